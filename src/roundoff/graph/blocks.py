@@ -6,15 +6,15 @@ from typing import Any
 
 from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.core.tensors import Array
-from roundoff.graph.build import Assembly, all_names
 from roundoff.graph.cutting import Cutting, ModelBlock
+from roundoff.graph.draft import Assembly
 from roundoff.graph.fake_constants import FakeConstants, chain_of, fake_quantized
 from roundoff.graph.load import Model
 from roundoff.graph.qdq import FLOAT32, add_quantizer
 from roundoff.graph.save import add_declared
 from roundoff.graph.shapes import Value
 from roundoff.graph.units import derived_constants
-from roundoff.graph.wiring import reads
+from roundoff.graph.wiring import all_names, reads
 
 __all__ = [
     "BlockModels",

@@ -18,7 +18,8 @@ import numpy as np
 from roundoff.core.quantizers import Quantizer, QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.build import DEFAULT_OPSET, Assembly
+from roundoff.graph.build import DEFAULT_OPSET
+from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.graph.wiring import OnnxType, by_dtype

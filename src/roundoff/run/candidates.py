@@ -11,16 +11,16 @@ from typing import Any
 
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.graph.build import Assembly
+from roundoff.graph.draft import Assembly
 from roundoff.graph.fake_constants import chain_of, fake_quantized
-from roundoff.graph.insertion import Edges, rename_captured
+from roundoff.graph.insertion import Edges
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.qdq import WIDEST_COMPUTED, add_quantizer
 from roundoff.graph.save import LARGEST_MESSAGE_BYTES
 from roundoff.graph.shapes import Value, ValueTypes
 from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import reads
+from roundoff.graph.wiring import reads, rename_captured
 from roundoff.run.session import open_session
 
 __all__ = [

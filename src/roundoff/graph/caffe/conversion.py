@@ -11,9 +11,9 @@ from roundoff.core.table import Table
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextMessage
 from roundoff.errors import BadInput
-from roundoff.graph.build import Assembly
 from roundoff.graph.caffe.fields import MessageSpec, message_spec
 from roundoff.graph.caffe.net import CaffeLayer, Net, same_shape
+from roundoff.graph.draft import Assembly
 
 __all__ = [
     "NOT_RUN",

@@ -14,10 +14,8 @@ from roundoff.graph.reading.code_flow import (
     moved_constants,
     only_looks,
 )
-from roundoff.graph.reading.constants import attribute
-from roundoff.graph.reading.dialect_draft import Draft
-from roundoff.graph.reading.points import DEQUANTIZE, QUANTIZE, Point, is_operator, limited
-from roundoff.graph.wiring import by_number, reads
+from roundoff.graph.reading.points import DEQUANTIZE, QUANTIZE, DialectDraft, Point, is_operator, limited
+from roundoff.graph.wiring import attribute, by_number, free_name, reads
 
 __all__ = [
     "CodeWire",
@@ -92,12 +90,7 @@ class StageList(list[Stage]):
 
     def add(self, name: str, tensor: str, point: Point, *, codes: str = "") -> Stage:
         """Begin a quantizer, under a name that is free."""
-        free, count = name, 1
-        while free in self._names:
-            count += 1
-            free = f"{name}_{count}"
-        self._names.add(free)
-        stage = Stage(free, tensor, point, codes=codes)
+        stage = Stage(free_name(name, self._names), tensor, point, codes=codes)
         self.append(stage)
         if codes:
             self._of_codes.setdefault(codes, []).append(stage)
@@ -116,11 +109,11 @@ _ENDINGS = ("_quantized", "_codes", "_quant", "_int8")
 class ValueNames:
     """Gives names that no tensor of the float graph has."""
 
-    def __init__(self, draft: Draft, flow: CodeFlow) -> None:
+    def __init__(self, draft: DialectDraft, flow: CodeFlow) -> None:
         self._draft = draft
         graph = draft.model.proto.graph
         self._taken = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
-        for node in draft.nodes:
+        for node in draft.nodes.values():
             # The results of quantizers vanish, unless something needs the integers.
             if node.name not in flow.points or node.output[0] in flow.needed:
                 self._taken.update(node.output)
@@ -136,7 +129,7 @@ class ValueNames:
             if wanted != codes and wanted not in self._taken:
                 self._taken.add(wanted)
                 return wanted
-        name = self._draft.free(f"{codes}_float")
+        name = self._draft.free_tensor(f"{codes}_float")
         self._taken.add(name)
         return name
 
@@ -159,7 +152,7 @@ _ENDING = f"_{QUANTIZE}"
 _CAST = "to_float32"
 
 
-def absorbed(draft: Draft, node: Any, point: Point) -> tuple[str, Point]:
+def absorbed(draft: DialectDraft, node: Any, point: Point) -> tuple[str, Point]:
     """What a QuantizeLinear and the nodes written in front of it for its sake quantize, and how.
 
     Args:
@@ -210,7 +203,7 @@ def _rounding(seen: dict[str, Any]) -> Rounding:
     return "floor" if "Round_floor" in seen else "half_even"
 
 
-def _limited(draft: Draft, seen: dict[str, Any], point: Point) -> Point | None:
+def _limited(draft: DialectDraft, seen: dict[str, Any], point: Point) -> Point | None:
     """What a Clip in front leaves of the codes; None when its limits are those of no codes."""
     low, high = _bounds(draft, seen)
     if low is None or high is None:
@@ -222,7 +215,7 @@ def _limited(draft: Draft, seen: dict[str, Any], point: Point) -> Point | None:
     return limited(point, *codes) if exact else None
 
 
-def _bounds(draft: Draft, seen: dict[str, Any]) -> tuple[float | None, float | None]:
+def _bounds(draft: DialectDraft, seen: dict[str, Any]) -> tuple[float | None, float | None]:
     clip, lower, upper = seen.get("Clip"), seen.get("Clip_Max"), seen.get("Clip_Min")
     if clip is not None and len(clip.input) > 2:
         return _first(draft, clip.input[1]), _first(draft, clip.input[2])
@@ -233,7 +226,7 @@ def _bounds(draft: Draft, seen: dict[str, Any]) -> tuple[float | None, float | N
     return None, None
 
 
-def _first(draft: Draft, name: str) -> float | None:
+def _first(draft: DialectDraft, name: str) -> float | None:
     return float(draft.constants.value(name).ravel()[0]) if name in draft.constants else None
 
 
@@ -251,7 +244,7 @@ class Extraction:
         inputs: Inputs that were codes and are values now.
     """
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: DialectDraft) -> None:
         self.draft = draft
         self.nodes: list[Any] = []
         self.stages = StageList()
@@ -268,7 +261,7 @@ class Extraction:
         for name in sorted(self._flow.inputs):
             self._wires[name] = CodeWire(Wire(name), self._flow.codes[name], name)
             self.draft.odd("interface", name, f"input {name!r} is codes in the file, and values here")
-        for node in self.draft.nodes:
+        for node in self.draft.nodes.values():
             self._take(node)
         self._computed = {name for node in self.nodes for name in node.output}
         for output, tensor in self.draft.outputs.items():
@@ -359,10 +352,10 @@ class Extraction:
             copy.input[at] = name
         for at, name in enumerate(node.output):
             if name in self._flow.codes:
-                copy.output[at] = self.draft.free(name) if needed else self._value_names.of_computed(name)
+                copy.output[at] = self.draft.free_tensor(name) if needed else self._value_names.of_computed(name)
                 self._wires[name] = CodeWire(Wire(copy.output[at]), point, copy.output[at], exact=True)
             elif needed and name:
-                copy.output[at] = self.draft.free(name)
+                copy.output[at] = self.draft.free_tensor(name)
 
     def _codes_of(self, node: Any, at: int) -> CodeWire:
         known = self._wires.get(node.input[at])

@@ -9,9 +9,11 @@ import numpy as np
 from roundoff.core.quantizers import QuantParams, QuantSpec, Rounding
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.reading.constants import attribute
-from roundoff.graph.reading.dialect_draft import Draft
-from roundoff.graph.wiring import OnnxType, by_dtype, by_number
+from roundoff.graph.draft import Draft
+from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import Oddity, OddityKind
+from roundoff.graph.weights import DerivedConstants
+from roundoff.graph.wiring import OnnxType, attribute, by_dtype, by_number
 
 __all__ = [
     "DEQUANTIZE",
@@ -21,6 +23,7 @@ __all__ = [
     "ROUNDING",
     "CannotRepresent",
     "Coding",
+    "DialectDraft",
     "Point",
     "Rewriting",
     "code_type",
@@ -41,6 +44,27 @@ _DOMAINS = ("", "ai.onnx", MICROSOFT)
 # Attributes by which the rewriting of a dialect says what the operators have no words for; no file has them.
 FORM = "roundoff_form"
 ROUNDING = "roundoff_rounding"
+
+
+class DialectDraft(Draft):
+    """A quantized model while its dialect is rewritten to QuantizeLinear and DequantizeLinear.
+
+    Attributes:
+        constants: Stored, added and derived constants.
+        oddities: What the float model and its quantizers will not say.
+    """
+
+    constants: DerivedConstants
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model, constants=DerivedConstants(model), only_replaced=True)
+        self.oddities: list[Oddity] = []
+
+    def odd(self, kind: OddityKind, node: str, text: str) -> None:
+        """Write down what the float model and its quantizers will not say."""
+        oddity = Oddity(kind, node, text)
+        if oddity not in self.oddities:
+            self.oddities.append(oddity)
 
 
 class CannotRepresent(Exception):
@@ -113,7 +137,7 @@ def _is_symmetric(spec: QuantSpec, zero_point: Array) -> bool:
     return bool(np.all(zero_point == (0 if spec.signed else 1 << (spec.bits - 1))))
 
 
-def code_type(draft: Draft, node: Any, known: OnnxType | None) -> OnnxType:
+def code_type(draft: DialectDraft, node: Any, known: OnnxType | None) -> OnnxType:
     """The type of the codes that a QuantizeLinear writes or a DequantizeLinear reads."""
     if known is not None:
         return known
@@ -129,7 +153,7 @@ def code_type(draft: Draft, node: Any, known: OnnxType | None) -> OnnxType:
 
 
 def read_point(
-    draft: Draft, node: Any, *, known: OnnxType | None = None, shape: tuple[int, ...] | None = None
+    draft: DialectDraft, node: Any, *, known: OnnxType | None = None, shape: tuple[int, ...] | None = None
 ) -> Point:
     """What a QuantizeLinear or DequantizeLinear says.
 
@@ -171,7 +195,7 @@ def read_point(
     return Point(spec, QuantParams(scale, zero_point), "float32" if stored is None else stored.dtype)
 
 
-def parameters(draft: Draft, node: Any) -> tuple[Array, Array]:
+def parameters(draft: DialectDraft, node: Any) -> tuple[Array, Array]:
     """Scale and zero point of a node, float32 and int64 of one shape.
 
     Raises:
@@ -262,7 +286,7 @@ class Rewriting:
         draft: What is rewritten.
     """
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: DialectDraft) -> None:
         self.draft = draft
         self._nodes: list[Any] = []
         self._renamed: dict[str, str] = {}
@@ -332,14 +356,14 @@ class Rewriting:
     def dequantize(self, codes: str, coding: Coding, values: str = "") -> str:
         """Add the DequantizeLinear of codes; gives the tensor of their values."""
         codes = self.current(codes)
-        values = values or self.draft.free(f"{codes}_dequantized")
+        values = values or self.draft.free_tensor(f"{codes}_dequantized")
         name = f"{plain_name(codes)}_{DEQUANTIZE}"
         self._describe(self.add(DEQUANTIZE, [codes, *coding.inputs()], values, name=name), coding)
         return values
 
     def quantize(self, values: str, coding: Coding, codes: str = "", *, name: str = "") -> str:
         """Add the QuantizeLinear of values; gives the tensor of their codes."""
-        codes = codes or self.draft.free(f"{values}_quantized")
+        codes = codes or self.draft.free_tensor(f"{values}_quantized")
         name = f"{name or values}_{QUANTIZE}"
         self._describe(self.add(QUANTIZE, [values, *coding.inputs()], codes, name=name), coding)
         return codes
@@ -362,8 +386,8 @@ class Rewriting:
         """
         values = plain_name(codes)
         if values != codes and not self.draft.is_taken(values):
-            return self.draft.free(values), codes
-        self.rename(codes, self.draft.free(f"{codes}_codes"))
+            return self.draft.free_tensor(values), codes
+        self.rename(codes, self.draft.free_tensor(f"{codes}_codes"))
         return codes, self.current(codes)
 
 

@@ -14,12 +14,11 @@ from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import Prepared, prepare
 from roundoff.graph.quantized_model import Oddity, QuantizedModel
-from roundoff.graph.reading.constants import attribute
 from roundoff.graph.reading.extraction import Extraction
 from roundoff.graph.reading.float_model import codes_of, quantizers_of, twin_of, values_of
 from roundoff.graph.units import derived_constants
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import reads
+from roundoff.graph.wiring import attribute, reads
 from roundoff.messages.numbers import counted
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Making the map of a model: two walks, the second of which knows where the first ended."""
 
+from roundoff.graph.draft import Draft
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.draft import Draft
 from roundoff.graph.shapes import values
 from roundoff.quantize.transforms import rules
 from roundoff.quantize.transforms.scaling_map import ScalingMap

@@ -8,7 +8,7 @@ import numpy as np
 
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.graph.build import Assembly
+from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.save import drop_unused
 from roundoff.graph.weights import Weights, codes_of
