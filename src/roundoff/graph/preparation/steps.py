@@ -432,7 +432,7 @@ class _Folder:
             return []
         inside = {node.name for node in nodes}
         wanted = [
-            name for name in sorted(computed) if not inside.issuperset(node.name for node in draft.readers(name))
+            name for name in sorted(computed) if any(each.name not in inside for each in draft.readers(name))
         ]
         feeds = {name: draft.constants.value(name) for name in names - computed}
         try:

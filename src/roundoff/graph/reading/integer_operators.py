@@ -197,6 +197,8 @@ class _Product:
 def rewrite_integer_products(draft: DialectDraft) -> None:
     """Replace MatMulInteger and ConvInteger, with the scaling behind, by float operators and DequantizeLinear."""
     products = {}
+    # What the new nodes take the place of beside the last one; nothing else reads the results of these.
+    gone: set[str] = set()
     for node in draft.nodes.values():
         if node.op_type in _PRODUCTS and node.domain in ("", "ai.onnx"):
             found = _product(draft, node)
@@ -205,13 +207,14 @@ def rewrite_integer_products(draft: DialectDraft) -> None:
                 draft.odd("not_represented", node.name, f"{node.op_type} {node.name!r} stays as it is: {why}")
             else:
                 products[found.last.name] = found
+                gone |= {node.name, draft.only_reader(node.output[0]).name}
     rewriting = Rewriting(draft)
     for node in draft.nodes.values():
         if node.name in products:
             _rewrite_dynamic(rewriting, products[node.name])
         elif node.domain == MICROSOFT and node.op_type in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat"):
             _rewrite_fused(rewriting, node)
-        else:
+        elif node.name not in gone:
             rewriting.keep(node)
     rewriting.finish()
 

@@ -290,7 +290,7 @@ class Rewriting:
         self.draft = draft
         self._nodes: list[Any] = []
         self._renamed: dict[str, str] = {}
-        self._reused: set[str] = set()
+        self._used: set[str] = set()
 
     def finish(self) -> None:
         """Put the collected nodes into the draft."""
@@ -307,6 +307,7 @@ class Rewriting:
                 copy.input[at] = self.current(name)
             node = copy
         self._nodes.append(node)
+        self._used.add(node.name)
         return node
 
     def replace_last(self, node: Any) -> None:
@@ -343,10 +344,9 @@ class Rewriting:
         """
         from onnx.helper import make_node
 
-        if like is not None and name == like.name and name not in self._reused:
-            self._reused.add(name)
-        else:
+        if like is None or name != like.name or name in self._used:
             name = self.draft.free_node(name)
+        self._used.add(name)
         node = make_node(op_type, list(inputs), [output], name=name)
         if like is not None:
             node.attribute.extend(item for item in like.attribute if item.name not in without)
