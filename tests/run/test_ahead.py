@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from roundoff.run.resources import run_ahead
+from roundoff.run.budget import run_ahead
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

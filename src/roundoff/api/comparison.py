@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from roundoff.core.tensors import TensorInfo, TensorSource, Topology
     from roundoff.graph.load import Model
     from roundoff.measure.thresholds import ThresholdSet
-    from roundoff.run.feeds import Samples
+    from roundoff.run.capture import Samples
     from roundoff.studies.compare.result import Comparison
     from roundoff.studies.compare.study import CompareSettings
 

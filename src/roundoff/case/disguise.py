@@ -32,7 +32,7 @@ from roundoff.quantize.calibration.observer import Observer
 from roundoff.quantize.calibration.run import calibrate
 from roundoff.quantize.calibration.watch import RunLimits
 from roundoff.quantize.planning.view import BIAS_INPUT, PRODUCTS, setting_inputs
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 from roundoff.run.session import open_session
 from roundoff.studies.compare.difference import describe
 

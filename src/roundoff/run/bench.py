@@ -19,11 +19,16 @@ from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.graph.subgraph import tap
-from roundoff.run.blocks.chain import Chunk, read_chunks, stack_feeds
-from roundoff.run.blocks.opening import FUSED_AGREEMENT_DB, agreement_db, takes_batches
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples
-from roundoff.run.resources import run_ahead
+from roundoff.run.blocks.chain import (
+    FUSED_AGREEMENT_DB,
+    Chunk,
+    agreement_db,
+    read_chunks,
+    stack_feeds,
+    takes_batches,
+)
+from roundoff.run.budget import run_ahead
+from roundoff.run.capture import Samples, read_feed
 from roundoff.run.session import Session, open_session
 
 __all__ = ["FEW_SAMPLES", "MORE_SAMPLES", "Bench", "Opened", "spread", "spread_over"]

@@ -18,12 +18,11 @@ from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads
-from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.steps import StepContext
 from roundoff.run.bench import spread
 from roundoff.run.blocks.chain import TensorStore
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import complete_values
-from roundoff.run.resources import memory_limit
+from roundoff.run.budget import memory_limit
+from roundoff.run.capture import complete_values, read_feed
 from roundoff.run.session import open_session
 
 __all__ = ["SteppedRun"]
@@ -47,7 +46,7 @@ class SteppedRun:
 
     samples: tuple[int, ...]
 
-    def __init__(self, model: Model, context: WorkContext, *, stops: Sequence[str], most: int) -> None:
+    def __init__(self, model: Model, context: StepContext, *, stops: Sequence[str], most: int) -> None:
         self._model, self._context = model, context
         self.samples = spread(len(context.samples.names), most)
         feed = read_feed(model, context.samples, 0)

@@ -18,21 +18,20 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.units import derived_constants
 from roundoff.messages.numbers import format_size
-from roundoff.run.blocks.chain import BlockSession
-from roundoff.run.blocks.opening import (
+from roundoff.run.blocks.chain import (
     FUSED_AGREEMENT_DB,
+    BlockSession,
     Outputs,
     open_chain,
     open_copy,
     plain_outputs,
     takes_batches,
 )
-from roundoff.run.feeds import complete_values
-from roundoff.run.plan import PROGRAM_BYTES
-from roundoff.run.resources import memory_limit
+from roundoff.run.budget import PROGRAM_BYTES, memory_limit
+from roundoff.run.capture import complete_values
 from roundoff.run.session import available_threads
 
-__all__ = ["Arithmetic", "BlockNetwork", "Change", "NetworkSettings", "OpenedChange", "Room"]
+__all__ = ["BlockArithmetic", "BlockChange", "BlockNetwork", "NetworkSettings", "OpenedChange", "Room"]
 
 # Samples are run together as long as what one node reads and writes of all of them takes no more than this.
 _TOGETHER_BYTES = 24 << 20
@@ -43,7 +42,7 @@ _USABLE = 0.75
 _RUN_FACTOR = 4
 
 
-Arithmetic = Literal["fast", "precise", "plain"]
+BlockArithmetic = Literal["fast", "precise", "plain"]
 """plain: node by node, as the graph says. fast: with onnxruntime's fused kernels, which differ in the last bits,
 so that a quantizer may round a few values to the other side. precise: plain up to where a change comes out of its
 blocks, so that quantizers round what they round in the plain graph; fused below, where nothing is rounded."""
@@ -58,7 +57,7 @@ class NetworkSettings:
         base: What activations are kept of: the float model, or the fully quantized one.
         changes: How many changes act on each node; see `Demand`.
         samples: How many samples each change will be run on.
-        arithmetic: How it is run; see `Arithmetic`. From a quantized base it is run plain in any case: below a
+        arithmetic: How it is run; see `BlockArithmetic`. From a quantized base it is run plain: below a
             change everything is rounded again, and the last bits decide where to.
         threads: Threads to use; all cores by default.
         max_memory: Bytes the process may take; most of the free memory by default.
@@ -69,7 +68,7 @@ class NetworkSettings:
     base: Literal["float", "quantized"] = "float"
     changes: Mapping[str, float] | None = None
     samples: int = 1
-    arithmetic: Arithmetic = "fast"
+    arithmetic: BlockArithmetic = "fast"
     threads: int | None = None
     max_memory: int | None = None
     blocks: int | None = None
@@ -91,7 +90,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Change:
+class BlockChange:
     """Which quantizers are on, and where that differs from the base.
 
     Attributes:
@@ -120,7 +119,7 @@ class OpenedChange:
         plain: Whether no kernels are fused, also in the blocks below.
     """
 
-    change: Change
+    change: BlockChange
     blocks: Mapping[int, BlockSession]
     live: tuple[str, ...]
     plain: bool
@@ -206,7 +205,7 @@ class BlockNetwork:
         switched = self._variants.switch(quantizers)
         return bool(switched.inside or switched.leaving)
 
-    def change(self, quantizers: Iterable[Quantizer]) -> Change:
+    def change(self, quantizers: Iterable[Quantizer]) -> BlockChange:
         """What it changes to have these quantizers on and no others."""
         switched = self._variants.switch(quantizers)
         places = sorted({*switched.inside, *self.base.inside})
@@ -217,7 +216,7 @@ class BlockNetwork:
         first = min(nodes, key=self._position.__getitem__, default="")
         begin = self._position.get(first, 0)
         rounded = self._variants.rounded(switched, changed)
-        return Change(
+        return BlockChange(
             switched,
             changed,
             tail=self.cutting.tails.get(first) if nodes <= self._in_blocks else None,
@@ -225,7 +224,7 @@ class BlockNetwork:
             cascades=any(self._made.get(tensor, -1) >= begin for tensor in rounded),
         )
 
-    def open(self, change: Change, *, tail: bool = False, plain: bool = False) -> OpenedChange:
+    def open(self, change: BlockChange, *, tail: bool = False, plain: bool = False) -> OpenedChange:
         """Get a change ready to run.
 
         Args:
@@ -281,7 +280,7 @@ class BlockNetwork:
             may_fuse = settings.arithmetic != "plain" and settings.base == "float"
             limit = FUSED_AGREEMENT_DB if may_fuse else None
             self.runner = open_chain(blocks, self.cutting, feeds, expected, fuse_above_db=limit)
-            self.arithmetic: Arithmetic = settings.arithmetic if self.runner.fused else "plain"
+            self.arithmetic: BlockArithmetic = settings.arithmetic if self.runner.fused else "plain"
             self.references = self.recorder = self.runner
             if settings.base == "quantized":
                 uncut = cut_model(model, self._everything, wanted=self.cutting.wanted, blocks=1)

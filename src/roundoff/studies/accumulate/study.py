@@ -1,11 +1,15 @@
 """Curves of accumulated error: the whole way from a quantized model and samples to a verdict."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice
+
+import numpy as np
 
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.tensors import Array
+from roundoff.core.tensors import Array, Topology
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import check_repeatable, outputs, topology
 from roundoff.graph.load import Model
@@ -13,37 +17,272 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.units import derived_constants
 from roundoff.measure.inference import keep_samples
-from roundoff.measure.light_pairs import LightMeter
-from roundoff.measure.metrics import Metric, require
+from roundoff.measure.light_pairs import LIGHT_FIELDS, ErrorTotals, LightMeter, MeterJob
+from roundoff.measure.metrics import Metric, require, sample_sqnr_db, sqnr_db
+from roundoff.measure.pairs import NOTHING, PairSums, channel_axis_of, measure_pair
+from roundoff.measure.rows import SampleTally
 from roundoff.messages.message import Message, message
 from roundoff.messages.numbers import format_size
+from roundoff.run.budget import PROGRAM_BYTES, memory_limit, run_ahead, split_passes
 from roundoff.run.candidates import Candidates, CandidateSession, build_candidates
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples, complete_values
-from roundoff.run.plan import PROGRAM_BYTES, split_passes
-from roundoff.run.resources import memory_limit, run_ahead
+from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.run.session import available_threads
 from roundoff.studies.accumulate.result import (
     BASE_LINE,
     Accumulation,
+    AccumulationVerdict,
     Curve,
     CurveNode,
+    Dominance,
+    Jump,
     MeasuredCurve,
+    Split,
     running_means,
 )
-from roundoff.studies.accumulate.tally import Pair, PlaceTally, compare
-from roundoff.studies.accumulate.verdict import judge
 from roundoff.studies.switches import Switches
 
 __all__ = [
+    "FALL_DB",
     "AccumulationSettings",
-    "Layout",
+    "CurveSchedule",
+    "Pair",
     "Place",
+    "PlaceTally",
     "accumulate",
+    "compare",
     "default_curves",
     "find_places",
+    "judge",
     "plan_layout",
 ]
+
+Pair = tuple[Array, Array]
+"""A reference and a candidate."""
+
+# Blocks of so many candidates stay in the cache of a core.
+_AT_A_TIME = 6
+
+
+class PlaceTally:
+    """What was seen at one place of one curve.
+
+    Attributes:
+        score: The metric, over all samples and of the worst of them.
+        nonfinite: How many values are not finite in the candidate but in float.
+        nonfinite_in_float: How many values are not finite in float.
+        unlike: How many samples have another shape than in float.
+        sample_sqnr_db: Signal to noise of each sample, NaN where there is none.
+    """
+
+    def __init__(self, metric: Metric) -> None:
+        self.score = SampleTally(metric)
+        self.nonfinite = self.nonfinite_in_float = self.unlike = 0
+        self.sample_sqnr_db: list[float] = []
+        self._seen = False
+
+    def add(self, moments: PairSums | None, sample: str) -> None:
+        """Take in one sample; None stands for shapes that differ."""
+        if moments is None:
+            self.unlike += 1
+            self.sample_sqnr_db.append(math.nan)
+            return
+        more = max(0, moments.candidate.nonfinite - moments.reference.nonfinite)
+        self.sample_sqnr_db.append(sample_sqnr_db(moments))
+        # Where nothing is finite in float there is nothing to compare with.
+        self._seen = self._seen or moments.count > 0 or more > 0 or not moments.excluded
+        self.nonfinite += more
+        self.nonfinite_in_float += moments.reference.nonfinite
+        self.score.add(moments, sample)
+
+    def add_equal(self, sample: str) -> None:
+        """Take in one sample in which both are the same."""
+        self._seen = True
+        self.sample_sqnr_db.append(math.inf)
+        self.score.add_equal(sample)
+
+    @property
+    def sqnr_db(self) -> float | None:
+        """Signal to noise of all samples together."""
+        if not self._seen:
+            return None
+        return -math.inf if self.nonfinite else sqnr_db(self.score.sums or NOTHING)
+
+
+def compare(meter: LightMeter, metric: Metric, pairs: Sequence[Pair]) -> list[PairSums | None]:
+    """Compare references with candidates; those of another shape give None.
+
+    Args:
+        meter: Measures where few sums are enough.
+        metric: What the sums are for.
+        pairs: References, each with a candidate; neighbours with the same reference are measured together.
+    """
+    found: list[PairSums | None] = [None] * len(pairs)
+    alike = [at for at, (reference, candidate) in enumerate(pairs) if candidate.shape == reference.shape]
+    if not metric.needs <= LIGHT_FIELDS:
+        for at in alike:
+            reference, candidate = pairs[at]
+            found[at] = measure_pair(reference, candidate, channel_axis=channel_axis_of(reference.shape))
+        return found
+    totals = {at: ErrorTotals() for at in alike}
+    with np.errstate(all="ignore"):
+        meter.measure(list(_jobs(pairs, totals)))
+    for at, sums in totals.items():
+        found[at] = sums.sums()
+    return found
+
+
+def _jobs(pairs: Sequence[Pair], totals: Mapping[int, ErrorTotals]) -> Iterator[MeterJob]:
+    for _, group in groupby(totals, key=lambda at: id(pairs[at][0])):
+        for part in _batched(group, _AT_A_TIME):
+            yield MeterJob(pairs[part[0]][0], [pairs[at][1] for at in part], [totals[at] for at in part])
+
+
+def _batched(items: Iterable[int], size: int) -> Iterator[list[int]]:
+    """Items in groups of at most so many."""
+    rest = iter(items)
+    while group := list(islice(rest, size)):
+        yield group
+
+
+FALL_DB = 20.0
+"""The base line has fallen where the error is a tenth of the signal; a cosine of about 0.995."""
+
+# One side dominates that makes four fifths of the error, 6 dB, unless the other alone spoils the outputs as well:
+# an error of a third of the signal does, and errors do not grow much beyond the signal itself.
+_DOMINATES_DB, _SPOILT_DB = 6.0, 10.0
+# Above this nothing is lost that anyone could find.
+_NOTHING_LOST_DB = 60.0
+# A jump is an error four times what comes in; errors that were below this level before do not count as less.
+_JUMP_DB, _USUAL_DB = 6.0, 40.0
+# Places near the outputs: a tenth of them all, but not fewer than three.
+_NEAR_SHARE, _LEAST_NEAR = 0.1, 3
+# Weights and activations together lose so much more than the sum of both alone: their errors meet somewhere.
+_TOGETHER_DB = 6.0
+_MOST_JUMPS = 5
+# Stands for the absence of any error where a finite number is needed.
+_PERFECT_DB = 200.0
+
+
+def judge(
+    nodes: Sequence[CurveNode],
+    curves: Sequence[MeasuredCurve],
+    network: Topology,
+    kinds: tuple[MeasuredCurve, MeasuredCurve] | None,
+) -> AccumulationVerdict:
+    """Judge curves.
+
+    Args:
+        nodes: The places.
+        curves: All curves, the base line first.
+        network: How nodes hang together.
+        kinds: The curves of weights alone and of activations alone; None when they were not both measured.
+    """
+    base = curves[0].sqnr_db
+    outputs = [node for node in nodes if node.output and base[node.order] is not None]
+    worst = min(outputs, key=lambda node: _level(base[node.order]), default=None)
+    near = _near(nodes, base)
+    at_output = None if kinds is None or worst is None else _split(curves[0], kinds, [worst.order])
+    near_output = None if kinds is None or not near else _split(curves[0], kinds, near)
+    falls_at = next((node.order for node in nodes if _level(base[node.order]) < FALL_DB), None)
+    exact = kinds is not None and all(_level(value) == math.inf for value in kinds[0].sqnr_db)
+    return AccumulationVerdict(
+        dominance=None if exact and _lost(at_output) else _dominance(at_output, near_output),
+        exact_weights=exact,
+        output="" if worst is None else worst.tensor,
+        at_output=at_output,
+        near_output=near_output,
+        near_places=len(near),
+        together=at_output is not None and _is_more_than_sum(at_output),
+        falls_at=falls_at,
+        fall_db=FALL_DB,
+        recovers=falls_at is not None and all(_level(base[node.order]) >= FALL_DB for node in outputs),
+        jumps=_jumps(nodes, base, network),
+    )
+
+
+def _level(value: float | None) -> float:
+    return math.inf if value is None else value
+
+
+def _near(nodes: Sequence[CurveNode], base: Sequence[float | None]) -> list[int]:
+    """The last places that are no outputs; the outputs themselves when there are no others."""
+    measured = [node.order for node in nodes if base[node.order] is not None and not node.output]
+    measured = measured or [node.order for node in nodes if base[node.order] is not None]
+    return measured[-max(_LEAST_NEAR, round(_NEAR_SHARE * len(nodes))) :]
+
+
+def _split(base: MeasuredCurve, kinds: tuple[MeasuredCurve, MeasuredCurve], places: Sequence[int]) -> Split:
+    levels = [_median([_level(curve.sqnr_db[at]) for at in places]) for curve in (*kinds, base)]
+    return Split(*levels)
+
+
+def _median(values: Sequence[float]) -> float:
+    """The middle value, of two the lower: a mean with infinity would be infinity."""
+    return sorted(values)[(len(values) - 1) // 2]
+
+
+def _dominance(at_output: Split | None, near_output: Split | None) -> Dominance | None:
+    if at_output is None:
+        return None
+    if not _lost(at_output):
+        return "neither"
+    at, near = _leads(at_output), _leads(near_output or at_output)
+    # Where the places before the outputs say the opposite, neither of both can be called the culprit.
+    contradiction = abs(near) >= _DOMINATES_DB and (near > 0) != (at > 0)
+    spoilt = max(at_output.weights, at_output.activations) < _SPOILT_DB
+    if abs(at) < _DOMINATES_DB or contradiction or spoilt:
+        return "both"
+    return "weights" if at > 0 else "activations"
+
+
+def _lost(split: Split | None) -> bool:
+    """Whether anything is lost at all."""
+    return split is not None and split.everything < _NOTHING_LOST_DB
+
+
+def _leads(split: Split) -> float:
+    """By how many decibels weights lose more than activations do."""
+    weights, activations = (min(value, _PERFECT_DB) for value in (split.weights, split.activations))
+    return 0.0 if weights == activations else activations - weights
+
+
+def _is_more_than_sum(split: Split) -> bool:
+    alone = sum(_noise(value) for value in (split.weights, split.activations))
+    return _lost(split) and _noise(split.everything) > alone * 10 ** (_TOGETHER_DB / 10)
+
+
+def _noise(level: float) -> float:
+    return 10 ** (-min(level, _PERFECT_DB) / 10) if level > -math.inf else math.inf
+
+
+def _jumps(nodes: Sequence[CurveNode], base: Sequence[float | None], network: Topology) -> tuple[Jump, ...]:
+    known = {node.tensor: _level(base[node.order]) for node in nodes if base[node.order] is not None}
+    before = _levels_before(network, known)
+    found = []
+    for node in nodes:
+        if node.tensor not in known:
+            continue
+        level, earlier = known[node.tensor], before.get(node.tensor)
+        if level <= min(_USUAL_DB, _level(earlier)) - _JUMP_DB and level < FALL_DB + _JUMP_DB:
+            found.append(Jump(node.order, earlier, level))
+    found.sort(key=lambda jump: jump.after_db - min(_USUAL_DB, _level(jump.before_db)))
+    return tuple(found[:_MOST_JUMPS])
+
+
+def _levels_before(network: Topology, known: Mapping[str, float]) -> dict[str, float | None]:
+    """The worst level among the places that each tensor is computed from, looking through nodes that are none."""
+    passed: dict[str, float] = {}
+    found: dict[str, float | None] = {}
+    for node in network.nodes:
+        levels = [passed[name] for name in node.inputs if name in passed]
+        worst = min(levels, default=None)
+        for tensor in node.outputs:
+            found[tensor] = worst
+            if tensor in known:
+                passed[tensor] = known[tensor]
+            elif worst is not None:
+                passed[tensor] = worst
+    return found
 
 
 # The places of the curves: what quantized nodes compute, and what leaves the network.
@@ -109,7 +348,7 @@ _WEIGHT_COPIES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class CurveSchedule:
     """What is done at a time.
 
     Attributes:
@@ -127,7 +366,7 @@ class Layout:
 
 def plan_layout(
     model: Model, sizes: Mapping[str, int], curves: int, *, max_memory: int | None, threads: int | None
-) -> Layout:
+) -> CurveSchedule:
     """Fit a measurement into memory: first fewer samples at a time, then fewer curves, then fewer tensors.
 
     Args:
@@ -156,10 +395,10 @@ def plan_layout(
     for workers in range(min(_MOST_WORKERS, cores), 0, -1):
         # One sample more than there are workers is in memory.
         if (workers + 1) * whole * (1 + curves) <= room:
-            return Layout(curves, (tuple(sizes),), workers, max(1, cores // workers))
+            return CurveSchedule(curves, (tuple(sizes),), workers, max(1, cores // workers))
     together = max(1, room // (2 * whole) - 1)
     passes = split_passes(sizes, room // (2 * (1 + together)))
-    return Layout(min(curves, together), passes, 1, cores)
+    return CurveSchedule(min(curves, together), passes, 1, cores)
 
 
 _MOST_NAMED = 3
@@ -288,7 +527,9 @@ class _Measurement:
         self._places, self._metric = places, metric
         self._meter = LightMeter()
 
-    def run(self, curves: Sequence[Curve], layout: Layout, progress: Progress) -> list[dict[str, PlaceTally]]:
+    def run(
+        self, curves: Sequence[Curve], layout: CurveSchedule, progress: Progress
+    ) -> list[dict[str, PlaceTally]]:
         """Measure all curves; gives for each of them the tally of every place, by tensor."""
         tallies = [{value.name: PlaceTally(self._metric) for _, value in self._places} for _ in curves]
         starts = range(0, len(curves), layout.together)
@@ -313,7 +554,7 @@ class _Measurement:
         candidates: Candidates,
         tensors: Collection[str],
         tallies: Sequence[Mapping[str, PlaceTally]],
-        layout: Layout,
+        layout: CurveSchedule,
         progress: Progress,
     ) -> None:
         session = CandidateSession(

@@ -25,19 +25,25 @@ from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, spread_over
 from roundoff.run.integer.runner import IntegerRunner
 from roundoff.run.session import open_session
 from roundoff.run.variants import written_quantizers
-from roundoff.studies.layers.measuring import Measuring
-from roundoff.studies.layers.passes import Arrays, Feed, Network, SampleRange, in_order
+from roundoff.studies.layers.measurement import (
+    Arrays,
+    Feed,
+    Measuring,
+    Network,
+    SampleRange,
+    code_meaning,
+    in_order,
+)
 from roundoff.studies.layers.result import Experiment
-from roundoff.studies.layers.tally import code_meaning
 
 __all__ = [
+    "ExperimentOutcome",
     "Experiments",
-    "Outcome",
-    "Parts",
     "Proof",
     "Role",
     "Tester",
     "UnitParts",
+    "UnitQuantizers",
     "integer_runs",
     "prove",
     "reference_runs",
@@ -50,7 +56,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class UnitQuantizers:
     """Names of the quantizers that belong to a unit.
 
     Attributes:
@@ -114,7 +120,7 @@ class UnitParts:
             for source in sources:
                 self._made_of.setdefault(source, []).append(tensor)
 
-    def of(self, tensor: str, unit: str) -> Parts:
+    def of(self, tensor: str, unit: str) -> UnitQuantizers:
         """The quantizers of the unit that writes a tensor.
 
         Args:
@@ -126,7 +132,7 @@ class UnitParts:
         for name in reached:
             result |= self._results.get(name, set())
             reached += [made for made in self._made_of.get(name, ()) if made not in reached]
-        return Parts(
+        return UnitQuantizers(
             weights=frozenset(self._weights.get(unit, ())),
             constants=frozenset(self._constants.get(unit, ())),
             copies=frozenset(self._copies.get(unit, ())),
@@ -237,7 +243,7 @@ def integer_runs(measuring: Measuring, arithmetic: Arithmetic, threads: int) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExperimentOutcome:
     """What came of an experiment.
 
     Attributes:
@@ -275,19 +281,19 @@ class Experiments:
     ) -> None:
         self._measuring, self._thresholds, self._open = measuring, thresholds, open_network
         self._indices, self._workers = indices, workers
-        self._known: dict[tuple[int, frozenset[str]], Outcome] = {}
+        self._known: dict[tuple[int, frozenset[str]], ExperimentOutcome] = {}
         self._exact: dict[int, list[Arrays]] = {}
         self.samples = 0
 
-    def run(self, off: Collection[str]) -> Outcome:
+    def run(self, off: Collection[str]) -> ExperimentOutcome:
         """Run the network with these quantizers off, on few samples."""
         return self._outcome(frozenset(off), FEW_SAMPLES)
 
-    def confirm(self, off: Collection[str]) -> tuple[Outcome, Outcome]:
+    def confirm(self, off: Collection[str]) -> tuple[ExperimentOutcome, ExperimentOutcome]:
         """Run it as it is and with these quantizers off, on more samples."""
         return self._outcome(frozenset(), MORE_SAMPLES), self._outcome(frozenset(off), MORE_SAMPLES)
 
-    def _outcome(self, off: frozenset[str], most: int) -> Outcome:
+    def _outcome(self, off: frozenset[str], most: int) -> ExperimentOutcome:
         most = min(most, len(self._indices))
         if most not in self._exact:
             self._exact = {most: self._in_float(most)}
@@ -315,7 +321,7 @@ class Experiments:
                     break
         return exact
 
-    def _run(self, off: frozenset[str], most: int) -> Outcome:
+    def _run(self, off: frozenset[str], most: int) -> ExperimentOutcome:
         quantizers, expected = self._measuring.quantized.quantizers, self._exact[most]
         on = switched_on(quantizers, off)
         meter = LightMeter()
@@ -342,7 +348,9 @@ def _measure(meter: LightMeter, reference: Any, candidate: Any, totals: ErrorTot
     return True
 
 
-def _outcome(totals: Sequence[ErrorTotals | None], off: Sequence[str], thresholds: ThresholdSet) -> Outcome:
+def _outcome(
+    totals: Sequence[ErrorTotals | None], off: Sequence[str], thresholds: ThresholdSet
+) -> ExperimentOutcome:
     loss = math.fsum(
         math.log1p(_ENDLESS if total is None else min(total.noise_ratio, _ENDLESS)) for total in totals
     )
@@ -357,7 +365,7 @@ def _outcome(totals: Sequence[ErrorTotals | None], off: Sequence[str], threshold
             agrees &= thresholds.holds(scores | {"relative_euclidean": relative_euclidean(moments)})
             agrees &= not any(total.nonfinite)
             worst = min(worst, (scores["sqnr_db"], scores["cosine"]))
-    return Outcome(Experiment(tuple(off), *worst, agrees), loss)
+    return ExperimentOutcome(Experiment(tuple(off), *worst, agrees), loss)
 
 
 # The proof that few units make the loss: put into float, they take most of it away.
@@ -378,11 +386,11 @@ _MOST_TAKEN_APART = 4
 class Tester(Protocol):
     """Runs the network with quantizers off."""
 
-    def run(self, off: Collection[str]) -> Outcome:
+    def run(self, off: Collection[str]) -> ExperimentOutcome:
         """What the outputs are then, on few samples."""
         ...
 
-    def confirm(self, off: Collection[str]) -> tuple[Outcome, Outcome]:
+    def confirm(self, off: Collection[str]) -> tuple[ExperimentOutcome, ExperimentOutcome]:
         """What they are with all quantizers on, and then, on more samples than those they were chosen by."""
         ...
 
@@ -421,13 +429,15 @@ class Proof:
     """
 
     holds: bool
-    before: Outcome
-    after: Outcome
+    before: ExperimentOutcome
+    after: ExperimentOutcome
     tried: tuple[str, ...]
     roles: Mapping[str, Role] = field(default_factory=dict)
 
 
-def prove(tester: Tester, parts: Callable[[str], Parts], orders: Sequence[Sequence[str]], *, limit: int) -> Proof:
+def prove(
+    tester: Tester, parts: Callable[[str], UnitQuantizers], orders: Sequence[Sequence[str]], *, limit: int
+) -> Proof:
     """Find few units that take most of the loss away, or see that the likeliest do not.
 
     Args:
@@ -436,20 +446,20 @@ def prove(tester: Tester, parts: Callable[[str], Parts], orders: Sequence[Sequen
         orders: Tensors of units, the likeliest first; one order after the other is tried.
         limit: How many units are few.
     """
-    return _Search(tester, parts, tester.run(())).prove([list(order[:limit]) for order in orders])
+    return _ProofSearch(tester, parts, tester.run(())).prove([list(order[:limit]) for order in orders])
 
 
-def takes_most(before: Outcome, after: Outcome) -> bool:
+def takes_most(before: ExperimentOutcome, after: ExperimentOutcome) -> bool:
     """Whether an outcome keeps the thresholds and half of what another has lost, or else most of it."""
     gained = before.loss - after.loss
     return gained > 0 and gained >= (_HALF if after.found.agrees else _MOST_OF_IT) * before.loss
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _ProofSearch:
     tester: Tester
-    parts: Callable[[str], Parts]
-    before: Outcome
+    parts: Callable[[str], UnitQuantizers]
+    before: ExperimentOutcome
 
     def prove(self, sets: Sequence[list[str]]) -> Proof:
         chosen: list[str] = []
@@ -475,13 +485,13 @@ class _Search:
             return Proof(False, before, after, tuple(chosen))
         return Proof(True, before, after, tuple(chosen), roles)
 
-    def _gain(self, outcome: Outcome) -> float:
+    def _gain(self, outcome: ExperimentOutcome) -> float:
         return self.before.loss - outcome.loss
 
-    def _without(self, units: Collection[str]) -> Outcome:
+    def _without(self, units: Collection[str]) -> ExperimentOutcome:
         return self.tester.run({name for unit in units for name in self.parts(unit).all})
 
-    def _shortest(self, units: list[str], after: Outcome) -> list[str]:
+    def _shortest(self, units: list[str], after: ExperimentOutcome) -> list[str]:
         """The shortest beginning of a list that is as good as the whole."""
         low, high = 1, len(units)
         while low < high:
@@ -518,7 +528,7 @@ class _Search:
         costlier = "inside" if weights.loss > result.loss else "result"
         return Role(*needed, costlier, again, weights.found, result.found)
 
-    def _least(self, roles: Mapping[str, Role]) -> Outcome:
+    def _least(self, roles: Mapping[str, Role]) -> ExperimentOutcome:
         off: set[str] = set()
         for unit, role in roles.items():
             mine = self.parts(unit)
@@ -526,7 +536,7 @@ class _Search:
         return self.tester.run(off)
 
 
-def _whole(role: Role, parts: Parts) -> Role:
+def _whole(role: Role, parts: UnitQuantizers) -> Role:
     """The same with all of the unit in float."""
     return Role(
         bool(parts.inside),

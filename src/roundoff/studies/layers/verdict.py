@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.wiring import constants
 from roundoff.measure.metrics import ratio_db
 from roundoff.measure.thresholds import ThresholdSet
-from roundoff.studies.layers.attribution import OwnError
-from roundoff.studies.layers.experiments import Parts, Proof, Role
+from roundoff.studies.layers.experiments import Proof, Role, UnitQuantizers
 from roundoff.studies.layers.result import Cause, Culprit, Introduced, LayerRow, LayerScore, LayerVerdict
+
+if TYPE_CHECKING:
+    from roundoff.studies.layers.attribution import OwnError
 
 __all__ = [
     "Contribution",
@@ -60,10 +62,10 @@ class Contribution:
     writer: tuple[str, str]
     weighted: tuple[str, str]
     tensor: str
-    own: OwnError
+    own: "OwnError"
     share: float
     levels: int | None
-    parts: Parts
+    parts: UnitQuantizers
 
     @property
     def badness_db(self) -> float:
