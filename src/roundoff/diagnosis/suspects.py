@@ -11,7 +11,7 @@ from roundoff.graph.insertion import Edges
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import derived_constants, units
 from roundoff.run.variants import written_quantizers
-from roundoff.studies.layers.verdict import forwarded_tensors
+from roundoff.studies.layers.attribution import forwarded_tensors
 
 __all__ = ["JOINING", "Suspect", "find_suspects", "same_grid"]
 
