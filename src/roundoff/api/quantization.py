@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.run.capture import Samples
     from roundoff.studies.audit.result import Audit
-    from roundoff.vendors.dialects.decisions import Decisions
-    from roundoff.vendors.dialects.settings import ToolSettings
+    from roundoff.vendors.dialects.settings import Decisions, ToolSettings
 
 __all__ = [
     "QuantizationOutcome",
@@ -224,7 +223,7 @@ def export_settings(
         model: The float model it was made from.
         tell: Told what the reader should know.
     """
-    from roundoff.vendors.dialects.registry import find_dialects
+    from roundoff.vendors.dialects import find_dialects
     from roundoff.vendors.dialects.settings import settings_for
 
     call = Call("export_settings", {}, Limits, {"source": source, "dialect": dialect})
@@ -262,8 +261,7 @@ def _decided(
     """What was decided, and the float model as the user gave it, where that is known."""
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.graph.reading.read import read_quantized
-    from roundoff.vendors.dialects.decisions import Made, decisions_of
-    from roundoff.vendors.dialects.settings import float_model_name
+    from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name
 
     if is_path(source) and Path(source).is_dir():
         return _decided_in(Path(source), given, tell)
@@ -286,8 +284,7 @@ def _decided_in(
     folder: Path, given: GivenModel | None, tell: Callable[[str], None]
 ) -> "tuple[Decisions, Model | None]":
     from roundoff.quantize.plan_file import PLAN_NAME, load_plan
-    from roundoff.vendors.dialects.decisions import Made, decisions_of
-    from roundoff.vendors.dialects.settings import float_model_name
+    from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name
 
     if not (folder / PLAN_NAME).is_file():
         what = f"{folder} has no {PLAN_NAME}: nothing was quantized there."

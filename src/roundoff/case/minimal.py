@@ -29,9 +29,9 @@ from roundoff.case.parts import (
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.causes.file_overflow import accumulators
-from roundoff.diagnosis.devices.local_errors import OutputLoss
+from roundoff.diagnosis.checks import check_file
 from roundoff.diagnosis.devices.replay import DeviceReplay
-from roundoff.diagnosis.file_check import check_file
+from roundoff.diagnosis.devices.suspects import OutputLoss
 from roundoff.diagnosis.result import Finding, Measure
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.errors import BadInput

@@ -12,9 +12,8 @@ from roundoff.diagnosis.ideal import options
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.registry import ENOUGH
 from roundoff.diagnosis.repairable_model import edit
-from roundoff.diagnosis.result import Change, Finding
-from roundoff.diagnosis.subject import Case, Fixes
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.result import Finding, RemedyChange
+from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.graph.load import Model
 from roundoff.graph.subgraph import Part
 from roundoff.measure.metrics import ratio_db
@@ -196,7 +195,7 @@ def _candidates(case: Case, finding: Finding, suspects: Sequence[Suspect]) -> It
             {name: each for fixes in best.values() for name, each in fixes.items()},
         )
     tensors = tuple(tensor for each in suspects for tensor in each.tensors)
-    yield "with 16 bits", edit(case, Change("bits", tensors=tensors, value=_WIDE_DTYPE))
+    yield "with 16 bits", edit(case, RemedyChange("bits", tensors=tensors, value=_WIDE_DTYPE))
 
 
 # Where two networks differ most: a tensor, or one slice of it, that one of them has clearly better.

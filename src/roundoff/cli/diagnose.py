@@ -128,7 +128,7 @@ def _check_output(args: argparse.Namespace) -> None:
     from roundoff.core.files import check_output_directory
 
     if args.dialect is not None:
-        from roundoff.vendors.dialects.registry import find_dialects
+        from roundoff.vendors.dialects import find_dialects
 
         find_dialects(args.dialect)
         if not args.fix:

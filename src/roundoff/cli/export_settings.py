@@ -73,7 +73,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, translate, write."""
     from roundoff.api.quantization import export_settings
     from roundoff.core.files import check_output_directory
-    from roundoff.vendors.dialects.registry import find_dialects
+    from roundoff.vendors.dialects import find_dialects
     from roundoff.vendors.dialects.settings import SETTINGS_NAME
 
     find_dialects(args.dialect)

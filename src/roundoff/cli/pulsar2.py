@@ -194,8 +194,8 @@ def _build(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _options(args: argparse.Namespace, config: "BuildConfig") -> "BuildOptions":
-    from roundoff.vendors.pulsar2.build_record import build_record
     from roundoff.vendors.pulsar2.building.build import BuildOptions
+    from roundoff.vendors.pulsar2.ticket import build_record
 
     # Paths may start in the folder of the configuration, too.
     base = None if args.config is None else Path(args.config).parent
@@ -204,7 +204,7 @@ def _options(args: argparse.Namespace, config: "BuildConfig") -> "BuildOptions":
 
 
 def _configuration(args: argparse.Namespace) -> "BuildConfig":
-    from roundoff.vendors.pulsar2.building.material import model_problems
+    from roundoff.vendors.pulsar2.building.recipe import model_problems
     from roundoff.vendors.pulsar2.config.files import load_config
 
     base = None if args.config is None else Path(args.config).parent

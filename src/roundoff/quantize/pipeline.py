@@ -16,8 +16,8 @@ from roundoff.graph.save import DeferredModel
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.quantize.agreement import PreparationCheck, check_preparation, compare_outputs
 from roundoff.quantize.calibration.calibration import Calibration
-from roundoff.quantize.calibration.registry import get_method, options_of
-from roundoff.quantize.parameters import Numbers, sum_notes
+from roundoff.quantize.calibration.methods import get_method, options_of
+from roundoff.quantize.parameters import QuantNumbers, sum_notes
 from roundoff.quantize.plan_file import subgraph_notes
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.recipes import Making, RecipeBuilder
@@ -72,7 +72,7 @@ class MethodTrial:
     method: str
     recipe: Recipe
     plan: QuantPlan
-    numbers: Numbers
+    numbers: QuantNumbers
     agreement: tuple[OutputAgreement, ...]
 
     @property

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 
 from roundoff.core.target import Arithmetic
-from roundoff.diagnosis.file_check import FileCase, FileSuspect
+from roundoff.diagnosis.checks import FileCase, FileSuspect
 from roundoff.diagnosis.loss import Loss, LossMeter
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.messages.message import message
 from roundoff.run.integer.results import AccumulatorOverflow
@@ -78,7 +78,7 @@ class SumOverflow:
                 bits=arithmetic.accumulator_bits,
                 share=narrow.share,
             ),
-            (Change("float", nodes=nodes),),
+            (RemedyChange("float", nodes=nodes),),
             nodes=nodes,
         )
 

@@ -18,7 +18,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads
-from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.steps import StepContext
 from roundoff.run.bench import spread
 from roundoff.run.blocks.chain import TensorStore
 from roundoff.run.budget import memory_limit
@@ -46,7 +46,7 @@ class SteppedRun:
 
     samples: tuple[int, ...]
 
-    def __init__(self, model: Model, context: WorkContext, *, stops: Sequence[str], most: int) -> None:
+    def __init__(self, model: Model, context: StepContext, *, stops: Sequence[str], most: int) -> None:
         self._model, self._context = model, context
         self.samples = spread(len(context.samples.names), most)
         feed = read_feed(model, context.samples, 0)

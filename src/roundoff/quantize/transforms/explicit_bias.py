@@ -12,7 +12,7 @@ from roundoff.graph.preparation.affine import linear_layer
 from roundoff.graph.preparation.draft import CannotFold, Draft
 from roundoff.graph.weights import tensor_dtype
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.transforms.registry import Job, Transformed, transform
+from roundoff.quantize.steps import Transformed, TransformJob, transform
 
 __all__ = ["explicit_bias"]
 
@@ -20,7 +20,7 @@ _WEIGHT, _BIAS = 1, 2
 
 
 @transform("explicit_bias")
-def explicit_bias(job: Job) -> Transformed:
+def explicit_bias(job: TransformJob) -> Transformed:
     """Give layers without a bias one of zeros, where bias correction can put its numbers."""
     draft = Draft(job.model)
     taken = []

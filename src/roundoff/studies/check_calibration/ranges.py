@@ -20,9 +20,9 @@ from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import prepare
 from roundoff.graph.weights import Weights
+from roundoff.quantize.calibration.calibration import observed_range, range_error
+from roundoff.quantize.calibration.methods import get_method, options_of
 from roundoff.quantize.calibration.observer import Observation, Observer
-from roundoff.quantize.calibration.ranges import observed_range, range_error
-from roundoff.quantize.calibration.registry import get_method, options_of
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
 from roundoff.quantize.parameters import check_finite
 from roundoff.quantize.planning.planner import plan_quantization

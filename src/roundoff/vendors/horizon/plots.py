@@ -24,10 +24,25 @@ from roundoff.studies.distribution.page import distribution_table
 from roundoff.studies.distribution.result import Distribution, DistributionReport
 from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
 from roundoff.vendors.errors import WrongType, WrongValue
-from roundoff.vendors.horizon.arguments import NodeLists, flat_names, node_lists, one_metric, our_metric
-from roundoff.vendors.horizon.inputs import CalibratedModel, CalibrationNodes, is_model, open_calibrated
-from roundoff.vendors.horizon.logging import progress, tell
-from roundoff.vendors.horizon.tables import DEFAULT_FOLDER, framed_table, result_folder, save_pictures, save_tables
+from roundoff.vendors.horizon.inputs import (
+    CalibratedModel,
+    CalibrationNodes,
+    NodeLists,
+    flat_names,
+    is_model,
+    node_lists,
+    one_metric,
+    open_calibrated,
+    our_metric,
+)
+from roundoff.vendors.horizon.ranking import (
+    DEFAULT_FOLDER,
+    framed_table,
+    result_folder,
+    save_pictures,
+    save_tables,
+)
+from roundoff.vendors.logging import progress, tell
 
 __all__ = [
     "asked_curves",

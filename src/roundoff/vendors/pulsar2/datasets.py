@@ -26,8 +26,8 @@ from roundoff.samples.images import decode, require_pillow
 from roundoff.samples.stored import intact, open_npy
 from roundoff.samples.unpacking import ARCHIVE_SUFFIXES, unpack
 from roundoff.tensors.pickled import read_pickled
+from roundoff.vendors.pulsar2.config.checks import InputSettings, Settled
 from roundoff.vendors.pulsar2.config.decoding import ConfigProblem, Place, problem_of
-from roundoff.vendors.pulsar2.config.resolution import InputSettings, Settled
 from roundoff.vendors.pulsar2.config.schema import (
     EVERY,
     BuildConfig,

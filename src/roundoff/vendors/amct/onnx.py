@@ -1,23 +1,36 @@
-"""The functions of the ONNX flavour: their names, order and defaults are AMCT's."""
+"""The functions of ``amct_onnx`` by its names, order and defaults: ``import roundoff.vendors.amct.onnx as amct``.
 
-from collections.abc import Sequence
+While this module is imported, onnxruntime sessions that are opened on a model written by `quantize_model` or
+`quantize_preprocess` are watched: their runs calibrate. `unwatch` ends that; `calibrate` does without it.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import onnxruntime
 
-from roundoff.graph.load import load_model
+from roundoff.core.text_proto import Entry
+from roundoff.graph.load import Model, load_model
 from roundoff.graph.save import save_model as save_onnx
 from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names
 from roundoff.vendors.amct.auto import ModelAutoCalibration
-from roundoff.vendors.amct.common.auto_calibration.driver import AutoCalibrationResult, SearchOptions
-from roundoff.vendors.amct.configuration.full import parse_config
-from roundoff.vendors.amct.layers import find_layers
-from roundoff.vendors.amct.modified import open_modified
-from roundoff.vendors.amct.observation import forget
-from roundoff.vendors.amct.onnx.flavour import OnnxFlavour
-from roundoff.vendors.amct.quantizers import records_of_qat
-from roundoff.vendors.amct.records import write_records
-from roundoff.vendors.amct.results import results_of, save_quantized
+from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationResult, SearchOptions
+from roundoff.vendors.amct.config import AmctConfig, parse_config
+from roundoff.vendors.amct.deploy import SaveType, results_of, save_quantized
+from roundoff.vendors.amct.flavour import Files, add_flavour
+from roundoff.vendors.amct.layers import LAYER_TYPES, AmctLayer, find_layers
+from roundoff.vendors.amct.observation import (
+    CalibrationStage,
+    calibrate,
+    forget,
+    open_modified,
+    unwatch,
+    watch,
+    write_modified,
+)
+from roundoff.vendors.amct.quantizers import records_of_qat, weight_quantizers
+from roundoff.vendors.amct.records import LayerRecord, write_records
 from roundoff.vendors.amct.workflow import (
     begin_balancing,
     begin_calibration,
@@ -27,17 +40,85 @@ from roundoff.vendors.amct.workflow import (
     open_model,
 )
 from roundoff.vendors.errors import CannotRun, in_vendors_terms
+from roundoff.vendors.logging import log_to
 
 __all__ = [
     "AMCT_SO",
+    "OnnxFlavour",
     "accuracy_based_auto_calibration",
+    "calibrate",
     "convert_model",
     "convert_qat_model",
     "create_quant_config",
+    "log_to",
     "quantize_model",
     "quantize_preprocess",
     "save_model",
+    "unwatch",
+    "watch",
 ]
+
+
+class OnnxFlavour:
+    """One file, read and written as it is; see `roundoff.vendors.amct.flavour.Flavour`."""
+
+    name = "onnx"
+    layer_types: Mapping[str, tuple[str, ...]] = {name: (name,) for name in LAYER_TYPES}
+    how_to_run = "call run() of a session on it in this process, with roundoff.vendors.amct.onnx imported"
+
+    def read(self, files: Files) -> Model:
+        """The model of a file."""
+        return load_model(files[0])
+
+    def layers(self, model: Model, found: Mapping[str, AmctLayer]) -> dict[str, AmctLayer]:
+        """All of them."""
+        return dict(found)
+
+    def check(self, config: AmctConfig, *, name: str) -> None:
+        """Everything has a form in ONNX."""
+
+    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[Entry, ...]]:
+        """Nothing."""
+        return dict.fromkeys(layers, ())
+
+    def write_modified(
+        self,
+        files: Files,
+        model: Model,
+        *,
+        layers: Mapping[str, AmctLayer],
+        records: Mapping[str, LayerRecord],
+        stage: CalibrationStage,
+    ) -> None:
+        """Write the model that is run for calibration."""
+        write_modified(files[0], model, weight_quantizers(layers, records), stage=stage)
+
+    def results(self, save_path: str | Path) -> tuple[Files, Files]:
+        """The fake-quant and the deploy model."""
+        found = results_of(save_path)
+        return (found.fake_quant,), (found.deploy,)
+
+    def info(self, save_path: str | Path) -> Path:
+        """The quantization information."""
+        return results_of(save_path).info
+
+    def write_results(
+        self,
+        save_path: str | Path,
+        model: Model,
+        *,
+        layers: Mapping[str, AmctLayer],
+        records: Mapping[str, LayerRecord],
+        half_precision: bool,
+        which: SaveType = "Both",
+    ) -> None:
+        """Write both models and the quantization information, or a part of it."""
+        results = results_of(save_path)
+        save_quantized(results, model, layers, records=records, half_precision=half_precision, which=which)
+
+
+add_flavour("onnx", OnnxFlavour)
+
 
 _ONNX = OnnxFlavour()
 
@@ -240,3 +321,6 @@ def accuracy_based_auto_calibration(  # noqa: PLR0913, PLR0917 - the vendor's ar
         options=options,
     )
     return search.run()
+
+
+watch()

@@ -1,27 +1,27 @@
-"""The search for a configuration that is good enough: calibrate once, rank, put layers back to float."""
+"""Accuracy-based auto-calibration: the classes that users derive from, those AMCT brings along, and the driver."""
 
 import json
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from roundoff.core.files import read_small, write_text
+from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.search.engine import TrialBudget, run_trials
+from roundoff.measure.metrics import ratio_db
+from roundoff.search.strategies.bisect import next_count
 from roundoff.search.strategies.roll_back import RollBack, RollBackStatus, RollBackTrial, roll_back
+from roundoff.search.strategies.strategy import TrialBudget, run_trials
 from roundoff.studies.sensitivity.functions import worst_names
-from roundoff.vendors.amct.common.auto_calibration.base_classes import (
-    AutoCalibrationStrategyBase,
-    BinarySearchStrategy,
-    CosineSimilaritySensitivity,
-    SensitivityBase,
-)
-from roundoff.vendors.amct.configuration.full import dump, parse_json, write_json
-from roundoff.vendors.amct.logging import LOGGER
+from roundoff.vendors.amct.config import dump, parse_json, write_json
 from roundoff.vendors.errors import CannotRun, WrongType, WrongValue
+from roundoff.vendors.logging import AMCT_LOGGER
 
 __all__ = [
     "BEST_EFFORT_CONFIG",
@@ -29,14 +29,196 @@ __all__ = [
     "HISTORY",
     "RANKING",
     "AccuracyBasedAutoCalibrationBase",
+    "AutoCalibrationEvaluatorBase",
     "AutoCalibrationResult",
+    "AutoCalibrationStrategyBase",
+    "BinarySearchStrategy",
+    "CosineSimilaritySensitivity",
     "HistoryForm",
+    "MseSensitivity",
     "SearchOptions",
+    "SensitivityBase",
+    "SqnrSensitivity",
+    "Trial",
     "read_history",
     "read_ranking",
     "write_history",
     "write_ranking",
 ]
+
+Trial = RollBackTrial
+"""What AMCT's scripts know a tried model by."""
+
+_MOST_DB = 200.0
+"""What two equal outputs get instead of an infinite ratio, which JSON cannot hold."""
+
+
+class AutoCalibrationEvaluatorBase:
+    """Runs models for calibration, measures them, and says whether a measure is good enough.
+
+    Models are given by their files: one for ONNX; definition and weights for Caffe.
+    """
+
+    def calibration(self, *model_files: Any, **named: Any) -> None:
+        """Run the modified model on at least ``batch_num`` batches."""
+        raise NotImplementedError("an evaluator needs a method calibration()")
+
+    def evaluate(self, *model_files: Any, **named: Any) -> Any:
+        """Measure a model; the result is only handed to `metric_eval`."""
+        raise NotImplementedError("an evaluator needs a method evaluate()")
+
+    def metric_eval(self, original_metric: Any, new_metric: Any) -> tuple[bool, float]:
+        """Whether a measure is good enough, and what was lost.
+
+        Args:
+            original_metric: Of the float model.
+            new_metric: Of a quantized one.
+        """
+        raise NotImplementedError("an evaluator needs a method metric_eval()")
+
+
+# How much quantization hurts a layer.
+
+
+class SensitivityBase:
+    """Compares what a layer computes in float with what it computes quantized.
+
+    Attributes:
+        higher_is_better: Whether a higher number means that the layer suffers less. Rankings are made accordingly;
+            a class that says nothing is taken to mean it, as AMCT does.
+    """
+
+    higher_is_better: bool = True
+
+    def compare(self, data: Any, other: Any) -> float:
+        """One number for two outputs.
+
+        Args:
+            data: What the float layer computes, flat.
+            other: What the quantized layer computes, flat.
+        """
+        raise NotImplementedError("a sensitivity needs a method compare()")
+
+    @staticmethod
+    def normalize_data(data: Any) -> Array:
+        """Values moved and scaled into the range from 0 to 1."""
+        values = np.asarray(data, np.float32)
+        low, high = values.min(initial=np.inf), values.max(initial=-np.inf)
+        return np.asarray((values - low) / (high - low + np.finfo(np.float32).eps))
+
+
+class CosineSimilaritySensitivity(SensitivityBase):
+    """Cosine of both outputs, brought into the range from 0 to 1; blind for a gain that all elements share."""
+
+    def compare(self, data: Any, other: Any) -> float:
+        """1 for outputs of the same direction."""
+        left, right = (np.asarray(each, np.float64).ravel() for each in (data, other))
+        if not left.any():
+            return 1.0
+        if not right.any():
+            return 0.0
+        cosine = float(left @ right) / math.sqrt(float(left @ left) * float(right @ right))
+        return 0.5 + 0.5 * cosine
+
+
+class MseSensitivity(SensitivityBase):
+    """Length of the difference over the number of elements, as AMCT has it; lower is better, and ranked so.
+
+    Args:
+        do_normalization: Bring both outputs into the range from 0 to 1 first.
+    """
+
+    higher_is_better = False
+
+    def __init__(self, do_normalization: bool = False) -> None:
+        self._normalized = do_normalization
+
+    def compare(self, data: Any, other: Any) -> float:
+        """0 for equal outputs."""
+        left, right = (
+            self.normalize_data(each).astype(np.float64) if self._normalized else np.asarray(each, np.float64)
+            for each in (data, other)
+        )
+        return float(np.linalg.norm(left - right)) / max(1, len(left))
+
+
+class SqnrSensitivity(SensitivityBase):
+    """Signal over quantization noise in decibels: sees a gain too, which the cosine does not."""
+
+    def compare(self, data: Any, other: Any) -> float:
+        """The higher, the smaller the difference is against the output."""
+        left, right = (np.asarray(each, np.float64).ravel() for each in (data, other))
+        noise, signal = float(np.sum((left - right) ** 2)), float(np.sum(left**2))
+        return max(-_MOST_DB, min(_MOST_DB, ratio_db(signal, noise)))
+
+
+# Which layers go back to float next.
+
+
+class AutoCalibrationStrategyBase:
+    """Proposes layers that go back to float, and is told how it went.
+
+    Attributes:
+        result: For those who derive from it, to keep the last answer in.
+    """
+
+    def __init__(self) -> None:
+        self.result: dict[str, Any] = {}
+
+    def initialize(self, ranking_info: Mapping[str, float]) -> None:
+        """Begin a search.
+
+        Args:
+            ranking_info: The layers that are quantized, each with a number; the higher, the less sensitive.
+        """
+        raise NotImplementedError("a strategy needs a method initialize()")
+
+    def update_quant_config(self, metric_eval: tuple[bool, float]) -> dict[str, Any]:
+        """Propose what to try next.
+
+        Args:
+            metric_eval: What the evaluator said of the last proposal; at first of the model in which all layers
+                are quantized.
+
+        Returns:
+            ``stop_flag``: whether the search has ended, ``roll_back_config``: for every layer whether it stays
+            quantized (False: back to float); with the flag set, the answer.
+        """
+        raise NotImplementedError("a strategy needs a method update_quant_config()")
+
+
+class BinarySearchStrategy(AutoCalibrationStrategyBase):
+    """Bisects the number of most sensitive layers that go back to float."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ranking: list[str] = []
+        self._counts: list[int] = []
+        self._outcomes: list[bool] = []
+
+    def initialize(self, ranking_info: Mapping[str, float]) -> None:
+        """Begin a search: layers with the lowest numbers go back first."""
+        self._ranking = sorted(ranking_info, key=lambda name: ranking_info[name])
+        self._counts, self._outcomes = [], []
+
+    def update_quant_config(self, metric_eval: tuple[bool, float]) -> dict[str, Any]:
+        """Propose the next number of layers."""
+        met = bool(metric_eval[0])
+        if self._counts:
+            self._outcomes.append(met)
+        elif met:
+            return self._answer(0, stop=True)
+        count = next_count(len(self._ranking), self._outcomes)
+        if count is not None:
+            self._counts.append(count)
+            return self._answer(count, stop=False)
+        enough = [tried for tried, good in zip(self._counts, self._outcomes, strict=True) if good]
+        return self._answer(min(enough, default=len(self._ranking)), stop=True)
+
+    def _answer(self, count: int, *, stop: bool) -> dict[str, Any]:
+        config = OrderedDict((name, place >= count) for place, name in enumerate(self._ranking))
+        self.result = {"stop_flag": stop, "roll_back_config": config}
+        return self.result
 
 
 # The files of a search: ranking, history and final configuration.
@@ -335,7 +517,7 @@ class AccuracyBasedAutoCalibrationBase:
         # What an earlier run has measured stays known if this one is interrupted too.
         self._earlier.pop(trial.key, None)
         self._write_history([*self.trials, *self._earlier.values()])
-        LOGGER.info(
+        AMCT_LOGGER.info(
             "trial %d: %d of %d layers in float, loss %g, %s",
             len(self.trials), trial.floats, len(trial.roll_back_config), trial.loss,
             "good enough" if trial.satisfied else "not good enough",
@@ -364,17 +546,17 @@ class AccuracyBasedAutoCalibrationBase:
         write_json(self.folder / (FINAL_CONFIG if best.satisfied else BEST_EFFORT_CONFIG), config)
         total = len(best.roll_back_config)
         if best.satisfied:
-            LOGGER.info("good enough with %d of %d layers in float, loss %g", best.floats, total, best.loss)
+            AMCT_LOGGER.info("good enough with %d of %d layers in float, loss %g", best.floats, total, best.loss)
         else:
             why = "the budget ended first" if status == "STOPPED" else "only with all layers in float it would be"
-            LOGGER.warning(
+            AMCT_LOGGER.warning(
                 "not good enough: %s; delivered is the best found, %d of %d layers in float, loss %g",
                 why, best.floats, total, best.loss,
             )  # fmt: skip
 
 
 def _warn_uneven() -> None:
-    LOGGER.warning("the loss does not shrink evenly as layers go back to float: looking at more of them")
+    AMCT_LOGGER.warning("the loss does not shrink evenly as layers go back to float: looking at more of them")
 
 
 def _check_options(options: SearchOptions) -> None:

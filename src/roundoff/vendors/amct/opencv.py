@@ -16,7 +16,9 @@ from roundoff.graph.caffe.net import Net, read_net
 from roundoff.vendors.amct.arguments import a_path
 from roundoff.vendors.errors import CannotRun
 
-__all__ = ["opencv_net"]
+__all__ = [
+    "opencv_net",
+]
 
 _LOWEST, _HIGHEST = -128, 127
 _INT16 = -(2.0**15), 2.0**15 - 1

@@ -8,7 +8,7 @@ from roundoff.core.files import read_small
 from roundoff.core.text_proto import Field, FieldTable, TextMessage, parse_text_proto
 from roundoff.errors import nearest
 from roundoff.run.evaluators import brief
-from roundoff.vendors.amct.configuration.full import HALF_PRECISION, IFMR_DEFAULTS, layer_entry
+from roundoff.vendors.amct.config import HALF_PRECISION, IFMR_DEFAULTS, layer_entry
 from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.errors import WrongValue
 
@@ -18,7 +18,6 @@ __all__ = [
     "read_simplified",
     "simplified_document",
 ]
-
 
 # The fields of the simplified configuration.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from roundoff.core.files import read_small, write_text
 from roundoff.errors import BadInput, nearest
-from roundoff.quantize.calibration.registry import get_method, options_of
+from roundoff.quantize.calibration.methods import get_method, options_of
 from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.errors import WrongType, WrongValue
 
@@ -44,7 +44,6 @@ __all__ = [
     "with_enabled",
     "write_json",
 ]
-
 
 # How single layers are quantized, as a configuration says, with every default filled in.
 
