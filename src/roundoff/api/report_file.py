@@ -138,7 +138,7 @@ class ReportFile:
         from roundoff.messages.catalogue import spoken
         from roundoff.pages.markdown import markdown_report
         from roundoff.report.junit import document_junit
-        from roundoff.report.overlay import model_explorer_overlay
+        from roundoff.report.network import model_explorer_overlay
 
         if self.form == "json":
             return to_json(document)
@@ -171,7 +171,7 @@ def _more_tables(document: "RunDocument", pages: "Sequence[Page]") -> dict[str, 
 def _annotated(document: "RunDocument", pages: "Sequence[Page]", origin: str) -> bytes:
     from roundoff.graph.overlay import annotated_model
     from roundoff.messages.catalogue import spoken
-    from roundoff.report.overlay import node_facts
+    from roundoff.report.network import node_facts
 
     if document.network is None:
         what = f"{origin} knows no network, so there is nothing for Netron to draw."

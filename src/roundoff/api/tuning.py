@@ -363,7 +363,7 @@ def _strategy(given: Any) -> "Strategy":
 
 def _sensitivity(given: Any) -> Any:
     from roundoff.search.problem import SENSITIVITIES
-    from roundoff.studies.sensitivity.functions import load_sensitivity
+    from roundoff.studies.sensitivity.ranking import load_sensitivity
 
     if not is_path(given):
         return given

@@ -30,13 +30,12 @@ from roundoff.report.network import network_page
 from roundoff.search.page import tuning_page
 from roundoff.studies.accumulate.page import accumulation_page
 from roundoff.studies.audit.page import audit_page
-from roundoff.studies.channels.page import channels_page
 from roundoff.studies.check_calibration.page import calibration_page
 from roundoff.studies.check_io.page import io_check_page
 from roundoff.studies.compare.page import comparison_page
+from roundoff.studies.distribution.channel_pages import channels_page, outliers_page
 from roundoff.studies.distribution.page import distribution_page
 from roundoff.studies.layers.page import layers_page
-from roundoff.studies.outliers.page import outliers_page
 from roundoff.studies.partial.page import partial_page
 from roundoff.studies.run_diff.page import diff_page
 from roundoff.studies.samples.page import samples_page

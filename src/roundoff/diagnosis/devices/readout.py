@@ -20,7 +20,7 @@ from roundoff.diagnosis.devices.expectation import Golden
 from roundoff.errors import BadInput, CannotAlign
 from roundoff.messages.message import Message, message
 from roundoff.messages.sentences import recognised
-from roundoff.studies.compare.measuring import SamplePairs, find_samples, laid_out, read_pair
+from roundoff.studies.compare.pairs import SamplePairs, find_samples, laid_out, read_pair
 
 __all__ = [
     "SURE",

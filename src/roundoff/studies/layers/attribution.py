@@ -26,9 +26,10 @@ from roundoff.graph.wiring import constants
 from roundoff.measure.light_pairs import ErrorTotals
 from roundoff.measure.metrics import ratio_db
 from roundoff.run.bench import spread_over
+from roundoff.run.layer_tensors import FUSED, LayerTensor
 from roundoff.run.variants import written_quantizers
 from roundoff.studies.layers.experiments import Role, UnitParts, UnitQuantizers
-from roundoff.studies.layers.measurement import FUSED, LayerBench, LayerTensor, Tally
+from roundoff.studies.layers.measurement import LayerBench, Tally
 from roundoff.studies.layers.result import Cause, Culprit, Introduced
 
 __all__ = [

@@ -32,6 +32,7 @@ from roundoff.run.bench import FEW_SAMPLES, spread_over
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.layer_tensors import LayerTensor, layer_tensors
 from roundoff.run.variants import Variant
 from roundoff.studies.layers.attribution import ATTRIBUTION_SAMPLES, Contribution, find_contributions
 from roundoff.studies.layers.experiments import (
@@ -43,11 +44,9 @@ from roundoff.studies.layers.experiments import (
 )
 from roundoff.studies.layers.measurement import (
     LayerBench,
-    LayerTensor,
     Tally,
     VariantTally,
     arithmetic_in_words,
-    layer_tensors,
     overflows,
 )
 from roundoff.studies.layers.result import LayerReport, LayerRow, LayerScore, LayerVerdict, Method, Mode

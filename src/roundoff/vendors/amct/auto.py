@@ -14,7 +14,7 @@ from roundoff.graph.cutting import Block
 from roundoff.graph.shapes import values
 from roundoff.run.session import Session, open_session
 from roundoff.search.strategies.roll_back import RollBackTrial
-from roundoff.studies.sensitivity.functions import mean_scores
+from roundoff.studies.sensitivity.ranking import mean_scores
 from roundoff.vendors.amct.arguments import keep_apart
 from roundoff.vendors.amct.common.auto_calibration import (
     BEST_EFFORT_CONFIG,
