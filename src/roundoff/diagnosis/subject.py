@@ -25,7 +25,7 @@ from roundoff.messages.message import message
 from roundoff.run.bench import MORE_SAMPLES
 from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.run.variants import written_quantizers
-from roundoff.studies.layers.verdict import forwarded_tensors
+from roundoff.studies.layers.attribution import forwarded_tensors
 
 __all__ = [
     "JOINING",
