@@ -234,7 +234,7 @@ def open_dumps(
     from roundoff.graph.quantized_model import dequantized_tensors
     from roundoff.graph.shapes import tensor_infos
     from roundoff.tensors import open_source
-    from roundoff.tensors.in_memory import MappingSource
+    from roundoff.tensors.stored import MappingSource
 
     source: TensorSource
     if is_path(dumps):
