@@ -72,7 +72,7 @@ def test_it_says_what_it_shows_and_names_the_results(
 ) -> None:
     run("board", "-o", str(tmp_path / "demo"))
     printed = capsys.readouterr().err
-    assert "reads 99.6% of the handwritten digits of its test set right;\non a board, 83.6%." in printed
+    assert "reads 99.6 % of the handwritten digits of its test set right;\non a board, 83.6 %." in printed
     assert "tensors for 8 of the images" in printed
     results = tmp_path / "demo" / "results"
     assert printed.endswith(f"The results:\n  {results}/run.json\n  {results}/tensors.csv\n")

@@ -13,7 +13,7 @@ from rich.text import Text
 from roundoff.diagnosis.result import Check, Diagnosis, Finding, Measure, Repair, RepairStep
 from roundoff.messages.catalogue import named, spoken, told
 from roundoff.messages.message import shown, verbatim
-from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
+from roundoff.messages.numbers import EXACT_DB, score_text, share_text
 from roundoff.messages.phrases import cause_name, commas, cost_name, count_of, few, headline, semicolons
 from roundoff.messages.sanitize import safe_cell, short_name
 from roundoff.pages.coverage import coverage_lines
@@ -83,7 +83,7 @@ def _number(value: float, measure: Measure) -> str:
         return str(value)
     if measure.unit == "dB":
         return f"{value:.1f}" if value > _FEWEST_DB else told("diagnosis_text.under", limit=f"{_FEWEST_DB:.0f}")
-    return f"{percent_digits(value, 1)} %" if measure.of_top1 else score_text("", value)
+    return share_text(value, 1) if measure.of_top1 else score_text("", value)
 
 
 def _outputs(found: Diagnosis) -> Iterator[VerdictLine]:
@@ -188,7 +188,7 @@ def _cut(text: str, finding: Finding) -> str:
 def _where(finding: Finding) -> str:
     names = finding.nodes[:1] or finding.tensors[:1]
     name = short_name(names[0]) if names else told("diagnosis_text.whole_network")
-    return told("diagnosis_text.share", name=name, share=f"{finding.share:.0%}") if finding.share else name
+    return told("diagnosis_text.share", name=name, share=share_text(finding.share, 0)) if finding.share else name
 
 
 def _suspected(found: Diagnosis) -> Iterator[VerdictLine]:

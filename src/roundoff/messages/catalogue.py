@@ -150,6 +150,14 @@ class _Count(int):
         return super().__format__(spec)
 
 
+class _Ratio(float):
+    """A number that stands before a per cent sign with the space that `roundoff.messages.numbers` puts there."""
+
+    def __format__(self, spec: str) -> str:
+        text = super().__format__(spec)
+        return f"{text[:-1]} %" if spec.endswith("%") else text
+
+
 def _said(key: str, language: Language, values: Mapping[str, Any]) -> str:
     stem, _, name = key.partition(".")
     return _phrases(stem)[name][language].format(**{gap: _in(language, value) for gap, value in values.items()})
@@ -158,6 +166,8 @@ def _said(key: str, language: Language, values: Mapping[str, Any]) -> str:
 def _in(language: Language, value: Any) -> Any:
     if isinstance(value, Phrase):
         return value.within(language)
+    if isinstance(value, float):
+        return _Ratio(value)
     return _Count(value) if type(value) is int else value
 
 

@@ -14,7 +14,7 @@ from roundoff.graph.blocks import Reading, Substitute
 from roundoff.graph.draft import named
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.weights import Weights
-from roundoff.messages.numbers import counted
+from roundoff.messages.numbers import counted, share_text
 from roundoff.quantize.corrections.layers import (
     Gram,
     QuantizedLayer,
@@ -281,7 +281,7 @@ class _Rounding:
         )
         self._readings[Consumer(each.layer.node, _WEIGHT)] = substitute
         left = float(np.minimum(before, after).sum() / before.sum())
-        text = f"{changed} of {values.size} codes, error of its results down to {left:.0%}"
+        text = f"{changed} of {values.size} codes, error of its results down to {share_text(left, 0)}"
         self._taken.append(Participation(each.layer.node, "layer", text))
 
     def _rounded(self, steps: Array, nearest: Array, gram: Array, *, limits: tuple[int, int]) -> Array:

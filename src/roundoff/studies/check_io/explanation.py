@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.messages.numbers import share_text
 from roundoff.preprocessing.colours import MATRICES
 from roundoff.preprocessing.conventions import Convention, MeanStd, conventions
 from roundoff.studies.check_io.candidate import Claim, Judging, PixelPairs, better, sample_pixels
@@ -76,7 +77,9 @@ def colour_claim(pairs: PixelPairs, *, tolerance: float) -> Claim | None:
     error = np.abs(first[kept] - linear.apply(second[kept]))
     notes: tuple[str, ...] = ()
     if kept.mean() < _NEARLY_ALL:
-        notes = (f"{1 - kept.mean():.0%} of the pixels are cut off at black or white and were left out",)
+        notes = (
+            f"{share_text(1 - kept.mean(), 0)} of the pixels are cut off at black or white and were left out",
+        )
     residual = float(error.max())
     exact = residual <= tolerance
     return Claim(

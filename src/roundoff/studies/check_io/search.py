@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.messages.numbers import share_text
 from roundoff.studies.check_io.candidate import Claim, Judging, PixelPairs, Trial, better, sample_pixels, verify
 from roundoff.studies.check_io.fitting import best_order
 from roundoff.studies.check_io.readings import Box, Reading, content_box, picture_of, readings
@@ -98,7 +99,7 @@ class PictureSearch:
         share = float(np.mean([((each == low) | (each == high)).mean() for each in self.deployed]))
         trials = (_without(trial, low, high) for trial in self._read(layouts, _AS_IT_IS))
         for claim in self._verified(trial for trial in trials if trial is not None):
-            note = f"{share:.1%} of the values are cut off at {low:g} or {high:g} and were left out"
+            note = f"{share_text(share, 1)} of the values are cut off at {low:g} or {high:g} and were left out"
             yield replace(claim, exact=False, notes=(*claim.notes, note))
 
     def _trial(
