@@ -137,7 +137,7 @@ def test_the_repair_brings_the_accuracy_back(tmp_path: Path, capsys: pytest.Capt
     folder = tmp_path / "demo"
     assert roundoff.cli.main(["demo", "-o", str(folder)]) == 0
     printed = capsys.readouterr()
-    rates = dict(re.findall(r"^  (on the chip|repaired|in float) +([\d.]+)%", printed.err, re.MULTILINE))
+    rates = dict(re.findall(r"^  (on the chip|repaired|in float) +([\d.]+) %", printed.err, re.MULTILINE))
     broken, repaired, exact = (float(rates[name]) for name in ("on the chip", "repaired", "in float"))
     assert broken < exact - 5
     assert repaired > exact - 2
