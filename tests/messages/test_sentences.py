@@ -15,7 +15,7 @@ COMPOSED = {
     "sentences.suits", "sentences.hardly", "sentences_io.set_letterbox_centred",
     "sentences_io.set_letterbox_corner", "sentences_io.set_transpose_by", "sentences_io.fields_colours",
     "sentences_io.shapes_against", "sentences_io.shapes_against_scalar", "sentences_calibration.smaller_samples",
-    "sentences_steps.channels_in_out", "sentences.though_labelled",
+    "sentences.though_labelled",
 }  # fmt: skip
 SOURCES = Path(__file__).parents[2] / "src/roundoff"
 

@@ -6,6 +6,7 @@ from typing import Literal
 from roundoff.core.quantizers import Quantizer
 from roundoff.graph.load import Model
 from roundoff.graph.wiring import constants
+from roundoff.messages.message import Remark
 
 __all__ = [
     "Oddity",
@@ -51,9 +52,9 @@ class QuantizedModel:
 
     float_model: Model
     quantizers: tuple[Quantizer, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
     oddities: tuple[Oddity, ...] = ()
-    preparation: tuple[str, ...] = ()
+    preparation: tuple[Remark, ...] = ()
 
 
 # What a quantized model says of its own tensors.

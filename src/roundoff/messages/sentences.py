@@ -18,7 +18,6 @@ SENTENCES = (
     "sentences",
     "sentences_io",
     "sentences_calibration",
-    "sentences_steps",
 )
 """The files that hold them."""
 

@@ -28,7 +28,7 @@ __all__ = [
 
 # Models are handed to onnxruntime as one message, which cannot exceed 2 GiB.
 _MOST_INSIDE_BYTES = 1_500_000_000
-_MOST_NAMED = 5
+MOST_NAMED = 5
 
 
 class Draft:
@@ -239,8 +239,8 @@ def _captures(node: Any) -> tuple[str, ...]:
 
 def named(names: list[str]) -> str:
     """Names in a sentence; of many only the first."""
-    shown = ", ".join(map(repr, names[:_MOST_NAMED]))
-    return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"
+    shown = ", ".join(map(repr, names[:MOST_NAMED]))
+    return shown if len(names) <= MOST_NAMED else f"{shown} and {len(names) - MOST_NAMED} more"
 
 
 # Changing single nodes of a draft.

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from roundoff.measure.metrics import Status
+from roundoff.messages.message import Remark
 
 __all__ = [
     "Cause",
@@ -272,4 +273,4 @@ class LayerReport:
     float_nodes: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     quantized: str = ""
-    preparation: tuple[str, ...] = ()
+    preparation: tuple[Remark, ...] = ()
