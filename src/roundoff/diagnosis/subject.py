@@ -16,10 +16,9 @@ from roundoff.diagnosis.evidence import Damage, Observed, observe, quantize_valu
 from roundoff.diagnosis.interventions import InterventionRunner
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.result import Measure
-from roundoff.graph.channel_axes import channel_axes, weight_axis
 from roundoff.graph.insertion import Edges
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.shapes import Value, values
+from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
 from roundoff.graph.units import derived_constants, units
 from roundoff.graph.weights import Weights, codes_of
 from roundoff.messages.message import message

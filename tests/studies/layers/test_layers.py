@@ -17,7 +17,7 @@ from roundoff.messages.catalogue import speaking
 from roundoff.messages.message import message
 from roundoff.pages.blocks import View
 from roundoff.pages.terminal import terminal_page
-from roundoff.report.run_directory import run_files, write_run
+from roundoff.report.pages import run_files, write_run
 from roundoff.studies.layers.measurement import arithmetic_in_words
 from roundoff.studies.layers.page import layers_page
 from roundoff.studies.layers.result import (

@@ -10,7 +10,7 @@ from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.blocks import BlockVariants, Switched
-from roundoff.graph.cutting import Block, Cutting, Demand, Tail, cut_model
+from roundoff.graph.cutting import Cutting, Demand, ModelBlock, Tail, cut_model
 from roundoff.graph.fake_constants import FakeConstants, chain_of
 from roundoff.graph.insertion import Edges
 from roundoff.graph.load import Model
@@ -298,7 +298,7 @@ class BlockNetwork:
                 if settings.base == "float":
                     self.references = self.recorder
 
-    def _tapped(self, index: int) -> Block:
+    def _tapped(self, index: int) -> ModelBlock:
         """A block that also gives what is live before the nodes that changes begin with."""
         block = self.cutting.blocks[index]
         before = frozenset(self.cutting.live[index])

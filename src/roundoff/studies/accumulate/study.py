@@ -16,11 +16,11 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.units import derived_constants
-from roundoff.measure.aggregate import SampleTally
 from roundoff.measure.inference import keep_samples
-from roundoff.measure.light_pairs import LIGHT_FIELDS, ErrorTotals, Job, LightMeter
+from roundoff.measure.light_pairs import LIGHT_FIELDS, ErrorTotals, LightMeter, MeterJob
 from roundoff.measure.metrics import Metric, require, sample_sqnr_db, sqnr_db
 from roundoff.measure.pairs import NOTHING, PairSums, channel_axis_of, measure_pair
+from roundoff.measure.rows import SampleTally
 from roundoff.messages.message import Message, message
 from roundoff.run.bench import Bench
 from roundoff.run.budget import RunBudget, split_passes
@@ -130,10 +130,10 @@ def compare(meter: LightMeter, metric: Metric, pairs: Sequence[Pair]) -> list[Pa
     return found
 
 
-def _jobs(pairs: Sequence[Pair], totals: Mapping[int, ErrorTotals]) -> Iterator[Job]:
+def _jobs(pairs: Sequence[Pair], totals: Mapping[int, ErrorTotals]) -> Iterator[MeterJob]:
     for _, group in groupby(totals, key=lambda at: id(pairs[at][0])):
         for part in _batched(group, _AT_A_TIME):
-            yield Job(pairs[part[0]][0], [pairs[at][1] for at in part], [totals[at] for at in part])
+            yield MeterJob(pairs[part[0]][0], [pairs[at][1] for at in part], [totals[at] for at in part])
 
 
 def _batched(items: Iterable[int], size: int) -> Iterator[list[int]]:

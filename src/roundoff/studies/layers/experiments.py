@@ -15,7 +15,7 @@ from roundoff.graph.insertion import Edges
 from roundoff.graph.interface import outputs
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import derived_constants, units
-from roundoff.measure.light_pairs import CodedValues, ErrorTotals, Job, LightMeter
+from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob
 from roundoff.measure.metrics import cosine, relative_euclidean, sqnr_db
 from roundoff.measure.thresholds import ThresholdSet
 from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Runnable, spread_over
@@ -320,7 +320,7 @@ def _measure(meter: LightMeter, reference: Any, candidate: Any, totals: ErrorTot
     if (candidate.codes if isinstance(candidate, CodedValues) else candidate).shape != reference.shape:
         return False
     with np.errstate(all="ignore"):
-        meter.measure([Job(reference, [candidate], [totals])])
+        meter.measure([MeterJob(reference, [candidate], [totals])])
     return True
 
 

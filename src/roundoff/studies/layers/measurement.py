@@ -16,7 +16,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import units
 from roundoff.graph.wiring import constants, reads
-from roundoff.measure.light_pairs import CodedValues, ErrorTotals, Job, LightMeter, noise_ratio
+from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob, noise_ratio
 from roundoff.measure.metrics import Status
 from roundoff.measure.pairs import channel_axis_of
 from roundoff.messages.message import Message, message
@@ -184,7 +184,7 @@ class Tally:
                 status, reason = failure
                 self.variants[variant].failure = status, f"{reason} (sample {sample})" if sample else reason
         totals = [self.variants[variant].totals for variant in comparable]
-        job = Job(
+        job = MeterJob(
             reference,
             [candidates[variant] for variant in comparable],
             totals,
@@ -230,7 +230,7 @@ class SampleJob(NamedTuple):
     """One tensor of one sample: its tally, what to do, and for each variant what its totals were before."""
 
     tally: Tally
-    job: Job
+    job: MeterJob
     variants: Sequence[Variant]
     before: Sequence[tuple[float, float, tuple[int, int]]]
 

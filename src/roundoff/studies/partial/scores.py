@@ -13,9 +13,8 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value, values
-from roundoff.measure.aggregate import SampleTally, mean_of_scores
 from roundoff.measure.metrics import Metric
-from roundoff.measure.rows import RowMeter, sums_of_row
+from roundoff.measure.rows import RowMeter, SampleTally, mean_of_scores, sums_of_row
 from roundoff.messages.numbers import counted
 from roundoff.run.bench import Bench, samples_together
 from roundoff.run.budget import RunBudget

@@ -22,9 +22,8 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.identity import combined_hash, model_hash, quantizer_hash
 from roundoff.graph.load import Model
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import QuantizedModel, combined_hash, model_hash, quantizer_hash
 from roundoff.measure.metrics import require
 from roundoff.measure.rows import ROW_FIELDS, RowMeter, table_sqnr_db
 from roundoff.messages.message import Remark

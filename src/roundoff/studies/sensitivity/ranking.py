@@ -16,10 +16,9 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.subgraph import tap
-from roundoff.measure.aggregate import mean_of_scores
 from roundoff.measure.inference import mean_interval, paired_probability
 from roundoff.measure.metrics import Metric, get_metric
-from roundoff.measure.rows import merged_rows, sample_scores
+from roundoff.measure.rows import mean_of_scores, merged_rows, sample_scores
 from roundoff.run.evaluators import call_user_code, load_user_module
 from roundoff.run.session import Session, open_session
 from roundoff.studies.sensitivity.result import (

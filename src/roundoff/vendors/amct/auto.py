@@ -10,7 +10,7 @@ from roundoff.core.files import writing
 from roundoff.core.quantizers import Consumer
 from roundoff.core.tensors import Array
 from roundoff.graph.blocks import BlockModels
-from roundoff.graph.cutting import Block
+from roundoff.graph.cutting import ModelBlock
 from roundoff.graph.shapes import values
 from roundoff.run.session import Session, open_session
 from roundoff.search.strategies.roll_back import RollBackTrial
@@ -114,7 +114,7 @@ def _pairs(
         }
         nodes = dict.fromkeys((layer.name, *((layer.bias.node,) if layer.bias is not None else ())))
         reads = dict.fromkeys(tensor for tensor, _ in layer.inputs)
-        block = Block(tuple(nodes), tuple(reads), (layer.output,), 0.0)
+        block = ModelBlock(tuple(nodes), tuple(reads), (layer.output,), 0.0)
         yield layer.name, (open_session(models.make(block)), open_session(models.make(block, readings)))
 
 
