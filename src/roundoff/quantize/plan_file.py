@@ -15,8 +15,8 @@ from roundoff.core.plan import QuantPlan
 from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
 from roundoff.core.target import Arithmetic
 from roundoff.errors import BadInput
+from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.draft import MOST_NAMED
 from roundoff.graph.wiring import captured, subgraphs
 from roundoff.messages.message import Message, Remark, joined, message, some
 from roundoff.quantize.parameters import QuantNumbers, planned_with

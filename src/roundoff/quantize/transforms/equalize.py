@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.graph.draft import MOST_NAMED, CannotFold
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.draft import MOST_NAMED, CannotFold
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, joined, message, some
 from roundoff.quantize.steps import StepOption, Transformed, TransformJob, transform

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.build import Assembly
+from roundoff.graph.draft import MOST_NAMED, Assembly, CannotFold
 from roundoff.graph.load import Model, inside_bytes
-from roundoff.graph.preparation.draft import MOST_NAMED, CannotFold
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, message, some
 from roundoff.quantize.steps import StepOption, Transformed, TransformJob, transform
