@@ -23,6 +23,7 @@ from roundoff.pages.blocks import (
     Page,
     Paragraph,
     TableBlock,
+    is_hidden,
     role_name,
 )
 from roundoff.pages.glossary import glossary_page
@@ -144,8 +145,9 @@ def all_pages(document: RunDocument) -> tuple[Page, ...]:
 
 
 def _without_empty(page: Page) -> Page:
-    """A page without tables that have no row, and the charts of these."""
-    empty = {block.id for block in page.blocks if isinstance(block, TableBlock) and not block.rows}
+    """A page without tables that have no row, and the charts of these; a file is written without rows, too."""
+    tables = (block for block in page.blocks if isinstance(block, TableBlock) and not is_hidden(block, "html"))
+    empty = {table.id for table in tables if not table.rows}
     blocks = tuple(
         block
         for block in page.blocks

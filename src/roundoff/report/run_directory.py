@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from roundoff.core.document import DOCUMENT_NAME, RunDocument, to_json
 from roundoff.core.files import output_directory, write_bytes, write_text
-from roundoff.diagnosis.terminal import findings_csv
 from roundoff.pages.csv import run_tables
 from roundoff.report.pages import all_pages
 
@@ -43,13 +41,4 @@ def write_run(
 
 def run_files(document: RunDocument) -> dict[str, str]:
     """What a run directory holds, by file name."""
-    return {DOCUMENT_NAME: to_json(document), **_tables(document)}
-
-
-def _tables(document: RunDocument) -> dict[str, str]:
-    """The tables of what was found, by file name."""
-    tables: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
-        ("findings.csv", document.diagnosis, findings_csv),
-    )
-    written = {name: write(found) for name, found, write in tables if found is not None}
-    return written | run_tables(all_pages(document))
+    return {DOCUMENT_NAME: to_json(document), **run_tables(all_pages(document))}
