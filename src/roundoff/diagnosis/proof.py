@@ -1,14 +1,13 @@
 """Interventions on quantizers: other ones are put in the place of a suspect's, and the outputs are measured."""
 
 from collections.abc import Sequence
-from functools import reduce
 
 from roundoff.diagnosis.ideal import OptionKind, options
 from roundoff.diagnosis.registry import ENOUGH, Intervention
 from roundoff.diagnosis.result import Change
 from roundoff.diagnosis.subject import Case, Fixes
 from roundoff.diagnosis.suspects import Suspect
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, joined, message
 
 __all__ = ["alternatives", "called", "numbers_would_do", "option_fixes", "tried"]
 
@@ -48,7 +47,7 @@ def numbers_would_do(case: Case, suspect: Suspect) -> bool:
 
 def alternatives(ways: Sequence[Message]) -> Message:
     """Ways that cannot be told apart, side by side."""
-    return reduce(lambda before, after: message("diagnosis.alternatives", before=before, after=after), ways)
+    return joined(ways, key="terminal.alternatives")
 
 
 def called(suspect: Suspect) -> Message:

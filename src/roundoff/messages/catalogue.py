@@ -171,7 +171,9 @@ def _homes() -> dict[str, list[Path]]:
     """The files of phrases by their stems: those beside this module, and words.toml in folders of questions."""
     package = Path(__file__).parents[1]
     homes: dict[str, list[Path]] = {path.stem: [path] for path in Path(__file__).parent.glob("*.toml")}
-    for path in (*package.glob("*/words.toml"), *package.glob("studies/*/words.toml")):
+    for path in (
+        each for where in ("*", "studies/*", "vendors/*") for each in package.glob(f"{where}/words.toml")
+    ):
         homes.setdefault(path.parent.name, []).append(path)
     return homes
 

@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.messages.message import Message, message
 
 __all__ = [
     "OPENCV_BILINEAR",
@@ -199,17 +200,12 @@ class Resampling:
     kernel: Kernel = "bilinear"
     style: Style = "opencv"
 
-    def __str__(self) -> str:
-        """In words."""
+    @property
+    def words(self) -> Message:
+        """What people call it."""
         if self.kernel == "nearest" and self.style == "antialiased":
-            return "nearest (Pillow: half-pixel centres)"
-        places = {
-            "opencv": "(OpenCV)",
-            "antialiased": "antialiased (Pillow, torchvision)",
-            "asymmetric": "with asymmetric pixel centres",
-            "align-corners": "with aligned corners",
-        }
-        return f"{self.kernel} {places[self.style]}"
+            return message("preprocessing.kernel_nearest_pillow")
+        return message(f"preprocessing.kernel_{self.style.replace('-', '_')}", kernel=self.kernel)
 
 
 OPENCV_BILINEAR = Resampling()

@@ -17,7 +17,6 @@ from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.graph.channel_axes import input_channel_axis
 from roundoff.messages.message import Message, joined, message
-from roundoff.messages.sentences import recognised
 from roundoff.preprocessing.conventions import alike, preparations
 from roundoff.preprocessing.ranking import Hypothesis, Observation, plausible
 from roundoff.studies.check_io.explanation import explain_difference
@@ -77,11 +76,10 @@ def _at_input(suspect: DeviceSuspect) -> Intervention:
     changes = () if found is None else found.changes
     how = message("diagnosis.device_input_unexplained")
     if changes:
-        how = joined(recognised(change.text) for change in changes)
+        how = joined(change.text for change in changes)
     settings = [each.correction for each in changes if each.correction is not None]
     said = tuple(
-        message("diagnosis.device_input_setting", setting=recognised(each.setting), value=recognised(each.value))
-        for each in settings
+        message("diagnosis.device_input_setting", setting=each.setting, value=each.value) for each in settings
     )
     # The difference is a fact; what is left open without an explanation is only its name.
     return tried(
@@ -228,8 +226,8 @@ def _usual_mistakes(example: Array) -> Iterator[_Mistake]:
     if colours:
         yield _Mistake(message("diagnosis.input_colours"), False, _flipped(_same, axis))
     for each in _preparations(example, axis):
-        formulas = {"wanted": recognised(each.wanted.formula), "given": recognised(each.given.formula)}
-        made, way = message("diagnosis.input_way", **formulas), partial(each.change, axis=axis)
+        made = message("diagnosis.input_way", wanted=each.wanted.formula, given=each.given.formula)
+        way = partial(each.change, axis=axis)
         yield _Mistake(made, True, way)
         if colours:
             yield _Mistake(message("diagnosis.input_way_colours", way=made), True, _flipped(way, axis))

@@ -16,7 +16,6 @@ from roundoff.diagnosis.suspects import Suspect
 from roundoff.graph.channel_axes import input_channel_axis
 from roundoff.graph.interface import inputs
 from roundoff.messages.message import Message, message
-from roundoff.messages.sentences import recognised
 from roundoff.preprocessing.ranking import Hypothesis, Observation, leading, rank
 from roundoff.run.feeds import Samples
 
@@ -115,7 +114,7 @@ class Preprocessing:
         low, high = case.facts.observed[name].range
         range_low, range_high = reach(_quantizer(case, name))
         return Intervention(
-            message("diagnosis.preprocessing_changed", tensor=name, how=recognised(likeliest.wanted.formula)),
+            message("diagnosis.preprocessing_changed", tensor=name, how=likeliest.wanted.formula),
             loss_measures(before, after),
             gone if after.agrees else 0.0,
             message(
@@ -139,8 +138,8 @@ class Preprocessing:
         return Remedy(message("diagnosis.preprocessing_remedy", wanted=proof.detail), "outside", proof.changes)
 
 
-def _one_of(formulas: list[str]) -> Message:
-    ways = [recognised(each) for each in dict.fromkeys(formulas)]
+def _one_of(formulas: list[Message]) -> Message:
+    ways = list(dict.fromkeys(formulas))
     return ways[0] if len(ways) == 1 else message("diagnosis.one_of", ways=alternatives(ways))
 
 

@@ -14,6 +14,7 @@ from roundoff.graph.channel_axes import channel_moments, input_channel_axis
 from roundoff.graph.load import Model
 from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
+from roundoff.messages.message import NOTHING, Message, message
 from roundoff.run.evaluators import class_predictions
 from roundoff.run.session import Session, open_session
 from roundoff.studies.check_calibration.slips import Way, fills, slips
@@ -38,24 +39,24 @@ class Rescaling:
     """One way to change inputs.
 
     Attributes:
-        words: What to do to the samples, as the end of a sentence.
+        words: What to do to the samples.
         change: Does it: values and their channel axis to values.
         seen: What they look like, x being a pixel from 0 to 255; empty when that is not known.
         wanted: What they should be.
         also: What else they may have to be, as far as this can tell.
     """
 
-    words: str
+    words: Message
     change: Callable[[Array, int], Array]
-    seen: str = ""
-    wanted: str = ""
-    also: tuple[str, ...] = ()
+    seen: Message = NOTHING
+    wanted: Message = NOTHING
+    also: tuple[Message, ...] = ()
 
 
 _ALWAYS = (
-    Rescaling("divide them by 255", lambda values, axis: values / 255),
-    Rescaling("multiply them by 255", lambda values, axis: values * 255),
-    Rescaling("turn the order of channels round: RGB for BGR", np.flip),
+    Rescaling(message("check_calibration.divide"), lambda values, axis: values / 255),
+    Rescaling(message("check_calibration.multiply"), lambda values, axis: values * 255),
+    Rescaling(message("check_calibration.turn_round"), np.flip),
 )
 # Numbers of channels that pictures have.
 _PICTURES = (1, 3)
@@ -89,7 +90,7 @@ def from_one_to_other(one: Way, other: Way) -> Rescaling:
     def change(values: Array, axis: int) -> Array:
         return other.usual.made(one.usual.undone(values, axis), axis)
 
-    words = f"make {other.words} of pixels x from 0 to 255, instead of {one.words}"
+    words = message("check_calibration.make_instead", wanted=other.words, given=one.words)
     return Rescaling(words, change, one.words, other.words, other.also)
 
 
@@ -236,8 +237,8 @@ def _fitted(session: Session, tensors: Sequence[str], expected: _Expectation, fe
     def moments(each: Feeds) -> tuple[Array, Array]:
         return channel_moments([session.run(feed)[place] for feed in each], 1)
 
-    zero = Rescaling("", lambda values, axis: np.zeros_like(values))
-    one = Rescaling("", lambda values, axis: np.ones_like(values))
+    zero = Rescaling(NOTHING, lambda values, axis: np.zeros_like(values))
+    one = Rescaling(NOTHING, lambda values, axis: np.ones_like(values))
     offset, unit = (moments([rescaled(feeds[0], how)])[0] for how in (zero, one))
     mean, variance = moments(feeds)
     live = (expected.variance > 0) & (variance > 0)
@@ -250,7 +251,7 @@ def _fitted(session: Session, tensors: Sequence[str], expected: _Expectation, fe
     shift = float((response * rest).sum() / power) if power > 0 else 0.0
     if not np.isfinite(scale) or not np.isfinite(shift) or scale <= 0:
         return None
-    words = f"subtract about {shift:.3g}, then divide by about {scale:.3g}"
+    words = message("check_calibration.subtract_about", shift=f"{shift:.3g}", scale=f"{scale:.3g}")
     return Rescaling(words, lambda values, axis: (values - shift) / scale)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from roundoff.messages.message import Message, joined, message, verbatim
 from roundoff.preprocessing.conventions import BYTE, Convention, alike, preparations
 from roundoff.preprocessing.ranking import Hypothesis, Observation, apart, leading, rank
 from roundoff.studies.check_calibration.result import InputFacts
@@ -39,21 +40,25 @@ class Way:
     others: tuple[Convention, ...] = ()
 
     @property
-    def words(self) -> str:
+    def words(self) -> Message:
         """The usual one as a formula."""
         return self.usual.words
 
     @property
-    def also(self) -> tuple[str, ...]:
+    def also(self) -> tuple[Message, ...]:
         """The formulas of the others."""
         return tuple(dict.fromkeys(each.words for each in self.others if each.words != self.words))
 
 
-def not_told_apart(names: Iterable[str]) -> str:
-    """The end of a sentence that named one way: the others that may be meant as well."""
-    listed = list(names)
-    named = " | ".join(listed[:_MOST_NAMED] + ["..."] * (len(listed) > _MOST_NAMED))
-    return f"; not told apart from {named}" if named else ""
+def not_told_apart(text: Message, others: Iterable[Message]) -> Message:
+    """A text that names one way, with the others that may be meant as well."""
+    listed = list(others)
+    if not listed:
+        return text
+    named = joined(
+        listed[:_MOST_NAMED] + [verbatim("...")] * (len(listed) > _MOST_NAMED), key="terminal.alternatives"
+    )
+    return joined((text, message("check_calibration.not_told_apart", ways=named)))
 
 
 def ways(channels: int) -> tuple[Way, ...]:

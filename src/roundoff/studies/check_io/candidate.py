@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.messages.message import NOTHING, Message, message
 from roundoff.preprocessing.conventions import MeanStd
 from roundoff.studies.check_io.fitting import ChannelFit, LinearFit, best_order, fit_channels
 from roundoff.studies.check_io.naming import Named, Values, name_values
@@ -69,7 +70,7 @@ class Claim:
         spread: Standard deviation of training's values.
         notes: What is left, and what cannot be told.
         alternatives: Other meanings of the same numbers.
-        training: How training makes numbers of pixels, in words; empty when not known.
+        training: How training makes numbers of pixels; empty when not known.
     """
 
     changes: tuple[InputChange, ...]
@@ -80,9 +81,9 @@ class Claim:
     residual: float
     rms: float
     spread: float
-    notes: tuple[str, ...] = ()
-    alternatives: tuple[str, ...] = ()
-    training: str = ""
+    notes: tuple[Message, ...] = ()
+    alternatives: tuple[Message, ...] = ()
+    training: Message = NOTHING
 
 
 def better(claim: Claim) -> tuple[bool, bool, int, bool, float]:
@@ -157,7 +158,7 @@ def verify(trial: Trial, judging: Judging) -> Claim | None:
     ]
     notes = best.notes
     if chosen.ties and len(order) > 1 and second.shape[1] > 1:
-        notes = (*notes, "the channels are too much alike to tell their order")
+        notes = (*notes, message("check_io.too_much_alike"))
     return replace(best, notes=notes, alternatives=tuple(dict.fromkeys(others)))
 
 
@@ -181,9 +182,9 @@ def _claim(
     # Numbers that were fitted always explain some; they have to explain more than those with a name.
     clearly = left.rms * CLEARLY_SMALLER * (_FITTED if named.fitted else 1) <= reference
     rounded = _is_rounding(left, named, values)
-    notes: tuple[str, ...] = (named.note,) if named.note else ()
+    notes: tuple[Message, ...] = (named.note,) if named.note else ()
     if not exact and rounded:
-        notes += (f"what is left is rounding to whole numbers (steps of {float(np.abs(named.gain).max()):.4g})",)
+        notes += (message("check_io.whole_numbers", step=f"{float(np.abs(named.gain).max()):.4g}"),)
     accepted = bool(full) and (exact or clearly or (rounded and not named.plain))
     return Claim(
         changes=full,
@@ -268,33 +269,22 @@ def order_change(order: tuple[int, ...], channels: int) -> InputChange | None:
     plain = tuple(range(len(order)))
     if order == plain and channels == len(order):
         return None
+    count, setting = len(order), message("check_io.set_order")
     if channels == 1:
-        return InputChange(
-            "channels",
-            f"training has {len(order)} channels, the deployed side one gray channel",
-            Correction("colours", f"{len(order)} channels", (("colours", "RGB or BGR"),)),
-        )
+        value = message("check_io.set_channels", count=count)
+        correction = Correction(message("check_io.set_colours"), value, (("colours", "RGB or BGR"),))
+        return InputChange("channels", message("check_io.one_gray", count=count), correction)
     turned = order == plain[:3][::-1] + plain[3:]
-    if order == plain or (turned and channels > len(order)):
-        text = f"the deployed side has {channels} channels, training {len(order)}: the last is to be dropped"
-        text += ", and the order is opposite (RGB against BGR)" if turned and len(order) > 1 else ""
-        return InputChange("channels", text, Correction("colours", "drop alpha"))
+    if order == plain or (turned and channels > count):
+        key = "check_io.last_dropped_turned" if turned and count > 1 else "check_io.last_dropped"
+        correction = Correction(message("check_io.set_colours"), message("check_io.set_alpha"))
+        return InputChange("channels", message(key, count=channels, training=count), correction)
     if turned:
-        return InputChange(
-            "channel-order",
-            "channels are in the opposite order (RGB against BGR)",
-            Correction(
-                "order of channels",
-                "training's; swap red and blue before the model is fed",
-                (("order of channels", "training's"),),
-            ),
-        )
+        value, facts = message("check_io.set_order_training"), (("order of channels", "training's"),)
+        return InputChange("channel-order", message("check_io.rgb_bgr"), Correction(setting, value, facts))
     places = ", ".join(map(str, order))
-    return InputChange(
-        "channel-order",
-        f"channels are permuted: training's are the deployed side's [{places}]",
-        Correction("order of channels", f"take channels [{places}]"),
-    )
+    text = message("check_io.permuted_channels", channels=places)
+    return InputChange("channel-order", text, Correction(setting, message("check_io.set_take", channels=places)))
 
 
 def _listed(change: InputChange | None) -> tuple[InputChange, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.messages.message import NOTHING, Message, message, verbatim
 from roundoff.preprocessing.conventions import REVERSED, Convention, MeanStd, conventions
 from roundoff.studies.check_io.result import Correction, InputChange
 from roundoff.studies.check_io.streaming import apart, blocks, paired_blocks
@@ -73,7 +74,7 @@ class Named:
         offset: float64 [channels].
         plain: Whether it is only a gain and an offset without a meaning.
         fitted: Whether its numbers are those of the fit, and not known beforehand.
-        training: How training makes numbers of pixels, in words; empty when not known.
+        training: How training makes numbers of pixels; empty when not known.
         note: What is worth knowing of it.
     """
 
@@ -82,8 +83,8 @@ class Named:
     offset: Array
     plain: bool = False
     fitted: bool = False
-    training: str = ""
-    note: str = ""
+    training: Message = NOTHING
+    note: Message = NOTHING
 
 
 def name_values(
@@ -107,8 +108,7 @@ def name_values(
         found = _cut_off(values, slack, tuple(order), known=tuple(known))
     if not found:
         found = _codes(values) or _inferred(values)
-    numbers = f"gain {_shown(values.gain)}, offset {_shown(values.offset)}"
-    text = f"training is the deployed side times a gain plus an offset: {numbers}"
+    text = message("check_io.gain_plus_offset", gain=_shown(values.gain), offset=_shown(values.offset))
     plain = InputChange("affine", text, mean_std_correction(values.gain, values.offset))
     return [*found, Named(plain, values.gain, values.offset, plain=True, fitted=True)]
 
@@ -140,8 +140,7 @@ def _by_convention(
             continue
         numbers = gain[first, second], offset[first, second]
         if first == second:
-            note = "mean and std are applied behind the swap of channels: they stayed in their places"
-            ranked.append((cost, Named(None, *numbers, note=note)))
+            ranked.append((cost, Named(None, *numbers, note=message("check_io.behind_swap"))))
         else:
             change = _change(training, deployed, *numbers)
             words = training.text if training.form == "plain" else _what(training)
@@ -159,7 +158,7 @@ def _cut_off(values: Values, slack: float, order: tuple[int, ...], *, known: tup
         high=values.high + 0.5,
         mean=values.mean + 0.5,
     )
-    note = "pixels were cut off to whole numbers, not rounded: they are half a step too small on average"
+    note = message("check_io.pixels_cut")
     return [
         replace(named, offset=named.offset + 0.5 * named.gain, note=note)
         for named in _by_convention(middle, slack, order, known=known)
@@ -192,24 +191,23 @@ def _implausibility(values: Values, deployed: Convention, places: list[int]) -> 
 
 def _change(training: Convention, deployed: Convention, gain: Array, offset: Array) -> InputChange:
     correction = _on_pixels(mean_std_correction(gain, offset), training, deployed)
+    both = {"training": training.text, "deployed": deployed.text}
     if training.source is None and deployed.source is None:
-        text = f"training has values of {training.text}, the deployed side {deployed.text}"
-        return InputChange("range", text, correction)
+        return InputChange("range", message("check_io.values_differ", **both), correction)
     if training.source is None:
-        text = f"training has values of {training.text}, the deployed side applies {_what(deployed)}"
+        text = message("check_io.values_applied", training=training.text, deployed=_what(deployed))
     elif deployed.source is None:
-        text = f"training applies {_what(training)}, the deployed side does not: it has {deployed.text}"
+        text = message("check_io.applied_not", training=_what(training), deployed=deployed.text)
     elif training.form == "right" and deployed.form == "right":
-        text = f"training applies {training.text}, the deployed side {deployed.text}"
+        text = message("check_io.applied_both", **both)
         if deployed.source == training.source.reversed() or training.source == deployed.source.reversed():
-            name = training.source.name.removesuffix(REVERSED)
-            text = f"mean and std ({name}) are in the opposite order of channels"
+            text = message("check_io.mean_order", name=training.source.name.removesuffix(REVERSED))
     elif training.form == "right":
-        text = f"on the deployed side {deployed.text} ({deployed.source.name})"
+        text = message("check_io.deployed_slip", what=deployed.text, name=deployed.source.name)
     elif deployed.form == "right":
-        text = f"in training {training.text} ({training.source.name}), on the deployed side not"
+        text = message("check_io.training_slip", what=training.text, name=training.source.name)
     else:
-        text = f"in training {training.text}, on the deployed side {deployed.text} ({deployed.source.name})"
+        text = message("check_io.both_slip", **both, name=deployed.source.name)
     return InputChange("normalization", text, correction)
 
 
@@ -219,49 +217,48 @@ def _on_pixels(correction: Correction, training: Convention, deployed: Conventio
         return correction
     mean, std = _mean_std(training.gain, training.offset)
     facts = (("mean of pixels", _listed(mean)), ("std of pixels", _listed(std)))
-    told = correction.value
+    value = correction.value
     if not (np.all(deployed.gain == 1) and np.all(deployed.offset == 0)):
-        told = (
-            f"mean {_shown(mean)}, std {_shown(std)} on pixels of 0..255, in place of what is done now; or {told}"
-        )
-    return replace(correction, value=told, facts=(*correction.facts, *facts))
+        value = message("check_io.set_mean_pixels", mean=_shown(mean), std=_shown(std), other=value)
+    return replace(correction, value=value, facts=(*correction.facts, *facts))
 
 
-def _what(convention: Convention) -> str:
+def _what(convention: Convention) -> Message:
     assert convention.source is not None  # noqa: S101 - the callers know
-    if convention.text.startswith("Caffe"):
+    if convention.name.startswith("Caffe"):
         return convention.text  # which has the numbers in it
     if convention.form == "right":
-        return f"{convention.text} ({_shown(convention.source.mean)}, {_shown(convention.source.std)})"
-    return f"mean and std of {convention.source.name}, but {convention.text}"
+        mean, std = _shown(convention.source.mean), _shown(convention.source.std)
+        return message("check_io.with_numbers", what=convention.text, mean=mean, std=std)
+    return message("check_io.mean_but", name=convention.source.name, what=convention.text)
 
 
 def _inferred(values: Values) -> list[Named]:
     """A mean and std of nobody's that make the difference."""
-    text = "" if _one_number(values) else _inferred_words(values)
-    if not text:
+    text = None if _one_number(values) else _inferred_words(values)
+    if text is None:
         return []
     correction = mean_std_correction(values.gain, values.offset)
     return [Named(InputChange("normalization", text, correction), values.gain, values.offset, fitted=True)]
 
 
-def _inferred_words(values: Values) -> str:
+def _inferred_words(values: Values) -> Message | None:
     gain, offset = values.gain, values.offset
     if not np.all(gain > 0):
-        return ""
+        return None
     deployed = _pixel_range(values.low, values.high, whole=values.whole)
     mean, std = -offset / gain, 1 / gain
     if deployed and np.all(mean > -1e-3) and np.all(mean <= deployed):
-        return f"training applies mean {_shown(mean)} and std {_shown(std)}, the deployed side does not"
+        return message("check_io.applies_mean", mean=_shown(mean), std=_shown(std))
     low, high = gain * values.low + offset, gain * values.high + offset
     training = _pixel_range(low, high, whole=values.training_whole)
     if training and np.all(offset > -1e-3) and np.all(offset <= training):
-        return f"the deployed side applies mean {_shown(offset)} and std {_shown(gain)}, training does not"
+        return message("check_io.applies_mean_deployed", mean=_shown(offset), std=_shown(gain))
     # Values from 0 to 1, normalized once, lie within these limits.
     once = np.all((gain > 0.01) & (gain < 1.2) & (offset > 0) & (offset < 1))
     if once and np.all(low >= -offset / gain - 0.02) and np.all(high <= (1 - offset) / gain + 0.02):
-        return f"mean {_shown(offset)} and std {_shown(gain)} are applied twice, by all appearances"
-    return ""
+        return message("check_io.mean_twice", mean=_shown(offset), std=_shown(gain))
+    return None
 
 
 def _pixel_range(low: Array, high: Array, *, whole: bool) -> float:
@@ -282,21 +279,21 @@ def _codes(values: Values) -> list[Named]:
     if values.training_whole:
         # Training's numbers are whole: the deployed side was dequantized.
         scale, zero = float(1 / values.gain.mean()), float(values.offset.mean())
-        text = "training has quantized codes, the deployed side was dequantized:"
+        key = "check_io.training_codes"
         gain, offset = values.gain, values.offset
     else:
         # Rounding is in the deployed values, which makes a fit that predicts training's a little too flat.
         steep = values.gain * (1 + values.rms**2 / np.maximum((values.gain * values.spread) ** 2, 1e-300))
         scale = float(steep.mean())
         zero = -float((values.gain * values.mean + values.offset - steep * values.mean).mean()) / scale
-        text = "quantized codes were not dequantized:"
+        key = "check_io.not_dequantized"
         whole = round(zero) if abs(zero - round(zero)) < _NEARLY_WHOLE else zero
         gain, offset = np.full_like(steep, scale), np.full_like(steep, -whole * scale)
-    numbers = f"scale {scale:.6g}, zero point {zero:.4g}"
-    correction = Correction(
-        "dequantization", numbers, (("scale", f"{scale:.6g}"), ("zero point", f"{round(zero)}"))
-    )
-    return [Named(InputChange("codes", f"{text} {numbers}", correction), gain, offset)]
+    numbers = {"scale": f"{scale:.6g}", "zero": f"{zero:.4g}"}
+    facts = (("scale", numbers["scale"]), ("zero point", f"{round(zero)}"))
+    setting, value = message("check_io.set_dequantization"), message("check_io.set_scale", **numbers)
+    change = InputChange("codes", message(key, **numbers), Correction(setting, value, facts))
+    return [Named(change, gain, offset)]
 
 
 def _one_number(values: Values) -> bool:
@@ -309,8 +306,8 @@ def _one_number(values: Values) -> bool:
 def mean_std_correction(gain: Array, offset: Array) -> Correction:
     """What to subtract from the deployed values, and what to divide them by."""
     mean, std = _mean_std(gain, offset)
-    numbers = f"mean {_shown(mean)}, std {_shown(std)} on what the deployed side has now"
-    return Correction("mean and std", numbers, (("mean", _listed(mean)), ("std", _listed(std))))
+    value = message("check_io.set_mean_now", mean=_shown(mean), std=_shown(std))
+    return Correction(message("check_io.set_mean"), value, (("mean", _listed(mean)), ("std", _listed(std))))
 
 
 def _mean_std(gain: Array, offset: Array) -> tuple[Array, Array]:
@@ -368,8 +365,8 @@ def _as_bfloat16(array: Array) -> Array:
 def _rounded(name: str) -> InputChange:
     return InputChange(
         "element-type",
-        f"the deployed side has training's values rounded to {name}",
-        Correction("element type", "float32", (("element type", "float32"),)),
+        message("check_io.rounded_to", dtype=name),
+        Correction(message("check_io.set_type"), verbatim("float32"), (("element type", "float32"),)),
     )
 
 
@@ -398,6 +395,6 @@ def _stepped(pairs: Sequence[tuple[Array, Array]]) -> InputChange | None:
         return None
     return InputChange(
         "codes",
-        f"the deployed side has training's values rounded to steps of {step:.6g}, as by a quantizer",
-        Correction("quantization of the input", "more bits, or none, where that matters"),
+        message("check_io.rounded_to_steps", step=f"{step:.6g}"),
+        Correction(message("check_io.set_quantization"), message("check_io.set_more_bits")),
     )

@@ -8,6 +8,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.messages.message import Message, message
 from roundoff.preprocessing.colours import MATRICES, PACKED_FORMATS, PackedFormat, unpacked
 from roundoff.preprocessing.resize import Resampling, resized
 from roundoff.samples.images import Placement, place, placed
@@ -75,9 +76,12 @@ class Decoding:
         colors: Array = np.rint(np.clip(planes @ rows[:, :3].T + rows[:, 3], 0, 255)).astype(np.uint8)
         return colors
 
-    def __str__(self) -> str:
-        """In words."""
-        return f"{self.color} by {self.matrix}" if self.color else "as it is"
+    @property
+    def words(self) -> Message:
+        """What people call it."""
+        if self.color is None:
+            return message("check_io.as_it_is")
+        return message("check_io.color_by", color=self.color, matrix=self.matrix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +112,13 @@ class Shaping:
         boxed = place(had, wanted, canvas=wanted, mode="letterbox")
         return boxed if self.mode == "letterbox" else replace(boxed, offset=(0, 0))
 
-    def __str__(self) -> str:
-        """In words."""
+    @property
+    def words(self) -> Message:
+        """What people call it."""
         if self.mode == "crop":
-            size = self.scale_to or (0, 0)
-            return f"scaled to cover {size[0]}x{size[1]}, middle cut out"
-        return {
-            "as it is": "not resized",
-            "stretch": "stretched",
-            "letterbox": "letterboxed, centred",
-            "corner": "letterboxed, in the top left corner",
-            "cut": "middle cut out without resizing",
-            "cut corner": "top left corner cut out without resizing",
-        }[self.mode]
+            height, width = self.scale_to or (0, 0)
+            return message("check_io.shape_crop", size=f"{height}x{width}")
+        return message(f"check_io.shape_{self.mode.replace(' ', '_')}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +158,14 @@ class Pipeline:
         """Whether the size changes."""
         return self.shaping.mode in ("stretch", "letterbox", "corner", "crop")
 
-    def words(self) -> tuple[str, ...]:
+    def words(self) -> tuple[Message, ...]:
         """What is done, step by step."""
-        steps = [] if self.decoding.color is None else [f"decoded as {self.decoding}"]
-        steps.append(str(self.shaping))
+        decoded = self.decoding
+        steps = [] if decoded.color is None else [message("check_io.step_decoded", how=decoded.words)]
+        steps.append(self.shaping.words)
         if self.resizes:
-            steps.append(f"resized {self.resampling}, {'in bytes' if self.rounded else 'in float'}")
+            key = "check_io.step_resized_bytes" if self.rounded else "check_io.step_resized_float"
+            steps.append(message(key, how=self.resampling.words))
         return tuple(steps)
 
 
@@ -218,7 +218,7 @@ class Origin:
         pipeline: Decoding, size and filter.
         layout: Where the channels are.
         arranged: How the picture lies in the array, where that is unusual: mirrored, channels reversed, and so on.
-        numbers: How pixels became numbers, in words.
+        numbers: How pixels became numbers.
         claim: The proof.
         border: The border's value in pixels; None without one.
         rivals: Filters that explain it as well.
@@ -227,26 +227,24 @@ class Origin:
     pipeline: Pipeline
     layout: str
     arranged: tuple[InputChange, ...]
-    numbers: str
+    numbers: Message
     claim: Claim
     border: float | None
-    rivals: tuple[str, ...]
+    rivals: tuple[Message, ...]
 
-    def words(self) -> tuple[str, ...]:
+    def words(self) -> tuple[Message, ...]:
         """What was done to the original, step by step."""
         steps = [*self.pipeline.words()]
         if self.border is not None:
-            steps.append(f"border {self.border:.4g}")
-        steps += [_TURNS.get(change.kind, change.text) for change in self.arranged]
+            steps.append(message("check_io.step_border", value=f"{self.border:.4g}"))
+        for change in self.arranged:
+            turned = message(f"check_io.turn_{change.kind.replace('-', '_')}")
+            steps.append(turned if change.kind in _TURNS else change.text)
         return (*steps, self.numbers)
 
 
-_TURNS = {
-    "channel-order": "channels reversed",
-    "transposed": "height and width exchanged",
-    "mirrored": "mirrored left to right",
-    "upside-down": "turned upside down",
-}
+# What is said in fewer words where it is a step, and no difference.
+_TURNS = ("channel-order", "transposed", "mirrored", "upside-down")
 
 
 def find_origin(
@@ -285,7 +283,7 @@ def find_origin(
         if origin is None or (best is not None and origin.claim.rms >= _DISTINCT * best.claim.rms):
             continue
         rivals = [
-            str(other.resampling)
+            other.resampling.words
             for other_left, other, _ in trials
             if other_left * _DISTINCT <= left and other.resampling != pipeline.resampling and pipeline.resizes
         ]
@@ -410,7 +408,7 @@ def _verified(
         return None
     arranged = [change for change in claim.changes if change.kind in ("channel-order", "channels")]
     values = [change for change in claim.changes if change.kind not in ("channel-order", "channels")]
-    numbers = claim.training or ("pixels as they are" if not values else values[-1].text)
+    numbers = claim.training or (message("check_io.pixels_as_is") if not values else values[-1].text)
     border = _border(pipeline, placed, made[0], claim)
     return Origin(pipeline, placed.layout, (*placed.reading.changes, *arranged), numbers, claim, border, ())
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.messages.message import message, verbatim
 from roundoff.studies.check_io.result import Correction, InputChange
 
 __all__ = [
@@ -136,43 +137,36 @@ def _turns(transposed: bool, mirrored: bool, flipped: bool) -> tuple[InputChange
         changes.append(
             InputChange(
                 "transposed",
-                "height and width are exchanged: the picture is transposed",
-                Correction("axes", "height before width"),
+                message("check_io.transposed"),
+                Correction(message("check_io.set_axes"), message("check_io.set_height_first")),
             )
         )
+    flip = message("check_io.set_flip")
     if mirrored:
-        changes.append(
-            InputChange(
-                "mirrored", "the picture is mirrored left to right", Correction("flip", "no horizontal flip")
-            )
-        )
+        correction = Correction(flip, message("check_io.set_no_horizontal"))
+        changes.append(InputChange("mirrored", message("check_io.mirrored"), correction))
     if flipped:
-        changes.append(
-            InputChange("upside-down", "the picture is upside down", Correction("flip", "no vertical flip"))
-        )
+        correction = Correction(flip, message("check_io.set_no_vertical"))
+        changes.append(InputChange("upside-down", message("check_io.upside_down"), correction))
     return tuple(changes)
 
 
 def layout_change(wanted: str, had: str) -> InputChange:
     """The deployed side has another layout than training."""
-    return InputChange(
-        "layout",
-        f"the deployed side has {had}, training {wanted}",
-        Correction("layout", f"transpose {had} to {wanted}", (("layout", had), ("training's layout", wanted))),
-    )
+    value, facts = message("check_io.set_transpose", had=had, wanted=wanted), _layout_facts(wanted, had)
+    correction = Correction(message("check_io.set_layout"), value, facts)
+    return InputChange("layout", message("check_io.layouts", had=had, wanted=wanted), correction)
+
+
+def _layout_facts(wanted: str, had: str) -> tuple[tuple[str, str], ...]:
+    return (("layout", had), ("training's layout", wanted))
 
 
 def _reshaped_change(wanted: str, had: str) -> InputChange:
-    return InputChange(
-        "reshaped",
-        f"values lie in {had} order under a shape of {wanted if had != wanted else 'another layout'}: reshaped "
-        "instead of transposed",
-        Correction(
-            "layout",
-            f"transpose, do not reshape; {had} to {wanted}",
-            (("layout", had), ("training's layout", wanted)),
-        ),
-    )
+    shape = verbatim(wanted) if had != wanted else message("check_io.another_layout")
+    value, facts = message("check_io.set_no_reshape_to", had=had, wanted=wanted), _layout_facts(wanted, had)
+    correction = Correction(message("check_io.set_layout"), value, facts)
+    return InputChange("reshaped", message("check_io.order_of_layout", had=had, shape=shape), correction)
 
 
 # Constant borders: where a letterboxed picture lies, and what surrounds it.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.messages.message import Message, joined, message, verbatim
 from roundoff.studies.check_io.candidate import Claim, Judging, PixelPairs, Trial, better, sample_pixels, verify
 from roundoff.studies.check_io.fitting import best_order
 from roundoff.studies.check_io.readings import Box, Reading, content_box, picture_of, readings
@@ -98,7 +99,7 @@ class PictureSearch:
         share = float(np.mean([((each == low) | (each == high)).mean() for each in self.deployed]))
         trials = (_without(trial, low, high) for trial in self._read(layouts, _AS_IT_IS))
         for claim in self._verified(trial for trial in trials if trial is not None):
-            note = f"{share:.1%} of the values are cut off at {low:g} or {high:g} and were left out"
+            note = message("check_io.cut_left_out", share=f"{share:.1%}", low=f"{low:g}", high=f"{high:g}")
             yield replace(claim, exact=False, notes=(*claim.notes, note))
 
     def _trial(
@@ -144,18 +145,12 @@ class PictureSearch:
     def _shifted(self, layouts: Sequence[tuple[str, Callable[[Array], Array]]]) -> Iterator[Trial]:
         """The same picture, a few pixels away."""
         steps = range(-_MOST_SHIFT, _MOST_SHIFT + 1)
+        offset = Correction(message("check_io.set_crop"), message("check_io.set_crop_offset"))
         for view, reading in self._plain_readings(layouts):
             if any(change.kind == "reshaped" for change in reading.changes):
                 continue
             for down, right in ((down, right) for down in steps for right in steps if down or right):
-                change = InputChange(
-                    "shifted",
-                    "the picture lies "
-                    + " and ".join(
-                        filter(None, (_direction(down, "down", "up"), _direction(right, "right", "left")))
-                    ),
-                    Correction("crop", "training's offset"),
-                )
+                change = InputChange("shifted", _lies(down, right), offset)
                 trial = self._trial((*reading.changes, change), view, reading.view, _shifting(down, right))
                 if trial is not None:
                     yield trial
@@ -254,10 +249,14 @@ def _places(height: int, width: int) -> tuple[Array, Array]:
     return np.divmod(np.random.default_rng(0).choice(height * width, _PIXELS, replace=False), width)
 
 
-def _direction(steps: int, forward: str, backward: str) -> str:
-    if not steps:
-        return ""
-    return f"{abs(steps)} pixel{'s' if abs(steps) > 1 else ''} further {forward if steps > 0 else backward}"
+def _lies(down: int, right: int) -> Message:
+    """Where a picture lies that was moved; by at least one pixel."""
+    moved = [
+        message(f"check_io.further_{forward if steps > 0 else backward}", count=abs(steps))
+        for steps, forward, backward in ((down, "down", "up"), (right, "right", "left"))
+        if steps
+    ]
+    return message("check_io.lies", where=joined(moved, key="check_io.lies_and"))
 
 
 def _place(box: Box) -> tuple[int, int]:
@@ -269,18 +268,17 @@ def _with_border(claim: Claim, boxes: tuple[Box, Box], *, moved: bool, tolerance
     one, other = boxes
     changes = list(claim.changes)
     if moved:
-        text = (
-            f"the picture lies at row {other.top}, column {other.left} of its canvas, in training at row "
-            f"{one.top}, column {one.left}"
-        )
-        where = "centred" if one.top + one.left > other.top + other.left else "in the corner"
-        changes.append(InputChange("placement", text, Correction("letterbox", f"picture {where}, as in training")))
+        places = {"row": other.top, "column": other.left, "other_row": one.top, "other_column": one.left}
+        where = "centred" if one.top + one.left > other.top + other.left else "corner"
+        correction = Correction(message("check_io.set_letterbox"), message(f"check_io.set_letterbox_{where}"))
+        changes.append(InputChange("placement", message("check_io.lies_at", **places), correction))
     if one.border and other.border:
         expected = claim.linear.apply(np.array([other.border])[:, : claim.linear.matrix.shape[1]])[0]
         if np.abs(expected - np.array(one.border)).max() > tolerance + 1e-6 * np.abs(expected).max():
-            text = f"the border around the picture is {_numbers(other.border)}, in training {_numbers(one.border)}"
-            change = InputChange("padding", text, Correction("padding value", _numbers(one.border)))
-            changes.append(change)
+            wanted = _numbers(one.border)
+            text = message("check_io.border_around", deployed=_numbers(other.border), training=wanted)
+            correction = Correction(message("check_io.set_padding"), verbatim(wanted))
+            changes.append(InputChange("padding", text, correction))
     return replace(claim, changes=tuple(changes), accepted=bool(changes) and (claim.exact or claim.accepted))
 
 

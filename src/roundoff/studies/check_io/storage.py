@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from roundoff.core.tensors import Array, DType
+from roundoff.messages.message import message, verbatim
 from roundoff.studies.check_io.result import Correction, InputChange
 
 __all__ = ["Storage", "is_whole", "storages"]
 
+_TYPE, _STRIDE = message("check_io.set_type"), message("check_io.set_stride")
 _CODES = 256
 _TYPES = ("uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float32", "int32", "float64")
 _BFLOAT16 = "bfloat16"
@@ -58,8 +60,8 @@ def storages(training: Array, deployed: Array) -> Iterator[Storage]:
             swapped = deployed.dtype.newbyteorder()
             change = InputChange(
                 "byte-order",
-                "bytes are in the opposite order (big against little endian)",
-                Correction("byte order", "swap the bytes of each value"),
+                message("check_io.big_endian"),
+                Correction(message("check_io.set_bytes"), message("check_io.set_swap_bytes")),
             )
             yield Storage((change,), lambda array: _as_type(array, swapped).reshape(array.shape))
     for name in _TYPES:
@@ -75,15 +77,15 @@ def _signs(deployed: Array) -> Iterator[Storage]:
     if low < 0 and low >= -_CODES / 2 and high < _CODES / 2:
         change = InputChange(
             "signedness",
-            "bytes from 0 to 255 were read as int8: values from 128 on became negative",
-            Correction("element type", "uint8", (("element type", "uint8"),)),
+            message("check_io.read_int"),
+            Correction(_TYPE, verbatim("uint8"), (("element type", "uint8"),)),
         )
         yield Storage((change,), lambda array: np.where(array < 0, array.astype(np.float64) + _CODES, array))
     elif low >= 0 and high >= _CODES / 2 and high < _CODES:
         change = InputChange(
             "signedness",
-            "values from -128 to 127 were read as uint8: negative ones became 128 and more",
-            Correction("element type", "int8", (("element type", "int8"),)),
+            message("check_io.read_uint"),
+            Correction(_TYPE, verbatim("int8"), (("element type", "int8"),)),
         )
         yield Storage(
             (change,), lambda array: np.where(array >= _CODES // 2, array.astype(np.float64) - _CODES, array)
@@ -102,11 +104,8 @@ def _fits(training: Array, deployed: Array, name: str) -> bool:
 
 
 def _retyped(name: str, had: DType, shape: tuple[int, ...]) -> Storage:
-    change = InputChange(
-        "element-type",
-        f"values are stored as {name} and were read as {had.name}",
-        Correction("element type", name),
-    )
+    text = message("check_io.stored_as", dtype=name, other=had.name)
+    change = InputChange("element-type", text, Correction(_TYPE, verbatim(name)))
     return Storage((change,), lambda array: _as_type(array, name).reshape(shape))
 
 
@@ -136,8 +135,8 @@ def _padded_rows(shape: tuple[int, ...], deployed: Array) -> Iterator[Storage]:
                 continue
             change = InputChange(
                 "row-padding",
-                f"rows have {stride} values in memory, {stride - row} of them padding behind the {row} that count",
-                Correction("row stride", f"copy {row} of every {stride} values"),
+                message("check_io.rows_padded", stride=stride, more=stride - row, row=row),
+                Correction(_STRIDE, message("check_io.set_copy", row=row, stride=stride)),
             )
             yield Storage((change,), _without_padding(count, row, stride, arranged))
 
@@ -149,12 +148,10 @@ def _cut_off(size: int, count: int, row: int, stride: int) -> bool:
 
 def _truncated(count: int, row: int, stride: int, shape: tuple[int, ...]) -> Storage:
     there = count * row // stride
-    change = InputChange(
-        "row-padding",
-        f"rows have {stride} values in memory, {stride - row} of them padding behind the {row} that count, and "
-        f"were copied as if they had {row}: the last {count - there} of {count} rows are lost",
-        Correction("row stride", f"copy {row} of every {stride} values, of {count * stride} in all"),
-    )
+    rows = {"stride": stride, "more": stride - row, "row": row}
+    text = message("check_io.rows_padded_lost", **rows, lost=count - there, all=count)
+    value = message("check_io.set_copy_all", row=row, stride=stride, all=count * stride)
+    change = InputChange("row-padding", text, Correction(_STRIDE, value))
 
     def read(array: Array) -> Array:
         found = np.full((count, row), np.nan, np.float32 if array.dtype.itemsize <= 4 else np.float64)

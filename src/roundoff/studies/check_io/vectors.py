@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.messages.message import message, verbatim
 from roundoff.studies.check_io.candidate import Claim, Judging, PixelPairs, Trial, sample_pixels, verify
 from roundoff.studies.check_io.fitting import best_order
 from roundoff.studies.check_io.result import Correction, InputChange
@@ -55,45 +56,44 @@ def _arranged(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[tuple[t
     if len(had) == len(wanted) <= _MOST_AXES:
         for order in itertools.permutations(axes):
             if tuple(had[axis] for axis in order) == wanted and order != tuple(axes):
-                text = f"axes are permuted: training's are the deployed side's {list(order)}"
-                change = InputChange(
-                    "axes",
-                    text,
-                    Correction("layout", f"transpose by {list(order)}", (("axes", str(list(order))),)),
-                )
-                yield (change,), _transposing(order)
+                turned = ", ".join(map(str, order))
+                value, facts = message("check_io.set_transpose_by", axes=turned), (("axes", str(list(order))),)
+                text = message("check_io.axes_permuted", axes=turned)
+                correction = Correction(message("check_io.set_layout"), value, facts)
+                yield (InputChange("axes", text, correction),), _transposing(order)
     if wanted != had:
-        text = f"the shape is {list(had)}, in training {list(wanted)}, with the values in the same order"
-        yield (
-            (InputChange("reshaped", text, Correction("shape", str(list(wanted)))),),
-            lambda array: array.reshape(wanted),
-        )
+        sizes = {"deployed": ", ".join(map(str, had)), "training": ", ".join(map(str, wanted))}
+        correction = Correction(message("check_io.set_shape"), verbatim(str(list(wanted))))
+        change = InputChange("reshaped", message("check_io.shape_is", **sizes), correction)
+        yield (change,), lambda array: array.reshape(wanted)
     elif len(had) >= 2:
         # The same shape over another order of memory.
         for first in range(1, len(had)):
-            turned = (*had[first:], *had[:first])
-            text = f"values lie in the order of the shape {list(turned)}, reshaped instead of transposed"
+            memory = (*had[first:], *had[:first])
+            text = message("check_io.order_of_shape", shape=", ".join(map(str, memory)))
             order = (*range(len(had) - first, len(had)), *range(len(had) - first))
-            change = InputChange("reshaped", text, Correction("layout", "transpose, do not reshape"))
-            yield (change,), _reshaping(turned, order)
+            correction = Correction(message("check_io.set_layout"), message("check_io.set_no_reshape"))
+            yield (InputChange("reshaped", text, correction),), _reshaping(memory, order)
 
 
 def _activations(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[tuple[tuple[InputChange, ...], Read]]:
     if wanted != had:
         return
     named = (
-        ("softmax is missing on the deployed side", _softmax),
-        ("sigmoid is missing on the deployed side", _sigmoid),
-        ("the deployed side applies a sigmoid that training does not", _logit),
-        ("the exponential function is missing on the deployed side", _exponential),
+        (message("check_io.softmax_missing"), _softmax),
+        (message("check_io.sigmoid_missing"), _sigmoid),
+        (message("check_io.sigmoid_more"), _logit),
+        (message("check_io.exponential_missing"), _exponential),
     )
     for text, function in named:
-        yield (InputChange("activation", text, Correction("post-processing", text)),), function
+        yield (InputChange("activation", text, Correction(message("check_io.set_after"), text)),), function
 
 
 _ROWS = (
     InputChange(
-        "row-order", "the same rows in another order", Correction("order of rows", "sort both in one way")
+        "row-order",
+        message("check_io.rows_in_order"),
+        Correction(message("check_io.set_rows"), message("check_io.set_sort")),
     ),
 )
 
