@@ -11,7 +11,7 @@ from roundoff.graph.shapes import Kind, Value
 from roundoff.graph.subgraph import tap, tap_shapes
 from roundoff.graph.wiring import by_session_name
 from roundoff.run.session import open_session
-from roundoff.samples.fit import matches
+from roundoff.samples.arrays import matches
 
 __all__ = [
     "NO_INPUTS",

@@ -156,11 +156,11 @@ def test_right_answers_tell_a_slip() -> None:
     from roundoff.graph.load import load_model
     from roundoff.quantize.targets.loading import load_target
     from roundoff.samples.sample_set import ArraySamples
-    from roundoff.studies.check_calibration.ranges import CheckSettings
+    from roundoff.studies.check_calibration.ranges import CalibrationCheckSettings
     from roundoff.studies.check_calibration.study import check_calibration
 
     values, labels = demo.load_split("calibration")
-    model, settings = load_model(demo.model_path()), CheckSettings(load_target("generic-int8"))
+    model, settings = load_model(demo.model_path()), CalibrationCheckSettings(load_target("generic-int8"))
     right = check_calibration(model, ArraySamples({"image": values}), settings, labels=labels)
     assert right.passed, [str(finding.text) for finding in right.faults]
     wrong = check_calibration(

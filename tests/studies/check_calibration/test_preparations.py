@@ -10,8 +10,8 @@ from roundoff.core.tensors import Array
 from roundoff.preprocessing.conventions import Convention, preparations
 from roundoff.preprocessing.ranking import apart
 from roundoff.studies.check_calibration.findings import preparation_findings
+from roundoff.studies.check_calibration.preparation import could_be, slips, ways
 from roundoff.studies.check_calibration.result import CheckFinding
-from roundoff.studies.check_calibration.slips import could_be, slips, ways
 from tests.studies.check_calibration.sets import check, normalized_net, photographs
 
 # One of each name and order of channels: the others differ from it by digits.

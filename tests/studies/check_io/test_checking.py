@@ -7,7 +7,8 @@ from pydantic import TypeAdapter
 
 from roundoff.core.tensors import Array
 from roundoff.studies.check_io.result import IoCheck, Stage, StageCheck
-from roundoff.studies.check_io.study import CheckSettings, StageValues, check_io
+from roundoff.studies.check_io.sides import StageValues
+from roundoff.studies.check_io.study import IoCheckSettings, check_io
 from roundoff.vendors.pulsar2.io_fields import fields_of
 from tests.studies.check_io.pictures import STD, fed, natural, normalized
 
@@ -47,7 +48,7 @@ def test_stages_have_their_tolerances() -> None:
     assert found.first_failure is not None
     assert found.first_failure.stage == "original"
     assert any("different originals" in str(note) for note in found.notes)
-    loose = check_io(stages, CheckSettings(input_tolerance=1e-3))
+    loose = check_io(stages, IoCheckSettings(input_tolerance=1e-3))
     assert loose.passed
     assert stage_of(loose, "result").max_abs_error == pytest.approx(5e-4, rel=1e-3)
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from roundoff.core.tensors import Array
 from roundoff.preprocessing.colours import MATRICES, Csc, PackedFormat, from_yuv, packed, unpacked
-from roundoff.studies.check_io.candidate import Judging
+from roundoff.studies.check_io.candidates import Judging
 from roundoff.studies.check_io.explanation import explain_difference
 from roundoff.studies.check_io.origins import find_origin
 from tests.preprocessing.yuv import to_yuv

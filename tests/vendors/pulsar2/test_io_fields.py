@@ -3,7 +3,7 @@
 import pytest
 
 from roundoff.messages.message import verbatim
-from roundoff.studies.check_io.result import Correction, Explanation, InputChange, IoCheck, StageCheck
+from roundoff.studies.check_io.result import Correction, Explanation, IoChange, IoCheck, StageCheck
 from roundoff.vendors.pulsar2.config.schema import InputProcessor, OutputProcessor, message_fields
 from roundoff.vendors.pulsar2.io_fields import fields_of, with_fields
 
@@ -37,7 +37,7 @@ def test_fields(facts: tuple[tuple[str, str], ...], fields: str) -> None:
 
 def test_a_whole_check() -> None:
     layout = Correction(verbatim("a"), verbatim("b"), (("layout", "NHWC"),))
-    changes = (InputChange("layout", verbatim("x"), layout), InputChange("codes", verbatim("y")))
+    changes = (IoChange("layout", verbatim("x"), layout), IoChange("codes", verbatim("y")))
     explanation = Explanation(changes, True, 1.0, 0.0, 0.0, 1)
     stage = StageCheck("output", 1e-3, 1, False, 1.0, 1.0, explanation=explanation)
     found = with_fields(IoCheck((stage, StageCheck("result", 1e-3, 1, True, 0.0, 0.0)))).stages

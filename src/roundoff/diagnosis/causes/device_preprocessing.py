@@ -18,7 +18,7 @@ from roundoff.diagnosis.result import Change, Remedy
 from roundoff.graph.channel_axes import input_channel_axis
 from roundoff.messages.message import Message, joined, message
 from roundoff.preprocessing.conventions import alike, preparations
-from roundoff.preprocessing.ranking import Hypothesis, Observation, plausible
+from roundoff.preprocessing.ranking import Hypothesis, InputObservation, plausible
 from roundoff.studies.check_io.explanation import explain_difference
 
 __all__ = ["DevicePreprocessing"]
@@ -249,7 +249,7 @@ def _preparations(example: Array, axis: int) -> Iterator[Hypothesis]:
         return
     channels = example.shape[axis] if example.ndim == _PICTURE_RANK else 1
     known = [each for each in preparations(channels) if each.order != "BGR"]
-    seen = Observation.of(example if example.ndim == _PICTURE_RANK else example.reshape(-1, 1), axis or 1)
+    seen = InputObservation.of(example if example.ndim == _PICTURE_RANK else example.reshape(-1, 1), axis or 1)
     likely = [each for each, _ in plausible(seen) if each.order != "BGR"]
     kept: list[Hypothesis] = []
     for given in (*likely, *(each for each in known if each.name in _ALWAYS)):
@@ -263,7 +263,7 @@ def _preparations(example: Array, axis: int) -> Iterator[Hypothesis]:
                 yield found
 
 
-def _does_the_same(one: Hypothesis, other: Hypothesis, seen: Observation) -> bool:
+def _does_the_same(one: Hypothesis, other: Hypothesis, seen: InputObservation) -> bool:
     ends = [(each.change(seen.low, 0), each.change(seen.high, 0)) for each in (one, other)]
     width = float(np.abs(ends[0][1] - ends[0][0]).max())
     return all(float(np.abs(left - right).max()) <= _ALIKE * width for left, right in zip(*ends, strict=True))

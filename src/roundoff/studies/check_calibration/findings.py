@@ -11,7 +11,6 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.messages.message import Argument, joined, message, some
-from roundoff.studies.check_calibration.expected import FAR, slip_by_labels, slip_by_statistics
 from roundoff.studies.check_calibration.inputs import (
     TWICE,
     InputRecord,
@@ -22,7 +21,14 @@ from roundoff.studies.check_calibration.inputs import (
     near_groups,
     nearest_distances,
 )
-from roundoff.studies.check_calibration.ranges import HeldOutRecord, Ranges, Seen, chance_of_exceeding
+from roundoff.studies.check_calibration.preparation import (
+    FAR,
+    not_told_apart,
+    slip_between,
+    slip_by_labels,
+    slip_by_statistics,
+)
+from roundoff.studies.check_calibration.ranges import CalibratedRanges, HeldOutRecord, Seen, chance_of_exceeding
 from roundoff.studies.check_calibration.result import (
     CheckFinding,
     ConvergencePoint,
@@ -30,7 +36,6 @@ from roundoff.studies.check_calibration.result import (
     RangeRow,
     Severity,
 )
-from roundoff.studies.check_calibration.slips import not_told_apart, slip_between
 
 __all__ = [
     "Growth",
@@ -461,7 +466,7 @@ def range_rows(
     seen: Seen,
     growth: Growth,
     *,
-    covered: Ranges,
+    covered: CalibratedRanges,
     held_out: HeldOutRecord | None,
     names: Sequence[str],
 ) -> tuple[RangeRow, ...]:

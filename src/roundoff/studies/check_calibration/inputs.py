@@ -11,7 +11,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.channel_axes import input_channel_axis
 from roundoff.measure.statistics import TensorStats
 from roundoff.messages.message import NOTHING, Message, joined, message
-from roundoff.preprocessing.ranking import Observation, leading, rank
+from roundoff.preprocessing.ranking import InputObservation, leading, rank
 from roundoff.studies.check_calibration.result import InputFacts
 
 __all__ = [
@@ -123,7 +123,7 @@ def _looks_like(dtype: str, low: float, high: float, channels: int) -> Message:
     """What such values usually are; the likeliest first where several ways would give them."""
     if not dtype.startswith("float") or low == high:
         return message("check_calibration.like_constant") if low == high else NOTHING
-    seen = Observation.within(low, high, channels)
+    seen = InputObservation.within(low, high, channels)
     # Both sides are the same set: how it was made is what every pair has in common.
     told = leading([each for each in rank(seen, seen) if each.same])
     ways = list(dict.fromkeys(_PLAINER.get(each.given.name, each.given.formula) for each in told))

@@ -34,7 +34,13 @@ from roundoff.studies.check_calibration.findings import (
     strange_findings,
 )
 from roundoff.studies.check_calibration.inputs import MOST_PICTURES, InputRecord
-from roundoff.studies.check_calibration.ranges import CheckSettings, HeldOutRecord, Seen, see, watched_tensors
+from roundoff.studies.check_calibration.ranges import (
+    CalibrationCheckSettings,
+    HeldOutRecord,
+    Seen,
+    see,
+    watched_tensors,
+)
 from roundoff.studies.check_calibration.result import CalibrationCheck, CheckFinding, FindingKind
 
 __all__ = ["check_calibration"]
@@ -53,7 +59,7 @@ _ORDER: tuple[FindingKind, ...] = (
 def check_calibration(
     model: Model,
     samples: Samples,
-    settings: CheckSettings,
+    settings: CalibrationCheckSettings,
     *,
     held_out: Samples | None = None,
     labels: Array | None = None,
@@ -148,7 +154,7 @@ def check_calibration(
     )
 
 
-def _split(total: int, settings: CheckSettings) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _split(total: int, settings: CalibrationCheckSettings) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Samples that stay, and samples that are held out; both in order."""
     most = round(total * settings.share)
     if total < _FEWEST_TO_SPLIT or not most:
@@ -160,7 +166,7 @@ def _split(total: int, settings: CheckSettings) -> tuple[tuple[int, ...], tuple[
 
 
 def _prepared(
-    model: Model, samples: Samples, fed: InputRecord, *, labels: Array | None, settings: CheckSettings
+    model: Model, samples: Samples, fed: InputRecord, *, labels: Array | None, settings: CalibrationCheckSettings
 ) -> list[CheckFinding]:
     sound = sorted(each.index for each in fed.samples if not each.nonfinite)
     few = [sound[place] for place in spread(len(sound), _PREPARED)] if sound else []
@@ -169,7 +175,7 @@ def _prepared(
     return list(preparation_findings(model, feeds, fed.inputs(), labels=known, threads=settings.limits.threads))
 
 
-def _classes(model: Model, samples: Samples, labels: Array, settings: CheckSettings) -> int | None:
+def _classes(model: Model, samples: Samples, labels: Array, settings: CalibrationCheckSettings) -> int | None:
     """How many classes the model tells, where the labels can be such."""
     found = make_run(model, threads=settings.limits.threads)(read_feed(model, samples, 0))
     counts = (class_count(found[name]) for name in outputs(model))

@@ -10,20 +10,24 @@ from roundoff.core.tensors import Array
 from roundoff.messages.message import NOTHING, Message, joined, message, verbatim
 from roundoff.preprocessing.colours import MATRICES
 from roundoff.preprocessing.conventions import Convention, MeanStd, conventions
-from roundoff.studies.check_io.candidate import Claim, Judging, PixelPairs, better, sample_pixels
-from roundoff.studies.check_io.fitting import LinearFit, fit_colours
-from roundoff.studies.check_io.naming import precision_change
+from roundoff.studies.check_io.candidates import (
+    Claim,
+    Judging,
+    LinearFit,
+    PixelPairs,
+    better,
+    fit_colours,
+    sample_pixels,
+)
+from roundoff.studies.check_io.differences import differences, precision_change
+from roundoff.studies.check_io.layouts import picture_of, readings
 from roundoff.studies.check_io.origins import find_origin
-from roundoff.studies.check_io.readings import picture_of, readings
-from roundoff.studies.check_io.result import Correction, Explanation, InputChange
-from roundoff.studies.check_io.search import PictureSearch
-from roundoff.studies.check_io.streaming import Apart, apart
-from roundoff.studies.check_io.vectors import vector_claims
+from roundoff.studies.check_io.result import Correction, Explanation, IoChange
+from roundoff.studies.check_io.search import PictureSearch, vector_claims
 
 __all__ = [
     "RESIZED_OTHERWISE",
     "colour_claim",
-    "differences",
     "excluded",
     "explain_difference",
     "looks_alike",
@@ -88,13 +92,13 @@ def colour_claim(pairs: PixelPairs, *, tolerance: float) -> Claim | None:
     )
 
 
-_REVERSED = InputChange("channel-order", message("check_io.rgb_bgr"))
+_REVERSED = IoChange("channel-order", message("check_io.rgb_bgr"))
 
 
-def _best(fit: LinearFit, pixels: Array, slack: float) -> tuple[tuple[InputChange, ...], LinearFit] | None:
+def _best(fit: LinearFit, pixels: Array, slack: float) -> tuple[tuple[IoChange, ...], LinearFit] | None:
     probes = pixels[:: max(1, len(pixels) // _PROBES)]
     wanted = fit.apply(probes)
-    best: tuple[float, tuple[InputChange, ...], LinearFit] | None = None
+    best: tuple[float, tuple[IoChange, ...], LinearFit] | None = None
     for cost, changes, linear in _candidates():
         if best is not None and cost >= best[0]:
             continue
@@ -103,7 +107,7 @@ def _best(fit: LinearFit, pixels: Array, slack: float) -> tuple[tuple[InputChang
     return None if best is None else best[1:]
 
 
-def _candidates() -> Iterator[tuple[float, tuple[InputChange, ...], LinearFit]]:
+def _candidates() -> Iterator[tuple[float, tuple[IoChange, ...], LinearFit]]:
     """All pairs of decodings, with usual ways to make numbers of them; equal decodings are no difference."""
     for (one, other), reverse, (first, second) in itertools.product(_decodings(), (False, True), _numberings()):
         matrix, offset = _between(one, other)
@@ -112,12 +116,12 @@ def _candidates() -> Iterator[tuple[float, tuple[InputChange, ...], LinearFit]]:
             linear = LinearFit(linear.matrix[:, ::-1], linear.offset)
         text = message("check_io.yuv_by", training=one.text, deployed=other.text)
         facts = (("YUV matrix", one.matrix), *((("order of U and V", "exchanged"),) if other.exchanged else ()))
-        change = InputChange("colour-matrix", text, Correction(message("check_io.set_yuv"), one.text, facts))
+        change = IoChange("colour-matrix", text, Correction(message("check_io.set_yuv"), one.text, facts))
         cost = first.cost + 0.1 * reverse + 0.1 * (one.exchanged + other.exchanged) + (first is not second)
         changes = (change, *((_REVERSED,) if reverse else ()))
         if first is not second:
             text = message("check_io.training_has", training=first.text, deployed=second.text)
-            changes = (*changes, InputChange("normalization", text))
+            changes = (*changes, IoChange("normalization", text))
         yield cost, changes, linear
 
 
@@ -270,19 +274,6 @@ def rows_of(
     return ones, others
 
 
-def differences(training: Sequence[Array], deployed: Sequence[Array]) -> tuple[float, float | None]:
-    """Largest absolute difference and root mean square over all samples; infinite and None where shapes differ.
-
-    Values that are not finite are equal when both sides have the same.
-    """
-    found = Apart()
-    for one, other in zip(training, deployed, strict=True):
-        if one.shape != other.shape:
-            return np.inf, None
-        found = found.merge(apart(one, other))
-    return found.worst, float(np.sqrt(found.square / max(found.finite, 1)))
-
-
 def looks_alike(training: Sequence[Array], deployed: Sequence[Array]) -> Message:
     """What can be said of pictures that nothing explains; empty when nothing can."""
     one, other = training[0], deployed[0]
@@ -369,7 +360,7 @@ def _by_size(training: Sequence[Array], deployed: Sequence[Array], judging: Judg
         height, width = sources[0].shape[:2]
         steps = joined(origin.pipeline.words(), key="terminal.comma")
         text = message("check_io.pixels_in_training", size=f"{height}x{width}", steps=steps)
-        size = InputChange("resize", text, Correction(message("check_io.set_size"), steps))
+        size = IoChange("resize", text, Correction(message("check_io.set_size"), steps))
         changes = (size, *origin.arranged, *(c for c in origin.claim.changes if c not in origin.arranged))
         claim = origin.claim
         return Explanation(

@@ -9,18 +9,17 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.messages.message import Message, message
-from roundoff.preprocessing.colours import MATRICES, PACKED_FORMATS, PackedFormat, unpacked
+from roundoff.preprocessing.colours import MATRICES, PACKED_FORMATS, PackedFormat, converted, unpacked
 from roundoff.preprocessing.resize import Resampling, resized
-from roundoff.samples.images import Placement, place, placed
-from roundoff.studies.check_io.candidate import Claim, Judging, PixelPairs, Trial, verify
-from roundoff.studies.check_io.fitting import best_order
-from roundoff.studies.check_io.readings import Reading, content_box, picture_of, readings
-from roundoff.studies.check_io.result import InputChange
+from roundoff.samples.images import PicturePlacement, place, placed
+from roundoff.studies.check_io.candidates import Candidate, Claim, Judging, PixelPairs, best_order, verify
+from roundoff.studies.check_io.layouts import ArrayReading, content_box, picture_of, readings
+from roundoff.studies.check_io.result import IoChange
 
 __all__ = [
     "RESAMPLINGS",
     "Decoding",
-    "Origin",
+    "InputOrigin",
     "Pipeline",
     "Shaping",
     "decodings",
@@ -72,8 +71,7 @@ class Decoding:
         if self.color is None:
             return original
         rows = np.array(MATRICES[self.matrix]).reshape(3, 4)
-        planes = unpacked(original, self.color).astype(np.float64)
-        colors: Array = np.rint(np.clip(planes @ rows[:, :3].T + rows[:, 3], 0, 255)).astype(np.uint8)
+        colors: Array = np.rint(converted(unpacked(original, self.color), rows)).astype(np.uint8)
         return colors
 
     @property
@@ -97,18 +95,18 @@ class Shaping:
     mode: str
     scale_to: Size | None = None
 
-    def placement(self, had: Size, wanted: Size) -> Placement | None:
+    def placement(self, had: Size, wanted: Size) -> PicturePlacement | None:
         """The geometry for a picture of `had` and an input of `wanted`; None when it cannot be."""
         if self.mode in ("as it is", "cut", "cut corner"):
             if had[0] < wanted[0] or had[1] < wanted[1]:
                 return None
             middle = tuple(round((full - part) / 2) for full, part in zip(had, wanted, strict=True))
             top, left = middle if self.mode == "cut" else (0, 0)
-            return Placement(had, (-top, -left), wanted)
+            return PicturePlacement(had, (-top, -left), wanted)
         if self.mode == "crop":
             return place(had, self.scale_to or wanted, canvas=wanted, mode="crop")
         if self.mode == "stretch":
-            return Placement(wanted, (0, 0), wanted)
+            return PicturePlacement(wanted, (0, 0), wanted)
         boxed = place(had, wanted, canvas=wanted, mode="letterbox")
         return boxed if self.mode == "letterbox" else replace(boxed, offset=(0, 0))
 
@@ -137,7 +135,7 @@ class Pipeline:
     resampling: Resampling
     rounded: bool
 
-    def apply(self, original: Array, wanted: Size) -> tuple[Array, Placement] | None:
+    def apply(self, original: Array, wanted: Size) -> tuple[Array, PicturePlacement] | None:
         """The picture [height, width, channels] without its border, and where it lies; None when it cannot be."""
         try:
             pixels = self.decoding.apply(original)
@@ -206,12 +204,12 @@ _MOST_PLACES = 4
 _DISTINCT = 0.7
 _MOST_PIXELS = 4000
 
-Rendered = tuple[Array, Placement] | None
+Rendered = tuple[Array, PicturePlacement] | None
 View = Callable[[Array], Array]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class InputOrigin:
     """How one side's values came from the original.
 
     Attributes:
@@ -226,7 +224,7 @@ class Origin:
 
     pipeline: Pipeline
     layout: str
-    arranged: tuple[InputChange, ...]
+    arranged: tuple[IoChange, ...]
     numbers: Message
     claim: Claim
     border: float | None
@@ -251,7 +249,7 @@ def find_origin(
     originals: Sequence[Array],
     made: Sequence[Array],
     judging: Judging,
-) -> Origin | None:
+) -> InputOrigin | None:
     """Find how arrays were made from originals.
 
     Args:
@@ -277,7 +275,7 @@ def find_origin(
             if left is not None:
                 trials.append((left, exact, lying))
     trials.sort(key=lambda found: found[0])
-    best: Origin | None = None
+    best: InputOrigin | None = None
     for left, pipeline, lying in trials[:3]:
         origin = _verified(pipeline, lying, originals, made, judging=judging)
         if origin is None or (best is not None and origin.claim.rms >= _DISTINCT * best.claim.rms):
@@ -297,7 +295,7 @@ def find_origin(
 class _Placed:
     layout: str
     view: View
-    reading: Reading
+    reading: ArrayReading
 
 
 def _places(original: Array, made: Array) -> Iterator[tuple[float, Pipeline, _Placed]]:
@@ -362,7 +360,7 @@ def _pair(rendered: Rendered, placed: _Placed, made: Array) -> tuple[Array, Arra
     return picture, placed.reading.view(pixels)
 
 
-def _unturned(picture: Array, reading: Reading) -> Array:
+def _unturned(picture: Array, reading: ArrayReading) -> Array:
     kinds = {change.kind for change in reading.changes}
     picture = picture[::-1] if "upside-down" in kinds else picture
     picture = picture[:, ::-1] if "mirrored" in kinds else picture
@@ -389,7 +387,7 @@ def _verified(
     made: Sequence[Array],
     *,
     judging: Judging,
-) -> Origin | None:
+) -> InputOrigin | None:
     def pairs() -> PixelPairs:
         for original, each in zip(originals, made, strict=True):
             pair = _pair(_rendered(pipeline, placed, original, each), placed, each)
@@ -403,14 +401,14 @@ def _verified(
     fit = best_order(first.astype(np.float64), second.astype(np.float64))
     if fit is None:
         return None
-    claim = verify(Trial((), lambda: listed, fit), judging)
+    claim = verify(Candidate((), lambda: listed, fit), judging)
     if claim is None:
         return None
     arranged = [change for change in claim.changes if change.kind in ("channel-order", "channels")]
     values = [change for change in claim.changes if change.kind not in ("channel-order", "channels")]
     numbers = claim.training or (message("check_io.pixels_as_is") if not values else values[-1].text)
     border = _border(pipeline, placed, made[0], claim)
-    return Origin(pipeline, placed.layout, (*placed.reading.changes, *arranged), numbers, claim, border, ())
+    return InputOrigin(pipeline, placed.layout, (*placed.reading.changes, *arranged), numbers, claim, border, ())
 
 
 def _border(pipeline: Pipeline, placed: _Placed, made: Array, claim: Claim) -> float | None:

@@ -10,7 +10,7 @@ __all__ = [
     "ChangeKind",
     "Correction",
     "Explanation",
-    "InputChange",
+    "IoChange",
     "IoCheck",
     "SidePicture",
     "Stage",
@@ -46,7 +46,7 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True)
-class InputChange:
+class IoChange:
     """One way in which the deployed side differs from training.
 
     Attributes:
@@ -75,7 +75,7 @@ class Explanation:
         notes: What cannot be told from these values, and what is left.
     """
 
-    changes: tuple[InputChange, ...]
+    changes: tuple[IoChange, ...]
     exact: bool
     before: float
     residual: float

@@ -18,7 +18,7 @@ from roundoff.samples.files import Kind, kind_of, list_folder
 from roundoff.samples.images import decode
 from roundoff.tensors import open_source
 
-__all__ = ["IoSides", "RawLayout", "SideLike", "numeric_type", "read_sides"]
+__all__ = ["RawLayout", "SideLike", "StageValues", "numeric_type", "read_sides"]
 
 _MOST_NAMED = 3
 _COLOURS = 3
@@ -40,12 +40,12 @@ class RawLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class IoSides:
-    """Paired arrays.
+class StageValues:
+    """The values of one stage, paired.
 
     Attributes:
         names: Names of the samples.
-        training: Training's arrays; empty when that side was not given.
+        training: Training's arrays, one for each name; empty when that side was not given.
         deployed: The deployed side's; empty when that side was not given.
         notes: What was left out, and what was assumed.
     """
@@ -56,7 +56,7 @@ class IoSides:
     notes: tuple[Message, ...] = ()
 
 
-def read_sides(training: "SideLike | None", deployed: "SideLike | None", raw: RawLayout) -> IoSides:
+def read_sides(training: "SideLike | None", deployed: "SideLike | None", raw: RawLayout) -> StageValues:
     """Read one stage.
 
     Args:
@@ -73,7 +73,7 @@ def read_sides(training: "SideLike | None", deployed: "SideLike | None", raw: Ra
         only = first or second
         values, notes = _finished(only, {}, raw)
         given = tuple(values.values())
-        return IoSides(
+        return StageValues(
             tuple(values), given if training is not None else (), given if training is None else (), notes
         )
     names, left_out = _paired(first, second, (training, deployed))
@@ -82,7 +82,7 @@ def read_sides(training: "SideLike | None", deployed: "SideLike | None", raw: Ra
     # Raw files are described by their partners where these describe themselves.
     known, notes = _finished(ones, others, raw)
     partners, more = _finished(others, ones, raw)
-    return IoSides(
+    return StageValues(
         tuple(ones),
         tuple(known.values()),
         tuple(partners.values()),

@@ -12,33 +12,32 @@ from roundoff.core.names import shown
 from roundoff.core.tensors import Array
 from roundoff.messages.message import NOTHING, Message, message, verbatim
 from roundoff.preprocessing.conventions import MeanStd
-from roundoff.studies.check_io.candidate import Judging
+from roundoff.studies.check_io.candidates import Judging
+from roundoff.studies.check_io.differences import Apart, all_finite, apart, differences
 from roundoff.studies.check_io.explanation import (
     RESIZED_OTHERWISE,
-    differences,
     excluded,
     looks_alike,
     rows_of,
     search_difference,
 )
-from roundoff.studies.check_io.naming import mean_std_correction
-from roundoff.studies.check_io.origins import Origin, find_origin
-from roundoff.studies.check_io.readings import layout_change, other_layout
+from roundoff.studies.check_io.layouts import layout_change, other_layout, unbatched
+from roundoff.studies.check_io.normalization import mean_std_correction
+from roundoff.studies.check_io.origins import InputOrigin, find_origin
 from roundoff.studies.check_io.result import (
     STAGES,
     Correction,
     Explanation,
-    InputChange,
+    IoChange,
     IoCheck,
     SidePicture,
     Stage,
     StageCheck,
 )
-from roundoff.studies.check_io.streaming import Apart, all_finite, apart
+from roundoff.studies.check_io.sides import StageValues
 
 __all__ = [
-    "CheckSettings",
-    "StageValues",
+    "IoCheckSettings",
     "check_io",
     "explain_by_origins",
     "png_bytes",
@@ -49,7 +48,9 @@ __all__ = [
 # Where two ways from the same original part.
 
 
-def explain_by_origins(training: Origin, deployed: Origin, *, before: float, samples: int) -> Explanation | None:
+def explain_by_origins(
+    training: InputOrigin, deployed: InputOrigin, *, before: float, samples: int
+) -> Explanation | None:
     """What the deployed side does differently with the original.
 
     Args:
@@ -83,16 +84,16 @@ def explain_by_origins(training: Origin, deployed: Origin, *, before: float, sam
     )
 
 
-def _pictures(training: Origin, deployed: Origin) -> Iterator[InputChange]:
+def _pictures(training: InputOrigin, deployed: InputOrigin) -> Iterator[IoChange]:
     one, other = training.pipeline, deployed.pipeline
     if one.decoding != other.decoding:
         words = one.decoding.words
         text = message("check_io.decodes_original", training=words, deployed=other.decoding.words)
         correction = Correction(message("check_io.set_yuv"), words, (("YUV matrix", ""),))
-        yield InputChange("colour-matrix", text, correction)
+        yield IoChange("colour-matrix", text, correction)
     if one.shaping != other.shaping:
         text = message("check_io.shaped", training=one.shaping.words, deployed=other.shaping.words)
-        yield InputChange("placement", text, Correction(message("check_io.set_size_place"), one.shaping.words))
+        yield IoChange("placement", text, Correction(message("check_io.set_size_place"), one.shaping.words))
     if one.resizes and other.resizes and (one.resampling, one.rounded) != (other.resampling, other.rounded):
         ways = [each.resampling.words for each in (one, other)]
         if one.rounded != other.rounded:
@@ -101,14 +102,14 @@ def _pictures(training: Origin, deployed: Origin) -> Iterator[InputChange]:
             ]
             ways = [message(key, how=way) for key, way in zip(keys, ways, strict=True)]
         text = message("check_io.resizes", training=ways[0], deployed=ways[1])
-        yield InputChange("resize", text, Correction(message("check_io.set_resizing"), ways[0]))
+        yield IoChange("resize", text, Correction(message("check_io.set_resizing"), ways[0]))
     if training.border != deployed.border and None not in (training.border, deployed.border):
         wanted = f"{training.border:.4g}"
         text = message("check_io.letterbox_border", deployed=f"{deployed.border:.4g}", training=wanted)
-        yield InputChange("padding", text, Correction(message("check_io.set_padding"), verbatim(wanted)))
+        yield IoChange("padding", text, Correction(message("check_io.set_padding"), verbatim(wanted)))
 
 
-def _arranged(training: Origin, deployed: Origin) -> Iterator[InputChange]:
+def _arranged(training: InputOrigin, deployed: InputOrigin) -> Iterator[IoChange]:
     if training.layout != deployed.layout:
         yield layout_change(training.layout, deployed.layout)
     kinds = (
@@ -120,16 +121,16 @@ def _arranged(training: Origin, deployed: Origin) -> Iterator[InputChange]:
             yield kinds[0].get(kind) or kinds[1][kind]
 
 
-def _numbers(training: Origin, deployed: Origin) -> Iterator[InputChange]:
+def _numbers(training: InputOrigin, deployed: InputOrigin) -> Iterator[IoChange]:
     if training.numbers == deployed.numbers:
         return
     gain, offset = _relative(training, deployed)
     correction = None if gain is None or offset is None else mean_std_correction(gain, offset)
     text = message("check_io.training_has", training=training.numbers, deployed=deployed.numbers)
-    yield InputChange("normalization", text, correction)
+    yield IoChange("normalization", text, correction)
 
 
-def _relative(training: Origin, deployed: Origin) -> tuple[Array | None, Array | None]:
+def _relative(training: InputOrigin, deployed: InputOrigin) -> tuple[Array | None, Array | None]:
     """Training's numbers from the deployed side's, per channel of training."""
     one, other = _by_colour(training), _by_colour(deployed)
     if set(one) != set(other):
@@ -139,7 +140,7 @@ def _relative(training: Origin, deployed: Origin) -> tuple[Array | None, Array |
     return gain, np.array([a[1] for a, _ in pairs]) - gain * np.array([b[1] for _, b in pairs])
 
 
-def _by_colour(origin: Origin) -> dict[int, tuple[float, float]]:
+def _by_colour(origin: InputOrigin) -> dict[int, tuple[float, float]]:
     matrix, offset = origin.claim.linear.matrix, origin.claim.linear.offset
     colours = np.abs(matrix).argmax(axis=1)
     return {int(c): (float(matrix[row, c]), float(offset[row])) for row, c in enumerate(colours)}
@@ -200,8 +201,7 @@ def side_pictures(training: Array, deployed: Array) -> tuple[SidePicture, ...]:
 
 def _pixels(values: Array) -> Array | None:
     """Values as pixels; None where they have no shape of a picture."""
-    while values.ndim > 3 and values.shape[0] == 1:
-        values = values[0]
+    values = unbatched(values)
     if values.ndim == 2:
         values = values[..., None]
     if values.ndim != 3:
@@ -228,24 +228,7 @@ _ORIGINAL_TRIED = message("check_io.excluded_original")
 
 
 @dataclass(frozen=True, slots=True)
-class StageValues:
-    """The values of one stage.
-
-    Attributes:
-        names: Names of the samples.
-        training: Training's arrays, one for each name; empty when not given.
-        deployed: The deployed side's; empty when not given.
-        notes: What the reader has to say.
-    """
-
-    names: tuple[str, ...]
-    training: tuple[Array, ...]
-    deployed: tuple[Array, ...]
-    notes: tuple[Message, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CheckSettings:
+class IoCheckSettings:
     """What passes.
 
     Attributes:
@@ -263,7 +246,7 @@ class CheckSettings:
         return self.input_tolerance if stage in ("original", "preprocessed") else self.result_tolerance
 
 
-def check_io(stages: Mapping[Stage, StageValues], settings: CheckSettings = CheckSettings()) -> IoCheck:
+def check_io(stages: Mapping[Stage, StageValues], settings: IoCheckSettings = IoCheckSettings()) -> IoCheck:
     """Compare both sides at every stage that is there, and explain what differs.
 
     Args:
@@ -283,7 +266,7 @@ def check_io(stages: Mapping[Stage, StageValues], settings: CheckSettings = Chec
     return IoCheck(tuple(found), _overall(found))
 
 
-def _compared(stage: Stage, values: StageValues, settings: CheckSettings) -> StageCheck:
+def _compared(stage: Stage, values: StageValues, settings: IoCheckSettings) -> StageCheck:
     tolerance = settings.tolerance(stage)
     if not values.training or not values.deployed:
         note = message("check_io.only_deployed" if values.deployed else "check_io.only_training")
@@ -312,7 +295,7 @@ def _compared(stage: Stage, values: StageValues, settings: CheckSettings) -> Sta
     return _explained(replace(checked, pictures=shown), values, settings)
 
 
-def _explained(checked: StageCheck, values: StageValues, settings: CheckSettings) -> StageCheck:
+def _explained(checked: StageCheck, values: StageValues, settings: IoCheckSettings) -> StageCheck:
     pictures = checked.stage in _PICTURED
     explanation, nearest = search_difference(
         list(values.training),
@@ -333,7 +316,7 @@ def _explained(checked: StageCheck, values: StageValues, settings: CheckSettings
 
 
 def _followed(
-    checked: StageCheck, values: StageValues, originals: StageValues, settings: CheckSettings
+    checked: StageCheck, values: StageValues, originals: StageValues, settings: IoCheckSettings
 ) -> StageCheck:
     """Follow both sides from the original where the two alone do not explain each other."""
     if checked.passed or (checked.explanation is not None and checked.explanation.exact):
@@ -378,7 +361,7 @@ def _origin(
     made_names: Sequence[str],
     made: Sequence[Array],
     judging: Judging,
-) -> Origin | None:
+) -> InputOrigin | None:
     """Pair originals with what was made of them by name, or one with one."""
     if not originals or not made:
         return None
@@ -395,8 +378,7 @@ def _origin(
 
 def _as_picture(array: Array) -> Array | None:
     """An original as [height, width, channels], whatever axes of one surround it."""
-    while array.ndim > 3 and array.shape[0] == 1:
-        array = array[0]
+    array = unbatched(array)
     if array.ndim == 2:
         return array[..., np.newaxis]
     if array.ndim != 3:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from roundoff.messages.message import NOTHING, Message, joined, message, verbatim
-from roundoff.studies.check_io.result import Correction, Explanation, InputChange, IoCheck, StageCheck
+from roundoff.studies.check_io.result import Correction, Explanation, IoChange, IoCheck, StageCheck
 from roundoff.vendors.pulsar2.config.schema import CscMode, DataType
 
 __all__ = ["fields_of", "with_fields"]
@@ -36,7 +36,7 @@ def _explained(found: Explanation) -> Explanation:
     return replace(found, changes=tuple(_change(change) for change in found.changes))
 
 
-def _change(change: InputChange) -> InputChange:
+def _change(change: IoChange) -> IoChange:
     if change.correction is None:
         return change
     fields = fields_of(change.correction)
