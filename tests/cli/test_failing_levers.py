@@ -12,9 +12,9 @@ import pytest
 from roundoff.cli import main
 from roundoff.core.document import load_document
 from roundoff.demo import load_split, model_path
-from roundoff.quantize.corrections import registry as corrections
-from roundoff.quantize.step_table import StepKind, StepTable
-from roundoff.quantize.transforms import registry as transforms
+from roundoff.quantize import steps as corrections
+from roundoff.quantize import steps as transforms
+from roundoff.quantize.steps import StepKind, StepTable
 from tests.cli.test_tune import plant
 from tests.diagnosis.deep import CHIP, deep_inputs, save_deep
 
@@ -51,7 +51,7 @@ def break_steps(monkeypatch: pytest.MonkeyPatch, *names: str, error: type[Except
 
         return work
 
-    tables: tuple[StepTable[Any], ...] = (transforms.TABLE, corrections.TABLE)
+    tables: tuple[StepTable[Any], ...] = (transforms.TRANSFORMS, corrections.CORRECTIONS)
     for table in tables:
         kinds: Mapping[str, StepKind[Any]] = dict(table)
         for name, kind in kinds.items():
@@ -88,7 +88,7 @@ def test_a_failing_lever_is_a_row_of_the_history(
 
 
 def test_a_lever_whose_model_cannot_be_measured_is_a_row(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    from roundoff.search.trials import TrialModels
+    from roundoff.search.engine import TrialModels
 
     right = TrialModels.measure
 
@@ -108,7 +108,7 @@ def test_a_lever_whose_model_cannot_be_measured_is_a_row(call: Call, monkeypatch
 
 def test_the_plain_recipe_failing_is_the_end(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     from roundoff.errors import ModelFailed
-    from roundoff.search.trials import TrialModels
+    from roundoff.search.engine import TrialModels
 
     def measure(bench: TrialModels, recipe: Any, indices: list[int]) -> Any:
         raise ModelFailed("It cannot be run.", fix="none")

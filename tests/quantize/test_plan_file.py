@@ -11,7 +11,7 @@ from roundoff.core.plan import NodePlan, PlannedQuantizer, Precision, QuantPlan,
 from roundoff.core.quantizers import Consumer, QuantParams, QuantSpec
 from roundoff.core.target import Arithmetic
 from roundoff.errors import BadInput
-from roundoff.quantize.parameters import Numbers, planned_with
+from roundoff.quantize.parameters import QuantNumbers, planned_with
 from roundoff.quantize.plan_file import PLAN_NAME, SavedPlan, load_plan, plan_json, saved_numbers
 
 U8 = QuantSpec(8, signed=False, symmetric=False)
@@ -31,7 +31,7 @@ PARAMS = {
     "x": QuantParams(np.asarray(SCALES["x"]), np.asarray(np.int64(113))),
     "w": QuantParams(np.asarray(SCALES["w"]), np.zeros(3, dtype=np.int64)),
 }
-NUMBERS = Numbers(tuple(planned_with(each, PARAMS[each.name]) for each in PLAN.quantizers), ())
+NUMBERS = QuantNumbers(tuple(planned_with(each, PARAMS[each.name]) for each in PLAN.quantizers), ())
 SAVED = SavedPlan(
     schema=1,
     roundoff="0",

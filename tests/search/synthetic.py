@@ -9,14 +9,12 @@ import numpy as np
 from roundoff.core.plan import FLOAT, Precision, Recipe, Rule
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
-from roundoff.search.engine import TrialBudget
+from roundoff.search.engine import SearchFound, TrialRunner, run_search
 from roundoff.search.free_options import FreeOption
 from roundoff.search.goal import GoalReading, TuneGoal
-from roundoff.search.journal import TrialJournal, recipe_key
+from roundoff.search.store import TrialJournal, recipe_key
 from roundoff.search.strategies import STRATEGIES
-from roundoff.search.strategies.strategy import Strategy
-from roundoff.search.trials import TrialRunner
-from roundoff.search.tune import SearchFound, run_search
+from roundoff.search.strategies.strategy import Strategy, TrialBudget
 
 __all__ = ["FakeJudge", "FakeProblem", "FakeWorkbench", "Killed", "search"]
 

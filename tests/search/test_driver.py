@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from roundoff.core.plan import FLOAT, Recipe
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.search.engine import TrialBudget
+from roundoff.search.engine import SearchFound
 from roundoff.search.result import Trial
 from roundoff.search.strategies import STRATEGIES
 from roundoff.search.strategies.greedy import one_less
-from roundoff.search.strategies.strategy import Strategy
-from roundoff.search.tune import SearchFound
+from roundoff.search.strategies.strategy import Strategy, TrialBudget
 from tests.search.synthetic import WIDE, FakeJudge, FakeProblem, FakeWorkbench, Killed, search
 
 NODES = tuple(f"node{number}" for number in range(8))

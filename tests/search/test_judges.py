@@ -13,7 +13,7 @@ from roundoff.graph.load import Model
 from roundoff.run import bench as running
 from roundoff.run.bench import Bench
 from roundoff.run.session import Session, open_session
-from roundoff.search.judge_options import JudgeOptions, make_judge
+from roundoff.search.evaluators import JudgeOptions, make_judge
 from roundoff.search.judges import SignalJudge, TrialJudge
 from tests.models import conv_net, loaded, residual
 

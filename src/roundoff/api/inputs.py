@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from roundoff.core.document import InputFile
     from roundoff.core.tensors import Array, InputSpec
     from roundoff.graph.load import Model
+    from roundoff.run.capture import Samples
     from roundoff.run.evaluators import Evaluator
-    from roundoff.run.feeds import Samples
     from roundoff.samples.options import SampleOptions
 
 __all__ = [

@@ -14,7 +14,7 @@ from roundoff.messages.catalogue import Phrase, spoken
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
-    from roundoff.pages.blocks import Page, Table
+    from roundoff.pages.blocks import Page, TableBlock
 
 __all__ = ["Outcome", "PageOutcome"]
 
@@ -187,11 +187,11 @@ class PageOutcome(Outcome[T]):
         return (self.page, about_page(self.document))
 
 
-def _tables(page: "Page") -> "Iterator[Table]":
+def _tables(page: "Page") -> "Iterator[TableBlock]":
     """The tables of a page and of those below it, the most important one first."""
-    from roundoff.pages.blocks import Table
+    from roundoff.pages.blocks import TableBlock
 
-    yield from (block for block in page.blocks if isinstance(block, Table))
+    yield from (block for block in page.blocks if isinstance(block, TableBlock))
     for section in page.sections:
         yield from _tables(section)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.quantize.pipeline import Quantization, QuantizeSettings
     from roundoff.quantize.plan_file import SavedPlan
-    from roundoff.run.feeds import Samples
+    from roundoff.run.capture import Samples
 
 __all__ = [
     "QuantizedLike",
@@ -174,7 +174,7 @@ def open_subject(
 def samples_for(call: Call, model: "Model", *, needed: bool = True) -> "Samples":
     """What the model is fed; nothing where it has no inputs, or nothing is needed and none was given."""
     from roundoff.graph.interface import inputs
-    from roundoff.run.feeds import NO_INPUTS
+    from roundoff.run.capture import NO_INPUTS
 
     specs, data = inputs(model), call.get("data")
     given = data is not None and not (isinstance(data, list | tuple) and not data)

@@ -38,7 +38,7 @@ from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.plan_file import PLAN_NAME
 from roundoff.quantize.targets.loading import target_text
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 
 if TYPE_CHECKING:
     from roundoff.align.pairing import Pairing

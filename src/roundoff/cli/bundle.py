@@ -14,14 +14,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.inspection_options import add_limits
+from roundoff.cli.options import add_limits
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
 
 if TYPE_CHECKING:
     from roundoff.case.bundle import Bundle
-
-SUMMARY = "pack the fault that a run found into a ticket for others"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

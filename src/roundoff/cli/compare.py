@@ -14,10 +14,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options, data_words
-from roundoff.cli.html_option import add_html_option, check_html, write_html
+from roundoff.cli.options import (
+    add_data_options,
+    add_html_option,
+    check_html,
+    data_words,
+    size,
+    threads,
+    write_html,
+)
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.values import size, threads
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -30,9 +36,7 @@ if TYPE_CHECKING:
     from roundoff.measure.thresholds import ThresholdSet
     from roundoff.studies.compare.result import Comparison
 
-__all__ = ["SUMMARY", "add_arguments", "compare_sides", "open_sides", "run"]
-
-SUMMARY = "which tensors of two runs differ, how, and where it started"
+__all__ = ["add_arguments", "compare_sides", "open_sides", "run"]
 
 _DEFAULT_ROWS = 40
 

@@ -21,22 +21,25 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options
-from roundoff.cli.device_options import add_device_options
-from roundoff.cli.html_option import add_html_option, check_html, write_html
-from roundoff.cli.inspection_options import add_limits
+from roundoff.cli.export_settings import DIALECT_HELP, print_settings
 from roundoff.cli.next_steps import next_steps
-from roundoff.cli.settings_files import DIALECT_HELP, print_settings
-from roundoff.cli.subject import add_subject_options, subject_words
+from roundoff.cli.options import (
+    add_data_options,
+    add_device_options,
+    add_html_option,
+    add_limits,
+    add_subject_options,
+    check_html,
+    seconds,
+    subject_words,
+    write_html,
+)
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.values import seconds
 from roundoff.errors import BadInput
 from roundoff.messages.message import message
 
 if TYPE_CHECKING:
     from roundoff.api.diagnosis import DiagnosisOutcome
-
-SUMMARY = "find out which nodes lose accuracy, why, and what helps"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,7 +128,7 @@ def _check_output(args: argparse.Namespace) -> None:
     from roundoff.core.files import check_output_directory
 
     if args.dialect is not None:
-        from roundoff.vendors.dialects.registry import find_dialects
+        from roundoff.vendors.dialects import find_dialects
 
         find_dialects(args.dialect)
         if not args.fix:

@@ -11,19 +11,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.html_option import add_html_option, check_html, write_html
-from roundoff.cli.inspection_options import rows
+from roundoff.cli.options import add_html_option, check_html, rows, write_html
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
 
 __all__ = [
-    "CSV_START", "SUMMARY", "add_arguments", "add_comparing_options", "add_diff_outputs", "check_diff_outputs",
+    "CSV_START", "add_arguments", "add_comparing_options", "add_diff_outputs", "check_diff_outputs",
     "run", "write_diff",
 ]  # fmt: skip
-
-SUMMARY = "which nodes got better or worse between two runs"
 
 CSV_START = "order,node,op_type,tensor,renamed_from,"
 """By this an earlier table of ours is known."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from roundoff.cli.html_option import add_html_option, check_html, write_html
+from roundoff.cli.options import add_html_option, check_html, write_html
 from roundoff.core.files import begins
 from roundoff.errors import BadInput
 from roundoff.messages.catalogue import told

@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from roundoff.search.result import Tuning
     from roundoff.studies.accumulate.result import Accumulation
     from roundoff.studies.audit.result import Audit
-    from roundoff.studies.channels.result import ChannelReport
     from roundoff.studies.check_calibration.result import CalibrationCheck
     from roundoff.studies.check_io.result import IoCheck
     from roundoff.studies.compare.result import Comparison
-    from roundoff.studies.distribution.result import DistributionReport
+    from roundoff.studies.distribution.result import ChannelReport, DistributionReport, OutlierReport
     from roundoff.studies.layers.result import LayerReport
-    from roundoff.studies.outliers.result import OutlierReport
     from roundoff.studies.partial.result import PartialQuantization
     from roundoff.studies.run_diff.result import RunDiff
     from roundoff.studies.samples.result import WorstSamples
@@ -60,13 +58,13 @@ _SECTION_TYPES = {
     "Accumulation": "roundoff.studies.accumulate.result",
     "Audit": "roundoff.studies.audit.result",
     "CalibrationCheck": "roundoff.studies.check_calibration.result",
-    "ChannelReport": "roundoff.studies.channels.result",
+    "ChannelReport": "roundoff.studies.distribution.result",
     "Comparison": "roundoff.studies.compare.result",
     "DistributionReport": "roundoff.studies.distribution.result",
     "Diagnosis": "roundoff.diagnosis.result",
     "IoCheck": "roundoff.studies.check_io.result",
     "LayerReport": "roundoff.studies.layers.result",
-    "OutlierReport": "roundoff.studies.outliers.result",
+    "OutlierReport": "roundoff.studies.distribution.result",
     "PartialQuantization": "roundoff.studies.partial.result",
     "RunDiff": "roundoff.studies.run_diff.result",
     "SensitivityReport": "roundoff.studies.sensitivity.result",

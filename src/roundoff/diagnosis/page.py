@@ -15,7 +15,7 @@ from roundoff.pages.blocks import (
     Headline,
     Page,
     Paragraph,
-    Table,
+    TableBlock,
     Tone,
     few_names,
     notes,
@@ -109,12 +109,12 @@ def _parts(found: Diagnosis) -> Iterator[Block]:
         yield Paragraph(say("diagnosis.next"))
         yield Commands(found.next_steps)
     checks = tuple((phrase_of(each.name), phrase_of(each.result), each.ok, each.seconds) for each in found.checks)
-    yield Table("checks", say("diagnosis.checks"), _CHECKS, checks, folded=True)
+    yield TableBlock("checks", say("diagnosis.checks"), _CHECKS, checks, folded=True)
     for what in found.not_looked_at:
         yield Paragraph(say("diagnosis.not_looked_at", what=phrase_of(what)), note=True)
 
 
-def _loss(found: Diagnosis) -> Table:
+def _loss(found: Diagnosis) -> TableBlock:
     """What was met: distances beside what is expected, the metric beside that of the float network."""
     rows = [
         (
@@ -128,18 +128,18 @@ def _loss(found: Diagnosis) -> Table:
     ]
     kept = [at for at in range(len(_LOSS)) if any(row[at] is not None for row in rows)]
     shown = tuple(tuple(row[at] for at in kept) for row in rows)
-    return Table("loss", say("diagnosis.loss"), tuple(_LOSS[at] for at in kept), shown)
+    return TableBlock("loss", say("diagnosis.loss"), tuple(_LOSS[at] for at in kept), shown)
 
 
-def _findings(name: str, caption: Phrase, findings: Sequence[Finding]) -> Table:
+def _findings(name: str, caption: Phrase, findings: Sequence[Finding]) -> TableBlock:
     """One row for each; those of many places name all of them."""
     rows = [_finding(each) for each in findings]
     if all(each.places == 1 for each in findings):
-        return Table(name, caption, _FINDINGS, tuple(rows), cards=True)
+        return TableBlock(name, caption, _FINDINGS, tuple(rows), cards=True)
     others = [", ".join(each.accused_nodes[1:]) or None for each in findings]
     columns = (*_FINDINGS[:2], _OTHERS, *_FINDINGS[2:])
     cells = tuple((*row[:2], also, *row[2:]) for row, also in zip(rows, others, strict=True))
-    return Table(name, caption, columns, cells, cards=True)
+    return TableBlock(name, caption, columns, cells, cards=True)
 
 
 def _finding(each: Finding) -> tuple[Cell, ...]:
@@ -180,7 +180,7 @@ def _repair(repair: Repair) -> Iterator[Block]:
         )
         for step in repair.steps
     )
-    yield Table("repair", say("diagnosis.repair"), _REPAIR, rows)
+    yield TableBlock("repair", say("diagnosis.repair"), _REPAIR, rows)
     if any(step.kept for step in repair.steps):
         yield Paragraph(say("diagnosis.same_samples"), note=True)
 

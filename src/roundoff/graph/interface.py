@@ -134,7 +134,7 @@ def check_repeatable(model: Model, names: Collection[str] | None = None) -> None
 
 def _random_tensors(model: Model) -> Mapping[str, str]:
     functions = {(each.domain, each.name): each.node for each in model.proto.functions}
-    constants = _Constants(model)
+    constants = _KnownValues(model)
     found: dict[str, str] = {}
     for node in model.proto.graph.node:
         source = next((found[name] for name in reads(node) if name in found), "")
@@ -158,7 +158,7 @@ def _with_nodes_inside(node: Any, functions: Mapping[tuple[str, str], Any], dept
         yield from _with_nodes_inside(each, functions, depth + 1)
 
 
-class _Constants:
+class _KnownValues:
     """What is known of values before anything runs."""
 
     def __init__(self, model: Model) -> None:
@@ -175,13 +175,13 @@ class _Constants:
         return name in self._computed
 
 
-def _is_random(node: Any, constants: _Constants) -> bool:
+def _is_random(node: Any, constants: _KnownValues) -> bool:
     if node.domain not in ("", "ai.onnx"):
         return False
     return node.op_type in RANDOM_OPS or (node.op_type == "Dropout" and _drops(node, constants))
 
 
-def _drops(node: Any, constants: _Constants) -> bool:
+def _drops(node: Any, constants: _KnownValues) -> bool:
     """Whether a Dropout is in training mode, or may be."""
     mode = node.input[_TRAINING_AT] if len(node.input) > _TRAINING_AT else ""
     ratio = node.input[_RATIO_AT] if len(node.input) > _RATIO_AT else ""

@@ -35,7 +35,7 @@ __all__ = [
     "Entry",
     "Facts",
     "Headline",
-    "Network",
+    "NetworkBlock",
     "NetworkNode",
     "Page",
     "Paragraph",
@@ -43,7 +43,7 @@ __all__ = [
     "Pictures",
     "Place",
     "Series",
-    "Table",
+    "TableBlock",
     "Tone",
     "View",
     "cell_text",
@@ -167,7 +167,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableBlock:
     """Rows under columns.
 
     Attributes:
@@ -199,7 +199,7 @@ class Table:
     csv_order: tuple[str, ...] = ()
     left_out: Phrase | None = None
 
-    def shown_on(self, place: Place) -> "Table":
+    def shown_on(self, place: Place) -> "TableBlock":
         """The table with only the columns of one place."""
         kept = [index for index, column in enumerate(self.columns) if place in column.on]
         if place == "csv" and self.csv_order:
@@ -283,7 +283,7 @@ class NetworkNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class NetworkBlock:
     """The network as a graph coloured by one number per node.
 
     Attributes:
@@ -353,7 +353,7 @@ class Contents:
     entries: tuple[Entry, ...]
 
 
-Block = Headline | Paragraph | Facts | Table | Chart | Network | Pictures | Commands | Contents
+Block = Headline | Paragraph | Facts | TableBlock | Chart | NetworkBlock | Pictures | Commands | Contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +377,7 @@ def is_hidden(block: Block, place: Place) -> bool:
     """Whether a block has nothing to show in a place: sentences for another one, a table of columns for others."""
     if isinstance(block, Paragraph):
         return place not in block.on
-    return isinstance(block, Table) and not any(place in column.on for column in block.columns)
+    return isinstance(block, TableBlock) and not any(place in column.on for column in block.columns)
 
 
 # Cells of tables as people read them, and the values behind them as programs do.

@@ -9,7 +9,7 @@ from roundoff.measure.thresholds import ThresholdSet
 from roundoff.messages.catalogue import Phrase, in_all, plain, say, spoken, told
 from roundoff.messages.numbers import decibels_with_unit, percent_digits, score_text
 from roundoff.messages.phrases import commas, count_of, few
-from roundoff.pages.blocks import Block, Column, Headline, Page, Place, Table, Tone, notes, spoken_facts
+from roundoff.pages.blocks import Block, Column, Headline, Page, Place, TableBlock, Tone, notes, spoken_facts
 from roundoff.quantize.pipeline import Quantization
 
 __all__ = ["agreement_line", "quantization_page"]
@@ -77,7 +77,7 @@ def quantization_page(
         (each.node, each.op_type, each.unit, each.seen.activation, each.seen.weight, each.reason)
         for each in plan.nodes
     )
-    nodes = Table("nodes", say("quantize.nodes"), _NODES, rows)
+    nodes = TableBlock("nodes", say("quantize.nodes"), _NODES, rows)
     blocks: list[Block] = [headline, spoken_facts(lines), nodes]
     if len(result.trials) > 1:
         methods = tuple(
@@ -88,10 +88,10 @@ def quantization_page(
             )
             for trial in result.trials
         )
-        blocks.append(Table("methods", say("quantize.methods"), _METHODS, methods))
+        blocks.append(TableBlock("methods", say("quantize.methods"), _METHODS, methods))
     if plan.resolutions:
         rules = tuple(map(_resolution, plan.resolutions))
-        blocks.append(Table("rules", say("quantize.rules"), _RULES, rules))
+        blocks.append(TableBlock("rules", say("quantize.rules"), _RULES, rules))
     return Page("quantization", plain("quantization"), (*blocks, *notes(result.notes)))
 
 

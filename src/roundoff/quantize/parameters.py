@@ -14,22 +14,21 @@ from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec, paramete
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, RoundoffError
+from roundoff.graph.draft import named
 from roundoff.graph.insertion import Edges
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.draft import named
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.messages.numbers import counted
-from roundoff.quantize.calibration.ranges import weight_range
+from roundoff.quantize.calibration.calibration import weight_range
 from roundoff.run.bench import spread
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples
-from roundoff.run.integer.report import Overflow
+from roundoff.run.capture import Samples, read_feed
+from roundoff.run.integer.results import AccumulatorOverflow
 from roundoff.run.integer.runner import IntegerRunner
 
 __all__ = [
-    "Numbers",
-    "Ranges",
+    "QuantNumbers",
+    "RangeSource",
     "check_finite",
     "find_parameters",
     "planned_with",
@@ -46,7 +45,7 @@ _LISTED = 5
 _LARGEST_BIAS = float(2**30)
 
 
-class Ranges(Protocol):
+class RangeSource(Protocol):
     """What calibration says of the activations."""
 
     def range(self, tensors: Sequence[str], spec: QuantSpec, method: str) -> tuple[Array, Array]:
@@ -55,7 +54,7 @@ class Ranges(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class QuantNumbers:
     """The quantizers of a plan with their numbers.
 
     Attributes:
@@ -70,11 +69,11 @@ class Numbers:
 def find_parameters(
     plan: QuantPlan,
     model: Model,
-    ranges: Ranges,
+    ranges: RangeSource,
     *,
     weights: Parameters,
     options: Mapping[str, float] | None = None,
-) -> Numbers:
+) -> QuantNumbers:
     """Give every planned quantizer its scale and zero point.
 
     Args:
@@ -92,7 +91,7 @@ def find_parameters(
     for planned in plan.quantizers:
         if planned.scale_of is not None:
             found[planned.name] = _bias_parameters(*(found[name] for name in planned.scale_of))
-    return Numbers(tuple(planned_with(planned, found[planned.name]) for planned in plan.quantizers), notes)
+    return QuantNumbers(tuple(planned_with(planned, found[planned.name]) for planned in plan.quantizers), notes)
 
 
 def weight_parameters(
@@ -162,7 +161,7 @@ def _groups(quantizers: Iterable[PlannedQuantizer]) -> dict[str, list[PlannedQua
 
 def _shared(
     members: Sequence[PlannedQuantizer],
-    ranges: Ranges,
+    ranges: RangeSource,
     weights: Weights,
     options: Mapping[str, float] | None,
 ) -> QuantParams:
@@ -325,14 +324,14 @@ def _largest_code(quantizer: Quantizer) -> int:
 
 def _measured(
     model: Model, quantizers: Sequence[Quantizer], target: Target, samples: Samples
-) -> Iterator[Overflow]:
+) -> Iterator[AccumulatorOverflow]:
     runner = IntegerRunner(model, quantizers, target.arithmetic)
     for index in spread(len(samples.names), _SAMPLES):
         runner.run(read_feed(model, samples, index), sample=samples.names[index])
     return (each for each in runner.report.overflows if each.kind == "accumulator")
 
 
-def _in_words(overflow: Overflow, target: Target) -> str:
+def _in_words(overflow: AccumulatorOverflow, target: Target) -> str:
     bits, does = target.arithmetic.accumulator_bits, target.arithmetic.overflow
     return (
         f"do not fit {bits} bits and {does}: {overflow.count} of {overflow.elements} on a few samples, up to "

@@ -7,22 +7,22 @@ from roundoff.core.plan import QuantPlan, Recipe, Rule
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.target import Target
 from roundoff.errors import BadInput
+from roundoff.graph.draft import named
 from roundoff.graph.insertion import deploy_model, fake_quant_model, switch_on
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.draft import named
 from roundoff.graph.preparation.steps import Prepared
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import DeferredModel
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.quantize.agreement import PreparationCheck, check_preparation, compare_outputs
 from roundoff.quantize.calibration.calibration import Calibration
-from roundoff.quantize.calibration.registry import get_method, options_of
-from roundoff.quantize.parameters import Numbers, sum_notes
+from roundoff.quantize.calibration.methods import get_method, options_of
+from roundoff.quantize.parameters import QuantNumbers, sum_notes
 from roundoff.quantize.plan_file import subgraph_notes
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.recipes import Making, RecipeBuilder
 from roundoff.run.bench import spread
-from roundoff.run.feeds import NO_INPUTS, Samples
+from roundoff.run.capture import NO_INPUTS, Samples
 
 __all__ = ["MethodTrial", "Quantization", "QuantizeSettings", "quantize_model"]
 
@@ -72,7 +72,7 @@ class MethodTrial:
     method: str
     recipe: Recipe
     plan: QuantPlan
-    numbers: Numbers
+    numbers: QuantNumbers
     agreement: tuple[OutputAgreement, ...]
 
     @property

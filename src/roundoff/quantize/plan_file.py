@@ -15,11 +15,11 @@ from roundoff.core.plan import QuantPlan
 from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
 from roundoff.core.target import Arithmetic
 from roundoff.errors import BadInput
+from roundoff.graph.draft import named
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.draft import named
 from roundoff.graph.wiring import captured, subgraphs
 from roundoff.messages.numbers import counted
-from roundoff.quantize.parameters import Numbers, planned_with
+from roundoff.quantize.parameters import QuantNumbers, planned_with
 
 __all__ = [
     "CORRECTED",
@@ -88,7 +88,7 @@ class SavedPlan:
         )
 
 
-def saved_numbers(numbers: Numbers) -> dict[str, SavedNumbers]:
+def saved_numbers(numbers: QuantNumbers) -> dict[str, SavedNumbers]:
     """Scales and zero points as they are stored; float32 values survive the way through JSON."""
     return {
         quantizer.name: SavedNumbers(

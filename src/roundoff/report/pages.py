@@ -22,7 +22,7 @@ from roundoff.pages.blocks import (
     Headline,
     Page,
     Paragraph,
-    Table,
+    TableBlock,
     role_name,
 )
 from roundoff.pages.glossary import glossary_page
@@ -30,13 +30,12 @@ from roundoff.report.network import network_page
 from roundoff.search.page import tuning_page
 from roundoff.studies.accumulate.page import accumulation_page
 from roundoff.studies.audit.page import audit_page
-from roundoff.studies.channels.page import channels_page
 from roundoff.studies.check_calibration.page import calibration_page
 from roundoff.studies.check_io.page import io_check_page
 from roundoff.studies.compare.page import comparison_page
+from roundoff.studies.distribution.channel_pages import channels_page, outliers_page
 from roundoff.studies.distribution.page import distribution_page
 from roundoff.studies.layers.page import layers_page
-from roundoff.studies.outliers.page import outliers_page
 from roundoff.studies.partial.page import partial_page
 from roundoff.studies.run_diff.page import diff_page
 from roundoff.studies.samples.page import samples_page
@@ -109,8 +108,8 @@ def about_page(document: RunDocument) -> Page:
     blocks = (
         Paragraph(say("about.commands")),
         Commands((shlex.join(document.command),)),
-        Table("inputs", say("about.inputs"), _INPUTS, inputs),
-        Table("versions", say("about.versions"), _VERSIONS, versions, folded=True),
+        TableBlock("inputs", say("about.inputs"), _INPUTS, inputs),
+        TableBlock("versions", say("about.versions"), _VERSIONS, versions, folded=True),
     )
     return Page("about", say("about.title"), blocks)
 
@@ -145,10 +144,11 @@ def all_pages(document: RunDocument) -> tuple[Page, ...]:
 
 def _without_empty(page: Page) -> Page:
     """A page without tables that have no row, and the charts of these."""
-    empty = {block.id for block in page.blocks if isinstance(block, Table) and not block.rows}
+    empty = {block.id for block in page.blocks if isinstance(block, TableBlock) and not block.rows}
     blocks = tuple(
         block
         for block in page.blocks
-        if (block.id if isinstance(block, Table) else block.table if isinstance(block, Chart) else "") not in empty
+        if (block.id if isinstance(block, TableBlock) else block.table if isinstance(block, Chart) else "")
+        not in empty
     )
     return replace(page, blocks=blocks, sections=tuple(_without_empty(each) for each in page.sections))

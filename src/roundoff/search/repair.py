@@ -10,16 +10,15 @@ from dataclasses import dataclass, field, replace
 from roundoff.core.plan import FLOAT
 from roundoff.core.target import Target
 from roundoff.diagnosis.investigation import DiagnoseSettings
-from roundoff.diagnosis.repair import Fixed, Goal, RepairSource, aim, better_of, fix_places, wants_search
+from roundoff.diagnosis.repair import Fixed, RepairGoal, RepairSource, aim, better_of, fix_places, wants_search
 from roundoff.diagnosis.result import CostClass, Diagnosis, Measure, Repair, RepairStep
 from roundoff.errors import BadInput, RoundoffError, reason
 from roundoff.messages.message import Message, message
 from roundoff.messages.sentences import recognised
 from roundoff.quantize.targets.loading import load_target
-from roundoff.search.judge_options import JudgeOptions
+from roundoff.search.evaluators import JudgeOptions
 from roundoff.search.result import Trial, Tuning
-from roundoff.search.settings import TuneData, TuneSettings, TuneStore
-from roundoff.search.tune import tune
+from roundoff.search.tune import TuneData, TuneSettings, TuneStore, tune
 
 __all__ = ["RepairSearch", "repair_diagnosis"]
 
@@ -150,7 +149,7 @@ def _unsearched(source: RepairSource, plain: RepairStep, why: Message) -> Fixed:
     return Fixed(source.quantized, Repair((replace(plain, measure=told, why=why),), (told,)))
 
 
-def _step(plain: RepairStep, goal: Goal, found: Tuning, *, before: float, after: float) -> RepairStep:
+def _step(plain: RepairStep, goal: RepairGoal, found: Tuning, *, before: float, after: float) -> RepairStep:
     """What the search came to."""
     measure = replace(goal.measure, before=goal.sign * before, after=goal.sign * after)
     title = message("diagnosis.search_trials", count=len(found.trials), change=recognised(found.best.change))

@@ -3,9 +3,7 @@ import pytest
 
 from roundoff.core.quantizers import QuantSpec
 from roundoff.errors import BadInput
-from roundoff.quantize.calibration.calibration import Calibration
-from roundoff.quantize.calibration.comparison import compare_methods
-from roundoff.quantize.calibration.ranges import observed_range
+from roundoff.quantize.calibration.calibration import Calibration, compare_methods, observed_range
 from tests.contracts.calibration import skewed
 from tests.quantize.calibration.observing import observed
 

@@ -17,9 +17,8 @@ from roundoff.graph.weights import Weights
 from roundoff.quantize.agreement import compare_outputs
 from roundoff.quantize.corrections import round_weights
 from roundoff.quantize.corrections.layers import Gram, passing_of, quantized_layers, weight_rows
-from roundoff.quantize.corrections.registry import apply_correction
 from roundoff.quantize.corrections.round_weights import output_error, rounded_together
-from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.steps import StepContext, apply_correction
 from roundoff.quantize.targets.loading import load_target
 from roundoff.run.session import open_session
 from tests.quantize.corrections.test_bias_correct import net, quantized_for
@@ -63,7 +62,7 @@ def test_errors_of_like_inputs_cancel() -> None:
     assert sorted(found.ravel().tolist()) == [0.0, 1.0]
 
 
-def errors(quantized: QuantizedModel, context: WorkContext, name: str, weight: np.ndarray) -> float:
+def errors(quantized: QuantizedModel, context: StepContext, name: str, weight: np.ndarray) -> float:
     """Squared error of what gets past a node's activation with another weight, on what it reads in a model."""
     model = switch_on(quantized.float_model, quantized.quantizers)
     nodes = {node.name: node for node in model.proto.graph.node}
@@ -187,7 +186,7 @@ def test_outputs_agree_better_where_weights_are_coarse() -> None:
     mixing = made.rng.normal(size=(3, 24))
     feeds = [{"x": (made.rng.normal(size=(4, 3)) @ mixing).astype(np.float32)} for _ in range(16)]
     quantized = quantized_simply(model, feeds, Recipe(weight=QuantSpec(bits=4, signed=True, symmetric=True)))
-    context = WorkContext(load_target("generic-int8"), MemorySamples(feeds[:12]))
+    context = StepContext(load_target("generic-int8"), MemorySamples(feeds[:12]))
     done = apply_correction(step("round_weights"), quantized, context)
     before, after = (
         compare_outputs(model, switch_on(model, each.quantizers), MemorySamples(feeds), indices=range(12, 16))

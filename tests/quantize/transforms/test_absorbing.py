@@ -8,9 +8,9 @@ import pytest
 from onnx import helper
 
 from roundoff.graph.load import Model
+from roundoff.quantize.steps import apply_transform
 from roundoff.quantize.transforms.factors import rescaled
-from roundoff.quantize.transforms.mapping import map_scaling
-from roundoff.quantize.transforms.registry import apply_transform
+from roundoff.quantize.transforms.rules import map_scaling
 from tests.quantize.transforms.nets import Net, context_for, same_bits, step
 
 WIDTH = 6

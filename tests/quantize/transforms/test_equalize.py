@@ -6,9 +6,8 @@ import pytest
 from roundoff.core.plan import Step
 from roundoff.graph.load import Model
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.steps import StepContext, apply_transform
 from roundoff.quantize.targets.loading import load_target
-from roundoff.quantize.transforms.registry import apply_transform
 from tests.graph.quantized_nets import run_model
 from tests.quantize.transforms.nets import Net, context_for, same_bits, samples_for, step
 
@@ -106,5 +105,5 @@ def test_a_layer_alone_is_said_to_be_alone() -> None:
 
 def test_one_sample_is_enough() -> None:
     model = unbalanced()
-    context = WorkContext(load_target(PER_TENSOR), samples_for(model, count=1))
+    context = StepContext(load_target(PER_TENSOR), samples_for(model, count=1))
     assert apply_transform(step("equalize", iterations=5), model, context).taken

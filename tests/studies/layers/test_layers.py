@@ -21,11 +21,11 @@ from roundoff.studies.layers.result import (
     Culprit,
     Experiment,
     Introduced,
+    LayerOverflow,
     LayerReport,
     LayerRow,
     LayerScore,
     LayerVerdict,
-    Overflow,
 )
 
 GOOD = LayerScore("ok", "", 0.99999, 1e-4, 44.4, 0.3, 1.5, 240, 3, 41.0, "s1", 43.0)
@@ -255,7 +255,10 @@ def test_several_outputs_are_told_by_the_worst() -> None:
 
 
 def test_integer_runs_tell_of_overflows_and_float_nodes() -> None:
-    overflows = (Overflow("conv1", "Conv", "3 of 9 sums do not fit"), Overflow("conv2", "Conv", "1 of 9"))
+    overflows = (
+        LayerOverflow("conv1", "Conv", "3 of 9 sums do not fit"),
+        LayerOverflow("conv2", "Conv", "1 of 9"),
+    )
     text = said(replace(REPORT, overflows=overflows, float_nodes={"softmax": "Softmax: no table"}))
     assert "overflow conv1 (Conv): 3 of 9 sums do not fit; and 1 more" in text
     assert "run float 1 node: softmax" in text

@@ -8,8 +8,8 @@ from roundoff.messages.catalogue import Language
 from roundoff.messages.message import message
 from roundoff.pages.blocks import View
 from roundoff.report.run_directory import run_files
-from roundoff.studies.outliers.page import OUTLIERS_CSV_START, outliers_page
-from roundoff.studies.outliers.result import OutlierReport
+from roundoff.studies.distribution.channel_pages import OUTLIERS_CSV_START, outliers_page
+from roundoff.studies.distribution.result import OutlierReport
 from tests import inspections
 from tests.inspections import HOSTILE
 from tests.pages.shown import shown

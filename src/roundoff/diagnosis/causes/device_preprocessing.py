@@ -8,14 +8,13 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
-from roundoff.diagnosis.devices.inputs import fitted_input
 from roundoff.diagnosis.devices.proof import called, left_over, tried
 from roundoff.diagnosis.devices.replay import DeviceReplay
-from roundoff.diagnosis.devices.suspects import DeviceSuspect
-from roundoff.diagnosis.proof import alternatives
+from roundoff.diagnosis.devices.suspects import DeviceSuspect, fitted_input
+from roundoff.diagnosis.ideal import alternatives
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
-from roundoff.graph.channel_axes import input_channel_axis
+from roundoff.diagnosis.result import Remedy, RemedyChange
+from roundoff.graph.shapes import input_channel_axis
 from roundoff.messages.message import Message, joined, message
 from roundoff.preprocessing.conventions import alike, preparations
 from roundoff.preprocessing.ranking import Hypothesis, InputObservation, plausible
@@ -70,7 +69,7 @@ def _at_input(suspect: DeviceSuspect) -> Intervention:
             [wanted[place] for place in other],
             changed=message("diagnosis.device_input_order_changed", tensor=what),
             summary=message("diagnosis.device_input_order_summary", tensor=what, own=first, other=other[first]),
-            changes=(Change("input", tensors=(suspect.tensor,), value=str(order)),),
+            changes=(RemedyChange("input", tensors=(suspect.tensor,), value=str(order)),),
             detail=order,
         )
     changes = () if found is None else found.changes
@@ -87,7 +86,7 @@ def _at_input(suspect: DeviceSuspect) -> Intervention:
         had,
         changed=message("diagnosis.device_input_own", tensor=what),
         summary=message("diagnosis.device_input_differs", tensor=what, how=how),
-        changes=(Change("input", tensors=(suspect.tensor,), value=", ".join(map(str, said))),),
+        changes=(RemedyChange("input", tensors=(suspect.tensor,), value=", ".join(map(str, said))),),
         detail=said,
     )
 
@@ -165,7 +164,7 @@ def _fed(case: DeviceReplay, suspect: DeviceSuspect, name: str, mistake: "_Mista
         made,
         changed=message("diagnosis.device_input_fed", tensor=name, how=how),
         summary=message("diagnosis.device_input_but", tensor=name, how=how),
-        changes=(Change("input", tensors=(name,), value=str(now)),),
+        changes=(RemedyChange("input", tensors=(name,), value=str(now)),),
         detail=now,
     )
     return _Try(how, mistake.scales, proof, left_over(suspect, made))

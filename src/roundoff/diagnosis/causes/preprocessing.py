@@ -7,17 +7,16 @@ import numpy as np
 
 from roundoff.core.quantizers import Quantizer, parameters_from_range, representable_range
 from roundoff.core.tensors import Array
+from roundoff.diagnosis.ideal import alternatives
 from roundoff.diagnosis.interventions import InterventionRunner, reach
-from roundoff.diagnosis.proof import alternatives
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
-from roundoff.diagnosis.subject import Case, loss_measures
-from roundoff.diagnosis.suspects import Suspect
-from roundoff.graph.channel_axes import input_channel_axis
+from roundoff.diagnosis.result import Remedy, RemedyChange
+from roundoff.diagnosis.subject import Case, Suspect, loss_measures
 from roundoff.graph.interface import inputs
+from roundoff.graph.shapes import input_channel_axis
 from roundoff.messages.message import Message, message
 from roundoff.preprocessing.ranking import Hypothesis, InputObservation, leading, rank
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 
 __all__ = ["Preprocessing"]
 
@@ -127,7 +126,7 @@ class Preprocessing:
                 given=found.given,
                 wanted=found.wanted,
             ),
-            (Change("input", tensors=(name,), value=str(found.wanted)),),
+            (RemedyChange("input", tensors=(name,), value=str(found.wanted)),),
             tensors=(name,),
             detail=found.wanted,
         )

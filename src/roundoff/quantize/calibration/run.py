@@ -10,10 +10,9 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.quantize.calibration.calibration import Calibration, Follower, find_followers
+from roundoff.quantize.calibration.methods import Detail
 from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer
-from roundoff.quantize.calibration.registry import Detail
-from roundoff.run.capture import LiveSource
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import LiveSource, Samples
 from roundoff.run.session import available_threads
 
 __all__ = ["calibrate"]

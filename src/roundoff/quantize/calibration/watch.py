@@ -10,8 +10,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.quantize.calibration.observer import ChannelMismatch
-from roundoff.run.capture import LiveSource
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import LiveSource, Samples
 
 __all__ = ["UNLIMITED", "RunLimits", "Watcher", "watch"]
 

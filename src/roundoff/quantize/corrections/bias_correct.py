@@ -7,16 +7,16 @@ import numpy as np
 
 from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec, dequantize, quantize
 from roundoff.core.tensors import Array
+from roundoff.graph.draft import named
 from roundoff.graph.insertion import switch_on
-from roundoff.graph.preparation.draft import attribute, named
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
+from roundoff.graph.wiring import attribute
 from roundoff.messages.numbers import counted
 from roundoff.quantize.corrections.layers import QuantizedLayer, node_by_name, quantized_layers
-from roundoff.quantize.corrections.registry import Corrected, Task, correction
 from roundoff.quantize.corrections.stepped_run import SteppedRun
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.step_table import StepOption
+from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, correction
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource
 
@@ -184,7 +184,7 @@ class ChannelMean:
     "bias_correct",
     samples=StepOption(64, "how many samples the means are taken over at most", least=1, most=100_000),
 )
-def bias_correct(task: Task) -> Corrected:
+def bias_correct(task: CorrectionJob) -> Corrected:
     """Put into each bias by how much rounding has moved the mean of each channel (bias correction)."""
     every = [layer for layer in quantized_layers(task.quantized) if not task.nodes or layer.node in task.nodes]
     layers = [layer for layer in every if layer.bias is not None]
@@ -200,7 +200,7 @@ def bias_correct(task: Task) -> Corrected:
     return Corrected(replace(task.quantized, quantizers=biases.quantizers), tuple(taken), tuple(notes))
 
 
-def _walk(task: Task, layers: Sequence[QuantizedLayer], biases: BiasCodes) -> list[Participation]:
+def _walk(task: CorrectionJob, layers: Sequence[QuantizedLayer], biases: BiasCodes) -> list[Participation]:
     """Correct one layer after the other, each with all before it corrected."""
     context, most = task.context, int(task.options["samples"])
     model = switch_on(task.quantized.float_model, task.quantized.quantizers)
@@ -230,7 +230,7 @@ def _walk(task: Task, layers: Sequence[QuantizedLayer], biases: BiasCodes) -> li
     return taken
 
 
-def _float_means(task: Task, layers: Sequence[QuantizedLayer], most: int) -> dict[str, Array]:
+def _float_means(task: CorrectionJob, layers: Sequence[QuantizedLayer], most: int) -> dict[str, Array]:
     """The mean of each channel of what layers compute in the float model."""
     context, model = task.context, task.quantized.float_model
     nodes = node_by_name(model)

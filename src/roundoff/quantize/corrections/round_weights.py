@@ -11,8 +11,8 @@ import numpy as np
 from roundoff.core.quantizers import Consumer, Quantizer, code_dtype, dequantize, quantize
 from roundoff.core.tensors import Array
 from roundoff.graph.blocks import Reading, Substitute
+from roundoff.graph.draft import named
 from roundoff.graph.insertion import switch_on
-from roundoff.graph.preparation.draft import named
 from roundoff.graph.weights import Weights
 from roundoff.messages.numbers import counted
 from roundoff.quantize.corrections.layers import (
@@ -24,10 +24,9 @@ from roundoff.quantize.corrections.layers import (
     quantized_layers,
     weight_rows,
 )
-from roundoff.quantize.corrections.registry import Corrected, Task, correction
 from roundoff.quantize.corrections.stepped_run import SteppedRun
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.step_table import StepOption
+from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, correction
 
 __all__ = [
     "output_error",
@@ -167,7 +166,7 @@ class _Weight:
         0.0, "how many seconds it may take, 0 for any; layers not reached by then keep their codes", least=0.0
     ),
 )
-def round_weights(task: Task) -> Corrected:
+def round_weights(task: CorrectionJob) -> Corrected:
     """Round each weight up or down so that errors cancel in what its layer computes (as AdaRound does)."""
     weights, notes = _usable(task)
     if not weights:
@@ -175,7 +174,7 @@ def round_weights(task: Task) -> Corrected:
     return _Rounding(task, weights).run(notes)
 
 
-def _usable(task: Task) -> tuple[list[_Weight], list[str]]:
+def _usable(task: CorrectionJob) -> tuple[list[_Weight], list[str]]:
     """Weights that can be rounded, and why others cannot."""
     nodes = node_by_name(task.quantized.float_model)
     held = Weights(task.quantized.float_model)
@@ -208,7 +207,7 @@ def _obstacle(quantizer: Quantizer, rows: WeightRows | None) -> str:
 class _Rounding:
     """All weights of a model, one after the other."""
 
-    def __init__(self, task: Task, weights: Sequence[_Weight]) -> None:
+    def __init__(self, task: CorrectionJob, weights: Sequence[_Weight]) -> None:
         self._task, self._weights = task, weights
         self._held = Weights(task.quantized.float_model)
         self._readings: dict[Consumer, Reading] = {}

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, replace
 from roundoff.core.plan import FLOAT, PlannedQuantizer
 from roundoff.core.quantizers import Consumer, QuantSpec
 from roundoff.core.target import Target
-from roundoff.quantize.planning.fusing import Unit
 from roundoff.quantize.planning.requested_precision import Roles, outranks, weight_edges
-from roundoff.quantize.planning.storage import Storage
-from roundoff.quantize.planning.view import BIAS_INPUT, GraphView, NodeView
+from roundoff.quantize.planning.storage import TensorStorage
+from roundoff.quantize.planning.view import BIAS_INPUT, FusedUnit, GraphView, NodeView
 
 __all__ = [
     "BIAS_DTYPE",
@@ -68,7 +67,7 @@ class Bias:
     obstacle: str = ""
 
 
-def constant_operands(roles: Roles, storage: Storage) -> Iterator[ConstantOperand]:
+def constant_operands(roles: Roles, storage: TensorStorage) -> Iterator[ConstantOperand]:
     """All constants that nodes read quantized, in execution order; biases are not among them."""
     view = roles.view
     for unit in roles.units:
@@ -80,7 +79,7 @@ def constant_operands(roles: Roles, storage: Storage) -> Iterator[ConstantOperan
             yield from _operands(unit, roles, storage)
 
 
-def _weight(unit: Unit, place: int, roles: Roles) -> ConstantOperand | None:
+def _weight(unit: FusedUnit, place: int, roles: Roles) -> ConstantOperand | None:
     tensor, reader = unit.first.inputs[place], Consumer(unit.first.name, place)
     decision, wish = roles.decisions(unit)["weight"], roles.wishes.tensors.get(tensor)
     dtype = decision.dtype
@@ -92,7 +91,7 @@ def _weight(unit: Unit, place: int, roles: Roles) -> ConstantOperand | None:
     return ConstantOperand(tensor, reader, roles.target.weights[dtype].along(axis), note=note)
 
 
-def _operands(unit: Unit, roles: Roles, storage: Storage) -> Iterator[ConstantOperand]:
+def _operands(unit: FusedUnit, roles: Roles, storage: TensorStorage) -> Iterator[ConstantOperand]:
     """Constants of operations other than products: like activations, with one scale each."""
     view, wishes = roles.view, roles.wishes.tensors
     results = view.results(unit.last)
@@ -139,7 +138,7 @@ def weight_axis(node: NodeView, place: int, view: GraphView, target: Target) -> 
     return (axis % len(shape), "") if -len(shape) <= axis < len(shape) else (None, "")
 
 
-def biases(roles: Roles, weights: Mapping[Consumer, QuantSpec], storage: Storage) -> Iterator[Bias]:
+def biases(roles: Roles, weights: Mapping[Consumer, QuantSpec], storage: TensorStorage) -> Iterator[Bias]:
     """All biases of units computed in integers, in execution order.
 
     Args:
@@ -161,7 +160,7 @@ def biases(roles: Roles, weights: Mapping[Consumer, QuantSpec], storage: Storage
             yield _bias(unit, place, (source, weight), weights.get(weight), roles.view)
 
 
-def bias_place(unit: Unit, view: GraphView) -> Consumer | None:
+def bias_place(unit: FusedUnit, view: GraphView) -> Consumer | None:
     """Where a unit reads a constant bias."""
     if unit.bias is not None:
         return unit.bias
@@ -172,7 +171,7 @@ def bias_place(unit: Unit, view: GraphView) -> Consumer | None:
     return Consumer(unit.first.name, place) if view.is_constant(tensor) and view.is_float(tensor) else None
 
 
-def _factors(unit: Unit, view: GraphView) -> tuple[Consumer, Consumer]:
+def _factors(unit: FusedUnit, view: GraphView) -> tuple[Consumer, Consumer]:
     """The two inputs whose product a unit sums: the activation, then the weight."""
     name = unit.first.name
     left_is_weight = view.is_constant(unit.first.inputs[0]) and not view.is_constant(unit.first.inputs[1])
@@ -180,7 +179,7 @@ def _factors(unit: Unit, view: GraphView) -> tuple[Consumer, Consumer]:
 
 
 def _bias(
-    unit: Unit, place: Consumer, factors: tuple[Consumer, Consumer], weight: QuantSpec | None, view: GraphView
+    unit: FusedUnit, place: Consumer, factors: tuple[Consumer, Consumer], weight: QuantSpec | None, view: GraphView
 ) -> Bias:
     tensor = view.by_name[place.node].inputs[place.input]
     node = unit.first
@@ -230,7 +229,7 @@ class Quantizers:
     biases: frozenset[Consumer]
 
 
-def make_quantizers(roles: Roles, storage: Storage, methods: Methods) -> Quantizers:
+def make_quantizers(roles: Roles, storage: TensorStorage, methods: Methods) -> Quantizers:
     """List the quantizers that follow from the storage of tensors and the roles of units."""
     operands = tuple(constant_operands(roles, storage))
     weights = {operand.reader: operand.spec for operand in operands}
@@ -248,7 +247,7 @@ def make_quantizers(roles: Roles, storage: Storage, methods: Methods) -> Quantiz
 @dataclass(slots=True)
 class _Maker:
     roles: Roles
-    storage: Storage
+    storage: TensorStorage
     methods: Methods
     _names: set[str] = field(init=False, default_factory=set)
     # Each with its place in the order.

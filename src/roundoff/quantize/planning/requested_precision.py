@@ -9,9 +9,8 @@ from typing import Literal
 from roundoff.core.plan import FLOAT, Precision
 from roundoff.core.quantizers import Consumer
 from roundoff.core.target import Target
-from roundoff.quantize.planning.fusing import Unit
-from roundoff.quantize.planning.rules import Names, Selection
-from roundoff.quantize.planning.view import PRODUCTS, GraphView, NodeView
+from roundoff.quantize.planning.rules import Names, RuleSelection
+from roundoff.quantize.planning.view import PRODUCTS, FusedUnit, GraphView, NodeView
 
 __all__ = [
     "PARTS",
@@ -103,7 +102,7 @@ def outranks(wish: TensorWish, decision: Decision) -> bool:
     return bool(wish.dtype) and (wish.strength[0], wish.order) > other
 
 
-def weight_edges(unit: Unit, view: GraphView) -> tuple[int, ...]:
+def weight_edges(unit: FusedUnit, view: GraphView) -> tuple[int, ...]:
     """Inputs of a unit's first node that are its weights: the constant factors of a product."""
     node = unit.first
     if unit.is_pattern or node.operation not in PRODUCTS:
@@ -128,12 +127,12 @@ class Wishes:
     view: GraphView
     names: Names
     tensors: Mapping[str, TensorWish]
-    by_node: Mapping[str, Sequence[tuple[Selection, int]]]
+    by_node: Mapping[str, Sequence[tuple[RuleSelection, int]]]
 
     @classmethod
-    def of(cls, selections: Iterable[Selection], view: GraphView, target: Target, names: Names) -> "Wishes":
+    def of(cls, selections: Iterable[RuleSelection], view: GraphView, target: Target, names: Names) -> "Wishes":
         """Sort the selections of all rules by what they name."""
-        by_node: dict[str, list[tuple[Selection, int]]] = defaultdict(list)
+        by_node: dict[str, list[tuple[RuleSelection, int]]] = defaultdict(list)
         tensors: dict[str, TensorWish] = {}
         for selection in selections:
             for node, rank in selection.ranks.items():
@@ -172,7 +171,7 @@ class Wishes:
         """Like `every`, without those for a whole node in float where something else counts more."""
         return _counting(self.every(node, part), self.every(node, "activation"))
 
-    def owners(self, unit: Unit, part: Part) -> tuple[NodeView, ...]:
+    def owners(self, unit: FusedUnit, part: Part) -> tuple[NodeView, ...]:
         """The nodes of a unit that have a part of it; what lies between them has none.
 
         What is asked for the output of a unit may also be said to the nodes that read its inputs.
@@ -188,7 +187,7 @@ class Wishes:
         reading = tuple(live) or (unit.first,)
         return tuple(dict.fromkeys((*reading, unit.last))) if part == "output" else reading
 
-    def asked(self, unit: Unit, part: Part) -> list[Wish]:
+    def asked(self, unit: FusedUnit, part: Part) -> list[Wish]:
         """All wishes for a part of a unit, strongest first; of equals, for its output, that for its last node."""
         found = [
             wish
@@ -198,7 +197,7 @@ class Wishes:
         computed = [wish for node in self.owners(unit, "activation") for wish in self.every(node, "activation")]
         return _counting(sorted(found, key=_strength, reverse=True), computed)
 
-    def decide(self, unit: Unit) -> dict[Part, Decision]:
+    def decide(self, unit: FusedUnit) -> dict[Part, Decision]:
         """What each part of a unit is to be."""
         decisions: dict[Part, Decision] = {}
         whole_refused: dict[int, str] = {}
@@ -218,7 +217,7 @@ class Wishes:
             decisions[part] = Decision(dtype, granted, tuple(refused))
         return decisions
 
-    def _default(self, unit: Unit, part: Part, decided: Mapping[Part, Decision]) -> str:
+    def _default(self, unit: FusedUnit, part: Part, decided: Mapping[Part, Decision]) -> str:
         if part == "weight":
             has_weight = bool(weight_edges(unit, self.view))
             return "" if not has_weight else FLOAT if unit.obstacle else self.target.weight
@@ -226,7 +225,7 @@ class Wishes:
             return FLOAT if unit.obstacle else self.target.activation
         return FLOAT if decided["activation"].dtype == FLOAT or self.target.float_results else ""
 
-    def _refusal(self, unit: Unit, part: Part, dtype: str) -> str:
+    def _refusal(self, unit: FusedUnit, part: Part, dtype: str) -> str:
         """Why a dtype cannot be granted; empty when it can."""
         if part == "weight" and not weight_edges(unit, self.view):
             return "" if dtype == FLOAT else "it has no weight"
@@ -239,7 +238,7 @@ class Wishes:
             return f"integer operations of {name} hand on float values"
         return _integer_refusal(self.target, part, dtype, unit.first.operation)
 
-    def _float_refusal(self, unit: Unit, part: Part) -> str:
+    def _float_refusal(self, unit: FusedUnit, part: Part) -> str:
         if not self.target.float_allowed:
             return f"{self.target.name} cannot compute in float"
         allowed = self.target.only.get(f"{part}.{FLOAT}")
@@ -281,7 +280,7 @@ def tensor_dtype(precision: Precision, *, constant: bool) -> str:
     return next(str(value) for part in order if (value := getattr(precision, part)))
 
 
-def _tensor_wish(tensor: str, selection: Selection, rank: int, view: GraphView, target: Target) -> TensorWish:
+def _tensor_wish(tensor: str, selection: RuleSelection, rank: int, view: GraphView, target: Target) -> TensorWish:
     """The wish of a rule that names a tensor, which has one dtype whatever part of a node it is to whom."""
     constant = view.is_constant(tensor)
     dtype = tensor_dtype(selection.rule.precision, constant=constant)
@@ -316,12 +315,12 @@ class Roles:
 
     view: GraphView
     target: Target
-    units: tuple[Unit, ...]
+    units: tuple[FusedUnit, ...]
     wishes: Wishes
     names: Names
 
     @cached_property
-    def _units(self) -> dict[str, Unit]:
+    def _units(self) -> dict[str, FusedUnit]:
         return {node.name: unit for unit in self.units for node in unit.nodes}
 
     @cached_property
@@ -332,15 +331,15 @@ class Roles:
     def _roles(self) -> dict[str, Role]:
         return {unit.first.name: self._role(unit) for unit in self.units}
 
-    def unit_of(self, node: str) -> Unit:
+    def unit_of(self, node: str) -> FusedUnit:
         """The unit a node belongs to."""
         return self._units[node]
 
-    def decisions(self, unit: Unit) -> Mapping[Part, Decision]:
+    def decisions(self, unit: FusedUnit) -> Mapping[Part, Decision]:
         """What was decided for the parts of a unit."""
         return self._decisions[unit.first.name]
 
-    def role(self, unit: Unit) -> Role:
+    def role(self, unit: FusedUnit) -> Role:
         """What a unit is."""
         return self._roles[unit.first.name]
 
@@ -348,11 +347,11 @@ class Roles:
         """What the unit of a node is."""
         return self.role(self.unit_of(node))
 
-    def units_of(self, role: Role) -> Iterator[Unit]:
+    def units_of(self, role: Role) -> Iterator[FusedUnit]:
         """All units of a role."""
         return (unit for unit in self.units if self.role(unit) == role)
 
-    def _role(self, unit: Unit) -> Role:
+    def _role(self, unit: FusedUnit) -> Role:
         if not any(self.view.computes_values(node) for node in unit.nodes):
             return "none"
         if unit.obstacle:
@@ -373,7 +372,7 @@ class Roles:
     def _operands(self) -> frozenset[Consumer]:
         return frozenset(reader for unit in self.units for reader in self.operands(unit))
 
-    def operands(self, unit: Unit) -> tuple[Consumer, ...]:
+    def operands(self, unit: FusedUnit) -> tuple[Consumer, ...]:
         """The inputs at which a unit reads live values from outside."""
         return tuple(
             reader

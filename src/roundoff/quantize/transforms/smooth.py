@@ -6,29 +6,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.build import Assembly
+from roundoff.graph.draft import Assembly, CannotFold, named
 from roundoff.graph.load import Model, inside_bytes
-from roundoff.graph.preparation.draft import CannotFold, named
 from roundoff.graph.weights import Weights
 from roundoff.messages.numbers import counted
-from roundoff.quantize.step_table import StepOption
+from roundoff.quantize.steps import StepOption, Transformed, TransformJob, transform
 from roundoff.quantize.transforms.factors import (
     Group,
+    channel_statistics,
     group_layers,
     magnitudes,
     participants,
     rescaled,
     rounded_to_power_of_two,
 )
-from roundoff.quantize.transforms.mapping import map_scaling
-from roundoff.quantize.transforms.registry import Job, Transformed, transform
-from roundoff.quantize.transforms.scaling_map import Layer, ScalingMap
-from roundoff.quantize.transforms.statistics import channel_statistics
+from roundoff.quantize.transforms.rules import map_scaling
+from roundoff.quantize.transforms.scaling_map import ScaledLayer, ScalingMap
 
 __all__ = [
     "LARGEST_FACTOR",
     "Balance",
-    "Reader",
+    "ChannelReader",
     "best_alpha",
     "expected_noise",
     "insert_gains",
@@ -48,7 +46,7 @@ _PEAK_TO_SPREAD = 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reader:
+class ChannelReader:
     """A layer that reads channels.
 
     Attributes:
@@ -77,7 +75,7 @@ class Balance:
     """
 
     count: int
-    readers: tuple[Reader, ...]
+    readers: tuple[ChannelReader, ...]
     per_channel: bool
 
     def largest(self, *, weights: bool) -> Array:
@@ -141,7 +139,7 @@ def expected_noise(balance: Balance, factors: Array) -> float:
 _SOURCE, _WEIGHT = 0, 1
 
 
-def insert_gains(model: Model, layers: Sequence[Layer]) -> tuple[Model, Mapping[str, str]]:
+def insert_gains(model: Model, layers: Sequence[ScaledLayer]) -> tuple[Model, Mapping[str, str]]:
     """Let layers read their inputs through a Mul with a constant of ones, one for each tensor.
 
     Args:
@@ -168,7 +166,7 @@ def insert_gains(model: Model, layers: Sequence[Layer]) -> tuple[Model, Mapping[
     return made, {new: old for old, new in through.items()}
 
 
-def _gain(graph: Assembly, model: Model, layer: Layer) -> str:
+def _gain(graph: Assembly, model: Model, layer: ScaledLayer) -> str:
     # On the last axis a plain vector will do; behind axis 1 there are others.
     weight = Weights(model)
     behind = len(weight.shape(layer.weight)) - 2 if layer.op_type not in ("MatMul", "Gemm") else 0
@@ -197,7 +195,7 @@ def _gain(graph: Assembly, model: Model, layer: Layer) -> str:
     power_of_two=StepOption(False, "whether factors are powers of two, which keeps float outputs bit for bit"),
     insert=StepOption(False, "whether a Mul is inserted where nothing in front can take up the factors"),
 )
-def smooth(job: Job) -> Transformed:
+def smooth(job: TransformJob) -> Transformed:
     """Move outliers of activations into the weights that read them (SmoothQuant)."""
     found = map_scaling(job.model, job.context.samples)
     free = [layer for layer in found.layers if found.roots(layer.inputs).any()]
@@ -231,7 +229,7 @@ def smooth(job: Job) -> Transformed:
 
 
 def _rescaled(
-    job: Job, model: Model, found: ScalingMap, factors: dict[int, float], *, notes: list[str]
+    job: TransformJob, model: Model, found: ScalingMap, factors: dict[int, float], *, notes: list[str]
 ) -> Transformed:
     if job.options["power_of_two"]:
         factors = rounded_to_power_of_two(factors)
@@ -247,7 +245,7 @@ def _nothing(found: ScalingMap) -> str:
     return "smooth: nothing in front of any layer can take up factors; insert=true inserts a Mul"
 
 
-def _chosen(job: Job, layers: Sequence[Layer], peaks: Mapping[str, Array]) -> frozenset[str]:
+def _chosen(job: TransformJob, layers: Sequence[ScaledLayer], peaks: Mapping[str, Array]) -> frozenset[str]:
     """Layers whose input has outliers, among those asked for."""
     threshold = float(job.options["threshold"])
     return frozenset(
@@ -263,7 +261,7 @@ def _evenness(peaks: Array) -> float:
     return float(np.median(peaks)) / largest if largest > 0 else 1.0
 
 
-def _notes(job: Job, found: ScalingMap, rest: Sequence[Layer], chosen: frozenset[str]) -> list[str]:
+def _notes(job: TransformJob, found: ScalingMap, rest: Sequence[ScaledLayer], chosen: frozenset[str]) -> list[str]:
     notes = []
     if rest and not job.options["insert"]:
         left = named([layer.node for layer in rest])
@@ -279,12 +277,12 @@ def _notes(job: Job, found: ScalingMap, rest: Sequence[Layer], chosen: frozenset
 
 
 def _balance(
-    found: ScalingMap, group: Group, peaks: Mapping[str, Array], *, weights: Weights, job: Job
+    found: ScalingMap, group: Group, peaks: Mapping[str, Array], *, weights: Weights, job: TransformJob
 ) -> Balance:
     numbers = np.full(found.size, -1)
     numbers[list(group.roots)] = np.arange(len(group.roots))
     readers = tuple(
-        Reader(
+        ChannelReader(
             channels=numbers[found.roots(layer.inputs)],
             peaks=peaks.get(layer.source, np.zeros(layer.inputs.size)),
             reads=numbers[found.roots(layer.reads)],

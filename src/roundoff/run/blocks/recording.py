@@ -13,7 +13,7 @@ from roundoff.graph.cutting import Tail
 from roundoff.graph.load import Model
 from roundoff.run.blocks.chain import Chunk, TensorStore, even_chunks, read_chunks
 from roundoff.run.blocks.network import BlockNetwork, OpenedChange
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 
 __all__ = ["Recorded", "Recording"]
 

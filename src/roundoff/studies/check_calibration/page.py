@@ -15,7 +15,7 @@ from roundoff.pages.blocks import (
     Page,
     Place,
     Series,
-    Table,
+    TableBlock,
     View,
     notes,
     spoken_facts,
@@ -76,7 +76,7 @@ def calibration_page(document: RunDocument, view: View = View()) -> Page | None:
         _headline(found),
         spoken_facts(lambda: _lines(found)),
         Chart("convergence-chart", caption, "convergence", "samples", series, *axes),
-        Table("convergence", say("check_calibration.points"), _POINTS, points, folded=True),
+        TableBlock("convergence", say("check_calibration.points"), _POINTS, points, folded=True),
         _ranges(found, view),
     )
     return Page("calibration", say("check_calibration.title"), (*blocks, *notes(found.notes)))
@@ -136,12 +136,12 @@ def _input(facts: InputFacts) -> str:
     return semicolons(text, like)
 
 
-def _ranges(check: CalibrationCheck, view: View) -> Table:
+def _ranges(check: CalibrationCheck, view: View) -> TableBlock:
     def rank(place: int) -> tuple[float, float, float]:
         row = check.ranges[place]
         return -(row.outside or 0.0), -row.lone_factor, row.half
 
-    return Table(
+    return TableBlock(
         "ranges",
         say("check_calibration.table"),
         _RANGES,

@@ -20,14 +20,13 @@ from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import prepare
 from roundoff.graph.weights import Weights
+from roundoff.quantize.calibration.calibration import observed_range, range_error
+from roundoff.quantize.calibration.methods import get_method, options_of
 from roundoff.quantize.calibration.observer import Observation, Observer
-from roundoff.quantize.calibration.ranges import observed_range, range_error
-from roundoff.quantize.calibration.registry import get_method, options_of
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
 from roundoff.quantize.parameters import check_finite
 from roundoff.quantize.planning.planner import plan_quantization
-from roundoff.run.capture import LiveSource
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import LiveSource, Samples
 from roundoff.studies.check_calibration.inputs import InputRecord
 
 __all__ = [

@@ -15,9 +15,8 @@ from roundoff.graph.load import Model
 from roundoff.messages.message import NOTHING, Message, message, verbatim
 from roundoff.messages.numbers import counted
 from roundoff.run.bench import spread
-from roundoff.run.capture import read_feed
+from roundoff.run.capture import Samples, read_feed
 from roundoff.run.evaluators import class_count, make_run
-from roundoff.run.feeds import Samples
 from roundoff.studies.check_calibration.findings import (
     alike_findings,
     blank_findings,

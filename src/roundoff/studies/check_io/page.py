@@ -17,7 +17,7 @@ from roundoff.pages.blocks import (
     Picture,
     Pictures,
     Place,
-    Table,
+    TableBlock,
     notes,
     spoken_facts,
 )
@@ -55,7 +55,7 @@ def io_check_page(document: RunDocument) -> Page | None:
     if found is None:
         return None
     blocks: list[Block] = [_headline(found), spoken_facts(lambda: _stages(found))]
-    blocks.append(Table("stages", say("check_io.stages"), _STAGES, tuple(map(_row, found.stages))))
+    blocks.append(TableBlock("stages", say("check_io.stages"), _STAGES, tuple(map(_row, found.stages))))
     for stage in found.stages:
         details = spoken_facts(lambda stage=stage: _details(stage))  # type: ignore[misc]
         if details.rows:
@@ -73,7 +73,7 @@ def io_check_page(document: RunDocument) -> Page | None:
         if change.correction is not None
     )
     if corrections:
-        blocks.append(Table("corrections", say("check_io.corrections"), _CORRECTIONS, corrections))
+        blocks.append(TableBlock("corrections", say("check_io.corrections"), _CORRECTIONS, corrections))
     blocks += [_pictures(stage) for stage in found.stages if stage.pictures]
     return Page("io", say("check_io.title"), (*blocks, *notes(found.notes)))
 

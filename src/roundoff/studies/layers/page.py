@@ -20,7 +20,7 @@ from roundoff.pages.blocks import (
     Paragraph,
     Place,
     Series,
-    Table,
+    TableBlock,
     Tone,
     View,
     notes,
@@ -268,14 +268,14 @@ class _RowColumn:
     cell: Callable[[LayerRow], Cell]
 
 
-def _table(report: LayerReport, view: View) -> Table:
+def _table(report: LayerReport, view: View) -> TableBlock:
     """All rows in execution order; a terminal shows those first that matter most, unless asked for the order."""
     columns = _columns(report)
     rows = tuple(tuple(each.cell(row) for each in columns) for row in report.rows)
     worst = sorted(range(len(rows)), key=lambda index: _badness(report.rows[index]))
     # In execution order, too, it is the rows that matter least for which there is no room.
     order = sorted(worst[: view.most]) if view.sort == "order" else worst
-    return Table(
+    return TableBlock(
         "layers",
         say("layers.rows"),
         tuple(each.column for each in columns),

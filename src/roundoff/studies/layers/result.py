@@ -10,13 +10,13 @@ __all__ = [
     "Culprit",
     "Experiment",
     "Introduced",
+    "LayerOverflow",
     "LayerReport",
     "LayerRow",
     "LayerScore",
     "LayerVerdict",
     "Method",
     "Mode",
-    "Overflow",
     "VerdictKind",
 ]
 
@@ -188,7 +188,7 @@ class Culprit:
 
 
 @dataclass(frozen=True, slots=True)
-class Overflow:
+class LayerOverflow:
     """A node whose sums or biases did not fit the integers they are computed in.
 
     Attributes:
@@ -268,7 +268,7 @@ class LayerReport:
     arithmetic: str
     rows: tuple[LayerRow, ...]
     verdict: LayerVerdict
-    overflows: tuple[Overflow, ...] = ()
+    overflows: tuple[LayerOverflow, ...] = ()
     float_nodes: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     quantized: str = ""

@@ -21,8 +21,8 @@ from roundoff.messages.message import Message, message
 from roundoff.messages.numbers import nonfinite_note
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
 from roundoff.run.bench import Bench
+from roundoff.run.capture import Samples
 from roundoff.run.evaluators import class_predictions
-from roundoff.run.feeds import Samples
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
 from roundoff.studies.sensitivity.subjects import find_outputs, other_outputs
 

@@ -23,7 +23,7 @@ from roundoff.graph.units import derived_constants
 from roundoff.run.integer.runner import IntegerRunner
 from roundoff.run.session import Session, open_session
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, PrecisionAnalysisMode, TargetHardware
-from roundoff.vendors.pulsar2.operators import target_of
+from roundoff.vendors.pulsar2.tables import target_of
 
 __all__ = [
     "SUFFIX",
