@@ -11,7 +11,7 @@ from roundoff.diagnosis.page import DiagnosisPart, diagnosis_page, measure_text
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure, Remedy, Repair, RepairStep
 from roundoff.messages.message import message, verbatim
 from roundoff.pages.terminal import terminal_page
-from roundoff.report.run_directory import run_files
+from roundoff.report.pages import run_files
 from tests.report.documents import empty_document
 
 LONG = "model/backbone/stage4/block2/branch_with_a_rather_long_name/conv"
