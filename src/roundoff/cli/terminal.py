@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from roundoff.core.names import shown
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.messages.catalogue import told
-from roundoff.messages.message import Message
+from roundoff.messages.message import Message, Translatable
 from roundoff.messages.message import shown as text_of
 from roundoff.messages.sanitize import harmless
 from roundoff.messages.sentences import sentence
@@ -123,12 +123,12 @@ class Terminal:
 
     def remark(self, text: str | Message) -> None:
         """Say what the reader should know of a result."""
-        spoken = text_of(text) if isinstance(text, Message) else sentence(text)
-        self.note(told("terminal.note", text=spoken))
+        self.note(told("terminal.note", text=sentence(text)))
 
     def note(self, text: str) -> None:
         """Say something that is not a result."""
-        self.err.print(shown(harmless(text, newlines=True)), markup=False, soft_wrap=True)
+        told_text = text_of(text) if isinstance(text, Translatable) else text
+        self.err.print(shown(harmless(told_text, newlines=True)), markup=False, soft_wrap=True)
 
     def wrapped(self, text: str) -> None:
         """Say something that is not a result, in lines that fit the screen; names are not torn."""
@@ -136,7 +136,8 @@ class Terminal:
 
         from rich.text import Text
 
-        clean, width = harmless(text), max(_NARROWEST, self.err.width)
+        told_text = text_of(text) if isinstance(text, Translatable) else text
+        clean, width = harmless(told_text), max(_NARROWEST, self.err.width)
         if clean.isascii():
             whole = textwrap.TextWrapper(width, subsequent_indent=_INDENT, break_long_words=False)
             whole.break_on_hyphens = False
