@@ -42,8 +42,8 @@ class RoundoffError(Exception):
     """Base of all errors meant for the user.
 
     Args:
-        what: What failed, with the value that made it fail; one or two sentences. As `english` gives it, it is shown in
-            the language of the terminal; it is English for everybody else.
+        what: What failed, with the value that made it fail; one or two sentences. As `english` gives it, it is
+            shown in the language of the terminal; it is English for everybody else.
         fix: What to type or change next; likewise.
     """
 

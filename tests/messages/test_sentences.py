@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roundoff.messages.catalogue import template, phrase_names, speaking
+from roundoff.messages.catalogue import phrase_names, speaking, template
 from roundoff.messages.message import message, verbatim
 from roundoff.messages.sentences import SENTENCES, known, recognised, sentence
 

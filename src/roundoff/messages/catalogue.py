@@ -1,7 +1,7 @@
 """Phrases by their keys. The files beside this one hold them, one table per key and one entry per language.
 
-Errors, help and other texts that stand where they are said have no key but their English template; the files of the
-folder ``zh`` hold what it is in Chinese.
+Errors, help and other texts that stand where they are said have no key but their English template; the files of
+the folder ``zh`` hold what it is in Chinese.
 """
 
 import re

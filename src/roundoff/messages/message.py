@@ -248,10 +248,8 @@ def _plain(value: Argument) -> Any:
 
 
 def _from_document(content: Any) -> Message:
-    if isinstance(content, Message):
-        return content
-    if isinstance(content, Translatable):
-        return content.message
+    if isinstance(content, Message | Translatable):
+        return content.message if isinstance(content, Translatable) else content
     if isinstance(content, str):  # a document of schema 1
         return verbatim(content)
     if not isinstance(content, Mapping) or not isinstance(content.get("text"), str):
@@ -262,9 +260,9 @@ def _from_document(content: Any) -> Message:
     if not isinstance(content["key"], str) or not isinstance(arguments, Mapping):
         raise ValueError("a message has a key and arguments by name")
     found = Message(content["key"], tuple((str(gap), _argument(value)) for gap, value in arguments.items()))
-    if not _is_translated(found.key):  # nothing that a file brings along is a template
-        return verbatim(content["text"])
     try:
+        if not _is_translated(found.key):  # nothing that only a file brings along is a template
+            raise KeyError(found.key)
         str(found)
     except (KeyError, IndexError, TypeError, ValueError):  # written by a version that has other messages
         return verbatim(content["text"])
