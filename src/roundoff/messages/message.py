@@ -116,10 +116,10 @@ class Translatable(str):
         # Python hands this on as the `str` of an exception that was raised with it.
         return self
 
-    def __add__(self, other: str) -> "Translatable":  # type: ignore[override]
+    def __add__(self, other: str) -> str:
         return english(_CHAINED, before=self, after=other)
 
-    def __radd__(self, other: str) -> "Translatable":
+    def __radd__(self, other: str) -> str:
         return english(_CHAINED, before=other, after=self)
 
     def __reduce__(self) -> tuple[Any, ...]:
