@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from roundoff.core.names import shown
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.messages.catalogue import told
-from roundoff.messages.message import Message, Translatable
+from roundoff.messages.message import Message
 from roundoff.messages.message import shown as text_of
 from roundoff.messages.sanitize import harmless
 from roundoff.messages.sentences import sentence
@@ -127,8 +127,7 @@ class Terminal:
 
     def note(self, text: str) -> None:
         """Say something that is not a result."""
-        told_text = text_of(text) if isinstance(text, Translatable) else text
-        self.err.print(shown(harmless(told_text, newlines=True)), markup=False, soft_wrap=True)
+        self.err.print(shown(harmless(text_of(text), newlines=True)), markup=False, soft_wrap=True)
 
     def wrapped(self, text: str) -> None:
         """Say something that is not a result, in lines that fit the screen; names are not torn."""
@@ -136,8 +135,7 @@ class Terminal:
 
         from rich.text import Text
 
-        told_text = text_of(text) if isinstance(text, Translatable) else text
-        clean, width = harmless(told_text), max(_NARROWEST, self.err.width)
+        clean, width = harmless(text_of(text)), max(_NARROWEST, self.err.width)
         if clean.isascii():
             whole = textwrap.TextWrapper(width, subsequent_indent=_INDENT, break_long_words=False)
             whole.break_on_hyphens = False

@@ -38,7 +38,7 @@ LANGUAGES: tuple[Language, ...] = get_args(Language)
 # All else is a template, which is its own key.
 _KEY = re.compile(r"[a-z0-9_]+\.[\w-]+")
 # Apart, because most commands need only one of them.
-_TRANSLATED = ("errors", "notes", "help")
+_TRANSLATED = ("errors", "help")
 _SPOKEN: ContextVar[Language] = ContextVar("language of the terminal", default="en")
 
 

@@ -174,14 +174,14 @@ def some(names: Sequence[str], most: int, *, quoted: bool = False) -> Argument:
     return message("terminal.and_more", names=listed, count=len(names) - most) if len(names) > most else listed
 
 
-def phrase_of(text: "Message | Translatable") -> Phrase:
+def phrase_of(text: Message | Translatable) -> Phrase:
     """A message in all languages, for pages."""
     return Phrase(text.within("en"), text.within("zh"))
 
 
-def shown(text: "Message | Translatable") -> str:
-    """A message in the language of the terminal."""
-    return text.within(spoken())
+def shown(text: Remark) -> str:
+    """A message, or an English text that knows its own, in the language of the terminal; any other as it is."""
+    return text.within(spoken()) if isinstance(text, Message | Translatable) else text
 
 
 class _Inserted(str):
