@@ -27,7 +27,7 @@ from roundoff.case.minimal import (
 )
 from roundoff.case.reproduce import verify, write_reproducer
 from roundoff.core.target import Arithmetic
-from roundoff.diagnosis.file_check import check_file, check_sums
+from roundoff.diagnosis.checks import check_file, check_sums
 from roundoff.diagnosis.result import Finding
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import Case, open_case
@@ -38,7 +38,7 @@ from roundoff.graph.load import Model, load_model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.reading.read import read_quantized
 from roundoff.messages.message import verbatim
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 from tests.diagnosis.planting import (
     biased,
     changed,

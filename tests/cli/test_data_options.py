@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from roundoff.cli.data_options import add_data_options, given_options, samples_from
+from roundoff.cli.options import add_data_options, given_options, samples_from
 from roundoff.core.tensors import InputSpec
 from roundoff.errors import BadInput
 from roundoff.samples.options import Color, Filter, Layout, Resize, Resizer, SampleFormat
@@ -158,7 +158,7 @@ def test_choices_are_those_of_the_library() -> None:
 
 def test_help_names_every_option_without_loading_numpy() -> None:
     code = (
-        "import argparse, sys; from roundoff.cli.data_options import add_data_options\n"
+        "import argparse, sys; from roundoff.cli.options import add_data_options\n"
         "p = argparse.ArgumentParser(); add_data_options(p); print(p.format_help())\n"
         "assert not {'numpy', 'PIL', 'roundoff.samples'} & set(sys.modules)"
     )

@@ -11,10 +11,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from roundoff.api.tensors import _described
-from roundoff.cli import dump, main
+from roundoff.cli import main
 from roundoff.graph.load import load_model
+from roundoff.run.budget import PROGRAM_BYTES
 from roundoff.run.capture import Estimate, LiveSource
-from roundoff.run.plan import PROGRAM_BYTES
 from roundoff.tensors import open_source
 from tests.models import conv_net, random_feed, save, two_inputs, value, with_if, with_sequence, wrapped
 from tests.run.samples import MemorySamples
@@ -333,8 +333,3 @@ def test_a_missing_model_and_missing_samples(run: Run) -> None:
     code, _, err = run(data=None)
     assert code == 2
     assert "add --data PATH" in err
-
-
-def test_the_command_says_what_it_does() -> None:
-    assert dump.SUMMARY
-    assert len(dump.SUMMARY) < 70

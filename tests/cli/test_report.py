@@ -10,9 +10,8 @@ import pytest
 from roundoff import demo
 from roundoff.cli import main
 from roundoff.core.document import load_document
-from roundoff.pages.blocks import Table
-from roundoff.report.pages import all_pages
-from roundoff.report.run_directory import write_run
+from roundoff.pages.blocks import TableBlock
+from roundoff.report.pages import all_pages, write_run
 from tests.report.documents import HOSTILE, empty_document, full_document
 
 DEMO = Path(demo.__file__).parent
@@ -78,7 +77,7 @@ def test_tables_go_to_a_folder(run: Path, tmp_path: Path) -> None:
         block.id.partition("-")[0]
         for page in all_pages(load_document(run))
         for block in page.blocks
-        if isinstance(block, Table)
+        if isinstance(block, TableBlock)
     }
     assert {"layers", "inputs", "versions"} <= shown
     files = {path.stem for path in (tmp_path / "tables").iterdir()}

@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from roundoff.cli.values import positive, size, threads
+from roundoff.cli.options import positive, size, threads
 
 
 def test_sizes_and_counts() -> None:

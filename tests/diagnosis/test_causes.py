@@ -9,7 +9,7 @@ from onnx import helper
 
 from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.ideal import Option, options
+from roundoff.diagnosis.ideal import IdealOption, options
 from roundoff.diagnosis.interventions import reach
 from roundoff.diagnosis.registry import CauseOf, all_causes, cause, cause_names
 from roundoff.diagnosis.result import Diagnosis, Finding
@@ -271,7 +271,7 @@ def test_a_wrong_range_of_channels_of_different_size_is_no_matter_of_channels(fa
 
 
 def test_what_few_large_channels_lose_is_seen_next_to_many_small_ones() -> None:
-    wider = Option("range", {}, loss=0.07, ratio=0.001, setting=True)
+    wider = IdealOption("range", {}, loss=0.07, ratio=0.001, setting=True)
     assert wider.is_better(0.04, 0.3)  # small channels lose more, and the tensor as a whole far less
     assert wider.is_better(0.2, 0.001)
     assert not wider.is_better(0.04, 0.005)

@@ -14,7 +14,7 @@ from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.reading.read import read_quantized
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 from tests.diagnosis.planting import biased, for_target, numpy_tensor, unbalanced
 
 

@@ -1,11 +1,21 @@
 """A finding of many places is measured at exactly the places it names."""
 
-import pytest
+import math
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
+import onnx
+import pytest
+from onnxruntime import InferenceSession
+
+from roundoff.core.quantizers import parameters_from_range
 from roundoff.diagnosis.ideal import ideals
 from roundoff.diagnosis.result import Finding
 from roundoff.diagnosis.study import diagnose_quantization
-from roundoff.diagnosis.subject import Case, Fixes, open_case
+from roundoff.diagnosis.subject import Case, Fixes, find_suspects, open_case
+from roundoff.graph.insertion import switch_on
+from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from tests.diagnosis.planting import changed, demo, scaled
 
@@ -51,3 +61,52 @@ def test_decibels_and_share_are_those_of_the_named_places(factors: tuple[float, 
     together = case.loss().value - case.mend(everything).loss().value
     assert joint.share == pytest.approx(alone / together, abs=5e-3)
     assert sum(each.share for each in found.accused) == pytest.approx(1.0)
+
+
+def pooled_sqnr_db(model: Model, feeds: list[dict[str, Any]], exact: list[Any]) -> float:
+    """Signal to noise of the first output over all samples as one tensor, as onnxruntime computes the model."""
+    session = InferenceSession(model.proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    found = [session.run(None, feed)[0].astype(np.float64) for feed in feeds]
+    noise = sum(float(np.square(a - b).sum()) for a, b in zip(exact, found, strict=True))
+    return 10 * math.log10(sum(float(np.square(each).sum()) for each in exact) / noise)
+
+
+def test_calibration_is_measured_on_the_tensors_it_names() -> None:
+    quantized, samples = demo()
+    activations = list(dict.fromkeys(each.tensor for each in quantized.quantizers if each.kind == "activation"))
+    for tensor in activations[: len(activations) * 2 // 3]:
+        quantized = changed(quantized, tensor, scaled(0.15))
+    finding = diagnose_quantization(quantized, samples).accused[0]
+    assert finding.cause == "calibration-coverage"
+    assert finding.remedy is not None
+    assert set(finding.remedy.changes[0].tensors) == set(finding.tensors)
+    assert 0 < len(finding.tensors) < len(activations)  # those that fit are neither named nor touched
+
+    model = quantized.float_model
+    feeds = [dict(samples.feed(index)) for index in range(len(samples.names))]
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    inner = [name for name in finding.tensors if name not in feeds[0] and name != model.proto.graph.output[0].name]
+    proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in inner)
+    session = InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    held = [
+        {**feed, **dict(zip([each.name for each in proto.graph.output], session.run(None, feed), strict=True))}
+        for feed in feeds
+    ]
+    fixed = []
+    groups = find_suspects(quantized)
+    for each in quantized.quantizers:
+        if each.tensor in finding.tensors:
+            group = next(found.tensors for found in groups if each.name in found.quantizers)
+            low = min(0.0, *(float(values[name].min()) for values in held[::2] for name in group))
+            high = max(0.0, *(float(values[name].max()) for values in held[::2] for name in group))
+            spec = each.spec.along(None)
+            each = replace(each, spec=spec, params=parameters_from_range(low, high, spec))  # noqa: PLW2901
+        fixed.append(each)
+    output = model.proto.graph.output[0].name
+    exact = [values[output].astype(np.float64) for values in held[1::2]]
+    before, after = (
+        pooled_sqnr_db(switch_on(model, each), feeds[1::2], exact) for each in (quantized.quantizers, fixed)
+    )
+    assert finding.measures[0].before == pytest.approx(before, abs=0.02)
+    assert finding.measures[0].after == pytest.approx(after, abs=0.02)

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.loss import ENDLESS, NEGLIGIBLE, Loss, LossMeter, Part
+from roundoff.diagnosis.loss import ENDLESS, NEGLIGIBLE, Loss, LossMeter, OutputPart
 
 VALUES = arrays(np.float32, (4, 6), elements=st.floats(-100, 100, width=32))
-WHOLE = [Part("y")]
+WHOLE = [OutputPart("y")]
 
 
-def lost(reference: Array, candidate: Array, parts: list[Part] | None = None) -> Loss:
+def lost(reference: Array, candidate: Array, parts: list[OutputPart] | None = None) -> Loss:
     meter = LossMeter(parts or WHOLE)
     for ours, theirs in zip(reference, candidate, strict=True):
         meter.add({"y": ours[None]}, {"y": theirs[None]})
@@ -59,7 +59,7 @@ def test_a_part_next_to_a_large_one_does_not_vanish() -> None:
     ours = np.array([[600.0, 500.0, 0.5, 0.9]], np.float32)
     theirs = np.array([[600.0, 500.0, 0.0, 0.0]], np.float32)
     assert lost(ours, theirs).agrees
-    loss = lost(ours, theirs, [Part("y", 1, 0, 2, "boxes"), Part("y", 1, 2, 4, "scores")])
+    loss = lost(ours, theirs, [OutputPart("y", 1, 0, 2, "boxes"), OutputPart("y", 1, 2, 4, "scores")])
     assert (loss.agrees, loss.parts[loss.worst], loss.of_part(0).value) == (False, "scores", 0.0)
     assert math.isclose(loss.sqnr_db, 0.0, abs_tol=1e-9)
 
@@ -79,7 +79,7 @@ def test_what_is_not_finite_in_float_is_left_out() -> None:
 
 
 def test_samples_that_lose_most_are_told() -> None:
-    meter = LossMeter([Part("y")])
+    meter = LossMeter([OutputPart("y")])
     exact = np.ones((1, 4))
     for error in (0.0, 0.3, 0.1):
         meter.add({"y": exact}, {"y": exact + error})

@@ -8,7 +8,7 @@ import numpy as np
 
 from roundoff.diagnosis.repair import repair
 from roundoff.diagnosis.repairable_model import edit, retied
-from roundoff.diagnosis.result import Change, CostClass, Finding, Measure, Remedy
+from roundoff.diagnosis.result import CostClass, Finding, Measure, Remedy, RemedyChange
 from roundoff.diagnosis.subject import open_case
 from roundoff.messages.message import verbatim
 from tests.diagnosis.planting import biased, changed, demo, for_target, scaled, unbalanced
@@ -22,7 +22,7 @@ class Toy:
 
     made: tuple[str, ...] = ()
 
-    def changed(self, changes: Sequence[Change]) -> Self | None:
+    def changed(self, changes: Sequence[RemedyChange]) -> Self | None:
         values = tuple(each.value for each in changes)
         return None if "impossible" in values else replace(self, made=(*self.made, *values))
 
@@ -38,7 +38,7 @@ def score(toy: Any) -> float:
 
 
 def finding(number: int, cost: CostClass, *values: str) -> Finding:
-    changes = tuple(Change("codes", value=each) for each in values)
+    changes = tuple(RemedyChange("codes", value=each) for each in values)
     return Finding(
         number,
         "clipping",
@@ -93,24 +93,24 @@ def test_changes_become_quantizers() -> None:
     quantized, samples = demo()
     case = open_case(changed(quantized, "block3/relu", scaled(0.1)), samples)
     name = "q:block3/relu"
-    wide = edit(case, Change("range", ("block3/relu",), low=0.0, high=2.55))[name]
+    wide = edit(case, RemedyChange("range", ("block3/relu",), low=0.0, high=2.55))[name]
     assert wide is not None
     assert np.isclose(wide.params.scale, 0.01)
-    assert edit(case, Change("float", ("block3/relu",))) == {name: None}
-    bits = edit(case, Change("bits", ("block3/relu",), value="u16"))[name]
+    assert edit(case, RemedyChange("float", ("block3/relu",))) == {name: None}
+    bits = edit(case, RemedyChange("bits", ("block3/relu",), value="u16"))[name]
     assert bits is not None
     assert bits.spec.bits == 16
-    again = edit(case, Change("recalibrate"))
+    again = edit(case, RemedyChange("recalibrate"))
     assert set(again) == {each.name for each in quantized.quantizers if each.kind == "activation"}
-    assert edit(case, Change("per_channel", ("block3/relu",))) == {}
-    assert edit(case, Change("report", ("block3/relu",))) == {}
+    assert edit(case, RemedyChange("per_channel", ("block3/relu",))) == {}
+    assert edit(case, RemedyChange("report", ("block3/relu",))) == {}
 
 
 def test_biases_follow_the_scales_they_are_told_in() -> None:
     quantized, samples = for_target(*biased())
     case = open_case(quantized, samples)
     bias = next(each for each in quantized.quantizers if each.kind == "bias")
-    fixes = retied(case, edit(case, Change("range", ("x",), low=-20.0, high=20.0)))
+    fixes = retied(case, edit(case, RemedyChange("range", ("x",), low=-20.0, high=20.0)))
     moved = fixes[bias.name]
     entering = fixes["x"] if "x" in fixes else next(each for each in fixes.values() if each and each.tensor == "x")
     weight = next(each for each in quantized.quantizers if each.tensor == "w1")
@@ -122,4 +122,4 @@ def test_biases_follow_the_scales_they_are_told_in() -> None:
 
 def test_an_unknown_tensor_changes_nothing() -> None:
     case = open_case(*for_target(*unbalanced(1.0)))
-    assert edit(case, Change("range", ("nobody",), low=0.0, high=1.0)) == {}
+    assert edit(case, RemedyChange("range", ("nobody",), low=0.0, high=1.0)) == {}

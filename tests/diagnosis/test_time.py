@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from roundoff.core.progress import Deadline
+from roundoff.diagnosis.culprits import rank
 from roundoff.diagnosis.investigation import DiagnoseSettings
-from roundoff.diagnosis.ranking import rank
 from roundoff.diagnosis.result import Diagnosis
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case

@@ -51,12 +51,12 @@ def gaps(text: str) -> set[str]:
 def shown_in_help() -> set[str]:
     """All that the parsers of our commands show, in English."""
     found = set()
-    for name in COMMANDS:
+    for name, summary in COMMANDS.items():
         module = importlib.import_module(f"roundoff.cli.{name.replace('-', '_')}")
         parser = argparse.ArgumentParser(description=module.__doc__)
         module.add_arguments(parser)
         add_language_option(parser)
-        found |= {module.SUMMARY, module.__doc__}
+        found |= {summary, module.__doc__}
         for group in parser._action_groups:
             found |= {group.title, group.description}
         found |= {action.help for action in parser._actions}

@@ -8,7 +8,7 @@ import pytest
 
 from roundoff.measure.metrics import all_metrics
 from roundoff.messages.catalogue import catalogue, named, phrase_names, plain, say
-from roundoff.pages.blocks import Column, Contents, Facts, Headline, Page, Table
+from roundoff.pages.blocks import Column, Contents, Facts, Headline, Page, TableBlock
 from roundoff.pages.glossary import column_meaning, glossary_page
 from roundoff.report.pages import all_pages
 from tests.report.documents import chain, empty_document, full_document
@@ -50,7 +50,9 @@ def test_only_words_that_the_report_uses_are_explained() -> None:
 
 def test_the_same_name_means_something_else_in_another_table() -> None:
     column = Column("largest", plain("largest"), "number")
-    meanings = {column_meaning(Table(name, plain(""), (column,), ()), column) for name in ("stages", "outliers")}
+    meanings = {
+        column_meaning(TableBlock(name, plain(""), (column,), ()), column) for name in ("stages", "outliers")
+    }
     assert meanings == {say("glossary.largest"), say("glossary.outliers__largest")}
 
 
@@ -61,7 +63,7 @@ def explained_names() -> list[str]:
 
 @pytest.mark.parametrize("name", explained_names())
 def test_every_entry_explains_something(name: str) -> None:
-    code = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("page.py"))
+    code = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*page*.py"))
     if name.startswith("word_"):
         assert f"glossary.{name.removeprefix('word_')}" in catalogue()
         return
@@ -84,7 +86,7 @@ def test_numbers_of_all_pages_are_explained() -> None:
         "number", "order", "rank", "size_bytes", "channel", "channels", "minimum", "maximum", "low", "high", "p25",
         "median", "p75", "value", "before", "after", "samples", "seconds", "share", "count", "trial", "took",
     }  # fmt: skip
-    tables: list[Table] = blocks(all_pages(full_document()), Table)
+    tables: list[TableBlock] = blocks(all_pages(full_document()), TableBlock)
     bare = {
         (table.id, column.id)
         for table in tables
@@ -101,11 +103,13 @@ def test_every_cause_has_a_name_in_both_languages_and_is_explained_where_it_occu
     causes = [name.removeprefix("cause_") for name in phrase_names("terms") if name.startswith("cause_")]
     assert causes
     for cause in causes:
-        name = named(f"causes.name_{cause}")
+        name = named(f"diagnosis.cause_{cause}")
         assert name is not None, cause
         assert (name.en, cause in name.zh, name.zh != name.en) == (cause, True, True)
     column = Column("cause", plain("cause"), "text")
-    table = Table("findings", plain("t"), (column,), ((named("causes.name_outlier-channel"),), ("unheard-of",)))
+    table = TableBlock(
+        "findings", plain("t"), (column,), ((named("diagnosis.cause_outlier-channel"),), ("unheard-of",))
+    )
     page = glossary_page((Page("p", plain("p"), (table,)),))
     assert page is not None
     (facts,) = (block for block in page.blocks if isinstance(block, Facts))

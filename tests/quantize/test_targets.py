@@ -342,7 +342,7 @@ def test_operations_of_other_domains_can_be_named(tmp_path: Path) -> None:
 
 
 def test_methods_of_target_files_are_those_there_are() -> None:
-    from roundoff.quantize.calibration.registry import all_methods
+    from roundoff.quantize.calibration.methods import all_methods
     from roundoff.quantize.targets.schema import Method
 
     assert set(get_args(Method)) == {each.name for each in all_methods()}

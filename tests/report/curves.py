@@ -12,7 +12,7 @@ from roundoff.studies.accumulate.result import (
     Split,
     running_means,
 )
-from roundoff.studies.partial.result import Goal, PartialQuantization, PartialStep
+from roundoff.studies.partial.result import PartialQuantization, PartialStep, ScoreGoal
 
 __all__ = ["curves_of", "sweep_of"]
 
@@ -65,7 +65,7 @@ def sweep_of() -> PartialQuantization:
         ranking="as given",
         subjects=("a/conv", "b/conv", "c/conv", "d/conv"),
         steps=steps,
-        goal=Goal("99%", 0.78788 * 0.99),
+        goal=ScoreGoal("99%", 0.78788 * 0.99),
         knee=2,
         levels_off=2,
         drops=(3,),
@@ -75,4 +75,4 @@ def sweep_of() -> PartialQuantization:
 
 def without_goal(found: PartialQuantization) -> PartialQuantization:
     """The same with a goal that is never reached."""
-    return replace(found, goal=Goal("0.9", 0.9), knee=None)
+    return replace(found, goal=ScoreGoal("0.9", 0.9), knee=None)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from roundoff.run import resources as module
-from roundoff.run.resources import blas_threads
+from roundoff.run import budget as module
+from roundoff.run.budget import blas_threads
 
 
 class _Limit:

@@ -8,9 +8,8 @@ from onnx import TensorProto, helper, numpy_helper
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.errors import BadInput, ModelFailed
 from roundoff.graph.load import Model
-from roundoff.run.capture import LiveSource
-from roundoff.run.feeds import NO_INPUTS
-from roundoff.run.plan import PROGRAM_BYTES
+from roundoff.run.budget import PROGRAM_BYTES
+from roundoff.run.capture import NO_INPUTS, LiveSource
 from tests.models import (
     branches,
     conv_net,

@@ -3,7 +3,7 @@ import pytest
 
 from roundoff.core.tensors import InputSpec
 from roundoff.errors import BadInput
-from roundoff.run.feeds import NO_INPUTS, check_feed
+from roundoff.run.capture import NO_INPUTS, check_feed
 
 SPECS = (InputSpec("image", "float32", ("N", 3, None)), InputSpec("mask", "bool", None))
 MASK = np.zeros((1,), bool)

@@ -9,9 +9,8 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.messages.numbers import parse_size
-from roundoff.run import resources as memory
-from roundoff.run.plan import PROGRAM_BYTES, Planner, split_passes
-from roundoff.run.resources import available_memory
+from roundoff.run import budget as memory
+from roundoff.run.budget import PROGRAM_BYTES, Planner, available_memory, split_passes
 from tests.models import conv_net, loaded
 
 MIB = 2**20

@@ -2,7 +2,7 @@ import pytest
 
 from roundoff.errors import BadInput
 from roundoff.graph.shapes import Value
-from roundoff.run.capture import Selection, select_tensors
+from roundoff.run.capture import TensorSelection, select_tensors
 
 VALUES = [Value("image"), *(Value(name, node=f"n_{name}") for name in ("conv1", "block/relu", "conv2", "odd[0]*"))]
 
@@ -22,7 +22,7 @@ def test_all_without_patterns() -> None:
 
 
 def test_patterns_add_up_in_execution_order_and_are_counted() -> None:
-    assert select_tensors(VALUES, ["*relu", "conv*", "conv1"]) == Selection(
+    assert select_tensors(VALUES, ["*relu", "conv*", "conv1"]) == TensorSelection(
         ("conv1", "block/relu", "conv2"), (("*relu", 1), ("conv*", 2), ("conv1", 1))
     )
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from roundoff.core.tensors import TensorInfo, TensorSource, Topology
     from roundoff.graph.load import Model
     from roundoff.measure.thresholds import ThresholdSet
-    from roundoff.run.feeds import Samples
+    from roundoff.run.capture import Samples
     from roundoff.studies.compare.result import Comparison
     from roundoff.studies.compare.study import CompareSettings
 
@@ -264,7 +264,7 @@ class _Opening:
         """One side; a model comes along when it is one."""
         from roundoff.run.capture import LiveSource
         from roundoff.tensors import open_source
-        from roundoff.tensors.in_memory import MappingSource
+        from roundoff.tensors.stored import MappingSource
 
         if isinstance(given, Mapping):
             label = "reference" if given is self._asked.reference else "candidate"

@@ -32,10 +32,9 @@ if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
     from roundoff.core.tensors import TensorSource
     from roundoff.diagnosis.devices.readout import KnownNames
-    from roundoff.diagnosis.investigation import DiagnoseSettings
+    from roundoff.diagnosis.investigation import DiagnoseSettings, TaskMetric
     from roundoff.diagnosis.repair import Fixed
     from roundoff.diagnosis.result import Check, Diagnosis
-    from roundoff.diagnosis.task_metric import Metric
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.search.result import Trial
     from roundoff.vendors.dialects.settings import ToolSettings
@@ -118,7 +117,7 @@ class DiagnosisOutcome(Outcome["Diagnosis"]):
     def save(self, directory: PathLike, *, force: bool = False) -> tuple[Path, ...]:
         """Write run.json and findings.csv; after a repair that helped the repaired model, too."""
         from roundoff.core.document import DOCUMENT_NAME
-        from roundoff.report.run_directory import run_files
+        from roundoff.report.pages import run_files
 
         folder = as_path(directory, option="-o")
         with output_directory(folder, marker=DOCUMENT_NAME, force=force) as staged:
@@ -235,7 +234,7 @@ def open_dumps(
     from roundoff.graph.quantized_model import dequantized_tensors
     from roundoff.graph.shapes import tensor_infos
     from roundoff.tensors import open_source
-    from roundoff.tensors.in_memory import MappingSource
+    from roundoff.tensors.stored import MappingSource
 
     source: TensorSource
     if is_path(dumps):
@@ -299,8 +298,8 @@ class _Work:
             **told,
         )
 
-    def _metric(self) -> "Metric | None":
-        from roundoff.diagnosis.task_metric import accuracy_metric, evaluator_metric
+    def _metric(self) -> "TaskMetric | None":
+        from roundoff.diagnosis.investigation import accuracy_metric, evaluator_metric
 
         subject, threads = self.subject, self.subject.call.threads
         evaluator = open_evaluator(self.evaluator)
@@ -370,10 +369,10 @@ class _Work:
             sha256: Hash of the model that was repaired.
         """
         from roundoff import __version__
-        from roundoff.diagnosis.repairable_model import Origin, write_repaired
+        from roundoff.diagnosis.repairable_model import RepairOrigin, write_repaired
 
         subject = self.subject
-        origin = Origin(
+        origin = RepairOrigin(
             model=str(subject.origin),
             model_sha256=sha256,
             prefix=model_stem(subject.origin),
@@ -386,9 +385,8 @@ class _Work:
 
     def in_dialects(self, fixed: "Fixed", dialects: tuple[str, ...]) -> "ToolSettings":
         """What was repaired, in the words of other tools."""
-        from roundoff.vendors.dialects.decisions import Made, decisions_of
-        from roundoff.vendors.dialects.registry import find_dialects
-        from roundoff.vendors.dialects.settings import float_model_name, settings_for
+        from roundoff.vendors.dialects import find_dialects
+        from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name, settings_for
 
         subject, stem = self.subject, model_stem(self.subject.origin)
         made = Made.by_plan(

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from roundoff.core.document import InputFile
     from roundoff.core.tensors import Array, InputSpec
     from roundoff.graph.load import Model
+    from roundoff.run.capture import Samples
     from roundoff.run.evaluators import Evaluator
-    from roundoff.run.feeds import Samples
     from roundoff.samples.options import SampleOptions
 
 __all__ = [
@@ -179,7 +179,7 @@ def _source(given: DataLike, names: Sequence[str]) -> Path | dict[str, Path] | N
 
 
 def _in_memory(given: DataLike, inputs: "Sequence[InputSpec]", options: "SampleOptions") -> "Samples":
-    from roundoff.samples.in_memory import GivenSamples, array_samples, listed_samples
+    from roundoff.samples.arrays import GivenSamples, array_samples, listed_samples
 
     said = _file_options(options)
     if said:

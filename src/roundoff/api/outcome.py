@@ -14,7 +14,7 @@ from roundoff.messages.catalogue import Phrase, spoken
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
-    from roundoff.pages.blocks import Page, Table
+    from roundoff.pages.blocks import Page, TableBlock
 
 __all__ = ["Outcome", "PageOutcome"]
 
@@ -47,11 +47,9 @@ class Outcome(Generic[T]):
     @property
     def page(self) -> "Page":
         """What is shown: verdict, tables and charts as blocks that any renderer takes."""
-        from roundoff.report.pages import PAGES, about_page
+        from roundoff.report.pages import about_page, section_pages
 
-        return next(
-            (page for make in PAGES if (page := make(self.document)) is not None), about_page(self.document)
-        )
+        return next(section_pages(self.document), about_page(self.document))
 
     @property
     def pages(self) -> "tuple[Page, ...]":
@@ -111,7 +109,7 @@ class Outcome(Generic[T]):
         Raises:
             BadInput: Something else is there, or it cannot be written.
         """
-        from roundoff.report.run_directory import write_run
+        from roundoff.report.pages import write_run
 
         return write_run(self.document, Path(directory), force=force)
 
@@ -187,11 +185,11 @@ class PageOutcome(Outcome[T]):
         return (self.page, about_page(self.document))
 
 
-def _tables(page: "Page") -> "Iterator[Table]":
+def _tables(page: "Page") -> "Iterator[TableBlock]":
     """The tables of a page and of those below it, the most important one first."""
-    from roundoff.pages.blocks import Table
+    from roundoff.pages.blocks import TableBlock
 
-    yield from (block for block in page.blocks if isinstance(block, Table))
+    yield from (block for block in page.blocks if isinstance(block, TableBlock))
     for section in page.sections:
         yield from _tables(section)
 

@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from roundoff.core.target import Target
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.run.feeds import Samples
+    from roundoff.run.capture import Samples
     from roundoff.studies.audit.result import Audit
-    from roundoff.vendors.dialects.decisions import Decisions
-    from roundoff.vendors.dialects.settings import ToolSettings
+    from roundoff.vendors.dialects.settings import Decisions, ToolSettings
 
 __all__ = [
     "QuantizationOutcome",
@@ -135,7 +134,7 @@ def quantize(
     from roundoff.quantize.calibration.files import load_calibration
     from roundoff.quantize.page import quantization_page
     from roundoff.quantize.pipeline import quantize_model
-    from roundoff.run.feeds import NO_INPUTS
+    from roundoff.run.capture import NO_INPUTS
 
     call = Call("quantize", options, TargetOptions, {"model": model, "statistics": statistics})
     if call.get("target") is None:
@@ -224,7 +223,7 @@ def export_settings(
         model: The float model it was made from.
         tell: Told what the reader should know.
     """
-    from roundoff.vendors.dialects.registry import find_dialects
+    from roundoff.vendors.dialects import find_dialects
     from roundoff.vendors.dialects.settings import settings_for
 
     call = Call("export_settings", {}, Limits, {"source": source, "dialect": dialect})
@@ -244,7 +243,7 @@ def export_settings(
 
 
 def _settings_page(settings: "ToolSettings") -> Any:
-    from roundoff.pages.blocks import Column, Page, Table
+    from roundoff.pages.blocks import Column, Page, TableBlock
 
     columns = tuple(
         Column(name, plain(name), "text") for name in ("tool", "files", "said", "not_expressible", "use")
@@ -253,7 +252,7 @@ def _settings_page(settings: "ToolSettings") -> Any:
         (name, ", ".join(each.files), each.said, "; ".join(each.missing), each.use)
         for name, each in settings.written.items()
     )
-    return Page("settings", plain("settings"), (Table("settings", plain("settings"), columns, rows),))
+    return Page("settings", plain("settings"), (TableBlock("settings", plain("settings"), columns, rows),))
 
 
 def _decided(
@@ -262,8 +261,7 @@ def _decided(
     """What was decided, and the float model as the user gave it, where that is known."""
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.graph.reading.read import read_quantized
-    from roundoff.vendors.dialects.decisions import Made, decisions_of
-    from roundoff.vendors.dialects.settings import float_model_name
+    from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name
 
     if is_path(source) and Path(source).is_dir():
         return _decided_in(Path(source), given, tell)
@@ -286,8 +284,7 @@ def _decided_in(
     folder: Path, given: GivenModel | None, tell: Callable[[str], None]
 ) -> "tuple[Decisions, Model | None]":
     from roundoff.quantize.plan_file import PLAN_NAME, load_plan
-    from roundoff.vendors.dialects.decisions import Made, decisions_of
-    from roundoff.vendors.dialects.settings import float_model_name
+    from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name
 
     if not (folder / PLAN_NAME).is_file():
         what = f"{folder} has no {PLAN_NAME}: nothing was quantized there."
@@ -366,7 +363,7 @@ def _audit_run(path: Path, *, notes: bool) -> "Audit":
         raise BadInput(f"{path} names no models.", fix="write the run again with 'roundoff quantize'")
     corrected = CORRECTED in saved.files
     found = audit_run(saved.plan, saved.quantizers(), models, subject=str(path), corrected=corrected)
-    return replace(found, notes=(*found.notes, *saved.notes)) if notes else found
+    return replace(found, notes=(*found.notes, *map(str, saved.notes))) if notes else found
 
 
 def _audit_model(subject: QuantizedLike, float_model: ModelLike | None, target: Any) -> "Audit":

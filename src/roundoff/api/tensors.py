@@ -20,10 +20,11 @@ from roundoff.api.inputs import (
 )
 from roundoff.api.outcome import PageOutcome
 from roundoff.api.subject import samples_for
-from roundoff.core.disk import DiskBudget, disk_budget
 from roundoff.core.files import (
+    DiskBudget,
     caffe_pair,
     check_output_directory,
+    disk_budget,
     is_caffe,
     output_directory,
     write_text,
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
     from roundoff.graph.caffe.convert import Imported
     from roundoff.measure.statistics import TensorSummary
     from roundoff.pages.blocks import Page
-    from roundoff.run.capture import Estimate, LiveSource
-    from roundoff.run.feeds import Samples
+    from roundoff.run.capture import Estimate, LiveSource, Samples
 
 __all__ = ["MAP_NAME", "STATS_NAME", "STATS_TABLE_NAME", "TensorConversion", "TensorDump", "convert", "dump"]
 
@@ -84,11 +84,11 @@ class TensorDump:
 
 def _page(name: str, rows: Sequence[tuple[str, Any]]) -> "Page":
     """A page of one table: what, and how much."""
-    from roundoff.pages.blocks import Column, Page, Table
+    from roundoff.pages.blocks import Column, Page, TableBlock
 
     columns = (Column("what", plain("what"), "text"), Column("value", plain("value"), "text"))
     shown = tuple((key, str(value)) for key, value in rows)
-    return Page(name, plain(name), (Table(name, plain(name), columns, shown),))
+    return Page(name, plain(name), (TableBlock(name, plain(name), columns, shown),))
 
 
 @public

@@ -20,19 +20,18 @@ from roundoff.core.progress import Progress
 from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_range, representable_range
 from roundoff.core.tensors import Array
 from roundoff.graph.anonymous import anonymized
-from roundoff.graph.channel_axes import channel_moments, weight_axis
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.shapes import channel_moments, weight_axis
 from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights, constant_value
 from roundoff.graph.wiring import subgraphs
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import channel_axis_of, measure_pair
 from roundoff.quantize.calibration.observer import Observer
-from roundoff.quantize.calibration.run import calibrate
-from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.quantize.calibration.run import RunLimits, calibrate
 from roundoff.quantize.planning.view import BIAS_INPUT, PRODUCTS, setting_inputs
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 from roundoff.run.session import open_session
 from roundoff.studies.compare.difference import describe
 

@@ -8,8 +8,8 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.numbers import decibels_text
-from roundoff.quantize.calibration.watch import RunLimits
-from roundoff.run.feeds import Samples
+from roundoff.quantize.calibration.run import RunLimits
+from roundoff.run.capture import Samples
 from roundoff.studies.layers.result import LayerReport, VerdictKind
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
 from roundoff.studies.samples.result import WorstSamples
@@ -85,7 +85,7 @@ class CaseNumbers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CaseSamples:
-    """Samples in memory, of any shapes; `roundoff.run.feeds.Samples`.
+    """Samples in memory, of any shapes; `roundoff.run.capture.Samples`.
 
     Attributes:
         label: Where they come from.

@@ -12,11 +12,10 @@ from roundoff.diagnosis.ideal import options
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.registry import ENOUGH
 from roundoff.diagnosis.repairable_model import edit
-from roundoff.diagnosis.result import Change, Finding
-from roundoff.diagnosis.subject import Case, Fixes
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.result import Finding, RemedyChange
+from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.graph.load import Model
-from roundoff.graph.subgraph import Part
+from roundoff.graph.subgraph import ModelPart
 from roundoff.measure.metrics import ratio_db
 from roundoff.run.session import open_session
 
@@ -38,7 +37,7 @@ __all__ = [
 ]
 
 
-def placed(quantizers: Sequence[Quantizer], part: Part, preferred: Collection[str] = ()) -> list[Quantizer]:
+def placed(quantizers: Sequence[Quantizer], part: ModelPart, preferred: Collection[str] = ()) -> list[Quantizer]:
     """Those that a part sees: of what its nodes read, and of what it hands on to others.
 
     Args:
@@ -62,7 +61,7 @@ def placed(quantizers: Sequence[Quantizer], part: Part, preferred: Collection[st
 
 
 def _leaving(
-    quantizers: Sequence[Quantizer], part: Part, preferred: Collection[str]
+    quantizers: Sequence[Quantizer], part: ModelPart, preferred: Collection[str]
 ) -> Iterator[tuple[str, Quantizer]]:
     inside, written = set(part.nodes), set(part.writes)
     chosen: dict[str, Quantizer] = {}
@@ -196,7 +195,7 @@ def _candidates(case: Case, finding: Finding, suspects: Sequence[Suspect]) -> It
             {name: each for fixes in best.values() for name, each in fixes.items()},
         )
     tensors = tuple(tensor for each in suspects for tensor in each.tensors)
-    yield "with 16 bits", edit(case, Change("bits", tensors=tensors, value=_WIDE_DTYPE))
+    yield "with 16 bits", edit(case, RemedyChange("bits", tensors=tensors, value=_WIDE_DTYPE))
 
 
 # Where two networks differ most: a tensor, or one slice of it, that one of them has clearly better.

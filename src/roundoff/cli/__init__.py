@@ -1,4 +1,4 @@
-"""The command line: one file per command, with SUMMARY, add_arguments(parser) and run(args, terminal)."""
+"""The command line: one file per command, with add_arguments(parser) and run(args, terminal)."""
 
 import argparse
 import importlib
@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from roundoff import __version__
-from roundoff.cli.interrupting import interrupt_tidily
 from roundoff.cli.language import (
     add_language_option,
     chosen_command,
@@ -20,21 +19,52 @@ from roundoff.cli.language import (
     with_language_first,
     without_language,
 )
+from roundoff.cli.process import heard, interrupt_tidily
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.warnings import heard
 from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, nearest, on_the_command_line
 from roundoff.messages.catalogue import speaking, told
 from roundoff.messages.message import english, shown
 
 __all__ = ["COMMANDS", "main", "parse_words"]
 
-# In the order a newcomer would want them.
-COMMANDS = (
-    "diagnose", "compare", "check-io", "check-calibration", "dump", "convert", "quantize", "transform", "tune",
-    "layers", "sensitivity", "accumulate", "partial", "distribution", "channels", "outliers", "samples", "audit",
-    "report", "reproduce", "diff", "gate", "explain", "serve", "bundle", "export-settings", "targets",
-    "self-check", "ascend", "horizon", "amct", "pulsar2", "demo",
-)  # fmt: skip
+# In the order a newcomer would want them. Only the module of the command that is run is loaded.
+COMMANDS = {
+    "diagnose": "find out which nodes lose accuracy, why, and what helps",
+    "compare": "which tensors of two runs differ, how, and where it started",
+    "check-io": "is the deployed model fed what it was trained with, and if not, why",
+    "check-calibration": "say whether samples are fit for calibration",
+    "dump": "run a model and write every tensor it computes, or statistics",
+    "convert": "make an ONNX model of a Caffe net, or other files of tensors",
+    "quantize": "make a quantized model for a target chip",
+    "transform": "smooth, equalize, correct or round, and see what it brings",
+    "tune": "search for the cheapest quantized model that meets a goal",
+    "layers": "show what quantization costs each layer, and where it begins",
+    "sensitivity": "rank nodes, weights, activations by what each does to outputs",
+    "accumulate": "show how error grows along a network, and whose it is",
+    "partial": "find how few nodes must stay in float or need 16 bits",
+    "distribution": "show histograms, clipping and levels of weights and activations",
+    "channels": "show how channels differ, and the risk of one scale for all",
+    "outliers": "count the channels that outliers leave few levels",
+    "samples": "find the samples that quantization hurts most",
+    "audit": "requested and effective precision of every node of a quantized model",
+    "report": "write a run as one HTML file, or as Markdown, CSV or JUnit",
+    "reproduce": "cut the smallest case that shows a fault out of the model",
+    "diff": "which nodes got better or worse between two runs",
+    "gate": "fail when a run is worse than its baseline, for CI",
+    "explain": "what a node, finding, metric or word means, in one paragraph",
+    "serve": "browse the runs of a folder on this machine",
+    "bundle": "pack the fault that a run found into a ticket for others",
+    "export-settings": "write a quantization as settings of onnxruntime, Pulsar2, Horizon, ...",
+    "targets": "list the chips to quantize for, or show one",
+    "self-check": "show how this machine computes with integers",
+    "ascend": "Ascend's msaccucmp: its sub-commands, flags and files",
+    "horizon": "Horizon's hmct-debugger: its sub-commands and flags",
+    "amct": "Ascend's AMCT: calibration, auto-calibration, convert",
+    "pulsar2": "Axera's Pulsar2: build, tune, run",
+    "demo": "a small network that goes wrong, and how it is found and repaired",
+}
+"""Each command with what it does, in a line."""
+
 _EXIT_CODES = """\
 Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,
 4 the model failed to run, 130 interrupted."""
@@ -186,16 +216,12 @@ def parse_words(argv: Sequence[str]) -> argparse.Namespace | None:
     # Without `prog` argparse would format a usage for it, through rich, on every start.
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, prog="roundoff")
     chosen = chosen_command(argv)
-    for name in COMMANDS:
-        module: ModuleType = importlib.import_module(f"roundoff.cli.{name.replace('-', '_')}")
-        command = commands.add_parser(
-            name,
-            help=module.SUMMARY,
-            description=module.__doc__,
-            formatter_class=formatter,
-        )
-        # Declaring the options of every command would take longer than showing the help.
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, formatter_class=formatter)
+        # Loading every command and declaring its options would take longer than showing the help.
         if name == chosen:
+            module: ModuleType = importlib.import_module(f"roundoff.cli.{name.replace('-', '_')}")
+            command.description = module.__doc__
             module.add_arguments(command)
             add_language_option(command)
             command.set_defaults(run=module.run, parser=command)

@@ -12,18 +12,13 @@ or one of the words weight, activation and all; op:Conv goes by operation.
 import argparse
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options
-from roundoff.cli.inspection_options import add_limits, rows
-from roundoff.cli.name_options import take_model
+from roundoff.cli.options import add_data_options, add_limits, add_subject_options, rows, subject_words, take_model
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
-from roundoff.cli.subject import add_subject_options, subject_words
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
     from roundoff.studies.accumulate.result import Accumulation
-
-SUMMARY = "show how error grows along a network, and whose it is"
 
 _DEFAULT_ROWS = 20
 _CSV_START = "order,node,op_type,tensor,output,metric,"

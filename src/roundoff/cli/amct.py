@@ -23,10 +23,8 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
 if TYPE_CHECKING:
-    from roundoff.vendors.amct.common.auto_calibration.driver import AutoCalibrationResult
+    from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationResult
     from roundoff.vendors.amct.flavour import Files, Flavour
-
-SUMMARY = "Ascend's AMCT: calibration, auto-calibration, convert"
 
 _DATA_FLAGS = ("input_shape", "data_dir", "data_types")
 
@@ -111,9 +109,9 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
     import tempfile
 
     from roundoff.core.files import write_bytes
-    from roundoff.vendors.amct.configuration.full import read_config
+    from roundoff.vendors.amct.config import read_config
+    from roundoff.vendors.amct.deploy import make_folder, results_of
     from roundoff.vendors.amct.evaluators import load_evaluator, parse_binary_data
-    from roundoff.vendors.amct.results import make_folder, results_of
     from roundoff.vendors.amct.workflow import calibrate_by, open_model
 
     flavour, files = _model(args)
@@ -156,10 +154,9 @@ def _search(args: argparse.Namespace, terminal: Terminal) -> int:
     import tempfile
 
     from roundoff.vendors.amct.auto import ModelAutoCalibration
-    from roundoff.vendors.amct.common.auto_calibration.base_classes import MseSensitivity, SqnrSensitivity
-    from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
+    from roundoff.vendors.amct.common.auto_calibration import MseSensitivity, SearchOptions, SqnrSensitivity
+    from roundoff.vendors.amct.deploy import results_of
     from roundoff.vendors.amct.evaluators import load_evaluator
-    from roundoff.vendors.amct.results import results_of
 
     flavour, files = _model(args)
     if args.config_file is not None and (args.calibration_config is not None or args.batch_num is not None):
@@ -195,7 +192,7 @@ def _search(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _convert(args: argparse.Namespace, terminal: Terminal) -> int:
     """Write AMCT's models for a trained model, or for a float model with given factors."""
-    from roundoff.vendors.amct.onnx.functions import convert_qat_model
+    from roundoff.vendors.amct.onnx import convert_qat_model
     from roundoff.vendors.amct.workflow import convert
 
     flavour, files = _model(args)
@@ -222,10 +219,10 @@ def _model(args: argparse.Namespace) -> "tuple[Flavour, Files]":
         if args.weights is not None:
             raise BadInput("--weights is for Caffe models.", fix="leave it out for ONNX models")
         from roundoff.vendors.amct import onnx  # noqa: F401 - sessions are watched from here on
-        from roundoff.vendors.amct.onnx.flavour import OnnxFlavour
+        from roundoff.vendors.amct.onnx import OnnxFlavour
 
         return OnnxFlavour(), (model,)
-    from roundoff.vendors.amct.caffe.flavour import CaffeFlavour
+    from roundoff.vendors.amct.caffe import CaffeFlavour
 
     return CaffeFlavour(), caffe_pair(model if args.weights is None else Path(f"{model},{args.weights}"))
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from roundoff.vendors.ascend.comparison import ComparisonResult, Request
     from roundoff.vendors.ascend.errors import Notes
 
-SUMMARY = "Ascend's msaccucmp: its sub-commands, flags and files"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the sub-command and what follows it, which is read in Ascend's way."""
@@ -154,7 +152,7 @@ def _single(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> in
 
 def _compare_two_files(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
     from roundoff.vendors.ascend.algorithms import select_algorithms
-    from roundoff.vendors.ascend.two_dumps import compare_files
+    from roundoff.vendors.ascend.network import compare_files
 
     algorithms = select_algorithms(
         ",".join(found.algorithm),
@@ -194,7 +192,7 @@ def _convert(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> i
 
 
 def _overflow(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
-    from roundoff.vendors.ascend.overflow import find_overflows, write_overflows
+    from roundoff.vendors.ascend.advisor import find_overflows, write_overflows
 
     overflows, total = find_overflows(found.dump_path, count=found.top_n, warn=notes.warn)
     if not overflows:
@@ -209,8 +207,8 @@ def _overflow(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> 
 def _file_compare(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
     from roundoff.vendors.ascend.algorithms import BUILTIN, FILE_ALGORITHMS
     from roundoff.vendors.ascend.errors import Code, Refused
+    from roundoff.vendors.ascend.network import compare_files
     from roundoff.vendors.ascend.rows import stamp, write_private
-    from roundoff.vendors.ascend.two_dumps import compare_files
 
     for path in (found.my_dump_path, found.golden_dump_path):
         if path.suffix != ".npy":

@@ -10,11 +10,9 @@ Exits with 1 when anything differs that nothing accounts for.
 import argparse
 from pathlib import Path
 
-from roundoff.cli.html_option import add_html_option, check_html, write_html
+from roundoff.cli.options import add_html_option, check_html, write_html
 from roundoff.cli.results import check_csv
 from roundoff.cli.terminal import Terminal
-
-SUMMARY = "requested and effective precision of every node of a quantized model"
 
 # By this an earlier table of ours is known.
 _CSV_START = "node,op_type,severity,"
@@ -53,7 +51,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Audit, print, write; 1 when there are silent differences."""
     from roundoff.api.quantization import audit
     from roundoff.core.files import write_text
-    from roundoff.pages.blocks import Table, View
+    from roundoff.pages.blocks import TableBlock, View
     from roundoff.pages.csv import table_csv
     from roundoff.pages.terminal import terminal_page
     from roundoff.studies.audit.page import EVERYTHING, audit_page
@@ -73,7 +71,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     page = audit_page(outcome.document, View(sort=EVERYTHING if args.all else ""))
     written: list[Path] = []
     if args.csv is not None and page is not None:
-        write_text(args.csv, next(table_csv(each) for each in page.blocks if isinstance(each, Table)))
+        write_text(args.csv, next(table_csv(each) for each in page.blocks if isinstance(each, TableBlock)))
         written.append(args.csv)
     written += write_html(args, outcome.document)
     if args.json:

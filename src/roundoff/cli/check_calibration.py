@@ -14,16 +14,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options, data_words
-from roundoff.cli.inspection_options import add_limits, rows
+from roundoff.cli.options import add_data_options, add_limits, data_words, rows
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
     from roundoff.studies.check_calibration.result import CalibrationCheck
-
-SUMMARY = "say whether samples are fit for calibration"
 
 _DEFAULT_ROWS = 10
 _DEFAULT_TARGET = "generic-int8"
@@ -107,7 +104,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _results(args: argparse.Namespace, outcome: "Outcome[CalibrationCheck]") -> Results:
     from roundoff.pages.blocks import View
-    from roundoff.report.plots.calibration_check import calibration_picture
+    from roundoff.report.plots.curves import calibration_picture
     from roundoff.studies.check_calibration.page import calibration_page
 
     page = calibration_page(outcome.document, View(args.top))

@@ -14,15 +14,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.html_option import add_html_option, check_html, write_html
+from roundoff.cli.options import add_html_option, check_html, number, numbers, shape, write_html
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.values import number, numbers, shape
 from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
     from roundoff.studies.check_io.result import Stage
-
-SUMMARY = "is the deployed model fed what it was trained with, and if not, why"
 
 _STAGES: "dict[Stage, str]" = {
     "original": "the original inputs; one path serves both sides",
@@ -71,7 +68,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.core.document import DOCUMENT_NAME, to_json
     from roundoff.core.files import check_output_directory
     from roundoff.pages.terminal import terminal_page
-    from roundoff.report.run_directory import write_run
+    from roundoff.report.pages import write_run
     from roundoff.studies.check_io.page import io_check_page
 
     if args.output_dir is not None:

@@ -14,10 +14,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options, data_words
-from roundoff.cli.html_option import add_html_option, check_html, write_html
+from roundoff.cli.options import (
+    add_data_options,
+    add_html_option,
+    check_html,
+    data_words,
+    size,
+    threads,
+    write_html,
+)
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.values import size, threads
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -30,9 +36,7 @@ if TYPE_CHECKING:
     from roundoff.measure.thresholds import ThresholdSet
     from roundoff.studies.compare.result import Comparison
 
-__all__ = ["SUMMARY", "add_arguments", "compare_sides", "open_sides", "run"]
-
-SUMMARY = "which tensors of two runs differ, how, and where it started"
+__all__ = ["add_arguments", "compare_sides", "open_sides", "run"]
 
 _DEFAULT_ROWS = 40
 
@@ -174,7 +178,7 @@ def _asked(args: argparse.Namespace) -> "SidesAsked":
 def _write(args: argparse.Namespace, document: "RunDocument", comparison: "Comparison") -> list[Path]:
     from roundoff.core.files import write_text
     from roundoff.report.junit import comparison_junit
-    from roundoff.report.run_directory import write_run
+    from roundoff.report.pages import write_run
 
     written = [] if args.output is None else list(write_run(document, args.output, force=args.force))
     if args.junit is not None:
@@ -191,7 +195,7 @@ def _print(
     from roundoff.messages.catalogue import told
     from roundoff.pages.blocks import View
     from roundoff.pages.terminal import terminal_page, verdict_lines
-    from roundoff.report.run_directory import run_files
+    from roundoff.report.pages import run_files
     from roundoff.studies.compare.page import comparison_page
 
     if args.json:

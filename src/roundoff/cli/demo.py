@@ -13,8 +13,6 @@ from pathlib import Path
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
 
-SUMMARY = "a small network that goes wrong, and how it is found and repaired"
-
 # Known without importing the stories, so that --help stays quick.
 _STORIES = ("repair", "board", "ocr")
 

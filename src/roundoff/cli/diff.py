@@ -11,19 +11,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.html_option import add_html_option, check_html, write_html
-from roundoff.cli.inspection_options import rows
+from roundoff.cli.options import add_html_option, check_html, rows, write_html
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
 
 __all__ = [
-    "CSV_START", "SUMMARY", "add_arguments", "add_comparing_options", "add_diff_outputs", "check_diff_outputs",
+    "CSV_START", "add_arguments", "add_comparing_options", "add_diff_outputs", "check_diff_outputs",
     "run", "write_diff",
 ]  # fmt: skip
-
-SUMMARY = "which nodes got better or worse between two runs"
 
 CSV_START = "order,node,op_type,tensor,renamed_from,"
 """By this an earlier table of ours is known."""
@@ -117,7 +114,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 def write_diff(args: argparse.Namespace, document: "RunDocument") -> list[Path]:
     """Write the files that were asked for."""
     from roundoff.core.files import write_text
-    from roundoff.report.run_directory import run_files, write_run
+    from roundoff.report.pages import run_files, write_run
 
     written = [] if args.output is None else list(write_run(document, args.output, force=args.force))
     if args.csv is not None and document.diff is not None:

@@ -9,21 +9,19 @@ quotes. Weights need no --data.
 import argparse
 from typing import TYPE_CHECKING
 
-from roundoff.cli.inspection_options import (
+from roundoff.cli.options import (
     add_inspection_options,
     add_limits,
     names_from,
+    subject_words,
 )
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
-from roundoff.cli.subject import subject_words
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
     from roundoff.cli.results import Painter
-    from roundoff.studies.distribution.result import Distribution, DistributionReport
-
-SUMMARY = "show histograms, clipping and levels of weights and activations"
+    from roundoff.studies.distribution.result import DistributionReport, TensorDistribution
 
 _MOST_BINS = 10_000
 
@@ -55,12 +53,12 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, outcome: "Outcome[DistributionReport]") -> Results:
-    from roundoff.report.plots.distribution import distribution_picture
+    from roundoff.report.plots.distributions import distribution_picture
     from roundoff.studies.distribution.page import distribution_page
 
     report = outcome.result
 
-    def painter(each: "Distribution") -> "Painter":
+    def painter(each: "TensorDistribution") -> "Painter":
         return lambda form: distribution_picture(each, form=form)
 
     return Results(

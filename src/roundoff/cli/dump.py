@@ -10,11 +10,8 @@ import argparse
 import json
 from pathlib import Path
 
-from roundoff.cli.data_options import add_data_options, data_words
+from roundoff.cli.options import add_data_options, data_words, size, threads
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.values import size, threads
-
-SUMMARY = "run a model and write every tensor it computes, or statistics"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, cast
 from roundoff.case.sources import EarlierRun, GivenPaths, OpenedModel, OpenedSides
 from roundoff.cli import parse_words
 from roundoff.cli.compare import compare_sides, open_sides
-from roundoff.cli.data_options import samples_from
-from roundoff.cli.device_options import open_dumps
-from roundoff.cli.quantize_options import settings_from
-from roundoff.cli.subject import open_subject
+from roundoff.cli.options import open_dumps, open_subject, samples_from, settings_from
 from roundoff.core.document import RunDocument
 from roundoff.core.files import is_model
 from roundoff.core.progress import Progress
 from roundoff.errors import BadInput
-from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.quantize.calibration.run import RunLimits
 
 if TYPE_CHECKING:
     from roundoff.cli.terminal import Terminal

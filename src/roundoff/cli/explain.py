@@ -12,8 +12,6 @@ from pathlib import Path
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK
 
-SUMMARY = "what a node, finding, metric or word means, in one paragraph"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""

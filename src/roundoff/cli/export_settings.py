@@ -13,15 +13,44 @@ from typing import TYPE_CHECKING
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from roundoff.vendors.dialects.settings import ToolSettings as Settings
+    from roundoff.vendors.dialects.settings import ToolSettings
 
-SUMMARY = "write a quantization as settings of onnxruntime, Pulsar2, Horizon, ..."
+__all__ = [
+    "DIALECT_HELP",
+    "print_settings",
+]
+
+DIALECT_HELP = (
+    "write settings for other tools: roundoff, onnxruntime, pulsar2, horizon, amct, rknn, tpu-mlir, nncf, aimet, "
+    "or all"
+)
+
+# So many lines beside another result; all of them are in the file.
+_MOST_LOST = 6
+
+
+def print_settings(terminal: "Terminal", settings: "ToolSettings", folder: Path) -> None:
+    """Tell of settings beside another result: where they are, for which graph, and what they could not say."""
+    from rich.text import Text
+
+    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.terminal import verdict_page
+    from roundoff.vendors.dialects.settings import SETTINGS_NAME
+
+    lost = list(settings.lost())
+    lines = [("", each) for each in lost[:_MOST_LOST]]
+    if len(lost) > _MOST_LOST:
+        lines.append(("", f"and {len(lost) - _MOST_LOST} more in {folder / SETTINGS_NAME}"))
+    if settings.graph:
+        lines.insert(0, ("model", f"{settings.graph}: give the tools this one, settings belong to it"))
+    headline = Text("SETTINGS", style="bold green")
+    headline.append(f": {settings.count}; how to use them is in {folder / SETTINGS_NAME}", style="default")
+    terminal.text("")
+    terminal.print(verdict_page(headline, for_people(tuple(lines))))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    from roundoff.cli.settings_files import DIALECT_HELP
-
     parser.add_argument(
         "source",
         type=Path,
@@ -44,7 +73,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, translate, write."""
     from roundoff.api.quantization import export_settings
     from roundoff.core.files import check_output_directory
-    from roundoff.vendors.dialects.registry import find_dialects
+    from roundoff.vendors.dialects import find_dialects
     from roundoff.vendors.dialects.settings import SETTINGS_NAME
 
     find_dialects(args.dialect)
@@ -56,7 +85,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return outcome.exit_code
 
 
-def _print(args: argparse.Namespace, terminal: Terminal, settings: "Settings", *, model_name: str) -> None:
+def _print(args: argparse.Namespace, terminal: Terminal, settings: "ToolSettings", *, model_name: str) -> None:
     from rich.text import Text
 
     from roundoff.core.document import json_text

@@ -23,8 +23,6 @@ from roundoff.cli.terminal import Terminal
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
 
-SUMMARY = "fail when a run is worse than its baseline, for CI"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""

@@ -23,8 +23,6 @@ from roundoff.errors import EXIT_OK, BadInput, nearest
 if TYPE_CHECKING:
     from roundoff.core.names import NameList
 
-SUMMARY = "Horizon's hmct-debugger: its sub-commands and flags"
-
 _METRICS = "cosine-similarity, mse, mre, sqnr or chebyshev"
 _NOTHING = frozenset({"none", "null", ""})
 _FOLDER = "./debug_result/"
@@ -43,7 +41,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         raise BadInput(f"There is no sub-command {args.sub!r}.", fix=nearest(name, _SUBCOMMANDS))
     found = vars(_parser(name).parse_args(join_lists(args.rest)))
     import roundoff.vendors.horizon as functions
-    from roundoff.vendors.horizon.logging import reporting_to
+    from roundoff.vendors.logging import reporting_to
 
     with reporting_to(terminal):
         getattr(functions, name.replace("-", "_"))(**found)

@@ -16,16 +16,21 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options
-from roundoff.cli.html_option import add_html_option, check_html, write_html
-from roundoff.cli.subject import add_subject_options, subject_words
+from roundoff.cli.options import (
+    add_data_options,
+    add_html_option,
+    add_subject_options,
+    check_html,
+    positive,
+    size,
+    subject_words,
+    threads,
+    write_html,
+)
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.values import positive, size, threads
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
-
-SUMMARY = "show what quantization costs each layer, and where it begins"
 
 _DEFAULT_ROWS = 20
 # By this an earlier table of ours is known.
@@ -105,7 +110,7 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
 def _write(args: argparse.Namespace, document: "RunDocument") -> list[Path]:
     from roundoff.core.files import write_text
-    from roundoff.report.run_directory import run_files, write_run
+    from roundoff.report.pages import run_files, write_run
 
     written = [] if args.output is None else list(write_run(document, args.output, force=args.force))
     if args.csv is not None:

@@ -9,9 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import given_options
-from roundoff.cli.device_options import device_next_steps
-from roundoff.cli.quantize_options import given_quantize_options
+from roundoff.cli.options import device_next_steps, given_options, given_quantize_options
 from roundoff.core.files import is_model, model_stem
 
 if TYPE_CHECKING:

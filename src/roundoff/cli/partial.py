@@ -14,18 +14,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options
-from roundoff.cli.inspection_options import add_limits, rows
-from roundoff.cli.name_options import take_model
+from roundoff.cli.options import add_data_options, add_limits, add_subject_options, rows, subject_words, take_model
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
-from roundoff.cli.subject import add_subject_options, subject_words
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
     from roundoff.studies.partial.result import PartialQuantization
-
-SUMMARY = "find how few nodes must stay in float or need 16 bits"
 
 _DEFAULT_TOP = 20
 _CSV_START = "count,subject,op_type,"

@@ -12,14 +12,15 @@ run feeds files to a model. 'roundoff pulsar2 SUB --help' lists flags.
 """
 
 import argparse
+import json
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from roundoff.cli.pulsar2_run import add_run_flags, run_files
+from roundoff.cli.options import size
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.values import size
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
 if TYPE_CHECKING:
@@ -27,7 +28,62 @@ if TYPE_CHECKING:
     from roundoff.vendors.pulsar2.building.log import Log
     from roundoff.vendors.pulsar2.config.schema import BuildConfig
 
-SUMMARY = "Axera's Pulsar2: build, tune, run"
+__all__ = [
+    "add_run_flags",
+    "run_files",
+]
+
+_Member = TypeVar("_Member", bound=Enum)
+_CHIPS = "AX650, AX620E, M76H, M57 ..."
+
+
+def add_run_flags(parser: argparse.ArgumentParser) -> None:
+    """Declare the vendor's flags."""
+    parser.add_argument("--model", type=Path, required=True, metavar="FILE", help="float or quantized .onnx")
+    parser.add_argument("--input_dir", type=Path, required=True, metavar="DIR", help="where <input>.bin are")
+    parser.add_argument("--output_dir", type=Path, required=True, metavar="DIR", help="where <output>.bin go")
+    parser.add_argument("--list", type=Path, metavar="FILE", help="names a sub-folder of both DIRs per line")
+    parser.add_argument("--random_input", action="store_true", help="make up inputs that are missing")
+    parser.add_argument(
+        "--batch_size", type=int, default=0, metavar="N", help="samples that stand in each file (default: one)"
+    )
+    parser.add_argument("--enable_perlayer_output", action="store_true", help="write every layer's output too")
+    parser.add_argument(
+        "--mode", default="Reference", metavar="MODE", help="Reference, or NPUBackend: exact integers"
+    )
+    parser.add_argument("--target_hardware", default="AX650", metavar="CHIP", help=_CHIPS)
+    parser.add_argument("--group_index", type=int, default=0, metavar="N", help="taken for Pulsar2's sake")
+    parser.add_argument("--json", action="store_true", help="print which file holds which tensor as JSON")
+
+
+def run_files(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Feed files to a model and write what comes out, under Pulsar2's file names."""
+    from roundoff.vendors.pulsar2.config.schema import PrecisionAnalysisMode, TargetHardware
+    from roundoff.vendors.pulsar2.run import RunSettings, run_model
+
+    settings = RunSettings(
+        model=args.model,
+        input_dir=args.input_dir,
+        output_dir=args.output_dir,
+        list_file=args.list,
+        random_input=args.random_input,
+        batch_size=args.batch_size,
+        per_layer=args.enable_perlayer_output,
+        mode=_member(PrecisionAnalysisMode, args.mode, "mode"),
+        target_hardware=_member(TargetHardware, args.target_hardware, "target hardware"),
+        group_index=args.group_index,
+    )
+    outcome = run_model(settings, terminal.note if args.json else terminal.text)
+    if args.json:
+        result = {"cases": list(outcome.cases), "files": dict(outcome.files), "notes": list(outcome.notes)}
+        terminal.text(json.dumps(result, indent=1, ensure_ascii=False))
+    return EXIT_OK
+
+
+def _member(kind: type[_Member], name: str, what: str) -> _Member:
+    if name not in kind.__members__:
+        raise BadInput(f"There is no {what} {name!r}.", fix=nearest(name, kind.__members__))
+    return kind[name]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -138,8 +194,8 @@ def _build(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _options(args: argparse.Namespace, config: "BuildConfig") -> "BuildOptions":
-    from roundoff.vendors.pulsar2.build_record import build_record
     from roundoff.vendors.pulsar2.building.build import BuildOptions
+    from roundoff.vendors.pulsar2.ticket import build_record
 
     # Paths may start in the folder of the configuration, too.
     base = None if args.config is None else Path(args.config).parent
@@ -148,7 +204,7 @@ def _options(args: argparse.Namespace, config: "BuildConfig") -> "BuildOptions":
 
 
 def _configuration(args: argparse.Namespace) -> "BuildConfig":
-    from roundoff.vendors.pulsar2.building.material import model_problems
+    from roundoff.vendors.pulsar2.building.recipe import model_problems
     from roundoff.vendors.pulsar2.config.files import load_config
 
     base = None if args.config is None else Path(args.config).parent

@@ -12,16 +12,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options, data_words
-from roundoff.cli.quantize_options import add_quantize_options, quantize_words
+from roundoff.cli.options import add_data_options, add_quantize_options, data_words, quantize_words, size, threads
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.values import size, threads
 from roundoff.core.files import model_files
 
 if TYPE_CHECKING:
     from roundoff.quantize.pipeline import Quantization
-
-SUMMARY = "make a quantized model for a target chip"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,8 +14,6 @@ from pathlib import Path
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK
 
-SUMMARY = "write a run as one HTML file, or as Markdown, CSV or JUnit"
-
 _FORMATS = ("html", "md", "csv", "json", "junit", "netron", "model-explorer")
 
 

@@ -16,16 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.inspection_options import add_limits
+from roundoff.cli.options import add_limits, positive
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.values import positive
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
 
 if TYPE_CHECKING:
     from roundoff.case.minimal import NotLocal
     from roundoff.case.reproduce import Reproduction
-
-SUMMARY = "cut the smallest case that shows a fault out of the model"
 
 _DEFAULT_SAMPLES = 4
 _NAMED = 6

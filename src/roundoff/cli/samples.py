@@ -9,18 +9,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options
-from roundoff.cli.inspection_options import add_limits, rows
+from roundoff.cli.options import add_data_options, add_limits, add_subject_options, rows, subject_words
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
-from roundoff.cli.subject import add_subject_options, subject_words
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
     from roundoff.studies.samples.result import WorstSamples
-
-SUMMARY = "find the samples that quantization hurts most"
 
 _DEFAULT_ROWS = 10
 _DEFAULT_METRICS = "sqnr_db,cosine,mse"
@@ -82,7 +78,7 @@ def _check_copy(args: argparse.Namespace) -> None:
 
 def _results(args: argparse.Namespace, outcome: "Outcome[WorstSamples]") -> Results:
     from roundoff.pages.blocks import View
-    from roundoff.report.plots.worst_samples import worst_samples_picture
+    from roundoff.report.plots.curves import worst_samples_picture
     from roundoff.studies.samples.page import samples_page
 
     worst = outcome.result

@@ -19,8 +19,6 @@ from roundoff.errors import EXIT_OK
 if TYPE_CHECKING:
     from roundoff.run.host_arithmetic import FusedPath, HostArithmetic
 
-SUMMARY = "show how this machine computes with integers"
-
 _WIDTH = 80
 _TITLE_WIDTH = 14
 

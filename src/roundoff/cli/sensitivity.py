@@ -14,12 +14,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options
-from roundoff.cli.inspection_options import add_limits, rows
+from roundoff.cli.options import (
+    add_data_options,
+    add_limits,
+    add_subject_options,
+    positive,
+    rows,
+    seconds,
+    subject_words,
+)
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
-from roundoff.cli.subject import add_subject_options, subject_words
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.values import positive, seconds
 from roundoff.errors import EXIT_INTERRUPTED, BadInput
 from roundoff.messages.catalogue import told
 
@@ -27,8 +32,6 @@ if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
     from roundoff.report.plots.canvas import PictureForm
     from roundoff.studies.sensitivity.result import SensitivityReport
-
-SUMMARY = "rank nodes, weights, activations by what each does to outputs"
 
 _DEFAULT_ROWS = 10
 _KINDS = ("node", "weight", "activation")
@@ -149,7 +152,7 @@ def _results(args: argparse.Namespace, outcome: "Outcome[SensitivityReport]") ->
     from functools import partial
 
     from roundoff.pages.blocks import View
-    from roundoff.report.plots.sensitivity import sensitivity_picture
+    from roundoff.report.plots.curves import sensitivity_picture
     from roundoff.studies.sensitivity.page import sensitivity_page
 
     report = outcome.result

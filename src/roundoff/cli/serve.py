@@ -12,8 +12,6 @@ from pathlib import Path
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, BadInput
 
-SUMMARY = "browse the runs of a folder on this machine"
-
 _LAST_PORT = 65535
 
 
@@ -34,7 +32,7 @@ def _port(text: str) -> int:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Serve until interrupted."""
     from roundoff.messages.catalogue import spoken
-    from roundoff.report.serving.server import make_server
+    from roundoff.report.server import make_server
     from roundoff.studies.run_diff.study import diff_runs
 
     if not args.folder.is_dir():

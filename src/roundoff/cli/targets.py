@@ -10,8 +10,6 @@ import argparse
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK
 
-SUMMARY = "list the chips to quantize for, or show one"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""

@@ -19,16 +19,21 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options, data_words
-from roundoff.cli.html_option import add_html_option, check_html, write_html
-from roundoff.cli.inspection_options import add_limits, rows
-from roundoff.cli.quantize_options import add_quantize_options, quantize_words
+from roundoff.cli.options import (
+    add_data_options,
+    add_html_option,
+    add_limits,
+    add_quantize_options,
+    check_html,
+    data_words,
+    quantize_words,
+    rows,
+    write_html,
+)
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from roundoff.api.transformation import TransformOutcome
-
-SUMMARY = "smooth, equalize, correct or round, and see what it brings"
 
 _DEFAULT_ROWS = 10
 

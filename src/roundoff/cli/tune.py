@@ -20,20 +20,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options, data_words
-from roundoff.cli.html_option import add_html_option, check_html, write_html
-from roundoff.cli.inspection_options import add_limits
-from roundoff.cli.quantize_options import add_quantize_options, quantize_words
-from roundoff.cli.settings_files import DIALECT_HELP, print_settings
+from roundoff.cli.export_settings import DIALECT_HELP, print_settings
+from roundoff.cli.options import (
+    add_data_options,
+    add_html_option,
+    add_limits,
+    add_quantize_options,
+    check_html,
+    data_words,
+    positive,
+    quantize_words,
+    seconds,
+    write_html,
+)
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.values import positive, seconds
 from roundoff.messages.catalogue import told
 
 if TYPE_CHECKING:
     from roundoff.api.tuning import TuneOutcome
     from roundoff.search.result import Trial
-
-SUMMARY = "search for the cheapest quantized model that meets a goal"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

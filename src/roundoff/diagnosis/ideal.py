@@ -4,7 +4,7 @@ The loss of a network whose quantizers are all at their best is what its arithme
 is lost beyond that is looked into.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.evidence import Facts, channel_loss
+from roundoff.diagnosis.evidence import channel_loss
 from roundoff.diagnosis.interventions import (
     per_slice,
     reach,
@@ -22,10 +22,25 @@ from roundoff.diagnosis.interventions import (
     with_slice_ranges,
 )
 from roundoff.diagnosis.loss import joined_slices
-from roundoff.diagnosis.subject import Case, Fixes
-from roundoff.diagnosis.suspects import Suspect, same_grid
+from roundoff.diagnosis.registry import ENOUGH, Intervention
+from roundoff.diagnosis.result import RemedyChange
+from roundoff.diagnosis.subject import Case, Fixes, QuantizationFacts, Suspect, same_grid
+from roundoff.messages.message import Message, joined, message
 
-__all__ = ["Ideal", "Option", "OptionKind", "at_its_range", "ideals", "options", "slices_of"]
+__all__ = [
+    "Ideal",
+    "IdealOption",
+    "OptionKind",
+    "alternatives",
+    "at_its_range",
+    "called",
+    "ideals",
+    "numbers_would_do",
+    "option_fixes",
+    "options",
+    "slices_of",
+    "tried",
+]
 
 OptionKind = Literal["codes", "range", "bits", "per_channel", "per_slice", "wide_bias"]
 
@@ -44,7 +59,7 @@ _TINY = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Option:
+class IdealOption:
     """One better way to quantize a suspect, with the same bits.
 
     Attributes:
@@ -78,9 +93,9 @@ class Ideal:
 
     suspect: Suspect
     loss: float
-    found: tuple[Option, ...] = field(default=())
+    found: tuple[IdealOption, ...] = field(default=())
 
-    def best(self, *, settings: bool) -> Option | None:
+    def best(self, *, settings: bool) -> IdealOption | None:
         """The best way; with the hardware as it is, or as it should be."""
         return min(
             (each for each in self.found if each.setting or not settings), key=lambda each: each.loss, default=None
@@ -97,7 +112,7 @@ def ideals(case: Case) -> list[Ideal]:
     return found
 
 
-def options(facts: Facts, suspect: Suspect) -> tuple[float, list[Option]]:
+def options(facts: QuantizationFacts, suspect: Suspect) -> tuple[float, list[IdealOption]]:
     """What the tensor of a suspect loses, and the ways in which it clearly loses less."""
     main = facts.quantizers[suspect.name]
     damage = facts.damage(suspect)
@@ -111,15 +126,15 @@ def options(facts: Facts, suspect: Suspect) -> tuple[float, list[Option]]:
     return loss, [each for each in found if each.is_better(loss, ratio)]
 
 
-def _of_constant(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[float, list[Option]]:
+def _of_constant(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) -> tuple[float, list[IdealOption]]:
     values, axis = facts.values(main.tensor), facts.channel_axis(main)
     damage = facts.constant_damage(main)
     if suspect.kind == "bias":
         return _of_bias(facts, main, damage.ratio)
 
-    def option(kind: OptionKind, other: Quantizer, *, setting: bool = True) -> Option:
+    def option(kind: OptionKind, other: Quantizer, *, setting: bool = True) -> IdealOption:
         then = facts.constant_damage(other)
-        return Option(kind, {main.name: other}, then.channel_loss, then.ratio, setting)
+        return IdealOption(kind, {main.name: other}, then.channel_loss, then.ratio, setting)
 
     found = []
     if main.codes is not None and not np.array_equal(main.codes, facts.rounded_codes(main)):
@@ -145,26 +160,26 @@ def at_its_range(quantizer: Quantizer, values: Array) -> Quantizer:
     return with_slice_ranges(quantizer, axis, values.min(axis=axes), values.max(axis=axes))
 
 
-def _of_bias(facts: Facts, main: Quantizer, ratio: float) -> tuple[float, list[Option]]:
+def _of_bias(facts: QuantizationFacts, main: Quantizer, ratio: float) -> tuple[float, list[IdealOption]]:
     if ratio <= _BIAS_NOISE:
         return ratio, []
     again = rounded_again(main)
-    found = [Option("wide_bias", {main.name: None}, 0.0, 0.0, setting=True)]
+    found = [IdealOption("wide_bias", {main.name: None}, 0.0, 0.0, setting=True)]
     if main.codes is not None and not np.array_equal(main.codes, facts.rounded_codes(main)):
         rest = facts.constant_damage(again).ratio
-        found.append(Option("codes", {main.name: again}, rest, rest, setting=True))
+        found.append(IdealOption("codes", {main.name: again}, rest, rest, setting=True))
     return ratio, found
 
 
-def _of_activation(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[float, list[Option]]:
+def _of_activation(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) -> tuple[float, list[IdealOption]]:
     """Of several tensors the one that loses most counts."""
     members = [facts.quantizers[name] for name in suspect.quantizers]
     seen = [each for each in members if each.tensor in facts.observed]
     loss = max(facts.observed[each.tensor].damage[each.name].channel_loss for each in seen)
 
-    def option(kind: OptionKind, fixes: dict[str, Quantizer], *, setting: bool = True) -> Option:
+    def option(kind: OptionKind, fixes: dict[str, Quantizer], *, setting: bool = True) -> IdealOption:
         found = [_rounding(facts, fixes[each.name]) for each in seen]
-        return Option(kind, fixes, max(loss for loss, _ in found), max(ratio for _, ratio in found), setting)
+        return IdealOption(kind, fixes, max(loss for loss, _ in found), max(ratio for _, ratio in found), setting)
 
     low, high = facts.value_range(suspect)
     fixed = {each.name: with_range(each, low, high) for each in members}
@@ -185,7 +200,7 @@ def _of_activation(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[flo
     return loss, found
 
 
-def _is_tied(facts: Facts, suspect: Suspect, main: Quantizer) -> bool:
+def _is_tied(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) -> bool:
     """Whether a kernel asks for the range: that of what it reads, or 0 to 1 for a Softmax or Sigmoid."""
     node = facts.nodes.get(suspect.node)
     if node is None:
@@ -199,7 +214,7 @@ def _is_tied(facts: Facts, suspect: Suspect, main: Quantizer) -> bool:
     )
 
 
-def _rounding(facts: Facts, quantizer: Quantizer) -> tuple[float, float]:
+def _rounding(facts: QuantizationFacts, quantizer: Quantizer) -> tuple[float, float]:
     """What rounding alone loses of a tensor, with one scale, and the energy of that over its own."""
     seen = facts.observed[quantizer.tensor]
     noise = seen.nonzero * _step(quantizer) ** 2 * _ROUNDING
@@ -210,7 +225,9 @@ def _step(quantizer: Quantizer) -> float:
     return float(quantizer.params.scale.max())
 
 
-def slices_of(facts: Facts, suspect: Suspect) -> tuple[int, tuple[int, ...], list[tuple[float, float]]] | None:
+def slices_of(
+    facts: QuantizationFacts, suspect: Suspect
+) -> tuple[int, tuple[int, ...], list[tuple[float, float]]] | None:
     """Axis and sizes of what a Concat joins, with the range of each slice; None where that is not known."""
     node = facts.nodes.get(suspect.join)
     if node is None or node.op_type != "Concat":
@@ -229,8 +246,8 @@ def slices_of(facts: Facts, suspect: Suspect) -> tuple[int, tuple[int, ...], lis
 
 
 def _sliced(
-    facts: Facts, suspect: Suspect, slices: tuple[int, tuple[int, ...], list[tuple[float, float]]]
-) -> Iterator[Option]:
+    facts: QuantizationFacts, suspect: Suspect, slices: tuple[int, tuple[int, ...], list[tuple[float, float]]]
+) -> Iterator[IdealOption]:
     """Each slice of a Concat at its own range, and what goes into it likewise."""
     axis, sizes, ranges = slices
     output = facts.nodes[suspect.join].output[0]
@@ -252,4 +269,51 @@ def _sliced(
         steps = np.full(seen.energy.shape, float(np.min(steps)))
     noise = seen.nonzero * np.square(steps) * _ROUNDING
     ratio = float(noise.sum() / max(seen.energy.sum(), _TINY))
-    yield Option("per_slice", fixes, channel_loss(seen.energy, noise), ratio, setting=False)
+    yield IdealOption("per_slice", fixes, channel_loss(seen.energy, noise), ratio, setting=False)
+
+
+def tried(
+    case: Case,
+    suspect: Suspect,
+    fixes: Fixes,
+    *,
+    changed: Message,
+    summary: Message,
+    changes: Sequence[RemedyChange] = (),
+) -> Intervention:
+    """Put quantizers in the place of a suspect's, and see how much of what it costs is gone.
+
+    Args:
+        case: With everything else mended.
+        suspect: The suspect.
+        fixes: The quantizers.
+        changed: What is changed.
+        summary: The finding.
+        changes: What is changed, as data.
+    """
+    return Intervention(changed, case.measures(fixes), case.recovered(suspect, fixes), summary, tuple(changes))
+
+
+def option_fixes(case: Case, suspect: Suspect, kind: OptionKind) -> Fixes | None:
+    """The quantizers of a better way of this kind; None where there is none."""
+    return next((each.fixes for each in options(case.facts, suspect)[1] if each.kind == kind), None)
+
+
+def numbers_would_do(case: Case, suspect: Suspect) -> bool:
+    """Whether one range that fits, or the bits that others have, would do: then nothing else is to blame."""
+    found = (option_fixes(case, suspect, "range"), option_fixes(case, suspect, "bits"))
+    return any(fixes is not None and case.recovered(suspect, fixes) >= ENOUGH for fixes in found)
+
+
+def alternatives(ways: Sequence[Message]) -> Message:
+    """Ways that cannot be told apart, side by side."""
+    return joined(ways, key="terminal.alternatives")
+
+
+def called(suspect: Suspect) -> Message:
+    """What a suspect is called: ``the weight of 'conv1' (Conv)``, ``'relu1' (Relu)``."""
+    if suspect.kind != "activation":
+        return message(f"diagnosis.called_{suspect.kind}", node=suspect.node, op=suspect.op_type)
+    if suspect.tensor not in {suspect.node, *suspect.nodes} and not suspect.node:
+        return message("diagnosis.called_input", tensor=suspect.tensor)
+    return message("diagnosis.called_tensor", tensor=suspect.tensor, op=suspect.op_type)

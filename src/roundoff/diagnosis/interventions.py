@@ -18,7 +18,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value
 from roundoff.messages.message import Message, message
 from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Bench, spread
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 
 __all__ = [
     "WIDE_BITS",

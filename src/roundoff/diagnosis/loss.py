@@ -24,7 +24,7 @@ __all__ = [
     "NEGLIGIBLE",
     "Loss",
     "LossMeter",
-    "Part",
+    "OutputPart",
     "decibels_of",
     "joined_slices",
     "output_parts",
@@ -43,7 +43,7 @@ _FEWEST_CLASSES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OutputPart:
     """An output of a network, or a slice of it.
 
     Attributes:
@@ -166,7 +166,7 @@ class LossMeter:
         parts: What is told apart.
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[OutputPart]
     _sums: Array = field(init=False)
     _rows: int = 0
     _agreeing: int = 0
@@ -236,7 +236,9 @@ def joined_slices(node: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int
     return axis, tuple(shape[axis] for shape in known)
 
 
-def output_parts(model: Model, outputs: Mapping[str, tuple[int, ...]], shapes: Mapping[str, Any]) -> list[Part]:
+def output_parts(
+    model: Model, outputs: Mapping[str, tuple[int, ...]], shapes: Mapping[str, Any]
+) -> list[OutputPart]:
     """What to tell apart at the outputs.
 
     Args:
@@ -245,15 +247,15 @@ def output_parts(model: Model, outputs: Mapping[str, tuple[int, ...]], shapes: M
         shapes: Shapes of all tensors.
     """
     producers = {name: node for node in model.proto.graph.node for name in node.output}
-    parts: list[Part] = []
+    parts: list[OutputPart] = []
     known = {**shapes, **outputs}
     for name in outputs:
         slices = list(_slices(name, producers, known))
-        parts += slices or [Part(name)]
+        parts += slices or [OutputPart(name)]
     return parts
 
 
-def _slices(output: str, producers: Mapping[str, Any], shapes: Mapping[str, Any]) -> Iterator[Part]:
+def _slices(output: str, producers: Mapping[str, Any], shapes: Mapping[str, Any]) -> Iterator[OutputPart]:
     """The slices of an output; none where it is not joined."""
     moved = []
     node = producers.get(output)
@@ -270,7 +272,7 @@ def _slices(output: str, producers: Mapping[str, Any], shapes: Mapping[str, Any]
         return
     start = 0
     for name, size in zip(node.input, found[1], strict=True):
-        yield Part(output, axis, start, start + size, name)
+        yield OutputPart(output, axis, start, start + size, name)
         start += size
 
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from roundoff.diagnosis import causes
-from roundoff.diagnosis.result import Change, Finding, Measure, Remedy
+from roundoff.diagnosis.result import Finding, Measure, Remedy, RemedyChange
 from roundoff.messages.message import Argument, Message
 
 __all__ = [
@@ -78,7 +78,7 @@ class Intervention:
     measures: tuple[Measure, ...]
     recovered: float
     summary: Message
-    changes: tuple[Change, ...] = ()
+    changes: tuple[RemedyChange, ...] = ()
     nodes: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
     detail: Argument = None

@@ -7,11 +7,19 @@ from typing import Protocol, Self, TypeVar
 from roundoff.core.plan import QuantPlan, Recipe
 from roundoff.core.progress import Deadline
 from roundoff.diagnosis.interventions import InterventionRunner
-from roundoff.diagnosis.investigation import DiagnoseSettings
+from roundoff.diagnosis.investigation import DiagnoseSettings, TaskMetric
 from roundoff.diagnosis.repairable_model import EditedModel, RecipeModel
-from roundoff.diagnosis.result import COSTS, Change, CostClass, Diagnosis, Finding, Measure, Repair, RepairStep
+from roundoff.diagnosis.result import (
+    COSTS,
+    CostClass,
+    Diagnosis,
+    Finding,
+    Measure,
+    RemedyChange,
+    Repair,
+    RepairStep,
+)
 from roundoff.diagnosis.subject import Case, open_case
-from roundoff.diagnosis.task_metric import Metric
 from roundoff.errors import BadInput, reason
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
@@ -19,14 +27,13 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.messages.message import Argument, Message, message
 from roundoff.quantize.recipes import RecipeBuilder
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples, read_feed
 
 __all__ = [
     "Attempt",
     "Fixed",
-    "Goal",
     "Judged",
+    "RepairGoal",
     "RepairSource",
     "Workpiece",
     "aim",
@@ -58,13 +65,13 @@ class Attempt:
     finding: int
     title: Message
     cost: CostClass
-    changes: tuple[Change, ...]
+    changes: tuple[RemedyChange, ...]
 
 
 class Workpiece(Protocol):
     """A quantized network that can be changed."""
 
-    def changed(self, changes: Sequence[Change]) -> Self | None:
+    def changed(self, changes: Sequence[RemedyChange]) -> Self | None:
         """The same with changes; None where they cannot be made in it."""
         ...
 
@@ -101,7 +108,7 @@ def _of(finding: Finding) -> Iterator[Attempt]:
         yield Attempt(finding.number, _title(change, name) or remedy.title, cost, (change,))
 
 
-def _title(change: Change, name: str) -> Message | None:
+def _title(change: RemedyChange, name: str) -> Message | None:
     """One change of several that a remedy makes; None where the remedy says it."""
     others = len(change.tensors) - 1
     where: Argument = f"'{name}'"
@@ -250,7 +257,7 @@ def fix_places(found: Diagnosis, source: RepairSource, settings: DiagnoseSetting
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class RepairGoal:
     """What networks are scored by.
 
     Attributes:
@@ -362,7 +369,7 @@ def fix_recipe(found: Diagnosis, source: RepairSource, settings: DiagnoseSetting
     return Fixed(built.quantized, done, built.plan, piece.recipe.method or builder.target.calibration.method)
 
 
-def aim(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> Goal:
+def aim(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> RepairGoal:
     """What repaired networks are scored by: the user's metric, else the outputs' signal to noise.
 
     Raises:
@@ -391,14 +398,14 @@ def aim(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> G
 
     expected = found.measures[0]
     name = message("diagnosis.measure_outputs")
-    return Goal(judged, Measure(name, "dB", 0.0, 0.0, samples=found.samples), expected.after - _GOOD_DB)
+    return RepairGoal(judged, Measure(name, "dB", 0.0, 0.0, samples=found.samples), expected.after - _GOOD_DB)
 
 
-def _by_metric(metric: Metric, in_float: float) -> Goal:
+def _by_metric(metric: TaskMetric, in_float: float) -> RepairGoal:
     sign = 1 if metric.higher_is_better else -1
 
     def judged(quantized: QuantizedModel) -> float:
         return sign * metric.measure(switch_on(quantized.float_model, quantized.quantizers))
 
     measure = Measure(metric.name, "", 0.0, 0.0, metric.higher_is_better, samples=metric.samples)
-    return Goal(judged, measure, sign * in_float - _GOOD_PART * abs(in_float))
+    return RepairGoal(judged, measure, sign * in_float - _GOOD_PART * abs(in_float))

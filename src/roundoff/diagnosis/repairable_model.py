@@ -15,21 +15,21 @@ from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.ideal import at_its_range
 from roundoff.diagnosis.interventions import rounded_again, with_bits, with_range, with_slice_ranges
-from roundoff.diagnosis.result import Change
-from roundoff.diagnosis.subject import Case, Fixes
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.result import RemedyChange
+from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import Edges, deploy_model, fake_quant_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
-from roundoff.quantize.parameters import Numbers
+from roundoff.messages.message import message
+from roundoff.quantize.parameters import QuantNumbers
 from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
 from roundoff.quantize.recipes import PER_CHANNEL, Built, RecipeBuilder
 
 __all__ = [
     "EditedModel",
-    "Origin",
     "RecipeModel",
+    "RepairOrigin",
     "edit",
     "retied",
     "write_repaired",
@@ -43,7 +43,7 @@ _SAME_SCALE = 1e-4
 _BIAS_INPUT = 2
 
 
-def edit(case: Case, change: Change) -> Fixes:
+def edit(case: Case, change: RemedyChange) -> Fixes:
     """The quantizers that a change puts in the place of others; none when it cannot be made in this way.
 
     Args:
@@ -56,7 +56,7 @@ def edit(case: Case, change: Change) -> Fixes:
     return found
 
 
-def _named(case: Case, change: Change) -> Iterator[Suspect]:
+def _named(case: Case, change: RemedyChange) -> Iterator[Suspect]:
     tensors = set(change.tensors)
     for suspect in case.facts.suspects:
         everyone = change.kind == "recalibrate" and not tensors and suspect.kind == "activation"
@@ -64,7 +64,7 @@ def _named(case: Case, change: Change) -> Iterator[Suspect]:
             yield suspect
 
 
-def _edited(case: Case, suspect: Suspect, change: Change) -> Fixes:
+def _edited(case: Case, suspect: Suspect, change: RemedyChange) -> Fixes:
     members = [case.facts.quantizers[name] for name in suspect.quantizers]
     found: Fixes = {}
     match change.kind:
@@ -82,7 +82,7 @@ def _edited(case: Case, suspect: Suspect, change: Change) -> Fixes:
     return found
 
 
-def _ranges(case: Case, suspect: Suspect, change: Change) -> Fixes:
+def _ranges(case: Case, suspect: Suspect, change: RemedyChange) -> Fixes:
     if suspect.tensor in case.facts.observed and change.low is not None and change.high is not None:
         members = (case.facts.quantizers[name] for name in suspect.quantizers)
         return {each.name: with_range(each, change.low, change.high) for each in members}
@@ -99,7 +99,7 @@ def _at_data(case: Case, suspect: Suspect) -> dict[str, Quantizer]:
     return {each.name: with_range(each, *case.facts.value_range(suspect)) for each in members}
 
 
-def _per_channel(case: Case, suspect: Suspect, change: Change) -> Fixes:
+def _per_channel(case: Case, suspect: Suspect, change: RemedyChange) -> Fixes:
     quantizer = case.facts.quantizers[suspect.name]
     axis = case.facts.channel_axis(quantizer)
     if axis is None or (change.axis is not None and change.axis != axis):
@@ -160,7 +160,7 @@ class EditedModel:
     case: Case
     fixes: Fixes = field(default_factory=dict)
 
-    def changed(self, changes: Sequence[Change]) -> Self | None:
+    def changed(self, changes: Sequence[RemedyChange]) -> Self | None:
         """The same with changes; None where none of them can be made in quantizers."""
         found = {name: each for change in changes for name, each in edit(self.case, change).items()}
         return replace(self, fixes={**self.fixes, **found}) if found else None
@@ -183,7 +183,7 @@ class RecipeModel:
     builder: RecipeBuilder
     recipe: Recipe
 
-    def changed(self, changes: Sequence[Change]) -> Self | None:
+    def changed(self, changes: Sequence[RemedyChange]) -> Self | None:
         """The same with changes; None where the target does not have what they ask for."""
         recipe: Recipe | None = self.recipe
         for change in changes:
@@ -196,7 +196,7 @@ class RecipeModel:
             return None
         return replace(self, recipe=recipe)
 
-    def _with(self, recipe: Recipe, change: Change) -> Recipe | None:
+    def _with(self, recipe: Recipe, change: RemedyChange) -> Recipe | None:
         target = self.builder.target
         match change.kind:
             case "variation" | "per_channel":
@@ -213,7 +213,7 @@ class RecipeModel:
         return None
 
     def _transformed(self, recipe: Recipe, step: Step) -> Recipe | None:
-        if step.name not in self.builder.workshop.transforms() or step in recipe.transforms:
+        if step.name not in self.builder.library.transforms() or step in recipe.transforms:
             return None
         return replace(recipe, transforms=(*recipe.transforms, step), tensor_methods=())
 
@@ -228,7 +228,7 @@ class RecipeModel:
 
 def _with_rules(
     recipe: Recipe,
-    change: Change,
+    change: RemedyChange,
     activations: dict[str, QuantSpec],
     weights: dict[str, QuantSpec],
     builder: RecipeBuilder,
@@ -246,7 +246,7 @@ def _with_rules(
     return replace(recipe, rules=(*recipe.rules, *rules)) if rules else None
 
 
-def _with_range_method(recipe: Recipe, change: Change, builder: RecipeBuilder) -> Recipe | None:
+def _with_range_method(recipe: Recipe, change: RemedyChange, builder: RecipeBuilder) -> Recipe | None:
     """Ranges that leave nothing out, for some tensors or all of them."""
     constants = {each.name for each in builder.prepared.model.proto.graph.initializer}
     if not change.tensors:
@@ -261,7 +261,7 @@ def _with_range_method(recipe: Recipe, change: Change, builder: RecipeBuilder) -
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RepairOrigin:
     """What a repaired model was made of.
 
     Attributes:
@@ -282,7 +282,12 @@ class Origin:
 
 
 def write_repaired(
-    folder: Path, quantized: QuantizedModel, origin: Origin, *, plan: QuantPlan | None = None, method: str = ""
+    folder: Path,
+    quantized: QuantizedModel,
+    origin: RepairOrigin,
+    *,
+    plan: QuantPlan | None = None,
+    method: str = "",
 ) -> dict[str, str]:
     """Write models and plan; the plan comes last.
 
@@ -313,9 +318,9 @@ def write_repaired(
         samples=origin.samples,
         arithmetic=origin.arithmetic,
         plan=plan or QuantPlan("as given", tuple(_planned(quantizers)), ()),
-        numbers=saved_numbers(Numbers(quantizers, ())),
+        numbers=saved_numbers(QuantNumbers(quantizers, ())),
         files={**files, CORRECTED: files["fake_quant"]},
-        notes=(f"repaired by roundoff diagnose, from {origin.model}",),
+        notes=(message("quantize.repaired_by", file=origin.model),),
     )
     write_text(folder / PLAN_NAME, plan_json(saved))
     return {**files, "plan": PLAN_NAME}

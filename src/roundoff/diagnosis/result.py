@@ -9,7 +9,6 @@ from roundoff.messages.message import Message, verbatim
 
 __all__ = [
     "COSTS",
-    "Change",
     "ChangeKind",
     "Check",
     "CostClass",
@@ -19,6 +18,7 @@ __all__ = [
     "Finding",
     "Measure",
     "Remedy",
+    "RemedyChange",
     "Repair",
     "RepairStep",
 ]
@@ -77,7 +77,7 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RemedyChange:
     """One change that a remedy makes, as data that a program can carry out.
 
     Attributes:
@@ -123,7 +123,7 @@ class Remedy:
 
     title: Message
     cost: CostClass
-    changes: tuple[Change, ...] = ()
+    changes: tuple[RemedyChange, ...] = ()
     verified: tuple[Measure, ...] = ()
 
 

@@ -4,17 +4,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from roundoff.diagnosis.causes.calibration_coverage import misfit
-from roundoff.diagnosis.culprit_search import Accused, find_few, find_needed, merged
-from roundoff.diagnosis.culprits import Record, explained, grouped, together
-from roundoff.diagnosis.ideal import Ideal, Option
+from roundoff.diagnosis.culprits import (
+    Accused,
+    Record,
+    explained,
+    find_few,
+    find_needed,
+    grouped,
+    merged,
+    together,
+)
+from roundoff.diagnosis.ideal import Ideal, IdealOption
 from roundoff.diagnosis.investigation import Investigation
 from roundoff.diagnosis.registry import ask, find_cause
 from roundoff.diagnosis.result import Finding
-from roundoff.diagnosis.subject import Case, Fixes
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.messages.message import Message, message
 
-__all__ = ["Stages", "best_fixes"]
+__all__ = ["CulpritStages", "best_fixes"]
 
 # So many places are few; what needs more of them to be put right has no culprits.
 _FEW = 4
@@ -34,7 +41,7 @@ _ACTIVATION_RANGE = ("activation", "range")
 
 
 @dataclass(slots=True)
-class Stages:
+class CulpritStages:
     """Looks for culprits.
 
     Attributes:
@@ -74,7 +81,9 @@ class Stages:
             self.notebook.skip(what)
         return late
 
-    def _accuse(self, case: Case, candidates: Sequence[tuple[Suspect, Option]], *, design: bool = False) -> Case:
+    def _accuse(
+        self, case: Case, candidates: Sequence[tuple[Suspect, IdealOption]], *, design: bool = False
+    ) -> Case:
         """Find who must be put right, and why; with all of them right in the end."""
         stop = self.notebook.out_of_time
         fresh = [
@@ -107,21 +116,27 @@ class Stages:
         return mended
 
     def _samples(
-        self, case: Case, accused: list[Accused], fresh: Sequence[tuple[Suspect, Option]]
+        self, case: Case, accused: list[Accused], fresh: Sequence[tuple[Suspect, IdealOption]]
     ) -> tuple[Case, list[Accused]]:
         """Where many ranges do not fit: samples unlike those of calibration, or processed otherwise."""
-        alike = {
-            each.name: option.fixes for each, option in fresh if (each.kind, option.kind) == _ACTIVATION_RANGE
+        # Named, recalibrated for the proof and put right afterwards are the same places: all ranges that clearly
+        # do not fit, those without which the loss stays first.
+        unfit = {
+            each.name: (each, option.fixes)
+            for each, option in fresh
+            if (each.kind, option.kind) == _ACTIVATION_RANGE
         }
-        ranges = [each for each in accused if each.suspect.name in alike]
+        ranges = [each for each in accused if each.suspect.name in unfit]
         if not ranges:
             return case, accused
-        found = self._calibration(case, ranges, "preprocessing")
+        needed = {each.suspect.name: each.suspect for each in ranges}
+        places = (needed | {name: suspect for name, (suspect, _) in unfit.items() if name not in needed}).values()
+        found = self._calibration(case, tuple(places), "preprocessing")
         if found is None and misfit(case):
-            found = self._calibration(case, ranges)
+            found = self._calibration(case, tuple(places))
         if found is None:
             return case, accused
-        mended = case.mend(merged(alike.values()))
+        mended = case.mend(merged(fixes for _, fixes in unfit.values()))
         self.record.add([found], case, mended)
         return mended, [each for each in accused if each not in ranges]
 
@@ -134,17 +149,17 @@ class Stages:
         return found if found.measures[0].improved else None
 
     def _calibration(
-        self, case: Case, accused: Sequence[Accused], cause: str = "calibration-coverage"
+        self, case: Case, places: Sequence[Suspect], cause: str = "calibration-coverage"
     ) -> Finding | None:
         """Whether many ranges are wrong because the model was calibrated on other samples, or others' inputs."""
-        everything = [each.name for each in case.facts.quantizers.values() if each.tensor in case.facts.observed]
-        tensors = tuple(dict.fromkeys(case.facts.quantizers[name].tensor for name in everything))
-        suspect = Suspect("", "activation", tuple(everything), "", tensors, "", ())
-        nodes = tuple(dict.fromkeys(each.suspect.node for each in accused if each.suspect.node))
-        blamed = tuple(each.suspect.tensor for each in accused)
+        quantizers, tensors, nodes = (
+            tuple(dict.fromkeys(name for each in places for name in names(each) if name))
+            for names in (lambda each: each.quantizers, lambda each: each.tensors, lambda each: (each.node,))
+        )
+        suspect = Suspect("", "activation", quantizers, "", tensors, "", ())
         if cause == "preprocessing":  # which input it is, the cause itself says
-            nodes, blamed = (), ()
-        asked = ask(find_cause(cause, "quantization"), case, suspect, nodes=nodes, tensors=blamed)
+            nodes, tensors = (), ()
+        asked = ask(find_cause(cause, "quantization"), case, suspect, nodes=nodes, tensors=tensors)
         return replace(asked[0], share=1.0) if asked is not None and asked[0].proven else None
 
     def artefacts(self, case: Case) -> None:
@@ -192,7 +207,7 @@ def _asks_for_a_range(finding: Finding) -> bool:
     return finding.remedy is not None and any(each.kind == "range" for each in finding.remedy.changes)
 
 
-def _options(better: Sequence[Ideal], *, settings: bool) -> list[tuple[Suspect, Option]]:
+def _options(better: Sequence[Ideal], *, settings: bool) -> list[tuple[Suspect, IdealOption]]:
     found = [(each.suspect, each.best(settings=settings)) for each in better]
     return [(suspect, option) for suspect, option in found if option is not None]
 

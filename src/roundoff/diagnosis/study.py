@@ -9,15 +9,14 @@ import numpy as np
 
 from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
+from roundoff.diagnosis.checks import check_file, check_sums, lint, remarks_text
 from roundoff.diagnosis.culprits import Record, asked_bits
-from roundoff.diagnosis.file_check import check_file, check_sums
 from roundoff.diagnosis.ideal import ideals
 from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
 from roundoff.diagnosis.loss import Loss, LossMeter, decibels_of
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure
-from roundoff.diagnosis.stages import Stages, best_fixes
-from roundoff.diagnosis.static_checks import lint, remarks_text
+from roundoff.diagnosis.stages import CulpritStages, best_fixes
 from roundoff.diagnosis.subject import Case, loss_measures, open_case
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
@@ -25,11 +24,11 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import Argument, Message, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
 from roundoff.messages.sentences import recognised
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 
 __all__ = [
     "DiagnoseSettings",
-    "Evidence",
+    "QuantizationEvidence",
     "Scores",
     "conclude",
     "diagnose_quantization",
@@ -96,7 +95,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Evidence:
+class QuantizationEvidence:
     """All that was found.
 
     Attributes:
@@ -120,7 +119,7 @@ class Evidence:
     hurried: bool = False
 
 
-def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
+def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnosis:
     """The diagnosis."""
     findings = _numbered(evidence.findings)
     loss = evidence.worse or evidence.case.loss(more=True)
@@ -154,7 +153,7 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
     )
 
 
-def _by_sample(evidence: Evidence, notebook: Investigation) -> dict[str, Any]:
+def _by_sample(evidence: QuantizationEvidence, notebook: Investigation) -> dict[str, Any]:
     """Signal to noise of each sample at the worst part, by which runs are told apart; nothing without time."""
     case = evidence.case
     if evidence.worse is not None or notebook.out_of_time(case.runner.seconds):
@@ -169,7 +168,9 @@ def _numbered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(replace(each, number=number) for number, each in enumerate(ordered, start=1))
 
 
-def _kind(evidence: Evidence, loss: Loss, proven: Sequence[Finding], findings: Sequence[Finding]) -> DiagnosisKind:
+def _kind(
+    evidence: QuantizationEvidence, loss: Loss, proven: Sequence[Finding], findings: Sequence[Finding]
+) -> DiagnosisKind:
     scores = evidence.scores
     fine = scores is not None and scores.fine
     if scores is not None and scores.chance is not None and scores.in_float < scores.chance * _ABOVE_CHANCE:
@@ -183,7 +184,7 @@ def _kind(evidence: Evidence, loss: Loss, proven: Sequence[Finding], findings: S
 
 
 def _verdict(
-    kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Sequence[Finding], *, hurried: bool
+    kind: DiagnosisKind, evidence: QuantizationEvidence, loss: Loss, proven: Sequence[Finding], *, hurried: bool
 ) -> Message:
     now, best = decibels_of(loss.sqnr_db), decibels_of(evidence.expected.sqnr_db)
     match kind:
@@ -209,7 +210,7 @@ def _healthy_text(loss: Loss, expected: Loss) -> Message:
     return message("diagnosis.verdict_healthy_best", db=now, best=decibels_of(expected.sqnr_db))
 
 
-def _culprits_text(evidence: Evidence, now: Argument, proven: Sequence[Finding]) -> Message:
+def _culprits_text(evidence: QuantizationEvidence, now: Argument, proven: Sequence[Finding]) -> Message:
     after = decibels_of(evidence.mended.loss(more=True).sqnr_db)
     names = list(dict.fromkeys(name for each in proven for name in each.nodes[:1] or each.tensors[:1]))
     others = sum(each.places for each in proven) - 1
@@ -219,7 +220,7 @@ def _culprits_text(evidence: Evidence, now: Argument, proven: Sequence[Finding])
     return joined([told, message("diagnosis.verdict_rest_adds_up")]) if evidence.distributed else told
 
 
-def _elsewhere_text(evidence: Evidence, now: Argument, *, agrees: bool) -> Message:
+def _elsewhere_text(evidence: QuantizationEvidence, now: Argument, *, agrees: bool) -> Message:
     scores = evidence.scores
     if scores is None:
         return message("diagnosis.verdict_nothing_wrong")
@@ -292,11 +293,11 @@ def examine(
     notebook = Investigation(settings)
     # Ranges may be as large as numbers get, and channels silent.
     with np.errstate(all="ignore"):
-        return _Diagnosing(quantized, samples, notebook).run()
+        return _QuantizationDiagnosis(quantized, samples, notebook).run()
 
 
 @dataclass(slots=True)
-class _Diagnosing:
+class _QuantizationDiagnosis:
     quantized: QuantizedModel
     samples: Samples
     notebook: Investigation
@@ -327,7 +328,7 @@ class _Diagnosing:
         self._asked(case)
         self._file(case)
         scores = self._scores(case)
-        better, stages = ideals(case), Stages(self.notebook, self.record)
+        better, stages = ideals(case), CulpritStages(self.notebook, self.record)
         settings.progress.start("looking for causes", len(case.facts.suspects))
         try:
             self._sums(case, [each.node for each in remarks if each.kind == "accumulator"])
@@ -335,7 +336,7 @@ class _Diagnosing:
             stages.artefacts(mended)
         finally:
             settings.progress.finish()
-        evidence = Evidence(
+        evidence = QuantizationEvidence(
             case=case,
             mended=mended,
             findings=self.record.shared(),

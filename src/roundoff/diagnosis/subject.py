@@ -1,26 +1,340 @@
-"""A quantized network under diagnosis: with some of its faults mended, to see what is left."""
+"""A quantized network under diagnosis: who can be to blame, what is known of it, and some of its faults mended."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
-from roundoff.core.quantizers import Quantizer
+from roundoff.core.quantizers import Kind, Quantizer, representable_range
 from roundoff.core.target import WIDEST, Arithmetic
-from roundoff.diagnosis.evidence import Facts, observe
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.evidence import Damage, Observed, observe, quantize_values
 from roundoff.diagnosis.interventions import InterventionRunner
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.result import Measure
-from roundoff.diagnosis.suspects import Suspect
-from roundoff.graph.channel_axes import channel_axes
+from roundoff.graph.insertion import Edges
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.shapes import values
-from roundoff.graph.units import derived_constants
+from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
+from roundoff.graph.units import derived_constants, units
+from roundoff.graph.weights import Weights, codes_of
 from roundoff.messages.message import message
 from roundoff.run.bench import MORE_SAMPLES
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples, complete_values
+from roundoff.run.capture import Samples, complete_values, read_feed
+from roundoff.run.variants import written_quantizers
+from roundoff.studies.layers.attribution import forwarded_tensors
 
-__all__ = ["Case", "Fixes", "loss_measures", "open_case"]
+__all__ = [
+    "JOINING",
+    "Case",
+    "Fixes",
+    "QuantizationFacts",
+    "Suspect",
+    "find_suspects",
+    "loss_measures",
+    "open_case",
+    "same_grid",
+]
+
+JOINING = frozenset({"Concat", "Add", "Sum", "Sub"})
+"""Operations that bring tensors of different sizes together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """Quantizers that share one grid, because values only move between their tensors; mostly a single one.
+
+    Attributes:
+        name: Of the quantizer that stands for all.
+        kind: What they quantize.
+        quantizers: All of them.
+        tensor: The tensor to blame.
+        tensors: All tensors.
+        node: The node to blame: the one that computes the tensor, or that has the weight; empty for an input.
+        nodes: That one, and those computed in one unit with it.
+        op_type: Operation of the node.
+        join: The Concat or Add that brings their tensors together, or writes theirs; empty where there is none.
+    """
+
+    name: str
+    kind: Kind
+    quantizers: tuple[str, ...]
+    tensor: str
+    tensors: tuple[str, ...]
+    node: str
+    nodes: tuple[str, ...]
+    op_type: str = ""
+    join: str = ""
+
+
+def same_grid(left: Quantizer, right: Quantizer) -> bool:
+    """Whether two quantizers have the same codes for the same values."""
+    return (
+        left.spec == right.spec
+        and left.params.scale.shape == right.params.scale.shape
+        and bool(np.array_equal(left.params.scale, right.params.scale))
+        and bool(np.array_equal(left.params.zero_point, right.params.zero_point))
+    )
+
+
+def find_suspects(quantized: QuantizedModel) -> tuple[Suspect, ...]:
+    """All suspects of a network, in execution order."""
+    return tuple(_SuspectFinder(quantized).find())
+
+
+class _SuspectFinder:
+    def __init__(self, quantized: QuantizedModel) -> None:
+        model = quantized.float_model
+        self._quantized = quantized
+        self._edges = Edges(model, quantized.quantizers)
+        self._nodes = {node.name: node for node in model.proto.graph.node}
+        self._producers = {name: node for node in model.proto.graph.node for name in node.output if name}
+        self._units = units(model, quantized.quantizers)
+        self._constant = derived_constants(model.proto.graph)
+        self._order = {name: at for at, node in enumerate(model.proto.graph.node) for name in node.output}
+        self._leader: dict[str, str] = {}
+        self._joins: dict[str, str] = {}
+
+    def find(self) -> Iterator[Suspect]:
+        everything = self._quantized.quantizers
+        self._leader = {each.name: each.name for each in everything}
+        self._unite_same_tensor(everything)
+        self._unite_moved()
+        self._unite_joined()
+        groups: dict[str, list[Quantizer]] = {}
+        for quantizer in everything:
+            groups.setdefault(self._root(quantizer.name), []).append(quantizer)
+        for root, members in groups.items():
+            yield self._suspect(members, self._joins.get(root, ""))
+
+    def _root(self, name: str) -> str:
+        while self._leader[name] != name:
+            name = self._leader[name]
+        return name
+
+    def _unite(self, left: str, right: str, join: str = "") -> None:
+        first, second = self._root(left), self._root(right)
+        self._leader[second] = first
+        join = join or self._joins.get(first, "") or self._joins.get(second, "")
+        if join:
+            self._joins[first] = join
+
+    def _unite_same_tensor(self, quantizers: Sequence[Quantizer]) -> None:
+        first: dict[str, Quantizer] = {}
+        for quantizer in quantizers:
+            known = first.setdefault(quantizer.tensor, quantizer)
+            if known is not quantizer and same_grid(known, quantizer):
+                self._unite(known.name, quantizer.name)
+
+    def _unite_moved(self) -> None:
+        written = written_quantizers(self._quantized.float_model, self._edges)
+        for tensor, sources in forwarded_tensors(self._quantized, written).items():
+            for source in sources:
+                if (
+                    source in written
+                    and source not in self._constant
+                    and same_grid(written[source], written[tensor])
+                ):
+                    join = self._producers[tensor]
+                    self._unite(
+                        written[source].name, written[tensor].name, join.name if join.op_type in JOINING else ""
+                    )
+
+    def _unite_joined(self) -> None:
+        """An Add whose operands and result share one scale."""
+        written = written_quantizers(self._quantized.float_model, self._edges)
+        for tensor, quantizer in written.items():
+            node = self._producers.get(tensor)
+            if node is None or node.op_type not in JOINING or node.op_type == "Concat":
+                continue
+            read = [self._edges.read_by(node.name, at) for at in range(len(node.input))]
+            if all(each is not None and same_grid(each, quantizer) for each in read):
+                for each in read:
+                    if each is not None:
+                        self._unite(each.name, quantizer.name, node.name)
+
+    def _suspect(self, members: Sequence[Quantizer], join: str) -> Suspect:
+        main = min(members, key=lambda each: self._order.get(each.tensor, -1))
+        if join:
+            written = set(self._nodes[join].output)
+            main = next((each for each in members if each.tensor in written), main)
+        node = self._blamed(main)
+        if not join and node is not None and node.op_type in JOINING:
+            join = node.name
+        unit = self._units.members.get(self._units.unit_of.get(node.name, ""), ()) if node is not None else ()
+        name = "" if node is None else node.name
+        return Suspect(
+            name=main.name,
+            kind=main.kind,
+            quantizers=tuple(each.name for each in members),
+            tensor=main.tensor,
+            tensors=tuple(dict.fromkeys((main.tensor, *(each.tensor for each in members)))),
+            node=name,
+            nodes=tuple(dict.fromkeys((*filter(None, [name]), *unit))),
+            op_type="" if node is None else node.op_type,
+            join=join if main.kind != "bias" else "",
+        )
+
+    def _blamed(self, quantizer: Quantizer) -> Any:
+        """The node that has a constant, or computes a tensor; for an input of the network the first to read it."""
+        if quantizer.kind == "activation" and quantizer.tensor in self._producers:
+            return self._producers[quantizer.tensor]
+        readers: Mapping[str, Any] = self._nodes
+        return next((readers[each.node] for each in quantizer.consumers), None)
+
+
+# What is known of a quantized network before anything is changed in it.
+
+# Samples that were not looked at may reach so many times as far.
+_UNSEEN = 2.0
+
+
+class QuantizationFacts:
+    """A quantized network and what its tensors hold.
+
+    Args:
+        quantized: The network.
+        everything: All its tensors, with their shapes.
+        observed: What each activation that is quantized holds.
+        arithmetic: How its hardware computes.
+        asked: Quantizers that were to be wider, with the bits that were asked for.
+        partly: Whether some of the samples were not looked at, so that tensors may hold more.
+    """
+
+    def __init__(
+        self,
+        quantized: QuantizedModel,
+        everything: tuple[Value, ...],
+        *,
+        observed: Mapping[str, Observed],
+        arithmetic: Arithmetic,
+        asked: Mapping[str, int],
+        partly: bool = False,
+    ) -> None:
+        self.quantized, self.everything = quantized, everything
+        self.observed, self.arithmetic, self.asked = observed, arithmetic, asked
+        self._partly = partly
+        self.quantizers = {each.name: each for each in quantized.quantizers}
+        self.weights = Weights(quantized.float_model)
+        self._damage: dict[int, tuple[Quantizer, Damage]] = {}
+
+    @cached_property
+    def suspects(self) -> tuple[Suspect, ...]:
+        """Who can be to blame."""
+        return find_suspects(self.quantized)
+
+    @cached_property
+    def nodes(self) -> dict[str, Any]:
+        """Nodes of the float model by name."""
+        return {node.name: node for node in self.quantized.float_model.proto.graph.node}
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of tensors in the first sample, constants among them."""
+        found = {each.name: each.shape for each in self.everything if each.shape is not None}
+        return found | {name: self.weights.shape(name) for name in self.weights}
+
+    @cached_property
+    def _bits(self) -> dict[str, Counter[int]]:
+        found: dict[str, Counter[int]] = {}
+        for each in self.quantized.quantizers:
+            found.setdefault(each.kind, Counter())[each.spec.bits] += 1
+        return found
+
+    def prevailing_bits(self, quantizer: Quantizer) -> int:
+        """The width that was asked for it, else the one that most of its kind have; its own where that is more."""
+        usual = self._bits[quantizer.kind].most_common(1)[0][0]
+        return max(quantizer.spec.bits, self.asked.get(quantizer.name, usual))
+
+    def values(self, tensor: str) -> Array:
+        """A constant, as float32."""
+        return self.weights[tensor].astype(np.float32, copy=False)
+
+    def channel_axis(self, quantizer: Quantizer) -> int | None:
+        """The axis of a constant that has a slice for each channel of the result; None where it has one axis."""
+        rank = len(self.shapes.get(quantizer.tensor, ()))
+        node = self.nodes.get(quantizer.consumers[0].node) if quantizer.consumers else None
+        if node is None or rank < 2:
+            return None
+        transposed = any(each.name == "transB" and each.i for each in node.attribute)
+        return weight_axis(node.op_type, rank, transposed=transposed)
+
+    def constant_damage(self, quantizer: Quantizer) -> Damage:
+        """What a quantizer does to its constant, with the codes it has."""
+        known = self._damage.get(id(quantizer))
+        if known is None:
+            known = quantizer, self._constant_damage(quantizer)
+            self._damage[id(quantizer)] = known
+        return known[1]
+
+    def _constant_damage(self, quantizer: Quantizer) -> Damage:
+        values, axis = self.values(quantizer.tensor), self.channel_axis(quantizer)
+        return quantize_values(values, quantizer, axis)
+
+    def rounded_codes(self, quantizer: Quantizer) -> Array:
+        """The codes that rounding the constant gives."""
+        return codes_of(self.values(quantizer.tensor), quantizer.params, quantizer.spec)
+
+    def damage(self, suspect: Suspect) -> Damage | None:
+        """What the quantizer of a suspect does to its tensor; None where that was not seen."""
+        quantizer = self.quantizers[suspect.name]
+        if quantizer.tensor in self.weights:
+            return self.constant_damage(quantizer)
+        found = [
+            self.observed[each.tensor].damage[each.name]
+            for each in (self.quantizers[name] for name in suspect.quantizers)
+            if each.tensor in self.observed
+        ]
+        return max(found, key=lambda each: each.channel_loss, default=None)
+
+    def value_range(self, suspect: Suspect) -> tuple[float, float]:
+        """Smallest and largest value of all tensors of a suspect, zero included."""
+        if suspect.tensor in self.weights:
+            values = self.values(suspect.tensor)
+            return float(values.min(initial=0.0)), float(values.max(initial=0.0))
+        ranges = [self.observed[name].range for name in suspect.tensors if name in self.observed]
+        low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+        quantizer = self.quantizers[suspect.name]
+        if not self._partly or quantizer.params.scale.size != 1:
+            return low, high
+        own = (float(each) for each in representable_range(quantizer.params, quantizer.spec))
+        low, high = (_not_narrower(seen, end) for seen, end in zip((low, high), own, strict=True))
+        return low, high
+
+    def tensor_range(self, tensor: str) -> tuple[float, float] | None:
+        """Smallest and largest value of a tensor, zero included; None where it was not seen."""
+        if tensor in self.weights:
+            values = self.values(tensor)
+            return float(values.min(initial=0.0)), float(values.max(initial=0.0))
+        return self.observed[tensor].range if tensor in self.observed else None
+
+    def channel_ranges(self, suspect: Suspect) -> list[tuple[int, Array, Array]]:
+        """Channel axes, each with the smallest and largest value of each channel.
+
+        A weight has two, if it is of rank 2 or more: that of what it writes first, then that of what it reads.
+        """
+        if suspect.tensor in self.weights:
+            axis, values = self.channel_axis(self.quantizers[suspect.name]), self.values(suspect.tensor)
+            if axis is None or not values.size:
+                return []
+            axes = [axis, 1 - axis] if axis < 2 else [axis]
+            return [_slice_ranges(values, each) for each in axes]
+        seen = self.observed.get(suspect.tensor)
+        return [] if seen is None or seen.axis is None else [(seen.axis, seen.low, seen.high)]
+
+
+def _not_narrower(seen: float, end: float) -> float:
+    """The end of a range: its own where samples that were not looked at may reach so far."""
+    return end if abs(seen) < abs(end) <= _UNSEEN * abs(seen) and seen * end > 0 else seen
+
+
+def _slice_ranges(values: Array, axis: int) -> tuple[int, Array, Array]:
+    axes = tuple(at for at in range(values.ndim) if at != axis)
+    return axis, values.min(axis=axes), values.max(axis=axes)
+
 
 Fixes = Mapping[str, Quantizer | None]
 """Quantizers by name that others take the place of; None for float."""
@@ -36,7 +350,7 @@ class Case:
         mended: What is put right already.
     """
 
-    facts: Facts
+    facts: QuantizationFacts
     runner: InterventionRunner
     mended: Fixes = field(default_factory=dict)
 
@@ -141,7 +455,7 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
         progress=progress,
     )
     partly = len(runner.indices) < len(samples.names)
-    facts = Facts(
+    facts = QuantizationFacts(
         quantized, everything, observed=observed, arithmetic=arithmetic, asked=asked or {}, partly=partly
     )
     return Case(facts, runner)

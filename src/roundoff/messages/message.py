@@ -22,6 +22,7 @@ __all__ = [
     "english",
     "joined",
     "message",
+    "message_content",
     "phrase_of",
     "shown",
     "some",
@@ -76,7 +77,7 @@ class Message:
         from pydantic_core import core_schema
 
         return core_schema.no_info_plain_validator_function(
-            _from_document, serialization=core_schema.plain_serializer_function_ser_schema(_to_document)
+            _from_document, serialization=core_schema.plain_serializer_function_ser_schema(message_content)
         )
 
 
@@ -150,15 +151,19 @@ NOTHING = verbatim("")
 """In the place of a text that there is none of."""
 
 
-def joined(parts: Iterable[Message]) -> Message:
-    """Several sentences as one, with semicolons between them.
+def joined(parts: Iterable[Message], *, key: str = _JOINED) -> Message:
+    """Several texts as one, with semicolons between them.
+
+    Args:
+        parts: At least one.
+        key: Of another phrase that puts two together, ``before`` and ``after``.
 
     Raises:
         ValueError: There is none.
     """
     first, *others = parts
     for part in others:
-        first = message(_JOINED, before=first, after=part)
+        first = message(key, before=first, after=part)
     return first
 
 
@@ -230,7 +235,8 @@ def _as_argument(value: Any, conversion: str, spec: str) -> Argument:
     return text.message if isinstance(text, Translatable) else text
 
 
-def _to_document(text: Message) -> str | dict[str, Any]:
+def message_content(text: Message) -> str | dict[str, Any]:
+    """A message as documents hold it: its English text, and its key with its arguments."""
     if not text:
         return ""
     content: dict[str, Any] = {"text": str(text)}
@@ -243,7 +249,7 @@ def _plain(value: Argument) -> Any:
     if isinstance(value, Translatable):
         value = value.message
     if isinstance(value, Message):
-        return _to_document(value)
+        return message_content(value)
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 

@@ -24,12 +24,7 @@ from roundoff.messages.message import (
 
 __all__ = ["SENTENCES", "known", "recognised", "sentence"]
 
-SENTENCES = (
-    "sentences",
-    "sentences_io",
-    "sentences_calibration",
-    "sentences_steps",
-)
+SENTENCES = ("sentences",)
 """The files that hold them."""
 
 _JOINT = "; "

@@ -35,7 +35,7 @@ __all__ = [
     "Entry",
     "Facts",
     "Headline",
-    "Network",
+    "NetworkBlock",
     "NetworkNode",
     "Page",
     "Paragraph",
@@ -43,7 +43,7 @@ __all__ = [
     "Pictures",
     "Place",
     "Series",
-    "Table",
+    "TableBlock",
     "Tone",
     "View",
     "cell_text",
@@ -130,9 +130,15 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Words and what is said of each, one below the other."""
+    """Words and what is said of each, one below the other.
+
+    Attributes:
+        rows: A word, which is empty where a line goes on with what the one above is about, and what is said.
+        on: Where they are shown.
+    """
 
     rows: tuple[tuple[Phrase, Phrase], ...]
+    on: tuple[Place, ...] = ("terminal", "html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +173,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableBlock:
     """Rows under columns.
 
     Attributes:
@@ -199,7 +205,7 @@ class Table:
     csv_order: tuple[str, ...] = ()
     left_out: Phrase | None = None
 
-    def shown_on(self, place: Place) -> "Table":
+    def shown_on(self, place: Place) -> "TableBlock":
         """The table with only the columns of one place."""
         kept = [index for index, column in enumerate(self.columns) if place in column.on]
         if place == "csv" and self.csv_order:
@@ -283,7 +289,7 @@ class NetworkNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class NetworkBlock:
     """The network as a graph coloured by one number per node.
 
     Attributes:
@@ -320,9 +326,10 @@ class Pictures:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Lines to be copied into a shell."""
+    """Lines to be copied into a shell, and where they are shown."""
 
     lines: tuple[str, ...]
+    on: tuple[Place, ...] = ("terminal", "html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +360,7 @@ class Contents:
     entries: tuple[Entry, ...]
 
 
-Block = Headline | Paragraph | Facts | Table | Chart | Network | Pictures | Commands | Contents
+Block = Headline | Paragraph | Facts | TableBlock | Chart | NetworkBlock | Pictures | Commands | Contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,9 +382,9 @@ class Page:
 
 def is_hidden(block: Block, place: Place) -> bool:
     """Whether a block has nothing to show in a place: sentences for another one, a table of columns for others."""
-    if isinstance(block, Paragraph):
+    if isinstance(block, Paragraph | Facts | Commands):
         return place not in block.on
-    return isinstance(block, Table) and not any(place in column.on for column in block.columns)
+    return isinstance(block, TableBlock) and not any(place in column.on for column in block.columns)
 
 
 # Cells of tables as people read them, and the values behind them as programs do.

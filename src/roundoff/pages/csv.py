@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from roundoff.messages.catalogue import Language, Phrase
 from roundoff.messages.sanitize import safe_cell
-from roundoff.pages.blocks import NUMBERS, Cell, Page, Table
+from roundoff.pages.blocks import NUMBERS, Cell, Page, TableBlock
 
 __all__ = ["page_tables", "run_tables", "table_csv"]
 
@@ -39,13 +39,13 @@ def page_tables(pages: Sequence[Page], taken: Collection[str], *, language: Lang
     return found
 
 
-def _tables(pages: Sequence[Page]) -> Iterator[Table]:
+def _tables(pages: Sequence[Page]) -> Iterator[TableBlock]:
     for page in pages:
-        yield from (block for block in page.blocks if isinstance(block, Table))
+        yield from (block for block in page.blocks if isinstance(block, TableBlock))
         yield from _tables(page.sections)
 
 
-def table_csv(table: Table, language: Language = "en") -> str:
+def table_csv(table: TableBlock, language: Language = "en") -> str:
     """A table with everything it holds; what does not exist is an empty cell, and no cell is run as a formula.
 
     Args:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from roundoff.messages.catalogue import Phrase, explained, named, say
-from roundoff.pages.blocks import Column, Facts, Headline, Page, Paragraph, Table
+from roundoff.pages.blocks import Column, Facts, Headline, Page, Paragraph, TableBlock
 
 __all__ = ["column_meaning", "glossary_page"]
 
@@ -28,7 +28,7 @@ def _terms(pages: Sequence[Page]) -> Iterator[tuple[Phrase, Phrase]]:
                 meaning = explained(block.term)
                 if meaning is not None:
                     yield say(f"glossary.word_{block.term}"), meaning
-            elif isinstance(block, Table):
+            elif isinstance(block, TableBlock):
                 yield from _causes(block)
                 for column in block.shown_on("html").columns:
                     meaning = column_meaning(block, column)
@@ -37,7 +37,7 @@ def _terms(pages: Sequence[Page]) -> Iterator[tuple[Phrase, Phrase]]:
         yield from _terms(page.sections)
 
 
-def _causes(table: Table) -> Iterator[tuple[Phrase, Phrase]]:
+def _causes(table: TableBlock) -> Iterator[tuple[Phrase, Phrase]]:
     """The causes that a table of findings names."""
     at = next((place for place, column in enumerate(table.columns) if column.id == "cause"), None)
     for row in table.rows if at is not None else ():
@@ -47,7 +47,7 @@ def _causes(table: Table) -> Iterator[tuple[Phrase, Phrase]]:
             yield cause, meaning
 
 
-def column_meaning(table: Table, column: Column) -> Phrase | None:
+def column_meaning(table: TableBlock, column: Column) -> Phrase | None:
     """What a column means, in one sentence; None where its heading says it all."""
     # Tables of several kinds, and columns of several curves or levels, differ in a number or word at their end.
     kind, name = table.id.partition("-")[0], re.sub(r"_\d+$", "", column.id)

@@ -12,10 +12,10 @@ from roundoff.pages.blocks import (
     Entry,
     Facts,
     Headline,
-    Network,
+    NetworkBlock,
     Page,
     Paragraph,
-    Table,
+    TableBlock,
     cell_text,
     is_hidden,
 )
@@ -58,9 +58,9 @@ def _block(block: Block, language: Language) -> Iterator[str]:
         yield from ("```", *(line.replace("```", "'''") for line in block.lines), "```")
     elif isinstance(block, Contents):
         yield from (f"- {_escaped(_entry(each, language))}" for each in block.entries)
-    elif isinstance(block, Table):
+    elif isinstance(block, TableBlock):
         yield from _table(block.shown_on("html"), language)
-    elif isinstance(block, Network):
+    elif isinstance(block, NetworkBlock):
         # A drawing only; what colours it stands in a table of another page.
         return
 
@@ -70,7 +70,7 @@ def _entry(entry: Entry, language: Language) -> str:
     return f"{title}: {text}" if text else title
 
 
-def _table(table: Table, language: Language) -> Iterator[str]:
+def _table(table: TableBlock, language: Language) -> Iterator[str]:
     yield _escaped(table.caption.within(language)) + ":"
     yield ""
     yield _line(column.label.within(language) for column in table.columns)

@@ -24,7 +24,7 @@ from roundoff.pages.blocks import (
     Headline,
     Page,
     Paragraph,
-    Table,
+    TableBlock,
     cell_text,
     headline_text,
     is_hidden,
@@ -50,7 +50,7 @@ def _parts(page: Page) -> Iterator[RenderableType]:
     for block in page.blocks:
         if is_hidden(block, "terminal"):
             continue
-        if isinstance(block, Table):
+        if isinstance(block, TableBlock):
             if not _shown(block) and not (block.rows and block.left_out and block.left_out.en):
                 continue
             if shown:
@@ -70,7 +70,7 @@ def _block(block: Block) -> Iterator[RenderableType]:
         yield _headline(block)
     elif isinstance(block, Facts):
         yield verdict_lines((label.within(spoken()), text.within(spoken())) for label, text in block.rows)
-    elif isinstance(block, Table):
+    elif isinstance(block, TableBlock):
         if _shown(block):
             yield _TerminalTable(block)
         if block.left_out is None:
@@ -95,7 +95,7 @@ def _headline(block: Headline) -> Text:
     return whole
 
 
-def _shown(table: Table) -> list[tuple[Cell, ...]]:
+def _shown(table: TableBlock) -> list[tuple[Cell, ...]]:
     """The rows that find room, by `order` where the table has one."""
     if not any("terminal" in column.on for column in table.columns):
         return []
@@ -107,7 +107,7 @@ def _shown(table: Table) -> list[tuple[Cell, ...]]:
 class _TerminalTable:
     """A table that has as many columns as there is room for."""
 
-    table: Table
+    table: TableBlock
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.max_width >= _WIDE_COLUMNS

@@ -16,7 +16,7 @@ from roundoff.measure.metrics import OutputAgreement, Status, TensorScore, score
 from roundoff.measure.pairs import NOTHING, PairSums, measure_pair
 from roundoff.messages.numbers import counted, decibels_text
 from roundoff.run.bench import Bench
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 
 __all__ = [
     "OutputCheck",
@@ -75,7 +75,7 @@ def compare_outputs(
     bench = Bench(reference, samples, threads=threads)
     networks = [bench.open(model) for model in (reference, candidate)]
     chance = random_outputs(reference)
-    tallies = [_Tally(name, chance=chance.get(name, "")) for name in outputs(reference)]
+    tallies = [_OutputTally(name, chance=chance.get(name, "")) for name in outputs(reference)]
     progress.start("comparing outputs", len(indices))
     try:
         for left, right in bench.run(indices, *networks):
@@ -87,7 +87,7 @@ def compare_outputs(
     return tuple(tally.result() for tally in tallies)
 
 
-class _Tally:
+class _OutputTally:
     """What was seen of one output."""
 
     def __init__(self, name: str, *, chance: str = "") -> None:

@@ -7,9 +7,10 @@ from roundoff.core.plan import QuantPlan, Resolution, rule_text
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.measure.thresholds import ThresholdSet
 from roundoff.messages.catalogue import Phrase, in_all, plain, say, spoken, told
+from roundoff.messages.message import Message, phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, percent_digits, score_text
-from roundoff.messages.phrases import commas, count_of, few
-from roundoff.pages.blocks import Block, Column, Headline, Page, Place, Table, Tone, notes, spoken_facts
+from roundoff.messages.phrases import commas, count_of, few, semicolons
+from roundoff.pages.blocks import Block, Column, Headline, Page, Place, TableBlock, Tone, notes, spoken_facts
 from roundoff.quantize.pipeline import Quantization
 
 __all__ = ["agreement_line", "quantization_page"]
@@ -74,10 +75,10 @@ def quantization_page(
             yield told("quantize.next"), advice.within(spoken())
 
     rows = tuple(
-        (each.node, each.op_type, each.unit, each.seen.activation, each.seen.weight, each.reason)
+        (each.node, each.op_type, each.unit, each.seen.activation, each.seen.weight, phrase_of(each.reason))
         for each in plan.nodes
     )
-    nodes = Table("nodes", say("quantize.nodes"), _NODES, rows)
+    nodes = TableBlock("nodes", say("quantize.nodes"), _NODES, rows)
     blocks: list[Block] = [headline, spoken_facts(lines), nodes]
     if len(result.trials) > 1:
         methods = tuple(
@@ -88,10 +89,10 @@ def quantization_page(
             )
             for trial in result.trials
         )
-        blocks.append(Table("methods", say("quantize.methods"), _METHODS, methods))
+        blocks.append(TableBlock("methods", say("quantize.methods"), _METHODS, methods))
     if plan.resolutions:
         rules = tuple(map(_resolution, plan.resolutions))
-        blocks.append(Table("rules", say("quantize.rules"), _RULES, rules))
+        blocks.append(TableBlock("rules", say("quantize.rules"), _RULES, rules))
     return Page("quantization", plain("quantization"), (*blocks, *notes(result.notes)))
 
 
@@ -101,10 +102,14 @@ def _mark(method: str, taken: str) -> Phrase:
 
 def _resolution(resolution: Resolution) -> tuple[str, int, int, Phrase]:
     """What became of a rule: how many nodes it named, how many have what it asked for, and why others not."""
-    why: dict[str, list[str]] = {}
+    why: dict[Message, list[str]] = {}
     for node, reason in (*resolution.reasons.items(), *resolution.remarks.items()):
         why.setdefault(reason, []).append(node)
-    text = in_all(lambda: "; ".join(f"{few(nodes, _LISTED)}: {reason}" for reason, nodes in why.items()))
+    text = in_all(
+        lambda: semicolons(
+            *(told("quantize.said", name=few(nodes, _LISTED), text=shown(reason)) for reason, nodes in why.items())
+        )
+    )
     return rule_text(resolution.rule), len(resolution.matched), len(resolution.applied), text
 
 

@@ -24,8 +24,7 @@ from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.messages.numbers import counted
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples, read_feed
 from roundoff.run.session import open_session
 
 __all__ = [

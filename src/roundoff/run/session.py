@@ -1,5 +1,6 @@
 """onnxruntime sessions that compute exactly what the graph says, and fail in words a user can act on."""
 
+import functools
 import os
 import re
 import threading
@@ -12,7 +13,7 @@ from roundoff.core.names import shown
 from roundoff.core.tensors import Array
 from roundoff.errors import ModelFailed
 from roundoff.graph.load import Model
-from roundoff.graph.subgraph import Taps, tap
+from roundoff.graph.subgraph import TappedModel, tap
 
 __all__ = [
     "SHARED_ENTRY",
@@ -20,11 +21,12 @@ __all__ = [
     "available_threads",
     "interruptible",
     "join_shared_memory",
+    "listen",
     "open_session",
     "release_shared_memory",
     "share_threads",
+    "unlisten",
 ]
-
 
 # One pool of working memory for many sessions.
 #
@@ -191,7 +193,7 @@ class Session:
 def open_session(
     model: Model,
     *,
-    outputs: Taps | None = None,
+    outputs: TappedModel | None = None,
     threads: int | None = None,
     optimize: bool = False,
     fused: bool = False,
@@ -293,3 +295,45 @@ def _after_signature(text: str) -> str:
         if character == ")" and depth == 0:
             return _SPECIALIZATION.sub("", text[position + 1 :])
     return text
+
+
+Listener = Callable[[Any, Any], None]
+"""Is given a session that was just opened, and what it was opened from: a path, or bytes."""
+
+_MARK = "_roundoff_watches"
+_LISTENERS: dict[str, Listener] = {}
+
+
+def listen(name: str, listener: Listener) -> None:
+    """Tell somebody of all sessions that are opened from now on.
+
+    Args:
+        name: Who it is; an earlier listener of this name is replaced.
+        listener: Is called in the thread that opened the session.
+    """
+    from onnxruntime import InferenceSession
+
+    _LISTENERS[name] = listener
+    original = InferenceSession.__init__
+    if hasattr(original, _MARK):
+        return
+
+    @functools.wraps(original)
+    def opening(session: Any, *args: Any, **named: Any) -> None:
+        original(session, *args, **named)
+        source = args[0] if args else named.get("path_or_bytes")
+        for each in tuple(_LISTENERS.values()):
+            each(session, source)
+
+    setattr(opening, _MARK, original)
+    InferenceSession.__init__ = opening
+
+
+def unlisten(name: str) -> None:
+    """Tell somebody no more; without anybody left, sessions are opened as ever."""
+    from onnxruntime import InferenceSession
+
+    _LISTENERS.pop(name, None)
+    original = getattr(InferenceSession.__init__, _MARK, None)
+    if original is not None and not _LISTENERS:
+        InferenceSession.__init__ = original

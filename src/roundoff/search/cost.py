@@ -17,7 +17,7 @@ from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import captured, subgraphs
-from roundoff.run.feeds import complete_values
+from roundoff.run.capture import complete_values
 from roundoff.search.result import Remaining
 
 __all__ = ["CostModel", "load_costs"]

@@ -17,7 +17,7 @@ from roundoff.pages.blocks import (
     Page,
     Place,
     Series,
-    Table,
+    TableBlock,
     Tone,
     metric_axis,
     metric_column,
@@ -191,7 +191,7 @@ def _difference(found: Tuning, value: float) -> str:
     return f"{value:.1f} dB" if in_decibels(found.metric) else f"{value:.3g}"
 
 
-def _table(found: Tuning) -> Table:
+def _table(found: Tuning) -> TableBlock:
     drawn: tuple[Place, ...] = ("terminal",)
     columns = (
         Column("trial", plain("#"), "count"),
@@ -217,7 +217,7 @@ def _table(found: Tuning) -> Table:
     )
     rows = tuple(_row(found, place, each) for place, each in enumerate(found.trials, 1))
     file = ("trial", "change", "met", found.metric, "loss", "cost", "samples", "whole", "seconds", "answer")
-    return Table("trials", say("search.history"), columns, rows, file="trials.csv", csv_order=file)
+    return TableBlock("trials", say("search.history"), columns, rows, file="trials.csv", csv_order=file)
 
 
 def _row(found: Tuning, place: int, trial: Trial) -> tuple[Cell, ...]:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
-from roundoff.diagnosis.devices.description import ChannelLine, channel_lines, lines_text, with_lines
 from roundoff.diagnosis.devices.expectation import Expected
+from roundoff.diagnosis.devices.proof import ChannelLine, channel_lines, lines_text, with_lines
 from roundoff.diagnosis.devices.replay import Pair
 from roundoff.diagnosis.result import Diagnosis
 from tests.diagnosis.devices.devices import diagnosed

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from roundoff.core.quantizers import Consumer, Quantizer, QuantSpec, fake_quantize, parameters_from_range
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import Expected, expect_coded
-from roundoff.diagnosis.devices.local_errors import LocalError, compare_local
+from roundoff.diagnosis.devices.suspects import LocalError, compare_local
 
 SPEC = QuantSpec(bits=8, signed=False, symmetric=False)
 SEEDS = st.integers(0, 2**32 - 1)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.diagnosis.devices.numbers import grid_step, kind_of, tell_numbers
+from roundoff.diagnosis.devices.expectation import grid_step, kind_of, tell_numbers
 
 
 @given(st.floats(1e-4, 1e3), st.integers(0, 255), st.integers(0, 2**32 - 1))

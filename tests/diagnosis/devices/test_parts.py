@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.causes.device_layout import slice_order
 from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
-from roundoff.diagnosis.devices.description import pattern
 from roundoff.diagnosis.devices.expectation import Expected, Golden, in_half, is_emulated
-from roundoff.diagnosis.devices.inputs import fitted_input
+from roundoff.diagnosis.devices.proof import pattern
 from roundoff.diagnosis.devices.replay import Pair
+from roundoff.diagnosis.devices.suspects import fitted_input
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -3,7 +3,7 @@
 from roundoff.core.document import RunDocument
 from roundoff.diagnosis.result import Diagnosis, Finding, Measure
 from roundoff.messages.message import verbatim
-from roundoff.pages.blocks import Headline, Network, Table
+from roundoff.pages.blocks import Headline, NetworkBlock, TableBlock
 from roundoff.report.pages import all_pages
 from tests.report.documents import chain, empty_document
 
@@ -28,24 +28,24 @@ def _block(kind: type, name: str) -> object:
 
 
 def test_all_places_are_named() -> None:
-    headline, table = _block(Headline, ""), _block(Table, "findings")
+    headline, table = _block(Headline, ""), _block(TableBlock, "findings")
     assert isinstance(headline, Headline)
-    assert isinstance(table, Table)
-    assert headline.text.en == "Culprits found: 3 places, first a."
+    assert isinstance(table, TableBlock)
+    assert headline.whole.en == "CULPRITS: said"
     row = dict(zip((column.id for column in table.columns), table.rows[0], strict=True))
     assert (row["node"], row["others"]) == ("a", "b, c")
 
 
 def test_only_the_accused_are_coloured_and_their_cards_say_that_they_are_so_together() -> None:
-    network = _block(Network, "network")
-    assert isinstance(network, Network)
+    network = _block(NetworkBlock, "network")
+    assert isinstance(network, NetworkBlock)
     assert {node.name: node.value for node in network.nodes if node.value is not None} == dict.fromkeys(NAMES, 0.9)
     cards = {node.name: text.en for node in network.nodes for _, text in node.facts}
     assert cards == dict.fromkeys(NAMES, "1: clipping; 3 places together make 90 % of the loss")
 
 
 def test_a_metric_stands_beside_that_of_the_float_network_and_with_its_samples() -> None:
-    table = _block(Table, "loss")
-    assert isinstance(table, Table)
+    table = _block(TableBlock, "loss")
+    assert isinstance(table, TableBlock)
     assert [column.id for column in table.columns] == ["measure", "met", "expected", "in_float", "samples"]
     assert [row[2:] for row in table.rows] == [(20.0, None, 32), (None, 0.75, 64)]

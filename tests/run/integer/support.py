@@ -12,7 +12,7 @@ from roundoff.core.quantizers import Consumer, Kind, Quantizer, QuantParams, Qua
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
-from roundoff.run.integer.report import IntegerReport
+from roundoff.run.integer.results import IntegerReport
 from roundoff.run.integer.runner import IntegerRun, IntegerRunner
 from tests.models import value, wrapped
 

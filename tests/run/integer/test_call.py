@@ -10,18 +10,17 @@ from hypothesis import strategies as st
 from roundoff.core.quantizers import QuantSpec
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.core.tensors import Array
-from roundoff.run.integer.call import Call, Workshop
+from roundoff.run.integer.call import KernelCall, KernelContext
 from roundoff.run.integer.convolution import plan_for_bounds
-from roundoff.run.integer.report import Overflow, Recorder
-from roundoff.run.integer.results import Wide
+from roundoff.run.integer.results import AccumulatorOverflow, Recorder, Wide
 from tests.run.integer.support import U8, U16, Codes, params, run_node
 
 S16 = QuantSpec(16, signed=True, symmetric=True)
 
 
-def accumulated(total: Array, arithmetic: Arithmetic) -> tuple[Array, tuple[Overflow, ...]]:
+def accumulated(total: Array, arithmetic: Arithmetic) -> tuple[Array, tuple[AccumulatorOverflow, ...]]:
     recorder = Recorder(("node",))
-    call = Call("node", "MatMul", {}, (), 1, lambda arrays: [], Workshop(arithmetic, 17, recorder))
+    call = KernelCall("node", "MatMul", {}, (), 1, lambda arrays: [], KernelContext(arithmetic, 17, recorder))
     return call.accumulated(total), recorder.report().overflows
 
 

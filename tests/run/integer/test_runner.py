@@ -23,7 +23,7 @@ from roundoff.errors import BadInput, ModelFailed
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model, name_nodes
 from roundoff.graph.subgraph import tap
-from roundoff.run.integer.report import IntegerReport, Overflow
+from roundoff.run.integer.results import AccumulatorOverflow, IntegerReport
 from roundoff.run.integer.runner import IntegerRunner
 from roundoff.run.session import open_session
 from tests.models import conv_net, random_feed, residual, value, weight, with_if, with_sequence, wrapped
@@ -360,9 +360,9 @@ def test_repeated_runs_give_one_report() -> None:
     for amount in (255, 1, 200):
         runner.run({"x": np.full((1, 2), amount, np.float32)})
 
-    assert runner.report.overflows == (Overflow("product", "accumulator", 2, 3, 255 * 2 * 127 / 32768),)
+    assert runner.report.overflows == (AccumulatorOverflow("product", "accumulator", 2, 3, 255 * 2 * 127 / 32768),)
     twice = runner.report.merged(runner.report)
-    assert twice.overflows == (Overflow("product", "accumulator", 4, 6, 255 * 2 * 127 / 32768),)
+    assert twice.overflows == (AccumulatorOverflow("product", "accumulator", 4, 6, 255 * 2 * 127 / 32768),)
     assert twice.integer_nodes == ("product",)
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.measure.aggregate import SampleMean
 from roundoff.measure.light_pairs import LightMeter
 from roundoff.measure.metrics import get_metric
 from roundoff.measure.pairs import measure_pair
-from roundoff.studies.accumulate.tally import PlaceTally, compare
+from roundoff.measure.rows import SampleMean
+from roundoff.studies.accumulate.study import PlaceTally, compare
 
 
 def mean_of(metric: str, values: list[float]) -> SampleMean:

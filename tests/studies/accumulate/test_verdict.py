@@ -7,7 +7,7 @@ import pytest
 
 from roundoff.core.tensors import NodeInfo, Topology
 from roundoff.studies.accumulate.result import AccumulationVerdict, CurveNode, Dominance, MeasuredCurve, Split
-from roundoff.studies.accumulate.verdict import judge
+from roundoff.studies.accumulate.study import judge
 
 Levels = Sequence[float | None]
 

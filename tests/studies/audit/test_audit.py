@@ -10,7 +10,7 @@ from rich.console import Console
 
 from roundoff.core.document import SCHEMA, Environment, RunDocument
 from roundoff.core.plan import Precision
-from roundoff.pages.blocks import Page, Table, View
+from roundoff.pages.blocks import Page, TableBlock, View
 from roundoff.pages.csv import table_csv
 from roundoff.pages.terminal import terminal_page
 from roundoff.studies.audit.page import EVERYTHING, audit_page
@@ -203,7 +203,7 @@ def test_a_node_is_in_float_when_anything_it_reads_is(precision: Precision, arit
 
 
 def test_csv_has_every_node() -> None:
-    text = next(table_csv(each) for each in page(AUDIT).blocks if isinstance(each, Table))
+    text = next(table_csv(each) for each in page(AUDIT).blocks if isinstance(each, TableBlock))
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["node"] for row in rows] == ["stem", "pool", "'=cmd('x')", "last"]
     assert rows[0]["granularity"] == "activation x: per tensor; weight w1: per channel (axis 0, 32 scales)"

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roundoff.core.quantizers import QuantSpec, code_dtype
-from roundoff.studies.layers.tally import LevelSet
+from roundoff.studies.layers.measurement import LevelSet
 
 
 @settings(deadline=None)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.studies.layers.experiments import Outcome, Parts, Proof, prove, takes_most
+from roundoff.studies.layers.experiments import ExperimentOutcome, Proof, UnitQuantizers, prove, takes_most
 from roundoff.studies.layers.result import Experiment
 
 
-def outcome(loss: float, off: Collection[str] = ()) -> Outcome:
+def outcome(loss: float, off: Collection[str] = ()) -> ExperimentOutcome:
     """An outcome that keeps the thresholds up to a loss of 0.02."""
     db = math.inf if loss == 0 else -10 * math.log10(loss)
-    return Outcome(Experiment(tuple(sorted(off)), db, 1.0, loss <= 0.02), loss)
+    return ExperimentOutcome(Experiment(tuple(sorted(off)), db, 1.0, loss <= 0.02), loss)
 
 
 class Network:
@@ -22,21 +22,21 @@ class Network:
     def __init__(self, loss: Callable[[frozenset[str]], float], confirmed: float | None = None) -> None:
         self._loss, self._confirmed = loss, confirmed
         self.runs = 0
-        self._known: dict[frozenset[str], Outcome] = {}
+        self._known: dict[frozenset[str], ExperimentOutcome] = {}
 
-    def run(self, off: Collection[str]) -> Outcome:
+    def run(self, off: Collection[str]) -> ExperimentOutcome:
         key = frozenset(off)
         if key not in self._known:
             self.runs += 1
             self._known[key] = outcome(self._loss(key), off)
         return self._known[key]
 
-    def confirm(self, off: Collection[str]) -> tuple[Outcome, Outcome]:
+    def confirm(self, off: Collection[str]) -> tuple[ExperimentOutcome, ExperimentOutcome]:
         return self.run(()), self.run(off) if self._confirmed is None else outcome(self._confirmed)
 
 
-def parts(unit: str) -> Parts:
-    return Parts(weights=frozenset({f"{unit}.w"}), result=frozenset({f"{unit}.r"}))
+def parts(unit: str) -> UnitQuantizers:
+    return UnitQuantizers(weights=frozenset({f"{unit}.w"}), result=frozenset({f"{unit}.r"}))
 
 
 def adding_up(costs: dict[str, float]) -> Callable[[frozenset[str]], float]:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from roundoff.measure.thresholds import load_profile
-from roundoff.studies.layers.attribution import ChannelLoss, OwnError
-from roundoff.studies.layers.experiments import Outcome, Parts, Proof, Role
+from roundoff.studies.layers.attribution import ChannelLoss, Contribution, OwnError
+from roundoff.studies.layers.experiments import ExperimentOutcome, Proof, Role, UnitQuantizers
 from roundoff.studies.layers.result import Experiment, LayerRow, LayerScore, LayerVerdict
-from roundoff.studies.layers.verdict import Contribution, judge, judge_outputs
+from roundoff.studies.layers.verdict import judge, judge_outputs
 
 DEFAULT = load_profile("default")
 
@@ -22,7 +22,7 @@ def unit(name: str, share: float, own_db: float, channel_db: float | None = None
     channel = ratio if channel_db is None else 10 ** (-channel_db / 10)
     own = OwnError(ratio, ratio, channel, "rounding", None, None)
     node = (name, "Conv")
-    return Contribution(node, node, name, own, share, 256, Parts(result=frozenset({name})))
+    return Contribution(node, node, name, own, share, 256, UnitQuantizers(result=frozenset({name})))
 
 
 def healthy(count: int, share: float) -> list[Contribution]:
@@ -39,7 +39,7 @@ class Proving:
 
     def __call__(self, orders: Sequence[Sequence[Contribution]], limit: int) -> Proof:
         self.orders, self.limit = [[each.tensor for each in order] for order in orders], limit
-        before, after = (Outcome(Experiment((), db, 0.9, False), 1.0) for db in (9.0, 30.0))
+        before, after = (ExperimentOutcome(Experiment((), db, 0.9, False), 1.0) for db in (9.0, 30.0))
         roles = {name: Role(inside=False, result=True) for name in self.guilty}
         return Proof(bool(roles), before, after, self.guilty or ("u0",), roles)
 
@@ -115,7 +115,7 @@ def test_what_hardly_shows_is_mentioned_when_it_is_ruined() -> None:
 def contribution(cause: str = "weights") -> Contribution:
     channels = ChannelLoss(worst=5, worst_ratio=1.0, lost=2, count=16, median_ratio=0.01, mean_loss=0.1)
     own = OwnError(0.1, 0.1, 0.01, cause, 0.2, 200, channels, "clipping")  # type: ignore[arg-type]
-    parts = Parts(weights=frozenset({"w"}), result=frozenset({"q"}))
+    parts = UnitQuantizers(weights=frozenset({"w"}), result=frozenset({"q"}))
     return Contribution(("relu", "Relu"), ("conv", "Conv"), "t", own, 0.3, 256, parts)
 
 
@@ -134,7 +134,7 @@ def test_the_part_that_costs_more_is_the_cause_whatever_it_adds_at_the_tensor() 
 
 
 def test_a_unit_that_also_reads_copies_is_put_into_float_as_a_whole() -> None:
-    assert Parts(weights=frozenset({"w"}), copies=frozenset({"c"})).rule("conv") == "conv=float"
+    assert UnitQuantizers(weights=frozenset({"w"}), copies=frozenset({"c"})).rule("conv") == "conv=float"
 
 
 def test_outputs_are_listed_worst_first() -> None:

@@ -7,15 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roundoff.errors import BadInput
-from roundoff.studies.partial.result import Goal
-from roundoff.studies.partial.settings import default_goal, drops, knee, levels_off, parse_goal, reaches
+from roundoff.studies.partial.result import ScoreGoal, default_goal, drops, knee, levels_off, parse_goal, reaches
 
 # Float 0.78788; the seed of this analysis found 14 weights to leave in float.
 SWEEP = [0.71138, 0.7141, 0.7166, 0.7201, 0.7233, 0.7269, 0.7307, 0.7345, 0.7383, 0.7425, 0.7460, 0.7502, 0.7545,
          0.7589, 0.78004, 0.78252, 0.7827, 0.7829, 0.7831]  # fmt: skip
 
 
-def goal_of(text: str, float_score: float = 0.78788, *, higher: bool = True) -> Goal:
+def goal_of(text: str, float_score: float = 0.78788, *, higher: bool = True) -> ScoreGoal:
     return parse_goal(text, score="accuracy", float_score=float_score, higher_is_better=higher)
 
 
@@ -56,7 +55,7 @@ def test_steps_down_are_told() -> None:
 def test_goals_are_shares_or_scores() -> None:
     assert goal_of(" 99% ").value == pytest.approx(0.78788 * 0.99)
     assert goal_of("99.5 %").value == pytest.approx(0.78788 * 0.995)
-    assert goal_of("0.7") == Goal("0.7", 0.7)
+    assert goal_of("0.7") == ScoreGoal("0.7", 0.7)
     # A loss may be as much higher.
     loss = goal_of("99%", 0.5, higher=False)
     assert loss.value == pytest.approx(0.5 / 0.99)

@@ -4,9 +4,9 @@ import csv
 import io
 from dataclasses import replace
 
-from roundoff.report.run_directory import run_files
+from roundoff.report.pages import run_files
 from roundoff.studies.partial.page import partial_page
-from roundoff.studies.partial.result import Goal, PartialQuantization
+from roundoff.studies.partial.result import PartialQuantization, ScoreGoal
 from tests.pages.shown import shown
 from tests.report.curves import sweep_of, without_goal
 from tests.report.documents import empty_document
@@ -43,20 +43,20 @@ def test_other_verdicts() -> None:
     assert "next --top all tries the rest; where it takes many, 16 bits (--to s16)" in " ".join(text.split())
     tried = replace(without_goal(found), to="s16", subjects=found.subjects[:3])
     assert "next           where it takes many, another calibration" in text_of(tried)
-    text = text_of(replace(found, knee=0, goal=Goal("70%", 0.55), levels_off=None, drops=()))
+    text = text_of(replace(found, knee=0, goal=ScoreGoal("70%", 0.55), levels_off=None, drops=()))
     assert text.startswith("NOTHING TO DO: fully quantized it reaches the goal of 70% of float")
     assert "nothing is gained by any of them" in text
     assert "no step makes it worse" in text
     assert "these are" not in text
-    baked = replace(found, knee=0, goal=Goal("70%", 0.55), exact_weights=True)
+    baked = replace(found, knee=0, goal=ScoreGoal("70%", 0.55), exact_weights=True)
     text = " ".join(text_of(baked).split())
     assert text.startswith("OPEN: fully quantized it reaches the goal of 70% of float, accuracy 55.00%, but the")
     assert "the weights of this float are quantized: give FLOAT" in text
-    assert text_of(replace(baked, goal=Goal("0.7", 0.7))).startswith("NOTHING TO DO")
+    assert text_of(replace(baked, goal=ScoreGoal("0.7", 0.7))).startswith("NOTHING TO DO")
     text = text_of(replace(found, to="s16", knee=1, levels_off=3))
     assert text.startswith("TOP 1 at 16 bits (s16) reaches the goal")
     assert "not before 3, the last that was tried" in text
-    noise = replace(found, score="sqnr_db", float_score=float("inf"), goal=Goal("20", 20.0))
+    noise = replace(found, score="sqnr_db", float_score=float("inf"), goal=ScoreGoal("20", 20.0))
     steps = tuple(replace(step, score=10.0 * step.count, share=None) for step in noise.steps)
     text = text_of(replace(noise, steps=steps, drops=()))
     assert text.startswith("TOP 2 in float reach the goal of sqnr 20.0 dB")

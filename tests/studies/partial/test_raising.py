@@ -18,7 +18,7 @@ from roundoff.core.quantizers import (
 )
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model
-from roundoff.studies.partial.raising import Changes, raised
+from roundoff.studies.partial.study import Changes, raised
 from tests.graph.quantized_nets import make_quantizer, mixed_net, mixed_quantizers, run_model
 from tests.models import random_feed
 

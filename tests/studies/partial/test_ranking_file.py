@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roundoff.errors import BadInput
-from roundoff.studies.partial.ranking_file import read_ranking
+from roundoff.studies.partial.study import read_ranking
 
 OLD_TABLE = """\
 ==========================node==========================

@@ -10,11 +10,11 @@ import pytest
 from roundoff.measure.metrics import get_metric
 from roundoff.messages.catalogue import Language
 from roundoff.messages.message import message
-from roundoff.pages.blocks import Table, View
-from roundoff.report.run_directory import run_files
+from roundoff.pages.blocks import TableBlock, View
+from roundoff.report.pages import run_files
 from roundoff.studies.sensitivity.page import SENSITIVITY_CSV_START, sensitivity_page
+from roundoff.studies.sensitivity.ranking import judge
 from roundoff.studies.sensitivity.result import Effort, SensitivityReport
-from roundoff.studies.sensitivity.summary import judge
 from tests.pages.shown import shown
 from tests.report.documents import HOSTILE, empty_document
 from tests.studies.sensitivity.test_sensitivity_report import ranking
@@ -114,6 +114,6 @@ def test_hostile_names_stay_what_they_are() -> None:
     rows = tuple(replace(row, name=HOSTILE) for row in report.rankings["node"])
     page = sensitivity_page(empty_document(sensitivity=replace(report, rankings={"node": rows})))
     assert page is not None
-    tables = [block for block in page.blocks if isinstance(block, Table)]
+    tables = [block for block in page.blocks if isinstance(block, TableBlock)]
     assert all(HOSTILE in row for table in tables for row in table.rows)
     assert "\x1b" not in shown(page)

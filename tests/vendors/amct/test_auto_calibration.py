@@ -11,23 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roundoff.errors import BadInput
-from roundoff.vendors.amct.common.auto_calibration import Trial
-from roundoff.vendors.amct.common.auto_calibration.base_classes import (
+from roundoff.vendors.amct.common.auto_calibration import (
+    AccuracyBasedAutoCalibrationBase,
     AutoCalibrationEvaluatorBase,
     AutoCalibrationStrategyBase,
     BinarySearchStrategy,
     CosineSimilaritySensitivity,
     MseSensitivity,
+    SearchOptions,
     SensitivityBase,
     SqnrSensitivity,
-)
-from roundoff.vendors.amct.common.auto_calibration.driver import (
-    AccuracyBasedAutoCalibrationBase,
-    SearchOptions,
+    Trial,
     read_history,
     read_ranking,
 )
-from roundoff.vendors.amct.configuration.full import read_config, with_enabled
+from roundoff.vendors.amct.config import read_config, with_enabled
 from tests.vendors.amct.support import VECTORS, vectors
 
 RANKING = {f"layer{place}": 0.9 + place / 100 for place in range(8)}

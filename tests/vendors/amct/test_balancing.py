@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from roundoff.core.tensors import Array
 from roundoff.graph.preparation.steps import prepare
 from roundoff.vendors.amct.layers import find_layers
-from roundoff.vendors.amct.scales import balance_factors, balanced_model, weight_peaks
+from roundoff.vendors.amct.quantizers import balance_factors, balanced_model, weight_peaks
 from tests.graph.quantized_nets import run_model
 from tests.models import loaded
 from tests.vendors.amct.support import VECTORS, batches, mixed_net, vectors

@@ -13,8 +13,7 @@ import pytest
 import roundoff.vendors.amct.caffe as amct
 from roundoff.core.tensors import Array
 from roundoff.graph.caffe.net import read_net
-from roundoff.vendors.amct.common.auto_calibration.base_classes import AutoCalibrationEvaluatorBase
-from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
+from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationEvaluatorBase, SearchOptions
 from roundoff.vendors.amct.records import read_records
 from tests.graph.caffe.nets import relative_error
 from tests.vendors.amct.caffe_nets import LAYERS, branched_net

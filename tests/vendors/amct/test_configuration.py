@@ -9,10 +9,10 @@ import pytest
 import roundoff.vendors.amct.onnx as amct
 from roundoff.errors import BadInput
 from roundoff.graph.preparation.steps import prepare
-from roundoff.vendors.amct.configuration.full import AmctConfig, dump, parse_config, read_config, with_enabled
-from roundoff.vendors.amct.configuration.simplified import parse_simplified, read_simplified, simplified_document
+from roundoff.vendors.amct.config import AmctConfig, dump, parse_config, read_config, with_enabled
 from roundoff.vendors.amct.layers import AmctLayer, find_layers
-from roundoff.vendors.amct.onnx.flavour import OnnxFlavour
+from roundoff.vendors.amct.onnx import OnnxFlavour
+from roundoff.vendors.amct.simplified_config import parse_simplified, read_simplified, simplified_document
 from tests.models import loaded, save
 from tests.vendors.amct.support import VECTORS, mixed_net, vectors
 

@@ -13,9 +13,12 @@ from roundoff.demo import load_split, model_path
 from roundoff.graph.load import load_model
 from roundoff.graph.reading.read import read_quantized
 from roundoff.vendors.amct import flavour as flavours
-from roundoff.vendors.amct.common.auto_calibration.base_classes import AutoCalibrationEvaluatorBase, MseSensitivity
-from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
-from roundoff.vendors.amct.onnx.flavour import OnnxFlavour
+from roundoff.vendors.amct.common.auto_calibration import (
+    AutoCalibrationEvaluatorBase,
+    MseSensitivity,
+    SearchOptions,
+)
+from roundoff.vendors.amct.onnx import OnnxFlavour
 from roundoff.vendors.amct.records import read_records
 from tests.models import save
 from tests.vendors.amct.support import batches, mixed_net, run_onnx

@@ -13,16 +13,15 @@ import roundoff.vendors.amct.onnx as amct
 from roundoff.core.quantizers import fake_quantize, quantize
 from roundoff.graph.load import load_model
 from roundoff.graph.reading.read import read_quantized
-from roundoff.vendors.amct.configuration.full import (
+from roundoff.vendors.amct.config import (
     ActivationSettings,
     AmctConfig,
     AmctLayerSettings,
     WeightSettings,
 )
 from roundoff.vendors.amct.layers import find_layers
-from roundoff.vendors.amct.quantizers import weight_quantizers
+from roundoff.vendors.amct.quantizers import weight_quantizers, weight_records
 from roundoff.vendors.amct.records import read_records, write_records
-from roundoff.vendors.amct.scales import weight_records
 from tests.models import loaded, save, value, weight, wrapped
 from tests.vendors.amct.support import SHAPE, VECTORS, Work, batches, mixed_net, run_onnx, vectors
 

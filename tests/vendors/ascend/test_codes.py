@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roundoff.cli import main
+from roundoff.vendors.ascend.counterparts import decoded, holds_codes
 from roundoff.vendors.ascend.layouts import Fitted
-from roundoff.vendors.ascend.quantized import decoded, holds_codes
 from tests.ascend_dumps import TIME, item, write_dump
 from tests.vendors.ascend.models import op, output, write_model
 from tests.vendors.ascend.networks import golden_folder

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from roundoff.vendors.ascend.counterparts import mark_pairs
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
-from roundoff.vendors.ascend.quantized import mark_pairs
 from roundoff.vendors.ascend.rules import FusionRule, read_rule, relation_of
 from roundoff.vendors.ascend.scenarios import through_quantization, without_fusion
 from tests.ascend_dumps import vectors

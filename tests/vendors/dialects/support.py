@@ -15,9 +15,8 @@ from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.planning.rules import parse_rule
 from roundoff.quantize.targets.loading import load_target
 from roundoff.samples.sample_set import ArraySamples
-from roundoff.vendors.dialects.decisions import Decisions, Made, decisions_of
-from roundoff.vendors.dialects.dialect import Written
-from roundoff.vendors.dialects.registry import find_dialect
+from roundoff.vendors.dialects import find_dialect
+from roundoff.vendors.dialects.settings import Decisions, Made, Written, decisions_of
 from tests.models import loaded
 from tests.vendors.pulsar2.nets import mixed
 

@@ -11,9 +11,8 @@ from onnx.numpy_helper import from_array, to_array
 from roundoff.core.quantizers import QuantParams, quantize
 from roundoff.errors import BadInput
 from roundoff.graph.weights import Weights
-from roundoff.vendors.dialects.decisions import Decisions, Made, decisions_of
-from roundoff.vendors.dialects.dialect import graph_digest
-from roundoff.vendors.dialects.registry import DIALECTS, find_dialect, find_dialects
+from roundoff.vendors.dialects import DIALECTS, find_dialect, find_dialects
+from roundoff.vendors.dialects.settings import Decisions, Made, decisions_of, graph_digest
 from tests.vendors.dialects.support import RULES, decided
 
 

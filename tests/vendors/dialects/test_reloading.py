@@ -23,9 +23,9 @@ from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.planning.rules import load_rules
 from roundoff.quantize.targets.loading import load_target
 from roundoff.samples.sample_set import ArraySamples
+from roundoff.vendors.dialects import find_dialect
 from roundoff.vendors.dialects.aimet import read_encodings
-from roundoff.vendors.dialects.decisions import Decisions, Made
-from roundoff.vendors.dialects.registry import find_dialect
+from roundoff.vendors.dialects.settings import Decisions, Made
 from roundoff.vendors.horizon.run_all import sensitivity_analysis
 from roundoff.vendors.pulsar2.building.build import BuildOptions, build
 from roundoff.vendors.pulsar2.building.log import Log

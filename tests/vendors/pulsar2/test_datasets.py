@@ -14,7 +14,7 @@ from PIL import Image
 
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput
-from roundoff.vendors.pulsar2.config.resolution import settle
+from roundoff.vendors.pulsar2.config.checks import settle
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     CalibrationFormat,

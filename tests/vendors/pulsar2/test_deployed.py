@@ -15,8 +15,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.run.session import open_session
-from roundoff.vendors.pulsar2.config.checks import YUV
-from roundoff.vendors.pulsar2.config.resolution import settle
+from roundoff.vendors.pulsar2.config.checks import YUV, settle
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     ColorSpace,

@@ -4,12 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from roundoff.diagnosis.culprit_search import takes_most
-from roundoff.diagnosis.ranking import SuspectCosts, rank
+from roundoff.diagnosis.culprits import SuspectCosts, rank, takes_most
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Measure, Remedy
-from roundoff.diagnosis.subject import Case, loss_measures
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.result import Measure, Remedy, RemedyChange
+from roundoff.diagnosis.subject import Case, Suspect, loss_measures
 from roundoff.messages.message import joined, message
 from roundoff.messages.numbers import decibels_text
 
@@ -81,7 +79,7 @@ class AccumulatedError:
         return Remedy(
             message("diagnosis.accumulated_error_remedy"),
             "free",
-            (Change("search", value="tune"),),
+            (RemedyChange("search", value="tune"),),
         )
 
 

@@ -3,11 +3,10 @@
 import numpy as np
 
 from roundoff.diagnosis.causes.corrupted_weights import ENOUGH_ROUNDED, code_differences
-from roundoff.diagnosis.proof import called, option_fixes, tried
+from roundoff.diagnosis.ideal import called, option_fixes, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
-from roundoff.diagnosis.subject import Case
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.result import Remedy, RemedyChange
+from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import message
 
 __all__ = ["BiasShift"]
@@ -53,7 +52,7 @@ class BiasShift:
             summary=message("diagnosis.bias_shift_one_side", what=what, mean=mean)
             if suspect.kind == "weight"
             else message("diagnosis.bias_shift_not_of_float", what=what, mean=mean),
-            changes=[Change("codes", tensors=suspect.tensors, nodes=suspect.nodes)],
+            changes=[RemedyChange("codes", tensors=suspect.tensors, nodes=suspect.nodes)],
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:

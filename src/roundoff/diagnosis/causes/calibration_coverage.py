@@ -6,10 +6,9 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.diagnosis.evidence import observe
 from roundoff.diagnosis.interventions import Subset, reach, with_range
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
-from roundoff.diagnosis.subject import Case, loss_measures
-from roundoff.diagnosis.suspects import Suspect
-from roundoff.graph.channel_axes import channel_axes
+from roundoff.diagnosis.result import Remedy, RemedyChange
+from roundoff.diagnosis.subject import Case, Suspect, loss_measures
+from roundoff.graph.shapes import channel_axes
 from roundoff.messages.message import message
 
 __all__ = ["CalibrationCoverage", "misfit"]
@@ -33,12 +32,12 @@ class CalibrationCoverage:
         numbers = {
             "clipped_tensors": float(clipped),
             "wide_tensors": float(wide),
-            "tensors": float(len(suspect.tensors)),
+            "tensors": float(len(case.facts.observed)),
         }
         return Signal(1.0, numbers)
 
     def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
-        """Ranges found on one half of the samples, measured on the other."""
+        """The suspect's ranges, and no others, found on one half of the samples and measured on the other."""
         count = len(case.runner.indices)
         if count < _FEWEST_SAMPLES:
             return None
@@ -50,14 +49,19 @@ class CalibrationCoverage:
         possible = ours.value - best.value
         recovered = min(1.0, max(0.0, (ours.value - after.value) / possible)) if possible > 0 else 0.0
         clipped, wide = _misfits(case, _observed(case))
-        total, beyond = len(suspect.tensors), clipped >= wide
+        total, beyond = len(case.facts.observed), clipped >= wide
         summary = "diagnosis.calibration_coverage_clipped" if beyond else "diagnosis.calibration_coverage_wide"
         return Intervention(
-            message("diagnosis.calibration_coverage_changed", count=total, some=len(seen), others=len(unseen)),
+            message(
+                "diagnosis.calibration_coverage_changed",
+                count=len(suspect.tensors),
+                some=len(seen),
+                others=len(unseen),
+            ),
             loss_measures(ours, after),
             recovered,
             message(summary, all=total, count=clipped if beyond else wide),
-            (Change("recalibrate", tensors=suspect.tensors),),
+            (RemedyChange("recalibrate", tensors=suspect.tensors),),
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:

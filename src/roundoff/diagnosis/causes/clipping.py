@@ -1,11 +1,10 @@
 """Clipping: the range of a quantizer is smaller than what its tensor holds."""
 
+from roundoff.diagnosis.ideal import called, option_fixes, tried
 from roundoff.diagnosis.interventions import reach
-from roundoff.diagnosis.proof import called, option_fixes, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
-from roundoff.diagnosis.subject import Case
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.result import Remedy, RemedyChange
+from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import Argument, message
 
 __all__ = ["Clipping"]
@@ -52,7 +51,7 @@ class Clipping:
             changed=message("diagnosis.clipping_changed", **ranges),
             summary=message("diagnosis.clipping_summary", **ranges, share=share),
             changes=[
-                Change("range", tensors=suspect.tensors, nodes=suspect.nodes, low=wide_low, high=wide_high),
+                RemedyChange("range", tensors=suspect.tensors, nodes=suspect.nodes, low=wide_low, high=wide_high),
             ],
         )
 

@@ -3,11 +3,10 @@
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.proof import called, option_fixes, tried
+from roundoff.diagnosis.ideal import called, option_fixes, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
-from roundoff.diagnosis.subject import Case
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.result import Remedy, RemedyChange
+from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import message
 
 __all__ = ["ENOUGH_ROUNDED", "CorruptedWeights", "code_differences"]
@@ -59,7 +58,7 @@ class CorruptedWeights:
                 what=what,
                 most=int(np.abs(differences).max()),
             ),
-            changes=[Change("codes", tensors=suspect.tensors, nodes=suspect.nodes)],
+            changes=[RemedyChange("codes", tensors=suspect.tensors, nodes=suspect.nodes)],
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:

@@ -11,7 +11,7 @@ from roundoff.diagnosis.devices.proof import called, energy, only_dumped, tried,
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, message
 
@@ -83,7 +83,7 @@ class Fp16Range:
                 [way(pair.exact) for pair in suspect.pairs],
                 changed=message("diagnosis.half_changed", tensor=what, how=how),
                 summary=where(suspect, message("diagnosis.half_summary", tensor=what, most=largest, how=how)),
-                changes=(Change("float", nodes=suspect.nodes, tensors=(suspect.tensor,), value="float32"),),
+                changes=(RemedyChange("float", nodes=suspect.nodes, tensors=(suspect.tensor,), value="float32"),),
             )
             if best is None or proof.recovered > best.recovered:
                 best = proof
@@ -136,5 +136,5 @@ def _inside(case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
         made,
         changed=message("diagnosis.half_inside_changed", op=node.op_type),
         summary=message("diagnosis.half_inside_summary", op=node.op_type, tensor=what),
-        changes=(Change("float", nodes=suspect.nodes, tensors=(suspect.tensor,), value="float32"),),
+        changes=(RemedyChange("float", nodes=suspect.nodes, tensors=(suspect.tensor,), value="float32"),),
     )

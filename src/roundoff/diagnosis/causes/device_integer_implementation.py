@@ -8,7 +8,7 @@ from roundoff.diagnosis.devices.proof import called, tried
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.messages.message import Message, message
 
 __all__ = ["SHIFTED", "IntegerImplementation", "arithmetics"]
@@ -59,7 +59,7 @@ class IntegerImplementation:
                     share=same,
                     how=how,
                 ),
-                changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=str(how)),),
+                changes=(RemedyChange("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=str(how)),),
             )
             if best is None or proof.recovered > best.recovered:
                 best = proof

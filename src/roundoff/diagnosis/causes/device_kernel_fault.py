@@ -3,13 +3,11 @@
 import numpy as np
 
 from roundoff.core.target import Arithmetic
-from roundoff.diagnosis.devices.description import pattern
-from roundoff.diagnosis.devices.local_errors import LocalError
-from roundoff.diagnosis.devices.proof import called
+from roundoff.diagnosis.devices.proof import called, pattern
 from roundoff.diagnosis.devices.replay import DeviceReplay
-from roundoff.diagnosis.devices.suspects import DeviceSuspect
+from roundoff.diagnosis.devices.suspects import DeviceSuspect, LocalError
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Measure, Remedy
+from roundoff.diagnosis.result import Measure, Remedy, RemedyChange
 from roundoff.messages.message import Argument, message
 from roundoff.messages.sanitize import short_name
 
@@ -62,7 +60,7 @@ class KernelFault:
             (measure,),
             1 - other.share_beyond() / wrong,
             message(summary, what=what, pattern=pattern(suspect.pairs)),
-            (Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
+            (RemedyChange("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
         )
 
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:

@@ -10,12 +10,12 @@ from roundoff.diagnosis.devices.proof import MOST_LEFT, called, left_over, only_
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.measure.pairs import channel_axis_of
 from roundoff.messages.message import Argument, message
 from roundoff.messages.sentences import recognised
 
-__all__ = ["Layout", "slice_order"]
+__all__ = ["DeviceLayout", "slice_order"]
 
 # Sorted, both sides differ by less than this part of what they do in their order.
 _SORTED = 0.2
@@ -25,7 +25,7 @@ _NAMED = 4
 
 
 @cause("layout", of="device", order=40)
-class Layout:
+class DeviceLayout:
     """The values are right and in the wrong order: axes, or channels, are exchanged."""
 
     def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
@@ -66,7 +66,7 @@ def _by_axes(suspect: DeviceSuspect) -> Intervention | None:
         explained,
         changed=message("diagnosis.layout_changed", tensor=what, layout=turn),
         summary=where(suspect, message("diagnosis.layout_summary", tensor=what, layout=turn)),
-        changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=layout.name),),
+        changes=(RemedyChange("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=layout.name),),
     )
 
 
@@ -132,7 +132,7 @@ def _by_channels(suspect: DeviceSuspect) -> Intervention | None:
                 message(f"diagnosis.layout_{kind}", **place, count=len(moved), all=len(order), which=which),
             ),
             changes=(
-                Change(
+                RemedyChange(
                     "report",
                     nodes=suspect.nodes,
                     tensors=(suspect.tensor,),

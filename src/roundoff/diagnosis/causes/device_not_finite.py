@@ -6,7 +6,7 @@ from roundoff.diagnosis.devices.proof import called, only_dumped, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Measure, Remedy
+from roundoff.diagnosis.result import Measure, Remedy, RemedyChange
 from roundoff.messages.message import message
 
 __all__ = ["NotFiniteValues"]
@@ -58,7 +58,7 @@ class NotFiniteValues:
             (measure,),
             1 - left / many,
             summary,
-            (Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
+            (RemedyChange("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
         )
 
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:

@@ -6,7 +6,7 @@ from roundoff.diagnosis.devices.proof import called, tried
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.messages.message import message
 
 __all__ = ["DeviceOverflow"]
@@ -43,7 +43,9 @@ class DeviceOverflow:
                     changed=message(f"diagnosis.device_overflow_{overflow}_changed", bits=bits),
                     summary=message(f"diagnosis.device_overflow_{overflow}", tensor=what, bits=bits),
                     changes=(
-                        Change("accumulator", nodes=suspect.nodes, tensors=(suspect.tensor,), value=str(bits)),
+                        RemedyChange(
+                            "accumulator", nodes=suspect.nodes, tensors=(suspect.tensor,), value=str(bits)
+                        ),
                     ),
                 )
                 if best is None or proof.recovered > best.recovered:

@@ -9,7 +9,7 @@ from roundoff.diagnosis.devices.proof import called, only_dumped, tried, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.messages.message import Argument, message
 
 __all__ = ["StaleTensor"]
@@ -43,7 +43,7 @@ class StaleTensor:
             explained,
             changed=message("diagnosis.stale_tensor_changed", tensor=what),
             summary=where(suspect, message("diagnosis.stale_tensor_summary", tensor=what, **samples)),
-            changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value="stale"),),
+            changes=(RemedyChange("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value="stale"),),
         )
 
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:

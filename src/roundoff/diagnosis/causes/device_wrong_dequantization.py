@@ -6,18 +6,23 @@ import numpy as np
 
 from roundoff.core.quantizers import representable_range
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.description import (
+from roundoff.diagnosis.devices.proof import (
+    MOST_LEFT,
     ChannelLine,
+    called,
     channel_lines,
+    left_over,
     line_text,
     lines_text,
+    only_dumped,
+    tried,
+    where,
     with_lines,
 )
-from roundoff.diagnosis.devices.proof import MOST_LEFT, called, left_over, only_dumped, tried, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.messages.message import message
 
 __all__ = ["WrongDequantization", "robust_line"]
@@ -110,7 +115,7 @@ def _of_channels(case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | N
         explained,
         changed=lines_text(single, what, reference=True),
         summary=where(suspect, told),
-        changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=str(told)),),
+        changes=(RemedyChange("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=str(told)),),
     )
 
 
@@ -156,5 +161,5 @@ def _tried(suspect: DeviceSuspect, line: tuple[float, float], explained: Sequenc
         explained,
         changed=message("diagnosis.dequantization_as", tensor=what, line=reference),
         summary=where(suspect, message("diagnosis.dequantization_is", tensor=what, line=told)),
-        changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=str(told)),),
+        changes=(RemedyChange("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=str(told)),),
     )

@@ -1,12 +1,10 @@
 """What was written of a tensor is not what the device had of it."""
 
-from roundoff.diagnosis.devices.description import pattern
-from roundoff.diagnosis.devices.local_errors import LocalError
-from roundoff.diagnosis.devices.proof import called, only_dumped, where
+from roundoff.diagnosis.devices.proof import called, only_dumped, pattern, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
-from roundoff.diagnosis.devices.suspects import DeviceSuspect
+from roundoff.diagnosis.devices.suspects import DeviceSuspect, LocalError
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Measure, Remedy
+from roundoff.diagnosis.result import Measure, Remedy, RemedyChange
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import message
 
@@ -56,7 +54,7 @@ class WrongDump:
             (measure,),
             max(0.0, 1 - after / before),
             where(suspect, wrong),
-            (Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
+            (RemedyChange("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
         )
 
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.file_check import WORSE_DB, FileCase, FileSuspect
+from roundoff.diagnosis.checks import WORSE_DB, FileCase, FileSuspect
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.weights import Weights
@@ -26,7 +26,7 @@ _MOST_TRIED = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Constant:
+class _StoredConstant:
     """The constant that takes away most of the loss when it is that of the float model.
 
     Attributes:
@@ -67,7 +67,7 @@ class _Replaced:
             loss_measures(case.loss, found.after),
             1.0,
             message(summary, name=found.name, node=found.node),
-            (Change("codes", nodes=(found.node,)),),
+            (RemedyChange("codes", nodes=(found.node,)),),
             nodes=(found.node,),
             tensors=(found.tensor,),
             detail=found.name,
@@ -91,24 +91,24 @@ class FileConstants(_Replaced):
     """A float constant in the file is not that of the float model."""
 
 
-def _found(case: FileCase) -> _Constant | None:
+def _found(case: FileCase) -> _StoredConstant | None:
     """The constant to blame; looked for once, as it takes a run of the network for each."""
     if "constant" not in case.known:
         case.known["constant"] = _best(case)
-    found: _Constant | None = case.known["constant"]
+    found: _StoredConstant | None = case.known["constant"]
     return found
 
 
-def _best(case: FileCase) -> _Constant | None:
+def _best(case: FileCase) -> _StoredConstant | None:
     given, nodes = case.given, case.case.facts.nodes
     if given is None or case.loss is None:
         return None
-    best: _Constant | None = None
+    best: _StoredConstant | None = None
     for name, node, position, values in list(_other_constants(case.case, given))[:_MOST_TRIED]:
         loss = case.measured(_with_constant(given, name, values))
         if loss is not None and (best is None or loss.value < best.after.value):
             bias = position == _BIAS_INPUT or nodes[node].op_type == "Add"
-            best = _Constant(name, node, nodes[node].input[position], bias, loss)
+            best = _StoredConstant(name, node, nodes[node].input[position], bias, loss)
     return None if best is None or case.loss.excess_db(best.after) < WORSE_DB else best
 
 

@@ -1,6 +1,6 @@
 """Codes in the file of a quantized model that are dequantized in another way than they were quantized."""
 
-from roundoff.diagnosis.file_check import FileCase, FileSuspect
+from roundoff.diagnosis.checks import FileCase, FileSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy
 from roundoff.diagnosis.subject import loss_measures

@@ -3,13 +3,13 @@
 from dataclasses import dataclass, replace
 
 from roundoff.core.target import Arithmetic
-from roundoff.diagnosis.file_check import FileCase, FileSuspect
+from roundoff.diagnosis.checks import FileCase, FileSuspect
 from roundoff.diagnosis.loss import Loss, LossMeter
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.messages.message import message
-from roundoff.run.integer.report import Overflow
+from roundoff.run.integer.results import AccumulatorOverflow
 from roundoff.run.integer.runner import IntegerRunner
 
 __all__ = ["SumOverflow", "accumulators"]
@@ -40,8 +40,8 @@ class _Narrow:
     """
 
     loss: Loss
-    overflows: tuple[Overflow, ...]
-    worst: Overflow
+    overflows: tuple[AccumulatorOverflow, ...]
+    worst: AccumulatorOverflow
     share: float
 
 
@@ -78,7 +78,7 @@ class SumOverflow:
                 bits=arithmetic.accumulator_bits,
                 share=narrow.share,
             ),
-            (Change("float", nodes=nodes),),
+            (RemedyChange("float", nodes=nodes),),
             nodes=nodes,
         )
 
@@ -100,7 +100,7 @@ def _narrow(case: FileCase) -> _Narrow | None:
     return found
 
 
-def _run(case: Case, arithmetic: Arithmetic) -> tuple[Loss, list[Overflow]]:
+def _run(case: Case, arithmetic: Arithmetic) -> tuple[Loss, list[AccumulatorOverflow]]:
     """The loss in integers, and where sums did not fit."""
     runner = case.runner
     integers = IntegerRunner(runner.model, case.quantizers(), arithmetic)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_range
-from roundoff.diagnosis.file_check import FileCase, FileSuspect
+from roundoff.diagnosis.checks import FileCase, FileSuspect
 from roundoff.diagnosis.interventions import reach
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.weights import Weights, tensor_dtype
@@ -68,7 +68,7 @@ class FileRange:
                 code_high=code_high,
                 zero=int(quantizer.params.zero_point),
             ),
-            (Change("range", blamed.tensors, blamed.nodes, low=low, high=high),),
+            (RemedyChange("range", blamed.tensors, blamed.nodes, low=low, high=high),),
             nodes=blamed.nodes,
             tensors=blamed.tensors,
             detail=quantizer.tensor,

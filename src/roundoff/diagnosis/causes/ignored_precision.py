@@ -1,11 +1,10 @@
 """Ignored precision: more bits were asked for a tensor than it has."""
 
+from roundoff.diagnosis.ideal import called, tried
 from roundoff.diagnosis.interventions import with_bits
-from roundoff.diagnosis.proof import called, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
-from roundoff.diagnosis.subject import Case
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.result import Remedy, RemedyChange
+from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import message
 
 __all__ = ["IgnoredPrecision"]
@@ -32,7 +31,7 @@ class IgnoredPrecision:
             {each.name: with_bits(each, asked) for each in members},
             changed=message("diagnosis.ignored_precision_changed", what=what, bits=asked),
             summary=message("diagnosis.ignored_precision_summary", what=what, bits=asked, had=bits),
-            changes=[Change("bits", tensors=suspect.tensors, nodes=suspect.nodes, value=dtype)],
+            changes=[RemedyChange("bits", tensors=suspect.tensors, nodes=suspect.nodes, value=dtype)],
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:

@@ -1,10 +1,9 @@
 """Metric artefact: a tensor next to zero looks wrong in every score, and nothing comes of it."""
 
-from roundoff.diagnosis.proof import called
+from roundoff.diagnosis.ideal import called
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy
-from roundoff.diagnosis.subject import Case
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import message
 
 __all__ = ["MetricArtefact"]

@@ -1,11 +1,9 @@
 """Mixed ranges: tensors of different size share the scale of a Concat or an Add, and the small ones are lost."""
 
-from roundoff.diagnosis.ideal import slices_of
-from roundoff.diagnosis.proof import numbers_would_do, option_fixes, tried
+from roundoff.diagnosis.ideal import numbers_would_do, option_fixes, slices_of, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
-from roundoff.diagnosis.subject import Case
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.result import Remedy, RemedyChange
+from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import message
 
 __all__ = ["MixedRange"]
@@ -61,7 +59,7 @@ class MixedRange:
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """Keep them apart, or give what they share more bits."""
-        wide = Change("bits", tensors=suspect.tensors, nodes=(suspect.join,), value="s16")
+        wide = RemedyChange("bits", tensors=suspect.tensors, nodes=(suspect.join,), value="s16")
         title = message("diagnosis.mixed_range_remedy", node=suspect.join)
         return Remedy(title, "free", (*proof.changes, wide))
 
@@ -83,8 +81,8 @@ def _joined(case: Case, suspect: Suspect) -> list[tuple[str, tuple[float, float]
     return [*found, *[each for each in left if each[0] not in dict(found)][:1]]
 
 
-def _change(case: Case, suspect: Suspect) -> Change:
+def _change(case: Case, suspect: Suspect) -> RemedyChange:
     found = slices_of(case.facts, suspect)
     if found is None:
-        return Change("per_slice", tensors=suspect.tensors, nodes=(suspect.join,))
-    return Change("per_slice", tensors=suspect.tensors, nodes=(suspect.join,), axis=found[0], sizes=found[1])
+        return RemedyChange("per_slice", tensors=suspect.tensors, nodes=(suspect.join,))
+    return RemedyChange("per_slice", tensors=suspect.tensors, nodes=(suspect.join,), axis=found[0], sizes=found[1])

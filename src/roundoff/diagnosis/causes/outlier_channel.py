@@ -6,12 +6,11 @@ import numpy as np
 
 from roundoff.core.plan import Step
 from roundoff.core.tensors import Array
+from roundoff.diagnosis.ideal import called, numbers_would_do, tried
 from roundoff.diagnosis.interventions import with_slice_ranges
-from roundoff.diagnosis.proof import called, numbers_would_do, tried
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
-from roundoff.diagnosis.subject import Case, Fixes
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.result import Remedy, RemedyChange
+from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.messages.message import message
 from roundoff.quantize.recipes import PER_CHANNEL
 
@@ -69,7 +68,7 @@ class OutlierChannel:
                 reach=float(reaches[channel]),
                 median=median,
             ),
-            changes=[Change("per_channel", tensors=suspect.tensors, nodes=suspect.nodes, axis=axis)],
+            changes=[RemedyChange("per_channel", tensors=suspect.tensors, nodes=suspect.nodes, axis=axis)],
         )
         return _with_source(case, suspect, proof) if inner else proof
 
@@ -79,16 +78,16 @@ class OutlierChannel:
             case.facts.quantizers[suspect.name]
         ):
             title = message("diagnosis.outlier_channel_remedy_weight", node=suspect.node)
-            variation = Change("variation", nodes=suspect.nodes, value=PER_CHANNEL)
+            variation = RemedyChange("variation", nodes=suspect.nodes, value=PER_CHANNEL)
             return Remedy(title, "free", (*proof.changes, variation, *_otherwise(suspect)))
         title = message("diagnosis.outlier_channel_remedy", tensor=suspect.tensor)
         return Remedy(title, "free", _otherwise(suspect))
 
 
-def _otherwise(suspect: Suspect) -> tuple[Change, ...]:
+def _otherwise(suspect: Suspect) -> tuple[RemedyChange, ...]:
     """What helps where channels cannot have scales of their own."""
-    alike = Change("transform", suspect.tensors, suspect.nodes, step=Step("equalize"))
-    return alike, Change("bits", suspect.tensors, suspect.nodes, value="s16")
+    alike = RemedyChange("transform", suspect.tensors, suspect.nodes, step=Step("equalize"))
+    return alike, RemedyChange("bits", suspect.tensors, suspect.nodes, value="s16")
 
 
 def _candidates(case: Case, suspect: Suspect) -> list[tuple[int, Array, Array]]:

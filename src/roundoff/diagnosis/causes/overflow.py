@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from roundoff.diagnosis.proof import called, tried
+from roundoff.diagnosis.ideal import called, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
-from roundoff.diagnosis.subject import Case
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.result import Remedy, RemedyChange
+from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import message
 
 __all__ = ["BiasOverflow"]
@@ -33,12 +32,12 @@ class BiasOverflow:
             case.in_float(suspect),
             changed=message("diagnosis.overflow_changed", what=what, bits=bits),
             summary=message("diagnosis.overflow_summary", what=what, times=_times(case, suspect), bits=bits),
-            changes=[Change("accumulator", tensors=suspect.tensors, nodes=suspect.nodes, value="wide")],
+            changes=[RemedyChange("accumulator", tensors=suspect.tensors, nodes=suspect.nodes, value="wide")],
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """Wider scales, so that it fits."""
-        change = Change("float", tensors=suspect.tensors, nodes=suspect.nodes)
+        change = RemedyChange("float", tensors=suspect.tensors, nodes=suspect.nodes)
         return Remedy(message("diagnosis.overflow_remedy", node=suspect.node), "free", (change,))
 
 

@@ -1,18 +1,17 @@
 """Resolution: the steps of a quantizer are too coarse for its tensor."""
 
+from roundoff.diagnosis.ideal import called, option_fixes, tried
 from roundoff.diagnosis.interventions import WIDE_BITS, reach, with_bits
-from roundoff.diagnosis.proof import called, option_fixes, tried
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
-from roundoff.diagnosis.subject import Case
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.result import Remedy, RemedyChange
+from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import Argument, message
 
-__all__ = ["Resolution"]
+__all__ = ["CoarseResolution"]
 
 
 @cause("resolution", of="quantization", order=60)
-class Resolution:
+class CoarseResolution:
     """Steps are too coarse: the range is far wider than the values, or there are too few bits."""
 
     def signal(self, case: Case, suspect: Suspect) -> Signal | None:
@@ -57,7 +56,9 @@ class Resolution:
             fixes,
             changed=message("diagnosis.resolution_tighter_changed", **ranges),
             summary=message("diagnosis.resolution_tighter_summary", **ranges, times=times),
-            changes=[Change("range", tensors=suspect.tensors, nodes=suspect.nodes, low=data_low, high=data_high)],
+            changes=[
+                RemedyChange("range", tensors=suspect.tensors, nodes=suspect.nodes, low=data_low, high=data_high)
+            ],
         )
 
     def _usual_bits(self, case: Case, suspect: Suspect) -> Intervention | None:
@@ -105,5 +106,7 @@ class Resolution:
         return Remedy(title, "16 bit" if wide else "free", proof.changes)
 
 
-def _bits_change(suspect: Suspect, signed: bool, bits: int) -> Change:
-    return Change("bits", tensors=suspect.tensors, nodes=suspect.nodes, value=f"{'s' if signed else 'u'}{bits}")
+def _bits_change(suspect: Suspect, signed: bool, bits: int) -> RemedyChange:
+    return RemedyChange(
+        "bits", tensors=suspect.tensors, nodes=suspect.nodes, value=f"{'s' if signed else 'u'}{bits}"
+    )

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from roundoff.align.layout import find_layout
+from roundoff.align.layout import find_layout, layouts_between, relabelled
 from roundoff.align.matching import align
 from roundoff.align.pairing import TensorPair
-from roundoff.align.shapes import layouts_between, relabelled
 from roundoff.core.coverage import Unjudged
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, dequantize
@@ -20,14 +19,14 @@ from roundoff.diagnosis.devices.expectation import Golden
 from roundoff.errors import BadInput, CannotAlign
 from roundoff.messages.message import Message, message
 from roundoff.messages.sentences import recognised
-from roundoff.studies.compare.measuring import SamplePairs, find_samples, laid_out, read_pair
+from roundoff.studies.compare.pairs import SamplePairs, find_samples, laid_out, read_pair
 
 __all__ = [
     "SURE",
+    "DeviceView",
     "Fit",
     "KnownNames",
     "Readout",
-    "View",
     "read_out",
     "with_predicted",
 ]
@@ -108,9 +107,9 @@ class Readout:
         """The same tensor in the float model."""
         return self.reference.read(name, self.samples[sample][0])
 
-    def view(self, sample: int, feed: Mapping[str, Array]) -> "View":
+    def view(self, sample: int, feed: Mapping[str, Array]) -> "DeviceView":
         """All tensors of one sample, read when they are asked for."""
-        return View(self, sample, feed)
+        return DeviceView(self, sample, feed)
 
     def _both(self, name: str, sample: int) -> tuple[Array, Array]:
         return read_pair((self.reference, self.device), self.pairs[name], self.samples[sample])
@@ -126,7 +125,7 @@ class Readout:
         return found.astype(np.float32)
 
 
-class View(Mapping[str, Array]):
+class DeviceView(Mapping[str, Array]):
     """Tensors of a device in one sample; those that are not believed are replaced by what others compute.
 
     Args:
@@ -164,9 +163,9 @@ class View(Mapping[str, Array]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def but(self, replaced: Mapping[str, Array], without: frozenset[str] = frozenset()) -> "View":
+    def but(self, replaced: Mapping[str, Array], without: frozenset[str] = frozenset()) -> "DeviceView":
         """The same with other values of some tensors, and without some."""
-        other = View(self._readout, self._sample, self._feed)
+        other = DeviceView(self._readout, self._sample, self._feed)
         other.replaced = {**self.replaced, **replaced}
         other.without = self.without | without
         other._held = self._held

@@ -1,7 +1,7 @@
 """A device played again part by part: its tensors, what they should be, and what may differ."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -10,6 +10,7 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import (
+    DeviceNumbers,
     Expected,
     Golden,
     Span,
@@ -17,14 +18,20 @@ from roundoff.diagnosis.devices.expectation import (
     expect_coded,
     expect_uncoded,
     ideal_quantizers,
+    tell_numbers,
 )
-from roundoff.diagnosis.devices.numbers import DeviceNumbers, tell_numbers
-from roundoff.diagnosis.devices.readout import Readout, View
+from roundoff.diagnosis.devices.readout import DeviceView, Readout
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.run.feeds import Samples
+from roundoff.messages.message import Message, message
+from roundoff.run.capture import Samples
 
-__all__ = ["DeviceReplay", "Pair"]
+__all__ = [
+    "DeviceReplay",
+    "NotFinite",
+    "Pair",
+    "find_not_finite",
+]
 
 # Values from which the grid of a tensor is told.
 _ENOUGH_VALUES = 1 << 14
@@ -133,7 +140,7 @@ class DeviceReplay:
         name = self.readout.samples[sample][0]
         return self.samples.feed(self.samples.names.index(name))
 
-    def view(self, sample: int) -> View:
+    def view(self, sample: int) -> DeviceView:
         """Tensors of the device, with what is believed in place of wrong dumps."""
         view = self.readout.view(sample, self.feed(sample))
         for name in self.tensors:
@@ -141,7 +148,7 @@ class DeviceReplay:
                 view = view.but({name: self.golden.compute(name, view)})
         return view
 
-    def pair(self, tensor: str, sample: int, view: View | None = None) -> Pair:
+    def pair(self, tensor: str, sample: int, view: DeviceView | None = None) -> Pair:
         """A tensor next to what it should be."""
         given = self.view(sample) if view is None else view
         found = self.readout.read(tensor, sample)
@@ -153,7 +160,7 @@ class DeviceReplay:
             return Pair(found, exact, self._expect_coded(tensor, exact, given))
         return self._uncoded(tensor, exact, found, given)
 
-    def _expect_coded(self, tensor: str, exact: Array, given: View) -> Expected:
+    def _expect_coded(self, tensor: str, exact: Array, given: DeviceView) -> Expected:
         span = self.spans[tensor]
         hidden = self._hidden_quantizers(span)
         without = self._loose.compute(tensor, given) if hidden else None
@@ -170,7 +177,7 @@ class DeviceReplay:
         kept = [each for each in self.quantizers if each.kind != "activation" or each.tensor in known]
         return self.golden.with_quantizers(kept)
 
-    def _uncoded(self, tensor: str, exact: Array, found: Array, given: View) -> Pair:
+    def _uncoded(self, tensor: str, exact: Array, found: Array, given: DeviceView) -> Pair:
         numbers = self.numbers
         simulated = self._simulation.compute(tensor, given) if numbers.kind == "integer" else None
         largest = cancelling_input(self.golden, self.spans[tensor], given)
@@ -200,3 +207,58 @@ class DeviceReplay:
             if exact.size and np.isfinite(exact).all():
                 ranges[info.name] = float(exact.min()), float(exact.max())
         return self.golden.with_quantizers(ideal_quantizers(self.model, ranges, self.numbers.steps.keys()))
+
+
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NotFinite:
+    """Tensors of a device that are not all numbers.
+
+    Attributes:
+        tensors: Those with NaN or infinite values, in execution order.
+        as_float: Those of them that are so in the float model, too.
+        readers: Tensors that are computed from some of them, about which nothing can be told.
+    """
+
+    tensors: tuple[str, ...] = ()
+    as_float: frozenset[str] = frozenset()
+    readers: frozenset[str] = frozenset()
+
+    def without_wrong_dumps(self, dumps: Collection[str], replay: DeviceReplay) -> "NotFinite":
+        """The same, given that the device itself had numbers in these tensors."""
+        wrong = frozenset(self.tensors).difference(dumps)
+        return replace(self, readers=_readers(replay, wrong))
+
+    @property
+    def text(self) -> Message:
+        """Where they come up first."""
+        first = self.tensors[0]
+        if first in self.as_float:
+            return message("diagnosis.not_finite_first_both", tensor=first)
+        return message("diagnosis.not_finite_first", tensor=first)
+
+    @property
+    def notes(self) -> tuple[Message, ...]:
+        """What was not judged because of them."""
+        if not self.readers:
+            return ()
+        return (message("diagnosis.note_read_not_finite", count=len(self.readers)),)
+
+
+def find_not_finite(replay: DeviceReplay) -> NotFinite:
+    """Look for NaN and infinite values in what the device wrote."""
+    names = (*replay.inputs, *replay.tensors)
+    tensors = [name for name in names if _any(replay, name, float_model=False)]
+    as_float = frozenset(name for name in tensors if _any(replay, name, float_model=True))
+    return NotFinite(tuple(tensors), as_float, _readers(replay, frozenset(tensors)))
+
+
+def _readers(replay: DeviceReplay, wrong: frozenset[str]) -> frozenset[str]:
+    return frozenset(name for name in replay.tensors if wrong.intersection(replay.spans[name].reads))
+
+
+def _any(replay: DeviceReplay, name: str, *, float_model: bool) -> bool:
+    read = replay.readout.exact if float_model else replay.readout.read
+    return any(not np.isfinite(read(name, sample)).all() for sample in replay.indices)

@@ -1,16 +1,225 @@
 """Who on a device is to blame: parts that are wrong by themselves, whatever came from above."""
 
+import math
 import statistics
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
+from roundoff.core.coverage import OutputCoverage, Unjudged
 from roundoff.core.progress import SILENT, Progress
-from roundoff.diagnosis.devices.local_errors import LocalError, compare_local
-from roundoff.diagnosis.devices.replay import DeviceReplay, Pair
+from roundoff.core.quantizers import fake_quantize
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.devices.expectation import Expected, grid_step
+from roundoff.diagnosis.devices.readout import DeviceView
+from roundoff.diagnosis.devices.replay import DeviceReplay, NotFinite, Pair
+from roundoff.diagnosis.loss import Loss, LossMeter, output_parts
+from roundoff.graph.interface import topology
+from roundoff.measure.metrics import ratio_db
+from roundoff.studies.compare.study import absent, stand_ins
 
-__all__ = ["DeviceSuspect", "Survey", "find_suspects", "survey"]
+__all__ = [
+    "DeviceSuspect",
+    "LocalError",
+    "OutputLoss",
+    "Survey",
+    "compare_local",
+    "find_suspects",
+    "fitted_input",
+    "input_suspects",
+    "judged_outputs",
+    "survey",
+]
+
+# Errors are sorted by how many tolerances they are, in powers of two from this exponent on.
+_LOWEST, _BINS = 0, 24
+# A tensor is suspect when errors beyond its tolerance have this part of the energy that rounding alone has.
+_MATTERS, _MATTERS_GUESSED = 0.1, 1.0
+
+
+@dataclass(slots=True)
+class LocalError:
+    """Sums over the samples of one tensor.
+
+    Attributes:
+        count: Elements.
+        signal: Energy of what it should be.
+        error: Energy of the difference.
+        noise: Energy of the difference that is expected.
+        beyond: Energy of errors of more than 2^k tolerances, for k = 0, 1, ...
+        many: How many such errors there are.
+        shift: Sum of the differences, in steps where there are some, else in tolerances.
+        same: Elements that are equal, to a tenth of a step.
+        nonfinite: Elements that are NaN or infinite on one side only.
+        largest: Largest difference, in the same unit as the shift.
+    """
+
+    count: int = 0
+    signal: float = 0.0
+    error: float = 0.0
+    noise: float = 0.0
+    beyond: Array = field(default_factory=lambda: np.zeros(_BINS))
+    many: Array = field(default_factory=lambda: np.zeros(_BINS, np.int64))
+    shift: float = 0.0
+    same: int = 0
+    nonfinite: int = 0
+    largest: float = 0.0
+
+    @property
+    def excess(self) -> float:
+        """Root of the error's energy over what is expected."""
+        return math.sqrt(self.error / self.noise) if self.noise > 0 else (math.inf if self.error else 0.0)
+
+    def share_beyond(self, floor: float = 1.0) -> float:
+        """Share of the elements that differ by more than so many tolerances."""
+        wrong = int(self.many[_bin(floor)]) + self.nonfinite
+        return wrong / self.count if self.count else 0.0
+
+    def is_suspect(self, floor: float = 1.0, *, guessed: bool = False) -> bool:
+        """Whether arithmetic that is so many times as coarse as expected does not explain the difference.
+
+        Args:
+            floor: How many times.
+            guessed: Whether what is expected is a guess, because it is not known how the device codes tensors.
+        """
+        limit = (_MATTERS_GUESSED if guessed else _MATTERS) * self.noise * max(1.0, floor) ** 2
+        return self.nonfinite > 0 or float(self.beyond[_bin(floor)]) > limit
+
+    @property
+    def sqnr_db(self) -> float:
+        """Signal to noise of the part by itself."""
+        return -math.inf if self.nonfinite else ratio_db(self.signal, self.error)
+
+    @property
+    def mean_shift(self) -> float:
+        """Mean difference, in steps."""
+        return self.shift / self.count if self.count else 0.0
+
+    def add(self, exact: Array, found: Array, expected: Expected) -> None:
+        """Take in one sample."""
+        sound = np.isfinite(exact) & np.isfinite(found)
+        # What is not finite on both sides in the same way is right.
+        alike = (np.isnan(exact) & np.isnan(found)) | (exact == found)
+        self.nonfinite += int(np.count_nonzero(~sound & ~alike))
+        reference = np.where(sound, exact, 0).astype(np.float64)
+        difference = np.where(sound, found, 0).astype(np.float64) - reference
+        energy = np.square(difference)
+        unit = np.broadcast_to(expected.tolerance if expected.step is None else expected.step, exact.shape)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.abs(difference) / np.maximum(expected.tolerance, np.finfo(np.float32).tiny)
+            steps = difference / np.maximum(unit, np.finfo(np.float32).tiny)
+        self.count += exact.size
+        self.signal += float(np.square(reference).sum())
+        self.error += float(energy.sum())
+        self.noise += expected.noise * exact.size
+        for place in range(_BINS):
+            wrong = ratio > 2.0 ** (_LOWEST + place)
+            if not wrong.any():
+                break
+            self.beyond[place] += float(energy[wrong].sum())
+            self.many[place] += int(np.count_nonzero(wrong))
+        self.shift += float(steps.sum())
+        self.same += int(np.count_nonzero(np.abs(steps) < 0.1))
+        self.largest = max(self.largest, float(np.abs(steps).max(initial=0.0)))
+
+
+def _bin(floor: float) -> int:
+    return min(_BINS - 1, max(0, math.ceil(math.log2(max(floor, 1.0)) - _LOWEST - 1e-9)))
+
+
+def compare_local(exact: Array, found: Array, expected: Expected) -> LocalError:
+    """The error of one tensor in one sample."""
+    error = LocalError()
+    error.add(exact, found, expected)
+    return error
+
+
+# What a device loses at the outputs of a network, as it is and with one tensor put right.
+
+
+class OutputLoss:
+    """Compares outputs with those of the float model.
+
+    Args:
+        replay: The device.
+    """
+
+    def __init__(self, replay: DeviceReplay) -> None:
+        self._replay = replay
+        infos = {info.name: info.shape for info in replay.readout.reference.tensors if not info.problem}
+        seen = stand_ins(topology(replay.model), replay.readout.pairs)
+        named = {name: infos[name] for name, stand_in in seen.items() if stand_in is not None and name in infos}
+        self._names = tuple(named)
+        self._parts = output_parts(replay.model, named, infos)
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether an output, or what it only forwards, was dumped at all."""
+        return bool(self._names)
+
+    def of_device(self) -> Loss:
+        """What the device loses."""
+        return self._loss(lambda sample: self._seen(self._replay.readout.view(sample, self._replay.feed(sample))))
+
+    def of_arithmetic(self) -> Loss:
+        """What its arithmetic loses, from the samples to the outputs."""
+        return self._loss(
+            lambda sample: self._replay.golden.compute_all(self._names, self._replay.feed(sample)),
+        )
+
+    def with_right(self, tensor: str) -> Loss:
+        """What is lost when one tensor, and all behind it, is computed as it should be."""
+        behind = self._replay.golden.behind(tensor)
+
+        def made(sample: int) -> Mapping[str, Array]:
+            view = self._replay.view(sample)
+            right = self._replay.golden.compute(tensor, view) if tensor in self._replay.tensors else None
+            given = view.but({} if right is None else {tensor: right}, without=behind)
+            if right is None:
+                given = given.but({tensor: self._replay.feed(sample)[tensor]})
+            return self._seen(given)
+
+        return self._loss(made)
+
+    def _seen(self, given: DeviceView) -> Mapping[str, Array]:
+        """The outputs: as they are given, or computed from what is."""
+        known = {name: given[name] for name in self._names if name in given}
+        asked = [name for name in self._names if name not in known]
+        return {**known, **self._replay.golden.compute_all(asked, given)} if asked else known
+
+    def _loss(self, made: Callable[[int], Mapping[str, Array]]) -> Loss:
+        meter = LossMeter(self._parts)
+        for sample in self._replay.indices:
+            exact = {name: self._replay.readout.exact(name, sample) for name in self._names}
+            meter.add(exact, made(sample))
+        return meter.loss()
+
+
+def judged_outputs(replay: DeviceReplay, not_finite: NotFinite) -> OutputCoverage:
+    """Which outputs of the network were judged on a device, and why others were not.
+
+    Args:
+        replay: The device.
+        not_finite: Its tensors that are not all numbers, and those that read them.
+    """
+    readout = replay.readout
+    ours = {info.name: info for info in readout.reference.tensors}
+    taken = {pair.candidate for pair in readout.pairs.values()}
+    spare = [info for info in readout.device.tensors if info.name not in taken]
+    left_out = {each.name: each for each in readout.left_out}
+    unknown = {*not_finite.tensors, *not_finite.readers}
+    judged, not_judged = [], []
+    for name, stand_in in stand_ins(topology(replay.model), readout.pairs).items():
+        if stand_in is None:
+            not_judged.append(left_out.get(name) or absent(name, ours.get(name), spare))
+        elif stand_in in unknown:
+            not_judged.append(Unjudged(name, "nonfinite"))
+        else:
+            judged.append(name)
+    return OutputCoverage(tuple(judged), tuple(not_judged))
+
 
 Flow = Literal["dump only", "flows on", "not known"]
 
@@ -139,3 +348,100 @@ def _flow(replay: DeviceReplay, name: str, floor: float) -> Flow:
     if as_dumped > _CLEARLY * as_computed or (lost and fits):
         return "dump only"
     return "flows on" if as_computed > _CLEARLY * as_dumped else "not known"
+
+
+_HELD_INPUTS = 6
+# Inputs that are not coded may differ by the rounding of half precision.
+_ROUNDED = 2.0**-10
+_ONE_STEP = 1.02
+
+
+def input_suspects(replay: DeviceReplay) -> list[DeviceSuspect]:
+    """Inputs that the device wrote and that are not the user's samples."""
+    found = []
+    for name in replay.inputs:
+        expected = _expected(replay, name)
+        error, pairs = LocalError(), []
+        for sample in replay.indices:
+            pair = Pair(replay.readout.read(name, sample), _coded(replay, name, sample), expected)
+            error.add(pair.exact, pair.found, expected)
+            pairs.append(pair)
+        if error.is_suspect():
+            nodes = tuple(node.name for node in replay.model.proto.graph.node if name in node.input)
+            places = replay.indices[:_HELD_INPUTS]
+            found.append(DeviceSuspect(name, nodes, error, "flows on", tuple(pairs[:_HELD_INPUTS]), places))
+    return found
+
+
+def _coded(replay: DeviceReplay, name: str, sample: int) -> Array:
+    """The user's input as the device should hold it."""
+    wanted = np.asarray(replay.feed(sample)[name]).astype(np.float32)
+    quantizer = replay.golden.coded.get(name)
+    return wanted if quantizer is None else fake_quantize(wanted, quantizer.params, quantizer.spec)
+
+
+def _expected(replay: DeviceReplay, name: str) -> Expected:
+    quantizer = replay.golden.coded.get(name)
+    if quantizer is not None:
+        scale = float(quantizer.params.scale.max())
+        return Expected(np.asarray(_ONE_STEP * scale), scale**2 / 12)
+    wanted = np.concatenate([np.ravel(replay.feed(sample)[name]) for sample in replay.indices])
+    had = np.concatenate([replay.readout.read(name, sample).ravel() for sample in replay.indices])
+    # A device that computes with integers has its inputs in 8 bits, whether their grid can be seen or not.
+    step = max(grid_step(had) or 0.0, 2 * float(np.ptp(wanted)) / 255)
+    tolerance = max(_ONE_STEP * step, _ROUNDED * float(np.abs(wanted).max(initial=0.0)))
+    return Expected(np.asarray(tolerance), max(tolerance**2 / 12, float(np.finfo(np.float32).tiny)))
+
+
+# Gain and offset of an input that nobody dumped, from what was computed of it.
+
+_STARTS = (1.0, 0.3, 3.0)
+_ROUNDS = 6
+# By so much gain and offset are changed to see what comes of it: more than a step of 8 bits.
+_NUDGE = 0.05
+# A round that takes away less than this part of what is left is the last one.
+_WORTH = 0.01
+
+
+def fitted_input(compute: Callable[[Array], Array], given: Array, found: Array) -> tuple[float, float] | None:
+    """The gain and offset with which an input gives what was found, by least squares.
+
+    Args:
+        compute: What is computed of an input.
+        given: The input as it should be.
+        found: What was computed of the one that was there.
+
+    Returns:
+        None where the input has one value only, or something is not finite.
+    """
+    spread = float(given.std())
+    if spread == 0 or not np.isfinite(found).all():
+        return None
+
+    def made(at: Array) -> Array:
+        return compute((given * at[0] + at[1] * spread).astype(given.dtype)).astype(np.float64).ravel()
+
+    wanted = found.astype(np.float64).ravel()
+    best, place = np.inf, np.array([1.0, 0.0])
+    for start in _STARTS:
+        error, at = _descended(made, wanted, np.array([start, 0.0]))
+        if error < best:
+            best, place = error, at
+    return (float(place[0]), float(place[1] * spread)) if np.isfinite(best) else None
+
+
+def _descended(made: Callable[[Array], Array], wanted: Array, at: Array) -> tuple[float, Array]:
+    """The nearest place at which the error is smallest, by Gauss's and Newton's way."""
+    now = made(at)
+    error = float(np.square(wanted - now).sum())
+    for _ in range(_ROUNDS):
+        slopes = np.stack([(made(at + step) - now) / _NUDGE for step in np.eye(2) * _NUDGE], axis=1)
+        if not np.isfinite(slopes).all() or not np.isfinite(error):
+            return np.inf, at
+        there = at + np.linalg.lstsq(slopes, wanted - now, rcond=None)[0]
+        then = made(there)
+        rest = float(np.square(wanted - then).sum())
+        if not rest < error * (1 - _WORTH):
+            break
+        at, now, error = there, then, rest
+    return error, at

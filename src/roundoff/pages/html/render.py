@@ -14,11 +14,11 @@ from roundoff.messages.sanitize import for_people
 from roundoff.pages.blocks import (
     Block,
     Chart,
-    Network,
+    NetworkBlock,
     Page,
     Picture,
     Series,
-    Table,
+    TableBlock,
     cell_text,
     cell_value,
     is_hidden,
@@ -65,7 +65,7 @@ def html_report(
 
 def _for_browsers(page: Page) -> Page:
     """A page with the columns and sentences that browsers show."""
-    blocks = (each.shown_on("html") if isinstance(each, Table) else each for each in page.blocks)
+    blocks = (each.shown_on("html") if isinstance(each, TableBlock) else each for each in page.blocks)
     kept = tuple(each for each in blocks if not is_hidden(each, "html"))
     return replace(page, blocks=kept, sections=tuple(_for_browsers(each) for each in page.sections))
 
@@ -84,9 +84,9 @@ def _digest(text: str) -> str:
 
 def _data(pages: Sequence[Page]) -> str:
     """What the script draws from besides the tables, as JSON that cannot end the element it stands in."""
-    tables = {each.id: each for each in _blocks(pages) if isinstance(each, Table)}
+    tables = {each.id: each for each in _blocks(pages) if isinstance(each, TableBlock)}
     charts = [_chart(each, tables) for each in _blocks(pages) if isinstance(each, Chart)]
-    networks = [_network(each) for each in _blocks(pages) if isinstance(each, Network)]
+    networks = [_network(each) for each in _blocks(pages) if isinstance(each, NetworkBlock)]
     text = json.dumps({"charts": charts, "networks": networks}, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -97,7 +97,7 @@ def _blocks(pages: Sequence[Page]) -> Iterator[Block]:
         yield from _blocks(page.sections)
 
 
-def _chart(chart: Chart, tables: Mapping[str, Table]) -> dict[str, Any]:
+def _chart(chart: Chart, tables: Mapping[str, TableBlock]) -> dict[str, Any]:
     return {
         "id": chart.id,
         "table": chart.table,
@@ -119,7 +119,7 @@ def _chart(chart: Chart, tables: Mapping[str, Table]) -> dict[str, Any]:
     }
 
 
-def _heat(series: Series, tables: Mapping[str, Table]) -> dict[str, Any]:
+def _heat(series: Series, tables: Mapping[str, TableBlock]) -> dict[str, Any]:
     """What the rows of a heat map are called, where they stand, and which way their values are better."""
     if series.role != "heat":
         return {}
@@ -132,7 +132,7 @@ def _heat(series: Series, tables: Mapping[str, Table]) -> dict[str, Any]:
     }
 
 
-def _network(network: Network) -> dict[str, Any]:
+def _network(network: NetworkBlock) -> dict[str, Any]:
     return {
         "id": network.id,
         "kind": network.kind,
@@ -157,7 +157,7 @@ def _spoken(phrase: Phrase) -> str | dict[str, str]:
     return phrase.en if phrase.en == phrase.zh else {"en": phrase.en, "zh": phrase.zh}
 
 
-def _look(table: Table) -> str:
+def _look(table: TableBlock) -> str:
     """How a table is shown: tall with many rows; one of sentences becomes a list where there is little room."""
     if len(table.rows) > _MANY_ROWS:
         return "tall"

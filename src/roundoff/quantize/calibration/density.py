@@ -7,7 +7,7 @@ import numpy as np
 
 from roundoff.core.quantizers import QuantSpec, parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.quantize.calibration.distribution import Distribution, Levels
+from roundoff.quantize.calibration.distribution import Levels, ObservedDistribution
 from roundoff.quantize.calibration.histogram import FloatHistogram
 
 __all__ = [
@@ -186,7 +186,7 @@ def levels_of(low: Array, high: Array, spec: QuantSpec) -> Levels:
 
 
 def find_range(
-    distribution: Distribution, loss: Loss, *, first_look: Loss | None = None, symmetric: bool
+    distribution: ObservedDistribution, loss: Loss, *, first_look: Loss | None = None, symmetric: bool
 ) -> tuple[Array, Array]:
     """The range with the smallest loss within what was observed; of equal losses the widest.
 
@@ -200,7 +200,7 @@ def find_range(
         symmetric: Whether one number decides both sides.
     """
     low, high = np.minimum(distribution.low, 0.0), np.maximum(distribution.high, 0.0)
-    search = _Search(loss if first_look is None else first_look, low, high)
+    search = _RangeSearch(loss if first_look is None else first_look, low, high)
     shrinking = _shrinking(distribution.typical(), np.maximum(high, -low))
     two_sided = not symmetric and bool(np.any((low < 0) & (high > 0)))
     if two_sided:
@@ -226,7 +226,7 @@ def _shrinking(typical: Array, largest: Array) -> Array:
     return np.maximum(2.0**powers, smallest[:, None])
 
 
-class _Search:
+class _RangeSearch:
     """The best ranges so far, as parts of the whole range.
 
     Attributes:

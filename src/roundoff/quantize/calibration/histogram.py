@@ -186,7 +186,7 @@ _BLOCK = 1 << 16
 _MOST_COUNTED = (1 << 32) - 1
 
 
-class _Scratch(threading.local):
+class _CountScratch(threading.local):
     """Memory for the indices of a block, kept by each thread: fresh memory would cost more than the counting."""
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class _Scratch(threading.local):
         self.indices = np.empty(_BLOCK, np.int64)
 
 
-_SCRATCH = _Scratch()
+_SCRATCH = _CountScratch()
 
 
 class TensorCounter:

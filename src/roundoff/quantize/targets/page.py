@@ -8,7 +8,7 @@ from roundoff.core.quantizers import QuantSpec
 from roundoff.core.target import Target
 from roundoff.messages.catalogue import in_all, plain, say, told
 from roundoff.messages.phrases import commas, semicolons
-from roundoff.pages.blocks import Column, Facts, Headline, Page, Paragraph, Table, spoken_facts
+from roundoff.pages.blocks import Column, Facts, Headline, Page, Paragraph, TableBlock, spoken_facts
 
 __all__ = ["target_page", "targets_json", "targets_page"]
 
@@ -29,7 +29,7 @@ def targets_page(targets: Sequence[Target]) -> Page:
     return Page("targets", say("quantize.target_targets"), blocks)
 
 
-def _figures(targets: Sequence[Target]) -> Table:
+def _figures(targets: Sequence[Target]) -> TableBlock:
     rows = tuple(
         (
             target.name,
@@ -40,7 +40,7 @@ def _figures(targets: Sequence[Target]) -> Table:
         )
         for target in targets
     )
-    return Table("targets", say("quantize.target_targets"), _COLUMNS, rows)
+    return TableBlock("targets", say("quantize.target_targets"), _COLUMNS, rows)
 
 
 def _activations(target: Target) -> str:

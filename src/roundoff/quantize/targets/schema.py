@@ -61,11 +61,11 @@ Cost = Annotated[FiniteFloat, Field(ge=0)]
 Range = Annotated[tuple[FiniteFloat, FiniteFloat], BeforeValidator(_as_tuple)]
 
 
-class _Table(BaseModel):
+class _TargetTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class SpecTable(_Table):
+class SpecTable(_TargetTable):
     """How one dtype is used."""
 
     symmetric: bool
@@ -95,7 +95,7 @@ class LiveTable(SpecTable):
         )
 
 
-class FloatTable(_Table):
+class FloatTable(_TargetTable):
     """What can stay in float when that is asked for."""
 
     allowed: bool = True
@@ -104,7 +104,7 @@ class FloatTable(_Table):
     outputs: list[OpType] | None = None
 
 
-class ArithmeticTable(_Table):
+class ArithmeticTable(_TargetTable):
     """How integer units compute."""
 
     rounding: Rounding = "half_even"
@@ -116,7 +116,7 @@ class ArithmeticTable(_Table):
     tables: list[OpType] = Field(default_factory=list)
 
 
-class CalibrationTable(_Table):
+class CalibrationTable(_TargetTable):
     """How ranges are found."""
 
     method: Method = "minmax"
@@ -124,7 +124,7 @@ class CalibrationTable(_Table):
     weights_first: bool = False
 
 
-class CostTable(_Table):
+class CostTable(_TargetTable):
     """What work costs, in units of one product of two 8-bit numbers."""
 
     product_8x8: Cost = 1.0
@@ -138,7 +138,7 @@ class CostTable(_Table):
         return Costs(**self.model_dump())
 
 
-class TargetFile(_Table):
+class TargetFile(_TargetTable):
     """A whole target file, after what it extends was filled in."""
 
     name: Annotated[str, Field(min_length=1)]

@@ -10,29 +10,27 @@ from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.blocks import BlockVariants, Switched
-from roundoff.graph.cutting import Block, Cutting, Demand, Tail, cut_model
+from roundoff.graph.cutting import Cutting, Demand, ModelBlock, Tail, cut_model
 from roundoff.graph.fake_constants import FakeConstants, chain_of
 from roundoff.graph.insertion import Edges
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.units import derived_constants
-from roundoff.messages.numbers import format_size
-from roundoff.run.blocks.chain import BlockSession
-from roundoff.run.blocks.opening import (
+from roundoff.run.blocks.chain import (
     FUSED_AGREEMENT_DB,
+    BlockSession,
     Outputs,
     open_chain,
     open_copy,
     plain_outputs,
     takes_batches,
 )
-from roundoff.run.feeds import complete_values
-from roundoff.run.plan import PROGRAM_BYTES
-from roundoff.run.resources import memory_limit
+from roundoff.run.budget import RunBudget, memory_limit, over_budget
+from roundoff.run.capture import complete_values
 from roundoff.run.session import available_threads
 
-__all__ = ["Arithmetic", "BlockNetwork", "Change", "NetworkSettings", "OpenedChange", "Room"]
+__all__ = ["BlockArithmetic", "BlockChange", "BlockNetwork", "NetworkSettings", "OpenedChange", "Room"]
 
 # Samples are run together as long as what one node reads and writes of all of them takes no more than this.
 _TOGETHER_BYTES = 24 << 20
@@ -43,7 +41,7 @@ _USABLE = 0.75
 _RUN_FACTOR = 4
 
 
-Arithmetic = Literal["fast", "precise", "plain"]
+BlockArithmetic = Literal["fast", "precise", "plain"]
 """plain: node by node, as the graph says. fast: with onnxruntime's fused kernels, which differ in the last bits,
 so that a quantizer may round a few values to the other side. precise: plain up to where a change comes out of its
 blocks, so that quantizers round what they round in the plain graph; fused below, where nothing is rounded."""
@@ -58,7 +56,7 @@ class NetworkSettings:
         base: What activations are kept of: the float model, or the fully quantized one.
         changes: How many changes act on each node; see `Demand`.
         samples: How many samples each change will be run on.
-        arithmetic: How it is run; see `Arithmetic`. From a quantized base it is run plain in any case: below a
+        arithmetic: How it is run; see `BlockArithmetic`. From a quantized base it is run plain: below a
             change everything is rounded again, and the last bits decide where to.
         threads: Threads to use; all cores by default.
         max_memory: Bytes the process may take; most of the free memory by default.
@@ -69,7 +67,7 @@ class NetworkSettings:
     base: Literal["float", "quantized"] = "float"
     changes: Mapping[str, float] | None = None
     samples: int = 1
-    arithmetic: Arithmetic = "fast"
+    arithmetic: BlockArithmetic = "fast"
     threads: int | None = None
     max_memory: int | None = None
     blocks: int | None = None
@@ -91,7 +89,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Change:
+class BlockChange:
     """Which quantizers are on, and where that differs from the base.
 
     Attributes:
@@ -120,7 +118,7 @@ class OpenedChange:
         plain: Whether no kernels are fused, also in the blocks below.
     """
 
-    change: Change
+    change: BlockChange
     blocks: Mapping[int, BlockSession]
     live: tuple[str, ...]
     plain: bool
@@ -206,7 +204,7 @@ class BlockNetwork:
         switched = self._variants.switch(quantizers)
         return bool(switched.inside or switched.leaving)
 
-    def change(self, quantizers: Iterable[Quantizer]) -> Change:
+    def change(self, quantizers: Iterable[Quantizer]) -> BlockChange:
         """What it changes to have these quantizers on and no others."""
         switched = self._variants.switch(quantizers)
         places = sorted({*switched.inside, *self.base.inside})
@@ -217,7 +215,7 @@ class BlockNetwork:
         first = min(nodes, key=self._position.__getitem__, default="")
         begin = self._position.get(first, 0)
         rounded = self._variants.rounded(switched, changed)
-        return Change(
+        return BlockChange(
             switched,
             changed,
             tail=self.cutting.tails.get(first) if nodes <= self._in_blocks else None,
@@ -225,7 +223,7 @@ class BlockNetwork:
             cascades=any(self._made.get(tensor, -1) >= begin for tensor in rounded),
         )
 
-    def open(self, change: Change, *, tail: bool = False, plain: bool = False) -> OpenedChange:
+    def open(self, change: BlockChange, *, tail: bool = False, plain: bool = False) -> OpenedChange:
         """Get a change ready to run.
 
         Args:
@@ -281,7 +279,7 @@ class BlockNetwork:
             may_fuse = settings.arithmetic != "plain" and settings.base == "float"
             limit = FUSED_AGREEMENT_DB if may_fuse else None
             self.runner = open_chain(blocks, self.cutting, feeds, expected, fuse_above_db=limit)
-            self.arithmetic: Arithmetic = settings.arithmetic if self.runner.fused else "plain"
+            self.arithmetic: BlockArithmetic = settings.arithmetic if self.runner.fused else "plain"
             self.references = self.recorder = self.runner
             if settings.base == "quantized":
                 uncut = cut_model(model, self._everything, wanted=self.cutting.wanted, blocks=1)
@@ -300,7 +298,7 @@ class BlockNetwork:
                 if settings.base == "float":
                     self.references = self.recorder
 
-    def _tapped(self, index: int) -> Block:
+    def _tapped(self, index: int) -> ModelBlock:
         """A block that also gives what is live before the nodes that changes begin with."""
         block = self.cutting.blocks[index]
         before = frozenset(self.cutting.live[index])
@@ -344,10 +342,9 @@ def _splits_samples(quantizers: Sequence[Quantizer], everything: Sequence[Value]
 
 def _spare_bytes(model: Model, settings: NetworkSettings, *, copies: int = 3) -> int:
     """Memory for tensors: what is left beside the program and so many copies of the weights."""
-    limit = memory_limit(settings.max_memory)
+    budget = RunBudget.of(settings.max_memory, settings.threads)
     # Those of blocks that are opened for a change come and go.
-    fixed = PROGRAM_BYTES + 3 * model.file_bytes + (copies + 2) * model.weight_bytes
-    return int((limit - fixed) * _USABLE)
+    return int(budget.room(3 * model.file_bytes + (copies + 2) * model.weight_bytes) * _USABLE)
 
 
 def _plan_room(
@@ -371,11 +368,7 @@ def _plan_room(
     run_bytes = max(1, _RUN_FACTOR * largest)
     if left < run_bytes:
         limit = memory_limit(settings.max_memory)
-        need = format_size(int((limit + (run_bytes - left) / _USABLE) * 1.01))
-        raise BadInput(
-            f"Running {model.path} takes about {need} of memory; the budget is {format_size(limit)}.",
-            fix=f"give --max-memory '{need}' or more, or use a smaller batch",
-        )
+        raise over_budget(f"Running {model.path}", limit + (run_bytes - left) / _USABLE, limit=limit)
     threads = settings.threads or available_threads()
     workers = min(threads, max(1, left // 2 // run_bytes))
     together = min(_MOST_TOGETHER, max(1, _TOGETHER_BYTES // max(1, largest))) if possible else 1

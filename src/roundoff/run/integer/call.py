@@ -9,19 +9,18 @@ import numpy as np
 
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
-from roundoff.graph.wiring import ElementType, by_dtype, by_session_name
-from roundoff.run.integer.report import Overflow, Recorder
-from roundoff.run.integer.results import Coded, Result
+from roundoff.graph.wiring import OnnxType, by_dtype, by_session_name
+from roundoff.run.integer.results import AccumulatorOverflow, Coded, Recorder, Result
 
 __all__ = [
-    "Call",
     "FloatRunner",
     "IntegerKernel",
+    "KernelCall",
+    "KernelContext",
+    "KernelResult",
     "NonTensor",
     "NotInteger",
     "Operand",
-    "Outcome",
-    "Workshop",
     "declare",
     "holds_floats",
     "is_tensor",
@@ -33,7 +32,7 @@ __all__ = [
 ]
 
 
-Outcome: TypeAlias = Sequence[Result | Array]
+KernelResult: TypeAlias = Sequence[Result | Array]
 FloatRunner: TypeAlias = Callable[[Sequence[Array | None]], list[Array]]
 _T = TypeVar("_T")
 
@@ -106,7 +105,7 @@ class Operand:
 
 
 @dataclass(slots=True)
-class Workshop:
+class KernelContext:
     """What all calls of a runner share.
 
     Attributes:
@@ -123,7 +122,7 @@ class Workshop:
 
 
 @dataclass(slots=True)
-class Call:
+class KernelCall:
     """One call of a node.
 
     Attributes:
@@ -142,7 +141,7 @@ class Call:
     operands: Sequence[Operand | None]
     outputs: int
     run_in_float: FloatRunner
-    shop: Workshop
+    shop: KernelContext
 
     def operand(self, index: int) -> Operand:
         """An input that must be there.
@@ -182,7 +181,7 @@ class Call:
             return total
         beyond = (total < -limit) | (total >= limit)
         worst = float(np.abs(total[beyond].astype(np.float64)).max()) / limit
-        self.shop.recorder.overflowed(Overflow(self.node, "accumulator", int(beyond.sum()), 0, worst))
+        self.shop.recorder.overflowed(AccumulatorOverflow(self.node, "accumulator", int(beyond.sum()), 0, worst))
         if self.shop.arithmetic.overflow == "wrap":
             total = _wrapped(total, limit)
         high = _largest_below(limit, total.dtype)
@@ -206,7 +205,7 @@ def _largest_below(limit: int, dtype: np.dtype) -> Any:
     return np.floor(min(dtype.type(limit - 1), np.nextafter(edge, dtype.type(0))))
 
 
-IntegerKernel: TypeAlias = Callable[[Call], Outcome]
+IntegerKernel: TypeAlias = Callable[[KernelCall], KernelResult]
 
 
 # Values that nodes run one at a time hand on, with the types that numpy and Python do not tell.
@@ -253,7 +252,7 @@ def holds_floats(value: Any) -> bool:
     return _FLOATS.search(type_name(value)) is not None
 
 
-def narrow_element(name: str) -> ElementType | None:
+def narrow_element(name: str) -> OnnxType | None:
     """The element type within a type if numpy does not have it; None when it has."""
     inner = re.search(r"tensor\((\w+)\)", name)
     element = by_session_name(inner.group(1)) if inner else None

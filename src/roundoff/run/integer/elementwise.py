@@ -9,7 +9,7 @@ import numpy as np
 from roundoff.core.quantizers import QuantParams, QuantSpec, code_dtype, quantize, round_values
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
-from roundoff.run.integer.call import Call, IntegerKernel, NotInteger, Operand, Outcome
+from roundoff.run.integer.call import IntegerKernel, KernelCall, KernelResult, NotInteger, Operand
 from roundoff.run.integer.linear import with_bias
 from roundoff.run.integer.results import Coded, Move, Result, Wide, aligned, as_wide, fixed_point, multiply
 
@@ -17,8 +17,8 @@ __all__ = [
     "ELEMENTWISE_KERNELS",
     "Clipped",
     "CodeMean",
+    "LookupTable",
     "ShiftedSum",
-    "Table",
 ]
 
 
@@ -157,7 +157,7 @@ class CodeMean(Result):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table(Result):
+class LookupTable(Result):
     """A function of codes, tabulated over all of them.
 
     Attributes:
@@ -209,19 +209,19 @@ def _real_result(values: Array) -> Wide:
     return Wide(values, np.ones(()), integral=False)
 
 
-def _operands(call: Call) -> list[Operand]:
+def _operands(call: KernelCall) -> list[Operand]:
     return [operand for operand in call.operands if operand is not None]
 
 
-def _add(call: Call) -> Outcome:
+def _add(call: KernelCall) -> KernelResult:
     return [_sum(call, 1)]
 
 
-def _sub(call: Call) -> Outcome:
+def _sub(call: KernelCall) -> KernelResult:
     return [_sum(call, -1)]
 
 
-def _sum(call: Call, sign: int) -> Result:
+def _sum(call: KernelCall, sign: int) -> Result:
     first, second = call.operand(0), call.operand(1)
     left, right = first.value, second.value
     if isinstance(left, Coded) and isinstance(right, Coded) and _shifts(call, left, right):
@@ -240,18 +240,18 @@ def _fits(sums: Operand, bias: Operand) -> bool:
     return np.broadcast_shapes(shape, bias.value.shape) == shape
 
 
-def _shifts(call: Call, left: Coded, right: Coded) -> bool:
+def _shifts(call: KernelCall, left: Coded, right: Coded) -> bool:
     narrow = max(left.spec.bits, right.spec.bits) <= _WIDEST_SHIFTED_BITS
     return call.shop.arithmetic.requantization == "fixed_point" and narrow and left.whole and right.whole
 
 
-def _variadic_sum(call: Call) -> Outcome:
+def _variadic_sum(call: KernelCall) -> KernelResult:
     if len(_operands(call)) == 2:
         return _add(call)
     return [_real_result(np.asarray(reduce(np.add, map(_real, _operands(call)))))]
 
 
-def _mul(call: Call) -> Outcome:
+def _mul(call: KernelCall) -> KernelResult:
     first, second = call.operand(0), call.operand(1)
     for scaled, factor in ((first, second), (second, first)):
         if factor.plain is not None:
@@ -262,7 +262,7 @@ def _mul(call: Call) -> Outcome:
     return [Wide(call.accumulated(total) if integral else total, left.scale * right.scale, integral)]
 
 
-def _div(call: Call) -> Outcome:
+def _div(call: KernelCall) -> KernelResult:
     divisor = call.operand(1)
     if not divisor.constant:
         raise NotInteger("it divides by a tensor that is not constant")
@@ -278,26 +278,26 @@ def _scaled(result: Result, factor: Array) -> Wide:
     return Wide(total, np.asarray(wide.scale * factor), wide.integral)
 
 
-def _neg(call: Call) -> Outcome:
+def _neg(call: KernelCall) -> KernelResult:
     wide = as_wide(call.operand(0).result)
     return [Wide(-wide.total, wide.scale, wide.integral)]
 
 
-def _abs(call: Call) -> Outcome:
+def _abs(call: KernelCall) -> KernelResult:
     wide = as_wide(call.operand(0).result)
     return [Wide(np.abs(wide.total), np.abs(wide.scale), wide.integral)]
 
 
-def _relu(call: Call) -> Outcome:
+def _relu(call: KernelCall) -> KernelResult:
     return [Clipped(call.operand(0).result, 0.0, np.inf)]
 
 
-def _clip(call: Call) -> Outcome:
+def _clip(call: KernelCall) -> KernelResult:
     low, high = _bound(call, 1, "min", -np.inf), _bound(call, 2, "max", np.inf)
     return [Clipped(call.operand(0).result, low, high)]
 
 
-def _bound(call: Call, index: int, name: str, default: float) -> float:
+def _bound(call: KernelCall, index: int, name: str, default: float) -> float:
     operand = call.optional(index)
     if operand is None:
         return float(call.attributes.get(name, default))
@@ -306,11 +306,11 @@ def _bound(call: Call, index: int, name: str, default: float) -> float:
     return float(_real(operand).reshape(()))
 
 
-def _leaky_relu(call: Call) -> Outcome:
+def _leaky_relu(call: KernelCall) -> KernelResult:
     return [_sloped(call.operand(0).result, np.array(float(call.attributes.get("alpha", 0.01))))]
 
 
-def _prelu(call: Call) -> Outcome:
+def _prelu(call: KernelCall) -> KernelResult:
     slope = call.operand(1)
     if not slope.constant:
         raise NotInteger(f"its slope {slope.name!r} is not constant")
@@ -323,7 +323,7 @@ def _sloped(result: Result, slope: Array) -> Wide:
     return Wide(wide.total, np.where(wide.total < 0, wide.scale * slope, wide.scale), wide.integral)
 
 
-def _batch_normalization(call: Call) -> Outcome:
+def _batch_normalization(call: KernelCall) -> KernelResult:
     """A factor and an offset for each channel, in real numbers."""
     if call.outputs > 1 or call.attributes.get("training_mode", 0):
         raise NotInteger("it is in training mode")
@@ -338,11 +338,11 @@ def _batch_normalization(call: Call) -> Outcome:
     return [_real_result(total)]
 
 
-def _max(call: Call) -> Outcome:
+def _max(call: KernelCall) -> KernelResult:
     return [_chosen(_operands(call), np.maximum)]
 
 
-def _min(call: Call) -> Outcome:
+def _min(call: KernelCall) -> KernelResult:
     return [_chosen(_operands(call), np.minimum)]
 
 
@@ -358,7 +358,7 @@ def _same(first: Coded, operand: Operand) -> bool:
     return isinstance(other, Coded) and first.shares_scale(other.params, other.spec) and first.spec == other.spec
 
 
-def _where(call: Call) -> Outcome:
+def _where(call: KernelCall) -> KernelResult:
     condition, first, second = call.operand(0).value, call.operand(1), call.operand(2)
     if not isinstance(condition, np.ndarray):
         raise NotInteger("its condition is quantized")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.run.integer.call import Call, IntegerKernel, NotInteger, Operand, Outcome
+from roundoff.run.integer.call import IntegerKernel, KernelCall, KernelResult, NotInteger, Operand
 from roundoff.run.integer.convolution import (
     BlockPlan,
     Geometry,
@@ -32,7 +32,7 @@ _SAME_SCALE = 1e-6
 _TOO_WIDE = "its operands are too wide for exact products"
 
 
-def _conv(call: Call) -> Outcome:
+def _conv(call: KernelCall) -> KernelResult:
     values, operand = call.operand(0).whole, call.operand(1)
     weights = operand.coded
     groups = call.attributes.get("group", 1)
@@ -45,7 +45,7 @@ def _conv(call: Call) -> Outcome:
     return [_finished(call, total, values, _channel_scale(weights, 0), kernel.plan)]
 
 
-def _conv_transpose(call: Call) -> Outcome:
+def _conv_transpose(call: KernelCall) -> KernelResult:
     values, operand = call.operand(0).whole, call.operand(1)
     weights = operand.coded
     groups = call.attributes.get("group", 1)
@@ -86,13 +86,13 @@ def _channel_scale(weights: Coded, axis: int) -> Array:
     return weights.params.scale.astype(np.float64)
 
 
-def _finished(call: Call, total: Array, values: Coded, channel_scale: Array, plan: BlockPlan) -> Wide:
+def _finished(call: KernelCall, total: Array, values: Coded, channel_scale: Array, plan: BlockPlan) -> Wide:
     along = 1 if channel_scale.size > 1 else None
     scale = values.scale.reshape(()) * aligned(channel_scale, total.ndim, along)
     return with_bias(call, Wide(total, scale, largest=plan.largest), call.optional(2), along=1)
 
 
-def _gemm(call: Call) -> Outcome:
+def _gemm(call: KernelCall) -> KernelResult:
     values, operand = call.operand(0).whole, call.operand(1)
     weights = operand.coded
     turned = bool(call.attributes.get("transB", 0))
@@ -120,7 +120,7 @@ def _matrix(weights: Coded, largest: int, *, turned: bool = False) -> tuple[Arra
     return matrix.T if turned else matrix, plan
 
 
-def _matmul(call: Call) -> Outcome:
+def _matmul(call: KernelCall) -> KernelResult:
     first, second = call.operand(0), call.operand(1)
     if first.constant and not second.constant:
         return [_constant_left(call, first, second)]
@@ -136,7 +136,7 @@ def _matmul(call: Call) -> Outcome:
     return [Wide(total, scale, largest=plan.largest)]
 
 
-def _constant_left(call: Call, first: Operand, second: Operand) -> Wide:
+def _constant_left(call: KernelCall, first: Operand, second: Operand) -> Wide:
     """MatMul whose weight stands on the left; its scales may run along its rows."""
     weights, values = first.coded, second.whole
     rank = max(weights.codes.ndim, values.codes.ndim)
@@ -176,7 +176,7 @@ def _broadcast_product(left: Array, right: Array, plan: BlockPlan) -> Array:
 
 
 def with_bias(
-    call: Call, sums: Wide, bias: Operand | None, *, along: int | None = None, factor: float = 1.0
+    call: KernelCall, sums: Wide, bias: Operand | None, *, along: int | None = None, factor: float = 1.0
 ) -> Wide:
     """Sums of products and a bias: in the accumulator when it has codes at their scale, else as real numbers.
 

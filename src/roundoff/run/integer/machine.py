@@ -13,30 +13,28 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.weights import Weights
+from roundoff.run.budget import blas_threads
 from roundoff.run.integer.call import (
-    Call,
     IntegerKernel,
+    KernelCall,
+    KernelContext,
+    KernelResult,
     NotInteger,
     Operand,
-    Outcome,
-    Workshop,
     holds_floats,
     narrowed,
     widened,
 )
-from roundoff.run.integer.elementwise import ELEMENTWISE_KERNELS, Table
+from roundoff.run.integer.elementwise import ELEMENTWISE_KERNELS, LookupTable
 from roundoff.run.integer.linear import LINEAR_KERNELS
 from roundoff.run.integer.moves import MOVE_KERNELS, REDUCTION_KERNELS, carried
-from roundoff.run.integer.program import Program, Step
-from roundoff.run.integer.report import Overflow, Recorder
-from roundoff.run.integer.results import Coded, Result, Wide, aligned
-from roundoff.run.integer.single_node import SingleNodes
-from roundoff.run.resources import blas_threads
+from roundoff.run.integer.program import Program, ProgramStep, SingleNodes
+from roundoff.run.integer.results import AccumulatorOverflow, Coded, Recorder, Result, Wide, aligned
 
 __all__ = [
-    "Constants",
+    "IntegerConstants",
+    "IntegerExecution",
     "Machine",
-    "Pass",
     "coded",
     "table_kernel",
 ]
@@ -91,21 +89,21 @@ def table_kernel(op_type: str) -> IntegerKernel | None:
     return _along_an_axis if op_type in _ALONG_AN_AXIS else None
 
 
-def _looked_up(call: Call) -> Outcome:
+def _looked_up(call: KernelCall) -> KernelResult:
     values = call.operand(0).whole
     spec = values.spec
     if spec.bits > _LARGEST_TABLE_BITS:
         raise NotInteger(f"a table of {spec.bits}-bit codes would be too large")
     entries = call.keep("table", lambda: _entries(call, values), constant=True)
-    return [Table(values.codes.astype(np.int64) - spec.code_min, entries)]
+    return [LookupTable(values.codes.astype(np.int64) - spec.code_min, entries)]
 
 
-def _entries(call: Call, values: Coded) -> Array:
+def _entries(call: KernelCall, values: Coded) -> Array:
     codes = np.arange(values.spec.code_min, values.spec.code_max + 1)
     return carried(call, dequantize(codes, values.params))[0]
 
 
-def _along_an_axis(call: Call) -> Outcome:
+def _along_an_axis(call: KernelCall) -> KernelResult:
     values = call.operand(0).whole
     return [Wide(carried(call, values.real())[0].astype(np.float64), np.ones(()), integral=False)]
 
@@ -121,7 +119,7 @@ def coded(value: Any, quantizer: Quantizer, arithmetic: Arithmetic) -> Coded:
     return Coded(quantize(widened(value), params, spec), params, spec)
 
 
-class Constants:
+class IntegerConstants:
     """Values and codes of constants, each computed once.
 
     Plain values are kept only while codes are made of them, unless a node reads them as they are.
@@ -190,7 +188,9 @@ class Constants:
         if beyond.any():
             for edge in quantizer.consumers:
                 ratio = float(steps.max()) / limit
-                self._recorder.overflowed(Overflow(edge.node, "bias", int(beyond.sum()), values.size, ratio))
+                self._recorder.overflowed(
+                    AccumulatorOverflow(edge.node, "bias", int(beyond.sum()), values.size, ratio)
+                )
 
 
 _KERNELS = {**LINEAR_KERNELS, **ELEMENTWISE_KERNELS, **MOVE_KERNELS, **REDUCTION_KERNELS}
@@ -216,11 +216,13 @@ class Machine:
         self.threads = threads or 1
         self.program = Program(model, quantizers)
         recorder = Recorder(tuple(step.node.name for step in self.program.steps))
-        self.shop = Workshop(arithmetic, self.program.opset, recorder)
+        self.shop = KernelContext(arithmetic, self.program.opset, recorder)
         self.nodes = SingleNodes(model, threads)
-        self.constants = Constants(self.program, self.nodes, recorder, arithmetic)
+        self.constants = IntegerConstants(self.program, self.nodes, recorder, arithmetic)
 
-    def compute(self, step: Step, operands: Sequence[Operand | None], captured: Mapping[str, Any]) -> Outcome:
+    def compute(
+        self, step: ProgramStep, operands: Sequence[Operand | None], captured: Mapping[str, Any]
+    ) -> KernelResult:
         """Outputs of a node, those without a name left out: with integers if it can be, else in float."""
         node = step.node
         try:
@@ -239,7 +241,7 @@ class Machine:
             self.shop.recorder.ran_in_float(node.name, node.op_type, why)
         return results
 
-    def _kernel(self, step: Step, operands: Sequence[Operand | None]) -> tuple[IntegerKernel, bool]:
+    def _kernel(self, step: ProgramStep, operands: Sequence[Operand | None]) -> tuple[IntegerKernel, bool]:
         node = step.node
         if not any(isinstance(operand.value, Result) for operand in operands if operand is not None):
             raise NotInteger(_unquantized(operands))
@@ -250,16 +252,18 @@ class Machine:
             raise NotInteger(f"{node.op_type} has no integer version")
         return _KERNELS[node.op_type], False
 
-    def _call(self, step: Step, operands: Sequence[Operand | None]) -> Call:
+    def _call(self, step: ProgramStep, operands: Sequence[Operand | None]) -> KernelCall:
         node = step.node
 
         def run_in_float(arrays: Sequence[Array | None]) -> list[Array]:
             return self.nodes.run(node, arrays)
 
         used = sum(1 for name in node.output if name)
-        return Call(node.name, node.op_type, step.attributes, operands, used, run_in_float, self.shop)
+        return KernelCall(node.name, node.op_type, step.attributes, operands, used, run_in_float, self.shop)
 
-    def _in_float(self, step: Step, operands: Sequence[Operand | None], captured: Mapping[str, Any]) -> Outcome:
+    def _in_float(
+        self, step: ProgramStep, operands: Sequence[Operand | None], captured: Mapping[str, Any]
+    ) -> KernelResult:
         arrays = [None if operand is None else self.plain(operand.name, operand.value) for operand in operands]
         outside = {name: self.plain(name, value) for name, value in captured.items()}
         return self.nodes.run(step.node, arrays, outside)
@@ -299,7 +303,7 @@ def _unquantized(operands: Sequence[Operand | None]) -> str:
     return f"its input {names[0]!r} is not quantized" if names else "it has no inputs"
 
 
-class Pass:
+class IntegerExecution:
     """One pass through a network.
 
     Args:
@@ -338,7 +342,7 @@ class Pass:
                 self._keep(name, self._value(name))
         return {name: self._kept[name] for name in self._asked}
 
-    def _operand(self, step: Step, place: int, name: str) -> Operand | None:
+    def _operand(self, step: ProgramStep, place: int, name: str) -> Operand | None:
         if not name:
             return None
         edge = Consumer(step.node.name, place)

@@ -8,7 +8,7 @@ import numpy as np
 
 from roundoff.core.quantizers import quantize
 from roundoff.core.tensors import Array
-from roundoff.run.integer.call import Call, IntegerKernel, NotInteger, Operand, Outcome
+from roundoff.run.integer.call import IntegerKernel, KernelCall, KernelResult, NotInteger, Operand
 from roundoff.run.integer.convolution import Geometry, pad_spatial
 from roundoff.run.integer.elementwise import Clipped, CodeMean
 from roundoff.run.integer.results import Coded, Move, Result, Wide, as_wide
@@ -24,7 +24,9 @@ __all__ = [
 _NARROW = (np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int16), np.dtype(np.uint16), np.dtype(np.float32))
 
 
-def carried(call: Call, values: Array, *, at: int = 0, instead: dict[int, Array] | None = None) -> list[Array]:
+def carried(
+    call: KernelCall, values: Array, *, at: int = 0, instead: dict[int, Array] | None = None
+) -> list[Array]:
     """What the node does to numbers of any type: they travel through it as floats, and come back.
 
     Args:
@@ -42,22 +44,22 @@ def carried(call: Call, values: Array, *, at: int = 0, instead: dict[int, Array]
     return [moved[0].astype(values.dtype, copy=False), *moved[1:]]
 
 
-def _moved(call: Call, move: Move) -> Outcome:
+def _moved(call: KernelCall, move: Move) -> KernelResult:
     if call.outputs > 1:
         raise NotInteger("its second output is used")
     return call.operand(0).result.rearranged(move)
 
 
-def _identity(call: Call) -> Outcome:
+def _identity(call: KernelCall) -> KernelResult:
     return _moved(call, lambda values: [values])
 
 
-def _transpose(call: Call) -> Outcome:
+def _transpose(call: KernelCall) -> KernelResult:
     order = call.attributes.get("perm")
     return _moved(call, lambda values: [values.transpose(order)])
 
 
-def _reshape(call: Call) -> Outcome:
+def _reshape(call: KernelCall) -> KernelResult:
     """Reshape, Flatten, Squeeze, Unsqueeze: onnxruntime says what shape comes out."""
     result = call.operand(0).result
     # An array without elements of its own in memory stands for the data.
@@ -65,7 +67,7 @@ def _reshape(call: Call) -> Outcome:
     return result.rearranged(lambda values: [values.reshape(shape)])
 
 
-def _selected(call: Call) -> Outcome:
+def _selected(call: KernelCall) -> KernelResult:
     """Slice, Gather, Tile and others whose outputs are elements of the first input."""
 
     def move(values: Array) -> list[Array]:
@@ -74,18 +76,18 @@ def _selected(call: Call) -> Outcome:
     return call.operand(0).result.rearranged(move)
 
 
-def _ordered(call: Call) -> Outcome:
+def _ordered(call: KernelCall) -> KernelResult:
     """MaxPool and others that choose by size: the largest code is that of the largest value."""
     values = call.operand(0).whole
     codes, *others = carried(call, values.codes)
     return [Coded(codes, values.params, values.spec.along(None)), *others]
 
 
-def _pad(call: Call) -> Outcome:
+def _pad(call: KernelCall) -> KernelResult:
     return [_padded(call, call.operand(0).result, _fill(call))]
 
 
-def _padded(call: Call, result: Result, fill: float) -> Result:
+def _padded(call: KernelCall, result: Result, fill: float) -> Result:
     if isinstance(result, Clipped) and result.low <= fill <= result.high:
         return replace(result, inner=_padded(call, result.inner, fill))
     if isinstance(result, Coded) and result.whole:
@@ -101,7 +103,7 @@ def _padded(call: Call, result: Result, fill: float) -> Result:
     return Wide(_with_margin(call, real, np.array(fill), fill), np.ones(()), integral=False)
 
 
-def _with_margin(call: Call, values: Array, margin: Array, fill: float) -> Array:
+def _with_margin(call: KernelCall, values: Array, margin: Array, fill: float) -> Array:
     """Pad numbers; the node itself says where each comes from, and `fill` marks the places that are new."""
     start = np.floor(fill) + 1 if 0 <= fill < np.inf else 0.0
     places = np.arange(values.size, dtype=np.float64).reshape(values.shape) + start
@@ -112,7 +114,7 @@ def _with_margin(call: Call, values: Array, margin: Array, fill: float) -> Array
     return np.where(new, margin, taken).astype(values.dtype, copy=False)
 
 
-def _fill(call: Call) -> float:
+def _fill(call: KernelCall) -> float:
     operand = call.optional(2)
     if operand is None:
         return float(call.attributes.get("value", 0.0))
@@ -122,7 +124,7 @@ def _fill(call: Call) -> float:
     return float(value.reshape(()))
 
 
-def _concat(call: Call) -> Outcome:
+def _concat(call: KernelCall) -> KernelResult:
     operands = [operand for operand in call.operands if operand is not None]
     axis = int(call.attributes.get("axis", 0))
     results = [_joinable(operand) for operand in operands]
@@ -188,7 +190,7 @@ _INT64_LIMIT = 1 << 63
 _AXES_AS_INPUT = {"ReduceSum": 13, "ReduceMean": 18}
 
 
-def _average_pool(call: Call) -> Outcome:
+def _average_pool(call: KernelCall) -> KernelResult:
     values = call.operand(0).whole
     # onnxruntime's own mean of ones tells how many windows there are, and what it divides their sums by.
     ones = np.ones(values.shape, dtype=np.float32)[:1, :1]
@@ -200,7 +202,7 @@ def _average_pool(call: Call) -> Outcome:
     return [CodeMean(call.accumulated(total), counts, values)]
 
 
-def _pool_geometry(call: Call, spatial: tuple[int, ...], out: tuple[int, ...]) -> Geometry:
+def _pool_geometry(call: KernelCall, spatial: tuple[int, ...], out: tuple[int, ...]) -> Geometry:
     """Where pooling windows lie when so many of them come out."""
     rank = len(spatial)
     kernel = tuple(call.attributes["kernel_shape"])
@@ -231,20 +233,20 @@ def _window_sums(values: Array, geometry: Geometry) -> Array:
     return total
 
 
-def _global_average_pool(call: Call) -> Outcome:
+def _global_average_pool(call: KernelCall) -> KernelResult:
     rank = len(call.operand(0).result.shape)
     return [_reduced(call, tuple(range(2, rank)), keep=True, mean=True)]
 
 
-def _reduce_mean(call: Call) -> Outcome:
+def _reduce_mean(call: KernelCall) -> KernelResult:
     return _over_axes(call, mean=True)
 
 
-def _reduce_sum(call: Call) -> Outcome:
+def _reduce_sum(call: KernelCall) -> KernelResult:
     return _over_axes(call, mean=False)
 
 
-def _over_axes(call: Call, *, mean: bool) -> Outcome:
+def _over_axes(call: KernelCall, *, mean: bool) -> KernelResult:
     rank = len(call.operand(0).result.shape)
     axes = call.attributes.get("axes")
     given = call.optional(1)
@@ -258,7 +260,7 @@ def _over_axes(call: Call, *, mean: bool) -> Outcome:
     return [_reduced(call, places, keep=bool(call.attributes.get("keepdims", 1)), mean=mean)]
 
 
-def _reduced(call: Call, axes: tuple[int, ...], *, keep: bool, mean: bool) -> Wide:
+def _reduced(call: KernelCall, axes: tuple[int, ...], *, keep: bool, mean: bool) -> Wide:
     wide = as_wide(call.operand(0).result)
     if any(wide.scale.shape[axis] > 1 for axis in axes if wide.scale.ndim):
         wide = Wide(np.asarray(wide.real(), dtype=np.float64), np.ones(()), integral=False)
@@ -279,7 +281,7 @@ def _sum_dtype(wide: Wide, count: int) -> np.dtype:
     return np.dtype(np.int64 if largest * count < _INT64_LIMIT else np.float64)
 
 
-def _resize(call: Call) -> Outcome:
+def _resize(call: KernelCall) -> KernelResult:
     values = call.operand(0).whole
     mode = call.attributes.get("mode", "nearest")
     if call.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":

@@ -14,12 +14,10 @@ from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import hidden_tensors, inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
-from roundoff.run.capture import read_feed, select_tensors
-from roundoff.run.feeds import Samples, check_feed, complete_values
+from roundoff.run.capture import Samples, check_feed, complete_values, read_feed, select_tensors
 from roundoff.run.integer.call import plain_value
-from roundoff.run.integer.machine import Machine, Pass
-from roundoff.run.integer.report import IntegerReport
-from roundoff.run.integer.results import Coded, Result
+from roundoff.run.integer.machine import IntegerExecution, Machine
+from roundoff.run.integer.results import Coded, IntegerReport, Result
 
 __all__ = [
     "IntegerRun",
@@ -137,7 +135,7 @@ class IntegerRunner:
         """
         check_feed(feed, inputs(self._program.model), sample=sample)
         asked = self._asked(tensors)
-        return IntegerRun(Pass(self._machine, feed, asked, local=False).run())
+        return IntegerRun(IntegerExecution(self._machine, feed, asked, local=False).run())
 
     def run_local(self, float_values: Mapping[str, Array], tensors: Collection[str] | None = None) -> IntegerRun:
         """Run each unit by itself, fed with the activations of the float model.
@@ -152,7 +150,7 @@ class IntegerRunner:
         """
         asked = self._asked(tensors)
         given = _Without(float_values, self._machine.untold) if self._machine.untold else float_values
-        return IntegerRun(Pass(self._machine, given, asked, local=True).run())
+        return IntegerRun(IntegerExecution(self._machine, given, asked, local=True).run())
 
     def _asked(self, tensors: Collection[str] | None) -> frozenset[str]:
         asked = frozenset(outputs(self._program.model) if tensors is None else tensors)

@@ -4,10 +4,10 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from roundoff.core.plan import FLOAT, Recipe
-from roundoff.search.engine import next_count
 from roundoff.search.free_options import FreeOption, without_options
 from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
+from roundoff.search.strategies.bisect import next_count
 from roundoff.search.strategies.strategy import Search, better
 
 __all__ = [

@@ -16,7 +16,7 @@ from roundoff.pages.blocks import (
     Paragraph,
     Place,
     Series,
-    Table,
+    TableBlock,
     Tone,
     View,
     metric_axis,
@@ -145,7 +145,7 @@ def _name(node: CurveNode) -> str:
 _FACTS = (_splits, _falls, _jumps)
 
 
-def _summary(found: Accumulation) -> Table:
+def _summary(found: Accumulation) -> TableBlock:
     """The curves in a line each."""
     line = "accumulate.column_averages" if found.average else "accumulate.column_line"
     columns = (
@@ -172,7 +172,7 @@ def _summary(found: Accumulation) -> Table:
         drawn = text_curve(values, limits, width=_LINE_COLUMNS, higher_is_better=found.higher_is_better)
         at_output = None if output is None else values[output.order]
         rows.append((_curve_name(curve), len(curve.quantizers), at_output, _worst(found, curve), drawn))
-    return Table("curves-summary", say("accumulate.summary"), columns, tuple(rows))
+    return TableBlock("curves-summary", say("accumulate.summary"), columns, tuple(rows))
 
 
 def _worst(found: Accumulation, curve: MeasuredCurve) -> float | None:
@@ -185,7 +185,7 @@ def _score(found: Accumulation) -> Column:
     return replace(metric_column(found.metric, higher_is_better=found.higher_is_better), metric=found.metric)
 
 
-def curves_table(found: Accumulation, view: View = View()) -> Table:  # noqa: B008 - frozen
+def curves_table(found: Accumulation, view: View = View()) -> TableBlock:  # noqa: B008 - frozen
     """All nodes in execution order, with everything that is known of each curve there.
 
     Args:
@@ -221,7 +221,9 @@ def curves_table(found: Accumulation, view: View = View()) -> Table:  # noqa: B0
     )
     worst = sorted(range(len(rows)), key=lambda at: _badness(found, found.nodes[at]))
     order = tuple(sorted(worst[: view.most]))
-    return Table("curves", say("accumulate.table"), columns, rows, file="curves.csv", most=view.most, order=order)
+    return TableBlock(
+        "curves", say("accumulate.table"), columns, rows, file="curves.csv", most=view.most, order=order
+    )
 
 
 def _badness(found: Accumulation, node: CurveNode) -> float:

@@ -8,7 +8,7 @@ from roundoff.core.document import RunDocument
 from roundoff.core.plan import FLOAT, PRECISION_PARTS, Precision
 from roundoff.messages.catalogue import in_all, plain, say, told
 from roundoff.messages.phrases import commas, count_of, semicolons
-from roundoff.pages.blocks import Cell, Column, Headline, Page, Place, Table, View, notes, spoken_facts
+from roundoff.pages.blocks import Cell, Column, Headline, Page, Place, TableBlock, View, notes, spoken_facts
 from roundoff.studies.audit.result import Audit, AuditRow, QuantizedPart, Severity
 
 __all__ = ["EVERYTHING", "audit_page"]
@@ -140,7 +140,7 @@ class _NodeColumn:
     cell: Callable[[AuditRow], Cell]
 
 
-def _table(audit: Audit, view: View) -> Table:
+def _table(audit: Audit, view: View) -> TableBlock:
     everything = view.sort == EVERYTHING
     columns = _columns(audit, everything=everything)
     places = list(range(len(audit.rows)))
@@ -150,7 +150,7 @@ def _table(audit: Audit, view: View) -> Table:
         places.sort(key=lambda place: _ORDER.index(audit.rows[place].severity))
     order = tuple(places if everything else places[:_MOST_ROWS])
     left = len(places) - len(order)
-    return Table(
+    return TableBlock(
         "audit",
         say("audit.table"),
         tuple(each.column for each in columns),

@@ -22,7 +22,7 @@ from roundoff.pages.blocks import (
     Page,
     Place,
     Series,
-    Table,
+    TableBlock,
     Tone,
     View,
     cell_text,
@@ -240,7 +240,7 @@ class _PairColumn:
     cell: Callable[[TensorComparison], Cell]
 
 
-def _table(found: Comparison, view: View) -> Table:
+def _table(found: Comparison, view: View) -> TableBlock:
     columns = _columns(found)
     order = _order(found.rows, view)
     rows = [tuple(each.cell(row) for each in columns) for row in found.rows]
@@ -252,7 +252,7 @@ def _table(found: Comparison, view: View) -> Table:
             cells: dict[str, Cell] = {side: name, "status": "missing", "detail": f"only in the {side}"}
             cells["shown_difference"] = say(f"compare.only_in_{side}")
             rows.append(tuple(cells.get(each.column.id) for each in columns))
-    return Table(
+    return TableBlock(
         "tensors",
         say("compare.table"),
         tuple(each.column for each in columns),

@@ -10,34 +10,29 @@ import numpy as np
 
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
+from roundoff.core.tensors import Array
 from roundoff.graph.insertion import Edges
 from roundoff.graph.interface import outputs
-from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.save import drop_unused
-from roundoff.graph.subgraph import tap
 from roundoff.graph.units import derived_constants, units
-from roundoff.graph.wiring import reads
-from roundoff.measure.light_pairs import CodedValues, ErrorTotals, Job, LightMeter
+from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob
 from roundoff.measure.metrics import cosine, relative_euclidean, sqnr_db
 from roundoff.measure.thresholds import ThresholdSet
-from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, spread_over
+from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Runnable, spread_over
+from roundoff.run.blocks.chain import Chunk
 from roundoff.run.integer.runner import IntegerRunner
-from roundoff.run.session import open_session
-from roundoff.run.variants import written_quantizers
-from roundoff.studies.layers.measuring import Measuring
-from roundoff.studies.layers.passes import Arrays, Feed, Network, SampleRange, in_order
+from roundoff.run.variants import without_unread, written_quantizers
+from roundoff.studies.layers.measurement import Arrays, LayerBench, code_meaning
 from roundoff.studies.layers.result import Experiment
-from roundoff.studies.layers.tally import code_meaning
 
 __all__ = [
+    "ExperimentOutcome",
     "Experiments",
-    "Outcome",
-    "Parts",
     "Proof",
     "Role",
     "Tester",
     "UnitParts",
+    "UnitQuantizers",
     "integer_runs",
     "prove",
     "reference_runs",
@@ -50,7 +45,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class UnitQuantizers:
     """Names of the quantizers that belong to a unit.
 
     Attributes:
@@ -114,7 +109,7 @@ class UnitParts:
             for source in sources:
                 self._made_of.setdefault(source, []).append(tensor)
 
-    def of(self, tensor: str, unit: str) -> Parts:
+    def of(self, tensor: str, unit: str) -> UnitQuantizers:
         """The quantizers of the unit that writes a tensor.
 
         Args:
@@ -126,7 +121,7 @@ class UnitParts:
         for name in reached:
             result |= self._results.get(name, set())
             reached += [made for made in self._made_of.get(name, ()) if made not in reached]
-        return Parts(
+        return UnitQuantizers(
             weights=frozenset(self._weights.get(unit, ())),
             constants=frozenset(self._constants.get(unit, ())),
             copies=frozenset(self._copies.get(unit, ())),
@@ -159,76 +154,58 @@ _ENDLESS = 1e6
 # Float outputs are kept for all experiments; samples beyond this are left out.
 _MOST_KEPT_BYTES = 1 << 26
 
-Opener = Callable[[Sequence[Quantizer]], Network]
+Opener = Callable[[Sequence[Quantizer]], Runnable[Arrays]]
 """Makes the network in which these quantizers are on; it computes the outputs, by their names."""
 
 
 class _InOnnxruntime:
     """The graph of copies with nothing but the quantized network in it, or without quantizers the float one."""
 
-    def __init__(self, measuring: Measuring, quantizers: Sequence[Quantizer], threads: int) -> None:
-        model = measuring.quantized.float_model
-        network = replace(measuring.quantized, quantizers=tuple(quantizers))
-        copies = measuring.copies(network, ("accumulated",))
+    def __init__(self, layers: LayerBench, quantizers: Sequence[Quantizer], threads: int) -> None:
+        model = layers.quantized.float_model
+        network = replace(layers.quantized, quantizers=tuple(quantizers))
+        copies = layers.copies(network, ("accumulated",))
         written = written_quantizers(model, Edges(model, network.quantizers))
-        computed = [name for name in outputs(model) if name in copies.taps]
-        taps = {name: copies.taps[name]["accumulated"] for name in computed}
+        taps = {name: copies.taps[name]["accumulated"] for name in outputs(model) if name in copies.taps}
         self._meaning = {name: code_meaning(written[name]) for name, each in taps.items() if each.coded}
-        self._names = {name: each.name for name, each in taps.items()}
-        taps_asked = tap(_only(copies.model, self._names.values()), tuple(self._names.values()))
-        held = {tensor.name for tensor in copies.model.proto.graph.initializer}
-        constants = {name: values for name, values in copies.constants.items() if name in held}
-        asked = replace(taps_asked, constants=constants)
+        self._places = {name: each.name for name, each in taps.items()}
+        asked = tuple(self._places.values())
         # Outputs of the float network are kept, and would hold on to all memory of their session.
-        self._session = open_session(model, outputs=asked, threads=threads, keep_memory=bool(quantizers))
+        self._network = layers.bench(threads).open(
+            without_unread(copies.model, asked), tensors=asked, keep_memory=bool(quantizers)
+        )
 
-    def run(self, sample: str, feed: Feed) -> Arrays:
-        arrays = dict(zip(self._names, self._session.run(feed, sample=sample), strict=True))
+    def run(self, feed: Mapping[str, Array], *, sample: str = "") -> Arrays:
+        found = self._network.run(feed, sample=sample)
+        arrays = {name: found[place] for name, place in self._places.items()}
         return arrays | {name: CodedValues(arrays[name], *each) for name, each in self._meaning.items()}
 
     def stop(self) -> None:
-        self._session.stop()
+        self._network.stop()
 
 
 class _InIntegers:
     def __init__(self, runner: IntegerRunner, names: Sequence[str]) -> None:
         self._runner, self._names = runner, names
 
-    def run(self, sample: str, feed: Feed) -> Arrays:
+    def run(self, feed: Mapping[str, Array], *, sample: str = "") -> Arrays:
         return dict(self._runner.run(feed, self._names, sample=sample).values)
 
     def stop(self) -> None:
         """A node that is computed with integers is finished first."""
 
 
-def _only(model: Model, tensors: Collection[str]) -> Model:
-    """The graph without what these tensors do not need; it is changed, being nobody else's."""
-    from onnx.helper import make_empty_tensor_value_info
-
-    graph = model.proto.graph
-    del graph.output[:]
-    graph.output.extend(make_empty_tensor_value_info(name) for name in tensors)
-    needed = set(tensors)
-    for index in reversed(range(len(graph.node))):
-        if needed.isdisjoint(graph.node[index].output):
-            del graph.node[index]
-        else:
-            needed.update(reads(graph.node[index]))
-    drop_unused(graph)
-    return model
-
-
-def reference_runs(measuring: Measuring, threads: int) -> Opener:
+def reference_runs(layers: LayerBench, threads: int) -> Opener:
     """Networks in fake quantization."""
-    return lambda quantizers: _InOnnxruntime(measuring, quantizers, threads)
+    return lambda quantizers: _InOnnxruntime(layers, quantizers, threads)
 
 
-def integer_runs(measuring: Measuring, arithmetic: Arithmetic, threads: int) -> Opener:
+def integer_runs(layers: LayerBench, arithmetic: Arithmetic, threads: int) -> Opener:
     """Networks in exact integers; without any quantizer it is the float network in onnxruntime."""
-    in_float = reference_runs(measuring, threads)
-    model = measuring.quantized.float_model
+    in_float = reference_runs(layers, threads)
+    model = layers.quantized.float_model
 
-    def open_network(quantizers: Sequence[Quantizer]) -> Network:
+    def open_network(quantizers: Sequence[Quantizer]) -> Runnable[Arrays]:
         if not quantizers:
             return in_float(())
         return _InIntegers(IntegerRunner(model, quantizers, arithmetic, threads=threads), outputs(model))
@@ -237,7 +214,7 @@ def integer_runs(measuring: Measuring, arithmetic: Arithmetic, threads: int) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExperimentOutcome:
     """What came of an experiment.
 
     Attributes:
@@ -254,7 +231,7 @@ class Experiments:
     """Experiments with one network, on the same few samples.
 
     Args:
-        measuring: The network and the samples.
+        layers: The network and the samples.
         indices: All samples.
         thresholds: What the outputs must keep.
         open_network: Makes networks.
@@ -266,28 +243,28 @@ class Experiments:
 
     def __init__(
         self,
-        measuring: Measuring,
+        layers: LayerBench,
         indices: Sequence[int],
         *,
         thresholds: ThresholdSet,
         open_network: Opener,
         workers: int = 1,
     ) -> None:
-        self._measuring, self._thresholds, self._open = measuring, thresholds, open_network
+        self._layers, self._thresholds, self._open = layers, thresholds, open_network
         self._indices, self._workers = indices, workers
-        self._known: dict[tuple[int, frozenset[str]], Outcome] = {}
+        self._known: dict[tuple[int, frozenset[str]], ExperimentOutcome] = {}
         self._exact: dict[int, list[Arrays]] = {}
         self.samples = 0
 
-    def run(self, off: Collection[str]) -> Outcome:
+    def run(self, off: Collection[str]) -> ExperimentOutcome:
         """Run the network with these quantizers off, on few samples."""
         return self._outcome(frozenset(off), FEW_SAMPLES)
 
-    def confirm(self, off: Collection[str]) -> tuple[Outcome, Outcome]:
+    def confirm(self, off: Collection[str]) -> tuple[ExperimentOutcome, ExperimentOutcome]:
         """Run it as it is and with these quantizers off, on more samples."""
         return self._outcome(frozenset(), MORE_SAMPLES), self._outcome(frozenset(off), MORE_SAMPLES)
 
-    def _outcome(self, off: frozenset[str], most: int) -> Outcome:
+    def _outcome(self, off: frozenset[str], most: int) -> ExperimentOutcome:
         most = min(most, len(self._indices))
         if most not in self._exact:
             self._exact = {most: self._in_float(most)}
@@ -296,18 +273,21 @@ class Experiments:
             self._known[most, off] = self._run(off, most)
         return self._known[most, off]
 
-    def _computed(self, quantizers: Sequence[Quantizer], most: int) -> Generator[tuple[str, Arrays], None, None]:
+    def _computed(
+        self, quantizers: Sequence[Quantizer], samples: Sequence[int]
+    ) -> Generator[tuple[Chunk, Arrays], None, None]:
         """The outputs for each sample when some quantizers are on."""
-        chosen = spread_over(self._indices, most)
-        fed = SampleRange(self._measuring.quantized.float_model, self._measuring.samples, chosen)
         # A single sample waits for nobody, and needs no thread of its own.
-        return in_order(fed.feeds(), self._open(quantizers), self._workers if self._workers > 1 else 0)
+        workers = self._workers if self._workers > 1 else 0
+        return self._layers.bench(self._layers.budget.threads).stream(
+            self._open(quantizers), samples, workers=workers
+        )
 
     def _in_float(self, most: int) -> list[Arrays]:
         """The outputs of the float network for the first samples of some that fit in memory."""
         exact: list[Arrays] = []
         kept = 0
-        with contextlib.closing(self._computed((), most)) as computed:
+        with contextlib.closing(self._computed((), spread_over(self._indices, most))) as computed:
             for _, arrays in computed:
                 exact.append(arrays)
                 kept += sum(getattr(each, "nbytes", 0) for each in arrays.values())
@@ -315,17 +295,19 @@ class Experiments:
                     break
         return exact
 
-    def _run(self, off: frozenset[str], most: int) -> Outcome:
-        quantizers, expected = self._measuring.quantized.quantizers, self._exact[most]
+    def _run(self, off: frozenset[str], most: int) -> ExperimentOutcome:
+        quantizers, expected = self._layers.quantized.quantizers, self._exact[most]
+        # The samples whose float outputs were kept: the first of those chosen, not as many others evenly spaced.
+        chosen = spread_over(self._indices, most)[: len(expected)]
         on = switched_on(quantizers, off)
         meter = LightMeter()
         totals: dict[str, ErrorTotals | None] = {name: ErrorTotals() for name in expected[0]}
-        with contextlib.closing(self._computed(on, len(expected))) as computed:
+        with contextlib.closing(self._computed(on, chosen)) as computed:
             for exact, (_, arrays) in zip(expected, computed, strict=True):
                 for name, total in totals.items():
                     if total is not None and not _measure(meter, exact[name], arrays[name], total):
                         totals[name] = None
-                self._measuring.progress.advance()
+                self._layers.progress.advance()
         left = {each.name for each in on}
         switched_off = [each.name for each in quantizers if each.name not in left]
         return _outcome(list(totals.values()), switched_off, self._thresholds)
@@ -338,11 +320,13 @@ def _measure(meter: LightMeter, reference: Any, candidate: Any, totals: ErrorTot
     if (candidate.codes if isinstance(candidate, CodedValues) else candidate).shape != reference.shape:
         return False
     with np.errstate(all="ignore"):
-        meter.measure([Job(reference, [candidate], [totals])])
+        meter.measure([MeterJob(reference, [candidate], [totals])])
     return True
 
 
-def _outcome(totals: Sequence[ErrorTotals | None], off: Sequence[str], thresholds: ThresholdSet) -> Outcome:
+def _outcome(
+    totals: Sequence[ErrorTotals | None], off: Sequence[str], thresholds: ThresholdSet
+) -> ExperimentOutcome:
     loss = math.fsum(
         math.log1p(_ENDLESS if total is None else min(total.noise_ratio, _ENDLESS)) for total in totals
     )
@@ -357,7 +341,7 @@ def _outcome(totals: Sequence[ErrorTotals | None], off: Sequence[str], threshold
             agrees &= thresholds.holds(scores | {"relative_euclidean": relative_euclidean(moments)})
             agrees &= not any(total.nonfinite)
             worst = min(worst, (scores["sqnr_db"], scores["cosine"]))
-    return Outcome(Experiment(tuple(off), *worst, agrees), loss)
+    return ExperimentOutcome(Experiment(tuple(off), *worst, agrees), loss)
 
 
 # The proof that few units make the loss: put into float, they take most of it away.
@@ -378,11 +362,11 @@ _MOST_TAKEN_APART = 4
 class Tester(Protocol):
     """Runs the network with quantizers off."""
 
-    def run(self, off: Collection[str]) -> Outcome:
+    def run(self, off: Collection[str]) -> ExperimentOutcome:
         """What the outputs are then, on few samples."""
         ...
 
-    def confirm(self, off: Collection[str]) -> tuple[Outcome, Outcome]:
+    def confirm(self, off: Collection[str]) -> tuple[ExperimentOutcome, ExperimentOutcome]:
         """What they are with all quantizers on, and then, on more samples than those they were chosen by."""
         ...
 
@@ -421,13 +405,15 @@ class Proof:
     """
 
     holds: bool
-    before: Outcome
-    after: Outcome
+    before: ExperimentOutcome
+    after: ExperimentOutcome
     tried: tuple[str, ...]
     roles: Mapping[str, Role] = field(default_factory=dict)
 
 
-def prove(tester: Tester, parts: Callable[[str], Parts], orders: Sequence[Sequence[str]], *, limit: int) -> Proof:
+def prove(
+    tester: Tester, parts: Callable[[str], UnitQuantizers], orders: Sequence[Sequence[str]], *, limit: int
+) -> Proof:
     """Find few units that take most of the loss away, or see that the likeliest do not.
 
     Args:
@@ -436,20 +422,20 @@ def prove(tester: Tester, parts: Callable[[str], Parts], orders: Sequence[Sequen
         orders: Tensors of units, the likeliest first; one order after the other is tried.
         limit: How many units are few.
     """
-    return _Search(tester, parts, tester.run(())).prove([list(order[:limit]) for order in orders])
+    return _ProofSearch(tester, parts, tester.run(())).prove([list(order[:limit]) for order in orders])
 
 
-def takes_most(before: Outcome, after: Outcome) -> bool:
+def takes_most(before: ExperimentOutcome, after: ExperimentOutcome) -> bool:
     """Whether an outcome keeps the thresholds and half of what another has lost, or else most of it."""
     gained = before.loss - after.loss
     return gained > 0 and gained >= (_HALF if after.found.agrees else _MOST_OF_IT) * before.loss
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _ProofSearch:
     tester: Tester
-    parts: Callable[[str], Parts]
-    before: Outcome
+    parts: Callable[[str], UnitQuantizers]
+    before: ExperimentOutcome
 
     def prove(self, sets: Sequence[list[str]]) -> Proof:
         chosen: list[str] = []
@@ -475,13 +461,13 @@ class _Search:
             return Proof(False, before, after, tuple(chosen))
         return Proof(True, before, after, tuple(chosen), roles)
 
-    def _gain(self, outcome: Outcome) -> float:
+    def _gain(self, outcome: ExperimentOutcome) -> float:
         return self.before.loss - outcome.loss
 
-    def _without(self, units: Collection[str]) -> Outcome:
+    def _without(self, units: Collection[str]) -> ExperimentOutcome:
         return self.tester.run({name for unit in units for name in self.parts(unit).all})
 
-    def _shortest(self, units: list[str], after: Outcome) -> list[str]:
+    def _shortest(self, units: list[str], after: ExperimentOutcome) -> list[str]:
         """The shortest beginning of a list that is as good as the whole."""
         low, high = 1, len(units)
         while low < high:
@@ -518,7 +504,7 @@ class _Search:
         costlier = "inside" if weights.loss > result.loss else "result"
         return Role(*needed, costlier, again, weights.found, result.found)
 
-    def _least(self, roles: Mapping[str, Role]) -> Outcome:
+    def _least(self, roles: Mapping[str, Role]) -> ExperimentOutcome:
         off: set[str] = set()
         for unit, role in roles.items():
             mine = self.parts(unit)
@@ -526,7 +512,7 @@ class _Search:
         return self.tester.run(off)
 
 
-def _whole(role: Role, parts: Parts) -> Role:
+def _whole(role: Role, parts: UnitQuantizers) -> Role:
     """The same with all of the unit in float."""
     return Role(
         bool(parts.inside),

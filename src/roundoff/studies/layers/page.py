@@ -20,14 +20,14 @@ from roundoff.pages.blocks import (
     Paragraph,
     Place,
     Series,
-    Table,
+    TableBlock,
     Tone,
     View,
     notes,
     preparation_note,
     spoken_facts,
 )
-from roundoff.studies.layers.result import Culprit, LayerReport, LayerRow, LayerScore
+from roundoff.studies.layers.result import WEIGHTS_UNKNOWN, Culprit, LayerReport, LayerRow, LayerScore
 
 __all__ = ["layers_page"]
 
@@ -107,7 +107,8 @@ def _why_open(report: LayerReport) -> str:
 
 
 def _weights_unknown(report: LayerReport) -> bool:
-    return any(text.startswith("weights are not judged") for text in report.verdict.not_judged)
+    # Documents of the first schema have it as a sentence.
+    return any(text in (WEIGHTS_UNKNOWN, str(WEIGHTS_UNKNOWN)) for text in report.verdict.not_judged)
 
 
 def _damaged(report: LayerReport) -> bool:
@@ -246,7 +247,8 @@ def _integers(report: LayerReport) -> Iterator[_Line]:
     if report.overflows:
         first = report.overflows[0]
         more = len(report.overflows) - 1
-        text = f"{first.node} ({first.op_type}): {first.text}"
+        name = told("layers.culprit", node=first.node, op=first.op_type)
+        text = told("layers.score", name=name, score=sentence(first.text))
         text = told("layers.overflow_more", text=text, count=more) if more else text
         yield told("layers.overflow"), text
     if report.float_nodes:
@@ -268,14 +270,14 @@ class _RowColumn:
     cell: Callable[[LayerRow], Cell]
 
 
-def _table(report: LayerReport, view: View) -> Table:
+def _table(report: LayerReport, view: View) -> TableBlock:
     """All rows in execution order; a terminal shows those first that matter most, unless asked for the order."""
     columns = _columns(report)
     rows = tuple(tuple(each.cell(row) for each in columns) for row in report.rows)
     worst = sorted(range(len(rows)), key=lambda index: _badness(report.rows[index]))
     # In execution order, too, it is the rows that matter least for which there is no room.
     order = sorted(worst[: view.most]) if view.sort == "order" else worst
-    return Table(
+    return TableBlock(
         "layers",
         say("layers.rows"),
         tuple(each.column for each in columns),

@@ -18,7 +18,7 @@ from roundoff.pages.blocks import (
     Page,
     Place,
     Series,
-    Table,
+    TableBlock,
     Tone,
     metric_axis,
     metric_column,
@@ -26,8 +26,7 @@ from roundoff.pages.blocks import (
     preparation_note,
     spoken_facts,
 )
-from roundoff.studies.partial.result import PartialQuantization, PartialStep
-from roundoff.studies.partial.settings import SAME_TOP1
+from roundoff.studies.partial.result import SAME_TOP1, PartialQuantization, PartialStep
 
 __all__ = ["partial_page"]
 
@@ -144,7 +143,7 @@ def _score(found: PartialQuantization, step: PartialStep) -> str:
     return told("partial.of_float", score=text, share=share_text(step.share))
 
 
-def _table(found: PartialQuantization) -> Table:
+def _table(found: PartialQuantization) -> TableBlock:
     """One line per step; the knee is marked."""
     drawn: tuple[Place, ...] = ("terminal", "html")
     hidden: tuple[Place, ...] = ("csv",)
@@ -172,7 +171,7 @@ def _table(found: PartialQuantization) -> Table:
         Column("quantizers", plain("quantizers"), "text", on=hidden),
     )
     rows = tuple(_row(found, step, others) for step in found.steps)
-    return Table("partial", say("partial.table"), columns, rows, file="partial.csv")
+    return TableBlock("partial", say("partial.table"), columns, rows, file="partial.csv")
 
 
 def _score_column(name: str, *, higher_is_better: bool | None = None) -> Column:

@@ -1,17 +1,45 @@
 """What it brings to leave more and more of a network in float, or to raise it to 16 bits, as data."""
 
+import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
-from roundoff.messages.message import Remark
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput, nearest
+from roundoff.measure.metrics import Metric, get_metric, judging, require
+from roundoff.measure.rows import ROW_FIELDS
+from roundoff.messages.message import Remark, message
+from roundoff.run.evaluators import Evaluator
 
-__all__ = ["Goal", "PartialQuantization", "PartialStep", "Raise"]
+__all__ = [
+    "ACCURACY",
+    "MOST_OF_IT",
+    "SAME_TOP1",
+    "SHOWN_METRICS",
+    "PartialQuantization",
+    "PartialSettings",
+    "PartialStep",
+    "Raise",
+    "ScoreGoal",
+    "check_settings",
+    "default_goal",
+    "drops",
+    "float_side",
+    "knee",
+    "levels_off",
+    "parse_goal",
+    "reaches",
+    "score_metrics",
+]
 
 Raise = Literal["float", "s16", "u16"]
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class ScoreGoal:
     """What a score has to reach.
 
     Attributes:
@@ -80,7 +108,7 @@ class PartialQuantization:
     ranking: Remark
     subjects: tuple[str, ...]
     steps: tuple[PartialStep, ...]
-    goal: Goal
+    goal: ScoreGoal
     knee: int | None
     levels_off: int | None
     drops: tuple[int, ...]
@@ -94,3 +122,179 @@ class PartialQuantization:
         """The subjects to change: up to the knee, else up to where the score levels off."""
         count = self.knee if self.knee is not None else self.levels_off
         return tuple(step.subject for step in self.steps[1 : (count or 0) + 1])
+
+
+# Where a sweep has done enough: goals, the knee, and the point from which more brings little.
+
+MOST_OF_IT = 0.95
+"""A sweep levels off at the smallest count that has this share of all that any count gains over none."""
+
+_SHARE = re.compile(r"(?P<number>[0-9]*\.?[0-9]+)\s*%")
+_DEFAULT_SHARE, _DEFAULT_DB = "99%", "20"
+
+
+def default_goal(float_score: float) -> str:
+    """What is asked for when nobody says: 99 % of float; in decibels, of which float has endless ones, 20."""
+    return _DEFAULT_DB if float_score == math.inf else _DEFAULT_SHARE
+
+
+def parse_goal(text: str, *, score: str, float_score: float | None, higher_is_better: bool) -> ScoreGoal:
+    """Read a goal: ``99%`` of the float network's score, or a score.
+
+    Where lower is better, a share allows for as much more: 99% of a loss of 0.5 is 0.505.
+
+    Raises:
+        BadInput: It is neither, or there is no float score to take a share of.
+    """
+    stripped = text.strip()
+    share = _SHARE.fullmatch(stripped)
+    if share is None:
+        try:
+            value = float(stripped)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            what = f"--goal {text!r} is neither a share of the float score nor a score."
+            raise BadInput(what, fix="write 99% or a score such as 0.78")
+        return ScoreGoal(stripped, value)
+    part = float(share["number"]) / 100
+    if not 0 < part <= 1:
+        raise BadInput(f"--goal {text!r} is not a share of the float score.", fix="write up to 100%, e.g. 99%")
+    # Anything reaches a share of nothing.
+    empty = float_score == 0 and higher_is_better
+    if float_score is None or not math.isfinite(float_score) or float_score < 0 or empty:
+        said = "none" if float_score is None else f"{float_score:g}"
+        what = f"--goal {text} is a share of the float network's {score}, which is {said}."
+        raise BadInput(what, fix="give a score to reach, e.g. --goal 20")
+    return ScoreGoal(stripped, float_score * part if higher_is_better else float_score / part)
+
+
+def reaches(score: float, goal: ScoreGoal, *, higher_is_better: bool) -> bool:
+    """Whether a score is good enough."""
+    return score >= goal.value if higher_is_better else score <= goal.value
+
+
+def knee(scores: Sequence[float], goal: ScoreGoal, *, higher_is_better: bool) -> int | None:
+    """The smallest count whose score reaches the goal."""
+    good = (reaches(score, goal, higher_is_better=higher_is_better) for score in scores)
+    return next((count for count, reached in enumerate(good) if reached), None)
+
+
+def levels_off(scores: Sequence[float], *, higher_is_better: bool) -> int | None:
+    """The smallest count with most of what is gained by any; None when nothing is.
+
+    Endless scores, as signal to noise without any noise, count as the best of the others.
+    """
+    gains = [(score - scores[0]) * (1 if higher_is_better else -1) for score in scores]
+    most = max((gain for gain in gains if math.isfinite(gain)), default=0.0) or max(gains, default=0.0)
+    if not most > 0:
+        return None
+    return next(count for count, gain in enumerate(gains) if gain >= MOST_OF_IT * most)
+
+
+def drops(scores: Sequence[float], *, higher_is_better: bool) -> tuple[int, ...]:
+    """Counts whose score is worse than that of the count before."""
+    sign = 1 if higher_is_better else -1
+    pairs = pairwise(scores)
+    return tuple(count for count, (before, after) in enumerate(pairs, 1) if sign * after < sign * before)
+
+
+SHOWN_METRICS = ("cosine", "sqnr_db")
+"""How outputs agree with those in float is always shown by these; the first one decides when nobody says."""
+
+SAME_TOP1 = "same_top1"
+"""The share of rows with the same highest class."""
+
+ACCURACY = "accuracy"
+
+
+def score_metrics(score: str) -> tuple[Metric, ...]:
+    """What outputs are compared by: the score, where it is a metric, and those that are always shown.
+
+    Raises:
+        BadInput: There is no such score, or it needs what is not gathered of outputs.
+    """
+    known = (*judging(ROW_FIELDS), SAME_TOP1, ACCURACY)
+    try:
+        names = SHOWN_METRICS if score in ("", SAME_TOP1, ACCURACY) else (get_metric(score).name, *SHOWN_METRICS)
+    except BadInput as error:
+        raise BadInput(f"There is no score {score!r}.", fix=nearest(score, known)) from error
+    return require(names, command="partial", offers=ROW_FIELDS)
+
+
+def float_side(score: str) -> tuple[float | None, bool]:
+    """What the float network scores against itself, None where that is measured, and whether higher is better."""
+    if score == SAME_TOP1:
+        return 1.0, True
+    if score == ACCURACY:
+        return None, True
+    metric = get_metric(score)
+    return metric.perfect, metric.direction == "higher"
+
+
+_AS_GIVEN = message("partial.as_given")
+
+
+@dataclass(frozen=True, slots=True)
+class PartialSettings:
+    """How to sweep.
+
+    Attributes:
+        to: What subjects are changed to.
+        top: Try up to so many subjects; all when None.
+        score: A metric of the outputs, ``same_top1``, or ``accuracy`` where there are labels; by default accuracy
+            with labels, else the cosine.
+        goal: What to reach, as users write it: ``99%`` of the float network's score, or a score; by default
+            `roundoff.studies.partial.result.default_goal`.
+        stop_at_goal: Whether to end when it is reached. Only evaluators can; others measure all at once.
+        evaluator: Measures each network.
+        labels: The right class of each row of the outputs.
+        samples: Use at most so many samples, the first ones; all when None.
+        max_memory: Bytes the process may take; most of the free memory by default.
+        threads: Threads to use; all cores by default.
+        ranking: Where the order of the subjects comes from, in words.
+    """
+
+    to: Raise = "float"
+    top: int | None = 20
+    score: str = ""
+    goal: str = ""
+    stop_at_goal: bool = False
+    evaluator: Evaluator | None = None
+    labels: Array | None = None
+    samples: int | None = None
+    max_memory: int | None = None
+    threads: int | None = None
+    ranking: Remark = _AS_GIVEN
+
+
+def check_settings(settings: PartialSettings, *, labelled: bool) -> None:
+    """Refuse settings that contradict each other, before any work.
+
+    Args:
+        settings: The settings; their labels may still be missing.
+        labelled: Whether there are labels.
+
+    Raises:
+        BadInput: They do.
+    """
+    if settings.evaluator is not None and (labelled or settings.score):
+        given = "labels" if labelled else f"the score {settings.score!r}"
+        what = f"An evaluator and {given} were given, but only one of them can decide."
+        raise BadInput(what, fix="leave one of them out")
+    if settings.stop_at_goal and settings.evaluator is None:
+        what = "Without an evaluator all networks are measured at once, so that none can be left out at the goal."
+        raise BadInput(what, fix="leave --stop-at-goal out, or measure fewer networks with --top")
+    if settings.score == ACCURACY and not labelled:
+        raise BadInput("Accuracy needs to know what is right.", fix="give --labels FILE or --evaluator FILE")
+    score_metrics(settings.score)
+    if not settings.score:
+        perfect, higher = 1.0, True
+    else:
+        found, higher = float_side(settings.score)
+        perfect = 1.0 if found is None else found
+    if perfect == 0 and (not settings.goal or _SHARE.fullmatch(settings.goal.strip())):
+        what = f"A share of the float network's {settings.score}, which is 0, means nothing."
+        raise BadInput(what, fix="give a score to reach, e.g. --goal 0.01")
+    if settings.goal:
+        parse_goal(settings.goal, score=settings.score, float_score=perfect, higher_is_better=higher)

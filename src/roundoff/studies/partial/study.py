@@ -1,31 +1,225 @@
 """More and more of a network left in float or raised to 16 bits, and what that brings."""
 
+import json
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from roundoff.core.files import read_small
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
+from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
+from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.fake_constants import has_exact_weights
 from roundoff.graph.interface import check_repeatable
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import Message, message
-from roundoff.run.feeds import Samples
-from roundoff.studies.partial.measuring import Measured, by_evaluator, by_outputs
-from roundoff.studies.partial.raising import WIDE_BITS, Changes
-from roundoff.studies.partial.result import PartialQuantization, PartialStep
-from roundoff.studies.partial.settings import PartialSettings, check_settings, drops, knee, levels_off
-from roundoff.studies.sensitivity.result import Sensitivity, Subject, SubjectKind
-from roundoff.studies.sensitivity.settings import SensitivitySettings
+from roundoff.run.capture import Samples
+from roundoff.samples.labels import csv_rows
+from roundoff.studies.partial.result import (
+    PartialQuantization,
+    PartialSettings,
+    PartialStep,
+    Raise,
+    check_settings,
+    drops,
+    knee,
+    levels_off,
+)
+from roundoff.studies.partial.scores import PartialScores, by_evaluator, by_outputs
+from roundoff.studies.sensitivity.result import Sensitivity, SubjectKind, SwitchedSubject
 from roundoff.studies.sensitivity.study import whole_sensitivity
+from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from roundoff.studies.switches import Switches
 
 __all__ = [
     "RANKING_SAMPLES",
+    "WIDE_BITS",
+    "Changes",
     "named_subjects",
+    "raised",
     "ranked_subjects",
+    "read_ranking",
     "sweep",
 ]
+
+WIDE_BITS = 16
+"""What quantizers are raised to."""
+
+
+def raised(quantizer: Quantizer, *, signed: bool) -> Quantizer:
+    """A quantizer with codes of 16 bits for the range it has; one that has as many bits already stays as it is.
+
+    The step shrinks by what the number of codes grows: 65,535 / 255 = 257 for 8 bits, 32,767 / 127 where the scale
+    is the largest magnitude over the largest code. Scales that are powers of two, or were chosen by the side of
+    the larger magnitude, shrink by 256, which keeps them what they are.
+
+    Args:
+        quantizer: The quantizer.
+        signed: Whether the new codes can be negative.
+    """
+    old = quantizer.spec
+    if old.bits >= WIDE_BITS:
+        return quantizer
+    spec = replace(old, bits=WIDE_BITS, signed=signed)
+    params = quantizer.params
+    scale = params.scale.astype(np.float64) * _shrinking(old, spec)
+    if old.symmetric:
+        zero_point = np.full(params.zero_point.shape, 0 if signed else 1 << (WIDE_BITS - 1), dtype=np.int64)
+    else:
+        zero_point = _zero_point(old, spec, params)
+    return replace(quantizer, spec=spec, params=QuantParams(scale.astype(np.float32), zero_point), codes=None)
+
+
+def _shrinking(old: QuantSpec, new: QuantSpec) -> float:
+    if old.power_of_two or (old.symmetric and old.symmetric_scale == "larger_side"):
+        return 2.0 ** (old.bits - new.bits)
+    if old.symmetric and old.symmetric_scale == "max_code":
+        return _positive_codes(old) / _positive_codes(new)
+    return (2.0**old.bits - 1) / (2.0**new.bits - 1)
+
+
+def _positive_codes(spec: QuantSpec) -> float:
+    return 2.0 ** (spec.bits - 1) - 1
+
+
+def _zero_point(old: QuantSpec, new: QuantSpec, params: QuantParams) -> Array:
+    """The code for zero, as far from the lowest code as before, in values."""
+    lowest = -(1 << (old.bits - 1)) if old.signed else 0
+    steps = (params.zero_point - lowest) / _shrinking(old, new)
+    new_lowest = -(1 << (new.bits - 1)) if new.signed else 0
+    return np.asarray(np.clip(np.rint(new_lowest + steps), new.code_min, new.code_max).astype(np.int64))
+
+
+class Changes:
+    """The quantizers of a model with some of them off, or raised to 16 bits.
+
+    Weights get signed codes, as on any chip. Biases of nodes with a raised input stay in float: sums of products
+    of 16 bits are kept in more than the 32 bits that biases have, and their steps are that much finer.
+
+    Args:
+        quantizers: All of them.
+        to: What those that are changed become.
+    """
+
+    def __init__(self, quantizers: Sequence[Quantizer], to: Raise) -> None:
+        self._quantizers, self._to = quantizers, to
+        # Made once: whoever runs several choices knows by them what the choices have in common.
+        self._raised = {
+            each.name: raised(each, signed=to == "s16" or each.kind == "weight")
+            for each in quantizers
+            if to != "float" and each.kind != "bias"
+        }
+
+    def with_changed(self, names: Iterable[str]) -> tuple[Quantizer, ...]:
+        """The quantizers that are on when these are changed."""
+        chosen = frozenset(names)
+        if self._to == "float":
+            return tuple(each for each in self._quantizers if each.name not in chosen)
+        nodes = {consumer.node for each in self._quantizers if each.name in chosen for consumer in each.consumers}
+        found = []
+        for each in self._quantizers:
+            if each.kind == "bias":
+                if not any(consumer.node in nodes for consumer in each.consumers):
+                    found.append(each)
+            else:
+                found.append(self._raised[each.name] if each.name in chosen else each)
+        return tuple(found)
+
+
+_NAME_COLUMNS = ("name", "subject", "node", "quantizer")
+_RULER = re.compile(r"[=\-\s]*|=+[^=]+=+")
+# What vendors' tables call their first column.
+_HEADINGS = ("node", "weight", "activation", "name")
+_FIX = "give the run.json of 'roundoff sensitivity', a CSV with a column name, or a file with one name per line"
+
+
+def read_ranking(path: Path, kind: str) -> tuple[str, ...]:
+    """Names in a file, worst first.
+
+    Read are run documents of ``roundoff sensitivity``, JSON lists of names or objects whose keys are names, CSV
+    with a column ``name`` (and ``kind``, of which only the wanted one counts), printed tables of vendors' tools
+    whose first column is the name, and plain lists of one name per line.
+
+    Args:
+        path: The file, or a folder with a run.json.
+        kind: Which ranking, where there are several: ``node``, ``weight`` or ``activation``.
+
+    Raises:
+        BadInput: It cannot be read, or names nothing.
+    """
+    file = path / "run.json" if path.is_dir() else path
+    text = read_small(file, what="The ranking").decode("utf-8", errors="replace")
+    if text.lstrip().startswith(("{", "[")):
+        names = _from_json(text, file, kind)
+    elif file.suffix.lower() == ".csv":
+        names = _from_csv(text, file, kind)
+    else:
+        names = _from_lines(text)
+    found = tuple(dict.fromkeys(name for name in names if name))
+    if not found:
+        raise BadInput(f"{file} ranks nothing of the kind {kind}.", fix=_FIX)
+    return found
+
+
+def _from_json(text: str, path: Path, kind: str) -> list[str]:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path} is not JSON: {error}.", fix=_FIX) from error
+    if isinstance(content, dict) and ("sensitivity" in content or {"schema", "command"} <= content.keys()):
+        rankings = content.get("sensitivity", {})
+        rankings = rankings.get("rankings", {}) if isinstance(rankings, dict) else {}
+        content = rankings.get(kind, ()) if isinstance(rankings, dict) else ()
+    return [_name(each) for each in content] if isinstance(content, dict | list) else []
+
+
+def _name(row: Any) -> str:
+    """The name in a row of a ranking, however deep it lies."""
+    while isinstance(row, dict):
+        row = next((row[key] for key in ("score", "subject", "name") if key in row), "")
+    return row if isinstance(row, str) else ""
+
+
+def _from_csv(text: str, path: Path, kind: str) -> list[str]:
+    rows = csv_rows(text, path)
+    headings = [cell.strip().casefold() for cell in rows[0]] if rows else []
+    column = next((headings.index(name) for name in _NAME_COLUMNS if name in headings), None)
+    if column is None:
+        return [row[0].strip() for row in rows]
+    kinds = headings.index("kind") if "kind" in headings else None
+    return [
+        _unguarded(row[column].strip())
+        for row in rows[1:]
+        if len(row) > column and (kinds is None or _cell(row, kinds) == kind)
+    ]
+
+
+def _cell(row: Sequence[str], column: int) -> str:
+    return row[column].strip() if column < len(row) else ""
+
+
+def _unguarded(name: str) -> str:
+    """A name without the apostrophe that keeps spreadsheets from computing it."""
+    return name[1:] if name.startswith(("'=", "'+", "'-", "'@")) else name
+
+
+def _from_lines(text: str) -> list[str]:
+    names = []
+    for line in text.splitlines():
+        if _RULER.fullmatch(line.strip()) or line.lstrip().startswith("#"):
+            continue
+        cells = re.split(r"\s{2,}|\t", line.strip())
+        if len(cells) > 1 and cells[0].casefold() in _HEADINGS:
+            continue
+        names.append(cells[0])
+    return names
 
 
 _DEFAULT_SETTINGS = PartialSettings()
@@ -35,7 +229,7 @@ _MOST_NAMED = 3
 def sweep(
     quantized: QuantizedModel,
     samples: Samples,
-    subjects: Sequence[Subject],
+    subjects: Sequence[SwitchedSubject],
     settings: PartialSettings = _DEFAULT_SETTINGS,
     *,
     progress: Progress = SILENT,
@@ -89,7 +283,7 @@ def sweep(
     )
 
 
-def _check(quantized: QuantizedModel, subjects: Sequence[Subject], settings: PartialSettings) -> None:
+def _check(quantized: QuantizedModel, subjects: Sequence[SwitchedSubject], settings: PartialSettings) -> None:
     known = {each.name for each in quantized.quantizers}
     if not subjects:
         raise BadInput("There is nothing to leave in float.", fix="name at least one node with --nodes")
@@ -101,7 +295,7 @@ def _check(quantized: QuantizedModel, subjects: Sequence[Subject], settings: Par
     check_settings(settings, labelled=settings.labels is not None)
 
 
-def _added(subjects: Sequence[Subject]) -> Iterator[tuple[str, ...]]:
+def _added(subjects: Sequence[SwitchedSubject]) -> Iterator[tuple[str, ...]]:
     """The quantizers that each subject changes, without those that earlier ones changed already."""
     seen: set[str] = set()
     for subject in subjects:
@@ -111,7 +305,7 @@ def _added(subjects: Sequence[Subject]) -> Iterator[tuple[str, ...]]:
 
 
 def _steps(
-    measured: Measured, subjects: Sequence[Subject], added: Sequence[tuple[str, ...]]
+    measured: PartialScores, subjects: Sequence[SwitchedSubject], added: Sequence[tuple[str, ...]]
 ) -> Iterator[PartialStep]:
     whole = measured.float_score
     comparable = whole > 0 and math.isfinite(whole)
@@ -128,7 +322,7 @@ def _steps(
 
 
 def _notes(
-    quantized: QuantizedModel, tried: Sequence[Subject], settings: PartialSettings, measured: Measured
+    quantized: QuantizedModel, tried: Sequence[SwitchedSubject], settings: PartialSettings, measured: PartialScores
 ) -> Iterator[Message]:
     chosen = {name for subject in tried for name in subject.quantizers}
     wide = [
@@ -153,7 +347,7 @@ RANKING_SAMPLES = 64
 """A ranking is made on so many samples at most, evenly spread; a sweep may take thousands."""
 
 
-def named_subjects(quantized: QuantizedModel, names: Sequence[str]) -> tuple[Subject, ...]:
+def named_subjects(quantized: QuantizedModel, names: Sequence[str]) -> tuple[SwitchedSubject, ...]:
     """Subjects for names, in their order; see `Switches` for what names mean.
 
     Raises:
@@ -166,7 +360,7 @@ def named_subjects(quantized: QuantizedModel, names: Sequence[str]) -> tuple[Sub
         quantizers = switches.find(name)
         read = {consumer.node for each in switches.select(quantizers) for consumer in each.consumers}
         node = name if name in op_types else read.pop() if len(read) == 1 else ""
-        found.append(Subject(name, "group", quantizers, node=node, op_type=op_types.get(node, "")))
+        found.append(SwitchedSubject(name, "group", quantizers, node=node, op_type=op_types.get(node, "")))
     return tuple(found)
 
 
@@ -178,7 +372,7 @@ def ranked_subjects(
     max_memory: int | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
-) -> tuple[tuple[Subject, ...], Sensitivity]:
+) -> tuple[tuple[SwitchedSubject, ...], Sensitivity]:
     """Subjects of a kind, the one first that hurts most when it alone is quantized.
 
     Args:

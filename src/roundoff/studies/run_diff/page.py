@@ -19,7 +19,7 @@ from roundoff.pages.blocks import (
     Paragraph,
     Place,
     Series,
-    Table,
+    TableBlock,
     Tone,
     View,
     notes,
@@ -30,9 +30,9 @@ from roundoff.studies.run_diff.result import (
     Change,
     Gate,
     GateRow,
-    InputChange,
     RowDiff,
     RunDiff,
+    RunInputChange,
     names_of,
 )
 
@@ -200,7 +200,7 @@ def _conditions(diff: RunDiff) -> Iterator[_Line]:
         yield told("run_diff.differ"), told("run_diff.not_repeatable")
 
 
-def _sides(change: InputChange) -> dict[str, str]:
+def _sides(change: RunInputChange) -> dict[str, str]:
     """What it was, and what it is."""
     nothing = told("run_diff.nothing")
     return {"before": change.before or nothing, "after": change.after or nothing}
@@ -256,7 +256,7 @@ class _DiffColumn:
     cell: Callable[[RowDiff, GateRow | None], Cell]
 
 
-def _table(diff: RunDiff, view: View) -> Table:
+def _table(diff: RunDiff, view: View) -> TableBlock:
     judged: Sequence[GateRow | None] = [None] * len(diff.rows) if diff.gate is None else diff.gate.rows
     rows = [tuple(each.cell(row, gate) for each in _COLUMNS) for row, gate in zip(diff.rows, judged, strict=True)]
     for names, change in ((diff.only_before, "gone"), (diff.only_after, "new")):
@@ -266,7 +266,7 @@ def _table(diff: RunDiff, view: View) -> Table:
     chosen = _chosen(diff, view)
     order = tuple(chosen[: view.most])
     left = len(chosen) - len(order)
-    return Table(
+    return TableBlock(
         "diff",
         say("run_diff.table"),
         tuple(each.column for each in _COLUMNS),

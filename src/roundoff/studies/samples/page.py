@@ -14,7 +14,7 @@ from roundoff.pages.blocks import (
     Headline,
     Page,
     Place,
-    Table,
+    TableBlock,
     View,
     metric_column,
     notes,
@@ -71,7 +71,7 @@ def _headline(worst: WorstSamples) -> str:
     return text
 
 
-def _table(worst: WorstSamples, view: View) -> Table:
+def _table(worst: WorstSamples, view: View) -> TableBlock:
     """All samples, the worst first; of several outputs people see the worst, files all."""
     outputs = worst.samples[0].outputs if worst.samples else ()
     has_rows = any(output.rows for each in worst.samples for output in each.outputs)
@@ -95,7 +95,7 @@ def _table(worst: WorstSamples, view: View) -> Table:
         ),
     )
     rows = tuple(tuple(_cells(worst, each)) for each in worst.samples)
-    return Table("samples", say("samples.table"), columns, rows, file="samples.csv", most=view.most)
+    return TableBlock("samples", say("samples.table"), columns, rows, file="samples.csv", most=view.most)
 
 
 def _metric(worst: WorstSamples, place: int) -> Column:

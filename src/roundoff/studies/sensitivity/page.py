@@ -19,7 +19,7 @@ from roundoff.pages.blocks import (
     Paragraph,
     Place,
     Series,
-    Table,
+    TableBlock,
     Tone,
     View,
     metric_axis,
@@ -162,7 +162,7 @@ def _ranking(
     first, word = report.metrics[0], say(f"sensitivity.{kind}")
     table_id = f"sensitivity-{kind}"
     columns = _columns(report, kind, several=len({row.samples for row in rows[: view.most]}) > 1)
-    table = Table(
+    table = TableBlock(
         table_id,
         say(f"sensitivity.ranking_{report.mode}", kind=word),
         columns,
@@ -260,7 +260,7 @@ def _legend(report: SensitivityReport, view: View) -> Iterator[Paragraph]:
             yield Paragraph(say(f"sensitivity.{key}", mark=mark), on=("terminal",))
 
 
-def rankings_table(report: SensitivityReport) -> Table:
+def rankings_table(report: SensitivityReport) -> TableBlock:
     """All rows of all rankings with all metrics, their intervals, and each output, for the CSV file."""
     names = ["kind", "rank", "name", "node", "op_type", "tensor", "quantizers", "samples", "told_apart_from_next"]
     names.append("worst_sample")
@@ -270,7 +270,7 @@ def rankings_table(report: SensitivityReport) -> Table:
         names += [f"{metric} at {each}" for each in report.outputs]
     columns = tuple(Column(name, plain(name), "text", on=("csv",)) for name in names)
     rows = tuple(_cells(kind, row, report) for kind, ranked in report.rankings.items() for row in ranked)
-    return Table("sensitivity", say("sensitivity.title"), columns, rows, file="sensitivity.csv")
+    return TableBlock("sensitivity", say("sensitivity.title"), columns, rows, file="sensitivity.csv")
 
 
 def _cells(kind: str, row: SensitivityRow, report: SensitivityReport) -> tuple[Cell, ...]:

@@ -7,7 +7,7 @@ from roundoff.messages.catalogue import in_all, plain, say, told
 from roundoff.messages.numbers import score_text
 from roundoff.messages.phrases import commas, count_of
 from roundoff.messages.sentences import known
-from roundoff.pages.blocks import Column, Headline, Page, Table, View, notes, spoken_facts
+from roundoff.pages.blocks import Column, Headline, Page, TableBlock, View, notes, spoken_facts
 from roundoff.quantize.page import agreement_line
 from roundoff.quantize.step_report import StepReport, TransformReport, TransformScore
 
@@ -84,7 +84,7 @@ def _who(step: StepReport) -> str:
     return told("transform.options", text=text, options=options) if options else text
 
 
-def _table(report: TransformReport, view: View) -> Table:
+def _table(report: TransformReport, view: View) -> TableBlock:
     rows = [
         (step.name, step.kind, each.node, each.role, known(each.text))
         for step in report.steps
@@ -96,7 +96,7 @@ def _table(report: TransformReport, view: View) -> Table:
         shown += range(place, place + len(step.taken[: view.most]))
         place += len(step.taken)
     left = len(rows) - len(shown)
-    return Table(
+    return TableBlock(
         "transforms",
         say("transform.nodes"),
         _COLUMNS,

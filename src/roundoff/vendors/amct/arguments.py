@@ -8,10 +8,9 @@ from typing import Any
 from roundoff.core.tensors import Array
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
-from roundoff.run.feeds import check_feed
+from roundoff.run.capture import check_feed
 from roundoff.run.session import open_session
-from roundoff.vendors.amct.modified import stage_of
-from roundoff.vendors.amct.observation import as_batch, observer_of
+from roundoff.vendors.amct.observation import as_batch, observer_of, stage_of
 from roundoff.vendors.errors import WrongType, WrongValue
 
 __all__ = [

@@ -10,28 +10,28 @@ from roundoff.core.files import writing
 from roundoff.core.quantizers import Consumer
 from roundoff.core.tensors import Array
 from roundoff.graph.blocks import BlockModels
-from roundoff.graph.cutting import Block
+from roundoff.graph.cutting import ModelBlock
 from roundoff.graph.shapes import values
 from roundoff.run.session import Session, open_session
 from roundoff.search.strategies.roll_back import RollBackTrial
-from roundoff.studies.sensitivity.functions import mean_scores
+from roundoff.studies.sensitivity.ranking import mean_scores
 from roundoff.vendors.amct.arguments import keep_apart
-from roundoff.vendors.amct.common.auto_calibration.base_classes import SensitivityBase
-from roundoff.vendors.amct.common.auto_calibration.driver import (
+from roundoff.vendors.amct.common.auto_calibration import (
     BEST_EFFORT_CONFIG,
     FINAL_CONFIG,
     RANKING,
     AccuracyBasedAutoCalibrationBase,
     AutoCalibrationResult,
     SearchOptions,
+    SensitivityBase,
 )
-from roundoff.vendors.amct.configuration.full import with_algorithm_keys, with_enabled
+from roundoff.vendors.amct.config import with_algorithm_keys, with_enabled
+from roundoff.vendors.amct.deploy import make_folder, results_of
 from roundoff.vendors.amct.flavour import Files, Flavour
 from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.amct.observation import CalibrationObserver
 from roundoff.vendors.amct.quantizers import quantizers_of
 from roundoff.vendors.amct.records import LayerRecord, write_records
-from roundoff.vendors.amct.results import make_folder, results_of
 from roundoff.vendors.amct.workflow import AmctModel, calibrate_by, open_model
 from roundoff.vendors.errors import CannotRun
 
@@ -114,7 +114,7 @@ def _pairs(
         }
         nodes = dict.fromkeys((layer.name, *((layer.bias.node,) if layer.bias is not None else ())))
         reads = dict.fromkeys(tensor for tensor, _ in layer.inputs)
-        block = Block(tuple(nodes), tuple(reads), (layer.output,), 0.0)
+        block = ModelBlock(tuple(nodes), tuple(reads), (layer.output,), 0.0)
         yield layer.name, (open_session(models.make(block)), open_session(models.make(block, readings)))
 
 

@@ -12,7 +12,7 @@ from roundoff.core.files import reading, regular_file
 from roundoff.core.tensors import Array
 from roundoff.errors import nearest
 from roundoff.run.evaluators import call_user_code, load_user_module, objects_with
-from roundoff.vendors.amct.common.auto_calibration.base_classes import AutoCalibrationEvaluatorBase
+from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationEvaluatorBase
 from roundoff.vendors.amct.flavour import get_flavour
 from roundoff.vendors.amct.observation import calibrate_with, observer_of
 from roundoff.vendors.errors import CannotRun, WrongValue

@@ -12,11 +12,11 @@ from typing import Protocol
 from roundoff.core.table import Table
 from roundoff.core.text_proto import Entry
 from roundoff.graph.load import Model
-from roundoff.vendors.amct.configuration.full import AmctConfig
+from roundoff.vendors.amct.config import AmctConfig
+from roundoff.vendors.amct.deploy import SaveType
 from roundoff.vendors.amct.layers import AmctLayer
-from roundoff.vendors.amct.modified import CalibrationStage
+from roundoff.vendors.amct.observation import CalibrationStage
 from roundoff.vendors.amct.records import LayerRecord
-from roundoff.vendors.amct.results import SaveType
 from roundoff.vendors.errors import CannotRun
 
 __all__ = ["Files", "Flavour", "add_flavour", "get_flavour"]

@@ -3,51 +3,155 @@
 import functools
 import json
 import os
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from roundoff.core.files import regular_file
+from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import ModelFailed
+from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model, model_from_proto
 from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.save import save_model
 from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
 from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer
-from roundoff.run.feeds import check_feed
-from roundoff.run.session import Session, open_session
-from roundoff.run.session_watch import listen, unlisten
-from roundoff.vendors.amct.configuration.full import parse_config, with_algorithm
+from roundoff.run.capture import check_feed
+from roundoff.run.session import Session, listen, open_session, unlisten
+from roundoff.vendors.amct.config import parse_config, with_algorithm
 from roundoff.vendors.amct.layers import AmctLayer, find_layers
-from roundoff.vendors.amct.logging import LOGGER
-from roundoff.vendors.amct.modified import CalibrationStage, stage_of, without_stage
-from roundoff.vendors.amct.records import LayerRecord, read_records, write_records
-from roundoff.vendors.amct.scales import (
+from roundoff.vendors.amct.quantizers import (
     balance_factors,
     calibrated_records,
     input_peaks,
     observed_tensors,
     weight_peaks,
 )
+from roundoff.vendors.amct.records import LayerRecord, read_records, write_records
 from roundoff.vendors.errors import CannotRun, WrongType
+from roundoff.vendors.logging import AMCT_LOGGER
 
 __all__ = [
+    "KEY",
     "CalibrationObserver",
+    "CalibrationStage",
     "as_batch",
     "calibrate",
     "calibrate_with",
     "forget",
     "known_observer",
+    "new_stage",
+    "note_stage",
     "observer_of",
+    "open_modified",
+    "stage_of",
+    "stage_text",
     "unwatch",
     "watch",
+    "without_stage",
+    "write_modified",
 ]
+
+KEY = "roundoff.amct"
+"""Where the metadata of a model says that its runs are for calibration."""
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationStage:
+    """What the runs of a model are for.
+
+    Attributes:
+        kind: ``calibration``, or ``balance`` for what is observed before that.
+        identity: Tells this model from all others.
+        record_file: Where the result goes.
+        config: The configuration, as its JSON says.
+        origins: For each node of the user's model the one that computes its result.
+    """
+
+    kind: str
+    identity: str
+    record_file: str
+    config: Mapping[str, Any]
+    origins: Mapping[str, str]
+
+
+def new_stage(
+    kind: str, record_file: Path, config: Mapping[str, Any], *, origins: Mapping[str, str]
+) -> CalibrationStage:
+    """A stage that no other model has."""
+    return CalibrationStage(kind, secrets.token_hex(8), str(record_file.absolute()), config, origins)
+
+
+def write_modified(
+    path: Path, model: Model, quantizers: tuple[Quantizer, ...], *, stage: CalibrationStage
+) -> None:
+    """Write a model whose runs are for calibration, replacing an earlier one.
+
+    Args:
+        path: The file.
+        model: The float model.
+        quantizers: Those of the weights.
+        stage: What its runs are for.
+    """
+    deferred = fake_quant_model(model, quantizers)
+    note_stage(deferred.model, stage_text(stage))
+    save_model(deferred, path, replace=True)
+
+
+def stage_text(stage: CalibrationStage) -> str:
+    """What the runs of a model are for, in one line."""
+    return json.dumps(asdict(stage))
+
+
+def note_stage(model: Model, text: str) -> None:
+    """Write into the metadata of a new model what its runs are for."""
+    properties = model.proto.metadata_props
+    _remove(properties)
+    properties.add(key=KEY, value=text)
+
+
+def stage_of(metadata: Mapping[str, str]) -> CalibrationStage | None:
+    """What the runs of a model are for, by its metadata; None when it is any other model."""
+    try:
+        return CalibrationStage(**json.loads(metadata[KEY])) if KEY in metadata else None
+    except (ValueError, TypeError):
+        return None
+
+
+def without_stage(model: Model) -> Model:
+    """The same as an ordinary model."""
+    copy = model_from_proto(model.proto, path=model.path)
+    _remove(copy.proto.metadata_props)
+    return copy
+
+
+def open_modified(path: Path) -> tuple[CalibrationStage, Model]:
+    """What the runs of a model are for, and the float model in it.
+
+    Raises:
+        CannotRun: It is no such model.
+        BadInput: It cannot be read.
+    """
+    model = load_model(path)
+    stage = stage_of({each.key: each.value for each in model.proto.metadata_props})
+    if stage is None:
+        what = f"{path} was not written by quantize_model."
+        raise CannotRun(what, fix="give the modified model that quantize_model wrote")
+    return stage, read_quantized(without_stage(model)).float_model
+
+
+def _remove(properties: Any) -> None:
+    for index in reversed(range(len(properties))):
+        if properties[index].key == KEY:
+            del properties[index]
 
 
 _KNOWN: dict[str, "CalibrationObserver"] = {}
@@ -165,7 +269,7 @@ class CalibrationObserver:
         known = read_records(path)
         found = self._factors(known) if self.stage.kind == "balance" else self.records(known)
         write_records(path, found)
-        LOGGER.info("batches seen: %d; record written: %s", self.batches, path)
+        AMCT_LOGGER.info("batches seen: %d; record written: %s", self.batches, path)
 
     def records(self, known: Mapping[str, LayerRecord], *, algorithm: str = "") -> dict[str, LayerRecord]:
         """Records with the factors of inputs, of the layers that `known` has records of.
@@ -315,7 +419,7 @@ def _watched(original: Callable[..., list[Any]], observer: CalibrationObserver) 
         except ModelFailed as error:
             # Most likely the original fails too, and says it in onnxruntime's own words.
             values = original(output_names, input_feed, run_options)
-            LOGGER.warning("a run could not be observed and does not count: %s", error.what)
+            AMCT_LOGGER.warning("a run could not be observed and does not count: %s", error.what)
             return values
         return [found[name] for name in (output_names or observer.outputs)]
 

@@ -13,7 +13,7 @@ from roundoff.core.text_proto import Entry, TextMessage
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import prepare
 from roundoff.vendors.amct.arguments import keep_apart
-from roundoff.vendors.amct.configuration.full import (
+from roundoff.vendors.amct.config import (
     ROOT,
     AmctConfig,
     default_document,
@@ -21,15 +21,21 @@ from roundoff.vendors.amct.configuration.full import (
     read_json,
     write_json,
 )
-from roundoff.vendors.amct.configuration.simplified import read_simplified, simplified_document
 from roundoff.vendors.amct.flavour import Files, Flavour
 from roundoff.vendors.amct.layers import TENSOR_TYPES, AmctLayer, find_layers
-from roundoff.vendors.amct.logging import LOGGER
-from roundoff.vendors.amct.modified import CalibrationStage, new_stage
-from roundoff.vendors.amct.observation import CalibrationObserver, forget, known_observer, observer_of
+from roundoff.vendors.amct.observation import (
+    CalibrationObserver,
+    CalibrationStage,
+    forget,
+    known_observer,
+    new_stage,
+    observer_of,
+)
+from roundoff.vendors.amct.quantizers import balanced_model, weight_records
 from roundoff.vendors.amct.records import LayerRecord, read_records, write_records
-from roundoff.vendors.amct.scales import balanced_model, weight_records
+from roundoff.vendors.amct.simplified_config import read_simplified, simplified_document
 from roundoff.vendors.errors import CannotRun, WrongValue
+from roundoff.vendors.logging import AMCT_LOGGER
 
 __all__ = [
     "AmctModel",
@@ -125,7 +131,7 @@ def open_model(flavour: Flavour, files: Files, config_file: Path) -> AmctModel:
 
 def _say(notes: Sequence[str]) -> None:
     for note in notes:
-        LOGGER.warning("%s", note)
+        AMCT_LOGGER.warning("%s", note)
 
 
 def _check_tensors(config: AmctConfig, model: Model) -> None:
@@ -220,7 +226,7 @@ def complete_records(
         what = f"{record_file} has no scale_d of {missing[0]!r}: calibration was not finished.{seen}"
         raise CannotRun(what, fix=f"run the modified model {config.batch_num} times: {how}")
     for name in sorted(set(records) - set(wanted)):
-        LOGGER.warning("the record of %s is not used, the configuration leaves that layer in float", name)
+        AMCT_LOGGER.warning("the record of %s is not used, the configuration leaves that layer in float", name)
     return {name: records[name] for name in wanted}
 
 

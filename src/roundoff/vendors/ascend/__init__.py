@@ -4,10 +4,10 @@
 which originals; `convert_dumps` and `find_overflows` are the commands of those names.
 """
 
+from roundoff.vendors.ascend.advisor import find_overflows, write_overflows
 from roundoff.vendors.ascend.comparison import Request, compare_network, write_mapping
 from roundoff.vendors.ascend.conversion import Conversion, convert_dumps
 from roundoff.vendors.ascend.guide import Given, walk
-from roundoff.vendors.ascend.overflow import find_overflows, write_overflows
 from roundoff.vendors.ascend.rules import read_rule
 from roundoff.vendors.ascend.scenarios import RuleFiles
 

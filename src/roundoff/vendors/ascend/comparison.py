@@ -14,12 +14,17 @@ from roundoff.vendors.ascend.algorithms import SCALAR, own_conversions, select_a
 from roundoff.vendors.ascend.counterparts import CompareJob, counterpart
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, least_cosine
 from roundoff.vendors.ascend.folders import Kind, load_operator, open_folder
-from roundoff.vendors.ascend.network import NetworkOutcome, compare_group, group_names, with_inputs_of_slices
-from roundoff.vendors.ascend.quantized import is_dequantizer
+from roundoff.vendors.ascend.network import (
+    NetworkOutcome,
+    compare_group,
+    compare_twin,
+    group_names,
+    pair_by_name,
+    with_inputs_of_slices,
+)
 from roundoff.vendors.ascend.rows import Columns, Row, chosen_groups, stamp, write_table
-from roundoff.vendors.ascend.rules import Operator, Relation, Warn, relation_of
+from roundoff.vendors.ascend.rules import Operator, Relation, Warn, is_dequantizer, relation_of
 from roundoff.vendors.ascend.scenarios import RuleFiles, check_scenario, load_rule
-from roundoff.vendors.ascend.two_dumps import compare_twin, pair_by_name
 
 __all__ = [
     "ComparisonResult",

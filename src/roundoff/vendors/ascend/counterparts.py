@@ -1,17 +1,153 @@
 """Which golden tensor belongs to which tensor under test, and bringing the two together."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
+import numpy as np
+
+from roundoff.core.tensors import Array
 from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS
 from roundoff.tensors.ascend_dump.layouts import way_back
 from roundoff.vendors.ascend.algorithms import Algorithm
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.folders import Folder, Kind, Tensor, load_golden, load_operator
 from roundoff.vendors.ascend.layouts import Convert, Fitted, GoldenTensor, How, Mine, fit, fit_equal
-from roundoff.vendors.ascend.quantized import names_quantizer
-from roundoff.vendors.ascend.rules import FusionRule, Operator, OperatorOrigin, Warn
+from roundoff.vendors.ascend.rules import (
+    DEQUANT_NAME,
+    QUANT_NAME,
+    FusionRule,
+    Operator,
+    OperatorOrigin,
+    Warn,
+    names_quantizer,
+)
 
-__all__ = ["CompareJob", "counterpart", "decoded_counterpart", "find_golden", "golden_of"]
+__all__ = [
+    "CompareJob",
+    "counterpart",
+    "decoded",
+    "decoded_counterpart",
+    "find_golden",
+    "golden_of",
+    "holds_codes",
+    "mark_pairs",
+    "may_hold_codes",
+]
+
+
+class _Output(Enum):
+    """What an output carries."""
+
+    NORMAL = 0
+    MIDDLE = 1
+    QUANTIZED = 2
+    DEQUANTIZED = 3
+
+
+def mark_pairs(rule: FusionRule, *, warn: Warn) -> None:
+    """Mark the operators of a rule that run between a quantizer and its dequantizer."""
+    carried: dict[str, list[_Output]] = {}
+    marked: dict[str, Operator] = {}
+    for operator in rule.in_order:
+        inside = _inside(operator, carried, warn=warn)
+        carried[operator.name] = [
+            _carries(operator, origin.dtype, inside=inside, warn=warn) for origin in operator.outputs
+        ]
+        numbers = all(output is _Output.DEQUANTIZED for output in carried[operator.name])
+        marked[operator.name] = replace(operator, in_quant_pair=inside and not numbers)
+    rule.in_order = [marked[operator.name] for operator in rule.in_order]
+    for key, group in rule.groups.items():
+        rule.groups[key] = [marked.get(operator.name, operator) for operator in group]
+
+
+def _inside(operator: Operator, carried: dict[str, list[_Output]], *, warn: Warn) -> bool:
+    """Whether some input carries codes."""
+    for edge in operator.inputs:
+        name, colon, output = edge.rpartition(":")
+        if not colon:
+            continue
+        if not output.isdigit():
+            warn(f"[{operator.name}] the input operator of op with index {edge} is invalid.")
+            continue
+        outputs = carried.get(name)
+        if outputs is None or len(outputs) <= int(output):
+            warn(f"[{operator.name}] the input operator of op {name} does not exist in previous graph.")
+            continue
+        if outputs[int(output)] in (_Output.QUANTIZED, _Output.MIDDLE):
+            return True
+    return False
+
+
+def _carries(operator: Operator, dtype: str, *, inside: bool, warn: Warn) -> _Output:
+    originals = "".join(operator.originals)
+    quantizes, dequantizes = (
+        pattern.search(operator.name) or pattern.search(originals) for pattern in (QUANT_NAME, DEQUANT_NAME)
+    )
+    if quantizes and dtype == "DT_INT8":
+        return _Output.QUANTIZED
+    if dequantizes and dtype == "DT_FLOAT16":
+        return _Output.DEQUANTIZED
+    if quantizes or dequantizes:
+        warn(f"[{operator.name}] this op looks like a quantization op, but it does not have proper output type")
+    return _Output.MIDDLE if inside else _Output.NORMAL
+
+
+# Codes of quantized tensors made comparable with the numbers they stand for.
+
+_CODES = ("INT8", "UINT8", "INT4")
+_BLOCK = 1 << 18
+_SAME = 1e-3
+"""A scale and offset this close to 1 and 0 leave codes as they are: the golden tensor holds codes, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """The straight line through codes and numbers."""
+
+    scale: float
+    offset: float
+
+
+def may_hold_codes(element_type: str) -> bool:
+    """Whether tensors of this type hold codes in quantized models."""
+    return element_type in _CODES
+
+
+def holds_codes(element_type: str, golden: Array) -> bool:
+    """Whether a tensor of this type, whose golden counterpart has these values, holds codes of them."""
+    return may_hold_codes(element_type) and golden.dtype.kind == "f"
+
+
+def decoded(fitted: Fitted) -> tuple[Fitted, str]:
+    """Codes as the numbers they stand for, and what was done to them.
+
+    No file tells the scale, so that it is found from the values: the straight line that brings codes closest to
+    the golden numbers. A wrong scale alone is therefore not seen; anything else is.
+    """
+    line = _through(fitted.mine, fitted.golden)
+    if line is None or (abs(line.scale - 1) < _SAME and abs(line.offset) < _SAME):
+        return fitted, ""
+    numbers = fitted.mine.astype(np.float32) * np.float32(line.scale) + np.float32(line.offset)
+    told = f"The codes were taken times {line.scale:.6g} plus {line.offset:.6g}, which fits them best."
+    return Fitted(numbers, fitted.golden, fitted.shape, fitted.cut), told
+
+
+def _through(codes: Array, numbers: Array) -> _Line | None:
+    """Least squares in float64; None when there is no line: equal codes, or numbers that are none."""
+    count = codes.size
+    sums = np.zeros(4)
+    for start in range(0, count, _BLOCK):
+        left, right = (side[start : start + _BLOCK].astype(np.float64) for side in (codes, numbers))
+        with np.errstate(all="ignore"):
+            sums += (left.sum(), right.sum(), (left * left).sum(), (left * right).sum())
+    if not count or not np.isfinite(sums).all():
+        return None
+    spread = sums[2] - sums[0] ** 2 / count
+    if spread <= 0:
+        return None
+    scale = (sums[3] - sums[0] * sums[1] / count) / spread
+    return _Line(float(scale), float((sums[1] - scale * sums[0]) / count))
+
 
 _PASSED_ON = ("Cast", "TransData")
 """Operators that only change type or layout: their golden tensor is that of what they read."""

@@ -11,16 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.core.array_files import Unreadable, map_array, read_header
-from roundoff.core.dtypes import as_values, why_refused
-from roundoff.core.tensors import Array
+from roundoff.core.tensors import Array, as_values, why_refused
 from roundoff.tensors.ascend_dump.element_types import element_type
 from roundoff.tensors.ascend_dump.header import ELEMENT_TYPES, Dump, DumpTensor, read_dump
 from roundoff.tensors.ascend_dump.names import DumpName, logical_op, parse_dump_name
 from roundoff.tensors.ascend_dump.source import Slice, device_shape, expected_slices, map_tensor, merge
-from roundoff.tensors.ascend_names import MAPPING_NAME, read_mapping
+from roundoff.tensors.ascend_npy import MAPPING_NAME, read_mapping
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
-from roundoff.vendors.ascend.quantized import names_quantization
-from roundoff.vendors.ascend.rules import Warn
+from roundoff.vendors.ascend.rules import Warn, names_quantization
 
 __all__ = [
     "Folder",
@@ -360,7 +358,7 @@ def _read(path: Path) -> Dump:
         raise NotCompared(f"{path.name} cannot be read: {reason}.", code=Code.DATA) from error
 
 
-class _GoldenFolder(Tensor):
+class _GoldenFile(Tensor):
     """A golden tensor: a .npy file."""
 
     @cached_property
@@ -392,7 +390,7 @@ def _golden(found: FoundFile) -> Loaded:
         raise NotCompared(f"{found.path.name} cannot be read: it {refused}.", code=Code.ELEMENT_TYPE)
     dtype = "float32" if header.dtype.kind == "V" else np.dtype(header.dtype).name
     about = DumpTensor("output", 0, dtype, "RESERVED", header.shape, (), 0, 0, 0, 0)
-    return Loaded(str(found.path), (), (_GoldenFolder(about, found.path),))
+    return Loaded(str(found.path), (), (_GoldenFile(about, found.path),))
 
 
 def _legacy(found: FoundFile) -> Loaded:

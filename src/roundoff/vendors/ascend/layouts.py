@@ -83,7 +83,7 @@ class How:
 
 
 def fit_equal(mine: Array, golden: Array, *, how: How) -> Fitted:
-    """GoldenPair two tensors of original models, whose shapes must be equal."""
+    """Two tensors of original models, whose shapes must be equal."""
     if mine.shape != golden.shape:
         raise _different(mine.shape, golden.shape, how=how)
     return Fitted(mine.reshape(-1), golden.reshape(-1), mine.shape)

@@ -12,6 +12,9 @@ from typing import Any, TypeAlias
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 
 __all__ = [
+    "DEQUANTIZERS",
+    "DEQUANT_NAME",
+    "QUANT_NAME",
     "FusionRule",
     "Operator",
     "OperatorOrigin",
@@ -19,8 +22,11 @@ __all__ = [
     "Warn",
     "attribute",
     "group_key",
+    "is_dequantizer",
     "items_of",
     "listed",
+    "names_quantization",
+    "names_quantizer",
     "read_rule",
     "relation_of",
     "text",
@@ -338,3 +344,31 @@ def _name_renamed(rule: FusionRule) -> None:
     for key, group in rule.groups.items():
         if len(group) == 1 and group[0].originals == (key,):
             group[0] = replace(group[0], outputs=_named(group[0].outputs, key))
+
+
+# What the names of operators tell of quantization, in Caffe, TensorFlow and ONNX.
+
+QUANT_NAME = re.compile(r"_quant_layer|/AscendQuant|/AscendWeightQuant|\.quant|\.weight_quant")
+DEQUANT_NAME = re.compile(r"_dequant_layer|_anti_quant_layer|/AscendDequant|/AntiQuant|\.dequant|\.anti_quant")
+DEQUANTIZERS = ("_dequant_layer", "AscendDequant", "_dequant")
+"""Endings of the names of dequantizers, in Caffe, TensorFlow and ONNX."""
+
+_QUANTIZERS = (
+    "_quant_layer", "_anti_quant_layer", "AscendQuant", "AscendWeightQuant", "AntiQuant", "_quant",
+    "_weight_quant", "_anti_quant",
+)  # fmt: skip
+
+
+def names_quantization(op: str) -> bool:
+    """Whether an operator's name tells of a quantized model."""
+    return any(part in op for part in (*_QUANTIZERS, *DEQUANTIZERS))
+
+
+def names_quantizer(op: str) -> bool:
+    """Whether an operator's name is that of a quantizer, which makes codes of numbers."""
+    return QUANT_NAME.search(op) is not None and DEQUANT_NAME.search(op) is None
+
+
+def is_dequantizer(operator: Operator) -> bool:
+    """Whether an operator turns codes into numbers, so that its inputs are codes."""
+    return operator.type == "AscendDequant" or operator.name.endswith(DEQUANTIZERS)

@@ -6,10 +6,18 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from roundoff.vendors.ascend.counterparts import mark_pairs
 from roundoff.vendors.ascend.errors import Code, Refused
 from roundoff.vendors.ascend.folders import Folder, Kind
-from roundoff.vendors.ascend.quantized import mark_pairs, names_quantizer
-from roundoff.vendors.ascend.rules import FusionRule, Operator, OperatorOrigin, Warn, group_key, read_rule
+from roundoff.vendors.ascend.rules import (
+    FusionRule,
+    Operator,
+    OperatorOrigin,
+    Warn,
+    group_key,
+    names_quantizer,
+    read_rule,
+)
 
 __all__ = [
     "RuleFiles",

@@ -1,8 +1,11 @@
 """What a quantization decided, in the words of other tools: the settings file each of them reads."""
 
-from roundoff.vendors.dialects.decisions import Decisions, Made, NodeDecision, decisions_of
-from roundoff.vendors.dialects.dialect import Dialect, Written
-from roundoff.vendors.dialects.registry import DIALECTS, find_dialect, find_dialects
+from collections.abc import Sequence
+
+from roundoff.core.table import Table
+from roundoff.errors import BadInput
+from roundoff.vendors.dialects import aimet, amct, horizon, nncf, onnxruntime, pulsar2, rknn, roundoff, tpu_mlir
+from roundoff.vendors.dialects.settings import Decisions, Dialect, Made, NodeDecision, Written, decisions_of
 
 __all__ = [
     "DIALECTS",
@@ -15,3 +18,45 @@ __all__ = [
     "find_dialect",
     "find_dialects",
 ]
+
+DIALECTS: Table[Dialect] = Table(
+    "dialect",
+    (
+        (each.name, each)
+        for each in (
+            roundoff.DIALECT,
+            onnxruntime.DIALECT,
+            pulsar2.DIALECT,
+            horizon.DIALECT,
+            amct.DIALECT,
+            rknn.DIALECT,
+            tpu_mlir.DIALECT,
+            nncf.DIALECT,
+            aimet.DIALECT,
+        )
+    ),
+)
+"""All of them by name."""
+
+
+def find_dialect(name: str) -> Dialect:
+    """The dialect of a name.
+
+    Raises:
+        BadInput: There is none.
+    """
+    return DIALECTS.find(name)
+
+
+def find_dialects(text: str) -> Sequence[Dialect]:
+    """The dialects of a list of names with commas between them; ``all`` names all.
+
+    Raises:
+        BadInput: One of them is unknown, or none is named.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise BadInput("No dialect is named.", fix=f"name one or more of {', '.join(DIALECTS)}, or all")
+    if names == ["all"]:
+        return tuple(DIALECTS.values())
+    return tuple(find_dialect(name) for name in dict.fromkeys(names))

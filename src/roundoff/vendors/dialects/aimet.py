@@ -14,8 +14,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import LAYERS
 from roundoff.graph.weights import Weights
-from roundoff.vendors.dialects.decisions import Decisions
-from roundoff.vendors.dialects.dialect import Dialect, Written, named, said_of, unsaid_codes
+from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, named, said_of, unsaid_codes
 
 __all__ = [
     "DIALECT",

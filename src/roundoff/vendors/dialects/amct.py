@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from roundoff.vendors.amct.configuration.full import IFMR_DEFAULTS, default_document, dump, layer_entry
+from roundoff.vendors.amct.config import IFMR_DEFAULTS, default_document, dump, layer_entry
 from roundoff.vendors.amct.layers import LAYER_TYPES, AmctLayer, find_layers
-from roundoff.vendors.dialects.decisions import Decisions
-from roundoff.vendors.dialects.dialect import (
+from roundoff.vendors.dialects.settings import (
+    Decisions,
     Dialect,
     Written,
     named,

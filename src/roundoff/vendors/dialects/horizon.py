@@ -4,9 +4,11 @@ import json
 from typing import Any
 
 from roundoff.core.plan import FLOAT
-from roundoff.vendors.dialects.decisions import COMMON_BITS, Decisions, NodeDecision
-from roundoff.vendors.dialects.dialect import (
+from roundoff.vendors.dialects.settings import (
+    COMMON_BITS,
+    Decisions,
     Dialect,
+    NodeDecision,
     Written,
     named,
     said_of,

@@ -2,8 +2,8 @@
 
 import json
 
-from roundoff.vendors.dialects.decisions import Decisions
-from roundoff.vendors.dialects.dialect import (
+from roundoff.vendors.dialects.settings import (
+    Decisions,
     Dialect,
     Written,
     named,

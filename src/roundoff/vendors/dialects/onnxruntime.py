@@ -9,9 +9,11 @@ import numpy as np
 from roundoff.core.plan import FLOAT
 from roundoff.core.quantizers import Quantizer
 from roundoff.graph.weights import constant_value
-from roundoff.vendors.dialects.decisions import COMMON_BITS, Decisions, NodeDecision
-from roundoff.vendors.dialects.dialect import (
+from roundoff.vendors.dialects.settings import (
+    COMMON_BITS,
+    Decisions,
     Dialect,
+    NodeDecision,
     Written,
     graph_digest,
     named,

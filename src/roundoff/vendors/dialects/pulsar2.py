@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterator
 
 from roundoff.core.plan import FLOAT
-from roundoff.vendors.dialects.decisions import Decisions, NodeDecision
-from roundoff.vendors.dialects.dialect import (
+from roundoff.vendors.dialects.settings import (
+    Decisions,
     Dialect,
+    NodeDecision,
     Written,
     named,
     said_of,

@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterable
 
 from roundoff.core.plan import FLOAT, PRECISION_PARTS, Precision, Rule
-from roundoff.vendors.dialects.decisions import Decisions
-from roundoff.vendors.dialects.dialect import Dialect, Written, said_of, unsaid_codes, unsaid_scales
+from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, said_of, unsaid_codes, unsaid_scales
 
 __all__ = ["DIALECT"]
 

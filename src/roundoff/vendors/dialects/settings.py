@@ -1,15 +1,377 @@
-"""Settings in the words of other tools, as files of a folder."""
+"""What a quantization decided, node by node and tensor by tensor, and how tools are told it in their files."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from roundoff.core.plan import FLOAT, Precision, QuantPlan, Rule
+from roundoff.core.quantizers import Quantizer
+from roundoff.graph.precisions import NodePrecisions
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.messages.numbers import counted
 
 if TYPE_CHECKING:
     from roundoff.graph.load import Model
-    from roundoff.vendors.dialects.decisions import Decisions
-    from roundoff.vendors.dialects.dialect import Dialect, Written
 
-__all__ = ["SETTINGS_NAME", "ToolSettings", "float_model_name", "settings_for"]
+__all__ = [
+    "COMMON_BITS",
+    "SETTINGS_NAME",
+    "Decisions",
+    "Dialect",
+    "Made",
+    "NodeDecision",
+    "ToolSettings",
+    "Written",
+    "decisions_of",
+    "float_model_name",
+    "graph_digest",
+    "named",
+    "names_of",
+    "said_of",
+    "settings_for",
+    "unsaid_codes",
+    "unsaid_method",
+    "unsaid_scales",
+    "unsaid_weights",
+]
+
+COMMON_BITS = 8
+"""What every tool quantizes to unless it is told otherwise."""
+
+# What plans say where they were read from a model, and nobody knows.
+_AS_GIVEN = "as given"
+# Operations that compute nothing: tools give them the type of what they read.
+_MOVES = frozenset({
+    "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split", "Gather", "Expand",
+    "Tile", "DepthToSpace", "SpaceToDepth", "Dropout",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDecision:
+    """What one node computes with.
+
+    Attributes:
+        name: Its name in the user's model.
+        op_type: Its operation.
+        outputs: The tensors it computes.
+        precision: What it reads, its weight, and what it hands on.
+        inputs: The dtype at each of its inputs that comes from outside of what it is fused with, by place.
+        float_between: Whether it is meant to compute in float although all it reads is quantized.
+    """
+
+    name: str
+    op_type: str
+    outputs: tuple[str, ...]
+    precision: Precision
+    inputs: Mapping[int, str] = field(default_factory=dict)
+    float_between: bool = False
+
+    @property
+    def in_float(self) -> bool:
+        """Whether it computes in float: it is meant to, or reads something that is not quantized."""
+        return self.float_between or self.precision.arithmetic == FLOAT
+
+    @property
+    def bits(self) -> int:
+        """Width of the widest codes it reads; 0 when it reads none."""
+        return _widest(self.precision.activation)
+
+    @property
+    def output_bits(self) -> int:
+        """Width of the widest codes it hands on; 0 when it hands on none."""
+        return _widest(self.precision.output)
+
+    @property
+    def wide(self) -> bool:
+        """Whether it computes with integers of more than 8 bits."""
+        return not self.in_float and self.bits > COMMON_BITS
+
+    @property
+    def moves(self) -> bool:
+        """Whether it only passes elements on."""
+        return self.op_type in _MOVES
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """How a quantized model was made, as far as that is known.
+
+    Attributes:
+        stem: How names of files start.
+        target: For which target; empty when that is not known.
+        method: Calibration method of its ranges; empty when that is not known.
+        samples: On how many samples they were observed; 0 when that is not known.
+        rules: What the user asked for.
+        float_between: Nodes meant to compute in float although all they read and hand on is quantized.
+        graph: Name of the file with the float model that settings belong to; empty where it is the user's own.
+    """
+
+    stem: str = "model"
+    target: str = ""
+    method: str = ""
+    samples: int = 0
+    rules: tuple[Rule, ...] = ()
+    float_between: frozenset[str] = frozenset()
+    graph: str = ""
+
+    @classmethod
+    def by_plan(
+        cls, plan: QuantPlan | None, *, stem: str, method: str, samples: int = 0, graph: str = ""
+    ) -> "Made":
+        """How a model was made for which a plan is known, or None is."""
+        if plan is None:
+            return cls(stem, method=method, samples=samples, graph=graph)
+        return cls(
+            stem,
+            target="" if plan.target == _AS_GIVEN else plan.target,
+            method="" if method == _AS_GIVEN else method,
+            samples=samples,
+            rules=tuple(each.rule for each in plan.resolutions),
+            float_between=frozenset(node.node for node in plan.nodes if node.float_between_integers),
+            graph=graph,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """A quantization, as other tools can be told it.
+
+    Attributes:
+        quantized: The float model that settings are for, and its quantizers.
+        nodes: Those that compute with values, in execution order.
+        made: How it was made.
+    """
+
+    quantized: QuantizedModel
+    nodes: tuple[NodeDecision, ...]
+    made: Made = Made()
+
+    @property
+    def model(self) -> str:
+        """What to give a tool: the file with the changed graph, or a word for the user's own model."""
+        return self.made.graph or "MODEL.onnx"
+
+    @cached_property
+    def computing(self) -> tuple[NodeDecision, ...]:
+        """The nodes that do not only pass elements on."""
+        return tuple(node for node in self.nodes if not node.moves)
+
+    @cached_property
+    def floats(self) -> tuple[NodeDecision, ...]:
+        """The nodes that compute in float."""
+        return tuple(node for node in self.computing if node.in_float)
+
+    @cached_property
+    def wide(self) -> tuple[NodeDecision, ...]:
+        """The nodes that compute with more than 8 bits."""
+        return tuple(node for node in self.computing if node.wide)
+
+    def of_kind(self, kind: Literal["activation", "weight"]) -> tuple[Quantizer, ...]:
+        """The quantizers of activations, or of weights."""
+        return tuple(each for each in self.quantized.quantizers if each.kind == kind)
+
+    def common_dtype(self, kind: Literal["activation", "weight"]) -> str:
+        """The dtype that most activations or weights have; empty when there are none."""
+        found = Counter(each.spec.dtype for each in self.of_kind(kind))
+        return max(found, key=lambda dtype: (found[dtype], dtype)) if found else ""
+
+    def mostly_symmetric(self, kind: Literal["activation", "weight"]) -> bool:
+        """Whether most of them have a fixed zero point."""
+        found = Counter(each.spec.symmetric for each in self.of_kind(kind))
+        return found[True] > found[False]
+
+    @property
+    def mostly_per_channel(self) -> bool:
+        """Whether most weights have a scale for each channel."""
+        found = Counter(each.params.scale.ndim > 0 for each in self.of_kind("weight"))
+        return found[True] > found[False]
+
+
+def decisions_of(
+    quantized: QuantizedModel, made: Made | None = None, *, origins: Mapping[str, str] | None = None
+) -> Decisions:
+    """Look at a quantized model.
+
+    Args:
+        quantized: The model.
+        made: How it was made.
+        origins: Names of nodes in the user's model, each with that of the node that took it over. Not needed where
+            the tool is given another graph than the user's: names are that graph's then.
+    """
+    made = made or Made()
+    names = _original_names({} if made.graph else origins or {})
+    precisions = NodePrecisions(quantized.float_model, quantized.quantizers)
+    nodes = []
+    for node in precisions.nodes:
+        precision = precisions.effective(node)
+        if precision.arithmetic == "none":
+            continue
+        inputs = {at: precisions.dtype(precisions.seen_at(node, at)) for at in precisions.outer_operands(node)}
+        outputs = tuple(name for name in node.output if name)
+        name = names.get(node.name, node.name)
+        meant = bool({name, node.name} & made.float_between)
+        nodes.append(NodeDecision(name, node.op_type, outputs, precision, inputs, meant))
+    return Decisions(quantized, tuple(nodes), made)
+
+
+def _original_names(origins: Mapping[str, str]) -> dict[str, str]:
+    """Names of nodes in the user's model where they are others than in the graph that is quantized."""
+    found: dict[str, str] = {}
+    for original, current in origins.items():
+        if current and current not in origins:
+            found.setdefault(current, original)
+    return found
+
+
+def _widest(dtypes: str) -> int:
+    return max((int(dtype[1:]) for dtype in dtypes.split("/") if dtype not in ("", FLOAT)), default=0)
+
+
+_MOST_NAMED = 4
+# What reads weights; constants of other operations are quantized as what they meet.
+_WITH_WEIGHTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN"})
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The settings for one tool.
+
+    Attributes:
+        files: Texts by name of file.
+        said: What they say, in a few words.
+        missing: What the tool cannot be told, each in a few words.
+        use: How the tool is given them.
+    """
+
+    files: Mapping[str, str]
+    said: str
+    missing: tuple[str, ...]
+    use: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One tool's way of saying things.
+
+    Attributes:
+        name: As it is asked for.
+        summary: What is written, in a few words.
+        write: Makes the files.
+    """
+
+    name: str
+    summary: str
+    write: Callable[[Decisions], Written]
+
+
+def named(names: Iterable[str]) -> str:
+    """The first few names."""
+    found = list(dict.fromkeys(names))
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return ", ".join(repr(name) for name in found[:_MOST_NAMED]) + more
+
+
+def unsaid_scales(decisions: Decisions, *, weights_only: bool = False) -> list[str]:
+    """That scales cannot be said."""
+    activations = {each.tensor for each in decisions.of_kind("activation")}
+    weights = {each.tensor for each in decisions.of_kind("weight")}
+    if weights_only:
+        own = {each.tensor for each in _weights(decisions)}
+        return [f"the scales of {counted(len(own), 'weight')}: it finds its own"] if own else []
+    if not activations | weights:
+        return []
+    tensors = counted(len(activations | weights), "tensor")
+    return [f"the scales and zero points of {tensors}: it calibrates by itself"]
+
+
+def unsaid_codes(decisions: Decisions) -> list[str]:
+    """That codes cannot be said which are not what rounding gives."""
+    corrected = [each.tensor for each in decisions.of_kind("weight") if each.codes is not None]
+    return [f"weights whose rounding was corrected: {named(corrected)}"] if corrected else []
+
+
+def unsaid_weights(decisions: Decisions, allowed: Sequence[str] = ("s8",)) -> list[str]:
+    """That weights of other widths cannot be said."""
+    found: dict[str, list[str]] = {}
+    for each in _weights(decisions):
+        if each.spec.dtype not in allowed:
+            found.setdefault(each.spec.dtype, []).append(each.tensor)
+    return [f"{dtype} weights: {named(tensors)}" for dtype, tensors in found.items()]
+
+
+def unsaid_method(decisions: Decisions, known: Mapping[str, str], instead: str) -> list[str]:
+    """That a calibration method is none of the tool's."""
+    if not decisions.made.method or decisions.made.method in known:
+        return []
+    return [f"calibration by {decisions.made.method}: {instead} instead"]
+
+
+def _weights(decisions: Decisions) -> list[Quantizer]:
+    """The quantizers of weights, without those of other constants."""
+    kinds = {node.name: node.op_type for node in decisions.quantized.float_model.proto.graph.node}
+    return [
+        each
+        for each in decisions.of_kind("weight")
+        if any(kinds.get(consumer.node) in _WITH_WEIGHTS for consumer in each.consumers)
+    ]
+
+
+def said_of(decisions: Decisions, *, weights: bool = False) -> str:
+    """How many nodes are otherwise than plain int8.
+
+    Args:
+        decisions: What was decided.
+        weights: Whether the tool is told the widths of weights, too.
+    """
+    widths = Counter(each.spec.bits for each in _weights(decisions) if weights and each.spec.bits != COMMON_BITS)
+    parts = [
+        text
+        for nodes, text in (
+            (decisions.floats, f"{counted(len(decisions.floats), 'node')} in float"),
+            (decisions.wide, f"{counted(len(decisions.wide), 'node')} at 16 bits"),
+        )
+        if nodes
+    ]
+    parts += [f"{counted(count, 'weight')} at {bits} bits" for bits, count in sorted(widths.items())]
+    if widths and not (decisions.floats or decisions.wide):
+        parts.insert(0, "activations at 8 bits")
+    return ", ".join(parts) or "all nodes at 8 bits"
+
+
+def names_of(nodes: Iterable[NodeDecision]) -> list[str]:
+    """Names of nodes."""
+    return [node.name for node in nodes]
+
+
+# By what a graph is known again by a script that runs without us.
+#
+# The function is written into the scripts as it stands here, so that both sides compute the same.
+
+
+def graph_digest(graph: "Any", values: "Callable[[Any], Any]") -> str:
+    """A hash of what a graph computes: operations and wires, and floating-point constants.
+
+    Names of nodes and their order do not count, nor where constants are stored.
+
+    Args:
+        graph: An onnx.GraphProto.
+        values: Gives the array of an onnx.TensorProto.
+    """
+    held = [(tensor.name, tensor) for tensor in graph.initializer]
+    parts = []
+    for node in graph.node:
+        parts.append(repr((node.op_type, list(node.input), list(node.output))))
+        held += [(node.output[0], each.t) for each in node.attribute if each.HasField("t")]
+    for name, tensor in held:
+        if tensor.data_type in (tensor.FLOAT, tensor.FLOAT16, tensor.DOUBLE):
+            array = values(tensor)
+            parts.append(repr((name, array.shape, hashlib.sha256(array.tobytes()).hexdigest())))
+    return hashlib.sha256("\n".join(sorted(parts)).encode("utf-8", "surrogatepass")).hexdigest()
+
 
 SETTINGS_NAME = "settings.json"
 """The file that says which files there are, and what they could not say."""

@@ -1,8 +1,8 @@
 """TPU-MLIR: the quantization table, and the calibration table with the ranges."""
 
 from roundoff.core.quantizers import representable_range
-from roundoff.vendors.dialects.decisions import Decisions
-from roundoff.vendors.dialects.dialect import (
+from roundoff.vendors.dialects.settings import (
+    Decisions,
     Dialect,
     Written,
     named,

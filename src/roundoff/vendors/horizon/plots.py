@@ -10,24 +10,41 @@ from roundoff.core.document import json_text
 from roundoff.core.files import write_text
 from roundoff.errors import BadInput
 from roundoff.pages.csv import table_csv
-from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
+from roundoff.quantize.calibration.run import UNLIMITED, RunLimits
 from roundoff.report.plots.canvas import require_matplotlib
-from roundoff.report.plots.channels import channels_picture
 from roundoff.report.plots.curves import accumulation_picture
-from roundoff.report.plots.distribution import distribution_picture
+from roundoff.report.plots.distributions import channels_picture, distribution_picture
 from roundoff.studies.accumulate.page import curves_table
 from roundoff.studies.accumulate.result import Curve
 from roundoff.studies.accumulate.study import AccumulationSettings, accumulate
-from roundoff.studies.channels.result import ChannelSpread
-from roundoff.studies.channels.study import ChannelSettings, describe_channels
 from roundoff.studies.distribution.page import distribution_table
-from roundoff.studies.distribution.result import Distribution, DistributionReport
-from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
+from roundoff.studies.distribution.result import ChannelSpread, DistributionReport, TensorDistribution
+from roundoff.studies.distribution.study import (
+    ChannelSettings,
+    DistributionSettings,
+    describe_channels,
+    describe_distributions,
+)
 from roundoff.vendors.errors import WrongType, WrongValue
-from roundoff.vendors.horizon.arguments import NodeLists, flat_names, node_lists, one_metric, our_metric
-from roundoff.vendors.horizon.inputs import CalibratedModel, CalibrationNodes, is_model, open_calibrated
-from roundoff.vendors.horizon.logging import progress, tell
-from roundoff.vendors.horizon.tables import DEFAULT_FOLDER, framed_table, result_folder, save_pictures, save_tables
+from roundoff.vendors.horizon.inputs import (
+    CalibratedModel,
+    CalibrationNodes,
+    NodeLists,
+    flat_names,
+    is_model,
+    node_lists,
+    one_metric,
+    open_calibrated,
+    our_metric,
+)
+from roundoff.vendors.horizon.ranking import (
+    DEFAULT_FOLDER,
+    framed_table,
+    result_folder,
+    save_pictures,
+    save_tables,
+)
+from roundoff.vendors.logging import progress, tell
 
 __all__ = [
     "asked_curves",
@@ -216,7 +233,7 @@ def _patterns(opened: CalibratedModel, names: Sequence[str]) -> list[str]:
     return found
 
 
-def _label(opened: CalibratedModel, each: Distribution | ChannelSpread) -> str:
+def _label(opened: CalibratedModel, each: TensorDistribution | ChannelSpread) -> str:
     if each.kind == "node":
         return each.name
     return opened.nodes.calibrating(each.tensor, each.name)

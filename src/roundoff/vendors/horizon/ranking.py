@@ -1,32 +1,148 @@
 """Rankings: what quantizing each node alone does to the outputs."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+from roundoff.core.document import json_text
+from roundoff.core.files import write_bytes, write_text
+from roundoff.core.names import FileNames
 from roundoff.errors import BadInput, nearest
 from roundoff.measure.metrics import get_metric
 from roundoff.messages.numbers import counted
 from roundoff.pages.csv import table_csv
+from roundoff.report.plots.canvas import require_matplotlib
 from roundoff.studies.sensitivity.page import rankings_table
-from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow, Subject, SubjectKind
-from roundoff.studies.sensitivity.settings import SensitivitySettings
+from roundoff.studies.sensitivity.ranking import report_sensitivity
+from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow, SubjectKind, SwitchedSubject
 from roundoff.studies.sensitivity.study import whole_sensitivity
-from roundoff.studies.sensitivity.summary import report_sensitivity
+from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from roundoff.vendors.errors import WrongType, WrongValue
-from roundoff.vendors.horizon.arguments import METRICS, NODE_TYPES, metric_names, node_lists, our_metric
 from roundoff.vendors.horizon.inputs import (
+    METRICS,
+    NODE_TYPES,
     CalibratedModel,
     CalibrationNodes,
     bits_of,
+    metric_names,
+    node_lists,
     open_calibrated,
+    our_metric,
     threshold_of,
 )
-from roundoff.vendors.horizon.logging import LOGGER, progress, say
-from roundoff.vendors.horizon.tables import Generation, result_folder, save_tables, sensitivity_table
+from roundoff.vendors.logging import HORIZON_LOGGER, progress, say
 
-__all__ = ["HorizonRanking", "get_sensitivity_of_nodes", "measure_rankings", "save_ranking", "wanted_subjects"]
+__all__ = [
+    "DEFAULT_FOLDER",
+    "Generation",
+    "HorizonRanking",
+    "framed_table",
+    "get_sensitivity_of_nodes",
+    "measure_rankings",
+    "result_folder",
+    "save_pictures",
+    "save_ranking",
+    "save_tables",
+    "sensitivity_table",
+    "wanted_subjects",
+]
+
+Generation = Literal[1, 3]
+"""1: full precision, titled by the kind. 3, also printed by the second: five decimals."""
+
+_GAP = 2
+
+
+def framed_table(title: str, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns of text under a title between equals signs.
+
+    Args:
+        title: What it shows.
+        heading: Name of each column.
+        rows: The cells.
+    """
+    widths = [max(map(len, column)) + _GAP for column in zip(heading, *rows, strict=True)]
+    total = sum(widths)
+    sign = "=" * max(1, (total - len(title)) // 2)
+    lines = [f"{sign}{title}{sign}", _line(heading, widths), "-" * total]
+    return "\n".join([*lines, *(_line(row, widths) for row in rows)])
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def sensitivity_table(
+    node_type: str,
+    columns: Sequence[str],
+    rows: Sequence[tuple[str, Sequence[float]]],
+    *,
+    generation: Generation = 3,
+    more: Sequence[tuple[str, Sequence[str]]] = (),
+) -> str:
+    """A ranking.
+
+    Args:
+        node_type: What is ranked.
+        columns: Metrics.
+        rows: Name of each node and its scores.
+        generation: Whose form it has.
+        more: More columns, each with its heading and a cell for each row.
+    """
+    if generation == 1:
+        title, first, spelled = node_type, "Node", [[repr(float(value)) for value in values] for _, values in rows]
+    else:
+        title, first = "node sensitivity", node_type
+        spelled = [[f"{value:.5f}" for value in values] for _, values in rows]
+    cells = [
+        (name, *numbers, *(column[place] for _, column in more))
+        for place, ((name, _), numbers) in enumerate(zip(rows, spelled, strict=True))
+    ]
+    return framed_table(title, (first, *columns, *(heading for heading, _ in more)), cells)
+
+
+# Where results are stored: as Horizon's tools do, and as data beside it.
+
+DEFAULT_FOLDER = "./debug_result/"
+
+
+def result_folder(save_dir: Any) -> Path:
+    """Where results go.
+
+    Raises:
+        WrongType: It is not a path.
+        WrongValue: Something else than a folder is there.
+    """
+    if not isinstance(save_dir, str | os.PathLike):
+        raise WrongType(f"save_dir is {save_dir!r}, not a path.", fix="give a folder, as in save_dir='./'")
+    folder = Path(save_dir)
+    taken = next((each for each in (folder, *folder.parents) if each.exists() and not each.is_dir()), None)
+    if taken is not None:
+        raise WrongValue(f"save_dir {folder} cannot be made: {taken} is not a folder.", fix="give another folder")
+    return folder
+
+
+def save_tables(folder: Path, stem: str, *, log: str, csv: str, data: object) -> None:
+    """Write a table as it is printed, as CSV, and as JSON; earlier ones are replaced."""
+    write_text(folder / f"{stem}.log", f"{log}\n")
+    write_text(folder / f"{stem}.csv", csv)
+    write_text(folder / f"{stem}.json", json_text(data))
+
+
+def save_pictures(folder: Path, painters: Iterable[tuple[str, Callable[[], bytes]]]) -> None:
+    """Draw pictures, each into a file named after what it shows; earlier ones are replaced.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    require_matplotlib()
+    names = FileNames()
+    for name, paint in painters:
+        write_bytes(folder / f"{names.stem(name)}.png", paint())
+
 
 # Ranks that are looked at for ties.
 _LOOKED_AT = 10
@@ -130,7 +246,7 @@ class HorizonRanking:
 
 def wanted_subjects(
     nodes: CalibrationNodes, node_types: Sequence[str], interested_nodes: Any
-) -> dict[str, tuple[Subject, ...]]:
+) -> dict[str, tuple[SwitchedSubject, ...]]:
     """What is measured, by the kind of ranking; names that were given take the place of kinds."""
     given = node_lists("interested_nodes", interested_nodes)
     if given:
@@ -140,12 +256,12 @@ def wanted_subjects(
     return {kind: _of_kind(nodes, kind) for kind in node_types}
 
 
-def _named(nodes: CalibrationNodes, members: Sequence[str], name: str) -> Subject:
+def _named(nodes: CalibrationNodes, members: Sequence[str], name: str) -> SwitchedSubject:
     # All of them are in one ranking, whatever they are.
-    return Subject(name, "group", nodes.quantizers(members), op_type=nodes.op_type(name))
+    return SwitchedSubject(name, "group", nodes.quantizers(members), op_type=nodes.op_type(name))
 
 
-def _of_kind(nodes: CalibrationNodes, kind: str) -> tuple[Subject, ...]:
+def _of_kind(nodes: CalibrationNodes, kind: str) -> tuple[SwitchedSubject, ...]:
     subject_kind: SubjectKind = "weight" if kind == "weight" else "activation" if kind == "activation" else "node"
     names = nodes.ordinary if kind == "node" else nodes.of_kind(kind)
     if not names:
@@ -155,13 +271,14 @@ def _of_kind(nodes: CalibrationNodes, kind: str) -> tuple[Subject, ...]:
             + ", ".join(each for each in NODE_TYPES if each == "node" or nodes.of_kind(each)),
         )
     return tuple(
-        Subject(name, subject_kind, nodes.quantizers([name]), op_type=nodes.op_type(name)) for name in names
+        SwitchedSubject(name, subject_kind, nodes.quantizers([name]), op_type=nodes.op_type(name))
+        for name in names
     )
 
 
 def measure_rankings(
     opened: CalibratedModel,
-    wanted: Mapping[str, tuple[Subject, ...]],
+    wanted: Mapping[str, tuple[SwitchedSubject, ...]],
     metrics: Sequence[str],
     *,
     output_node: Any,
@@ -209,7 +326,7 @@ def _few(names: Sequence[str]) -> str:
 
 def _ranking(
     node_type: str,
-    subjects: Sequence[Subject],
+    subjects: Sequence[SwitchedSubject],
     metrics: Sequence[str],
     report: SensitivityReport,
     nodes: CalibrationNodes,
@@ -230,12 +347,14 @@ def _warn(node_type: str, rows: Sequence[SensitivityRow]) -> None:
     if len(rows) < 2:
         return
     if rows[0].samples == 1:
-        LOGGER.warning("%s sensitivity was measured on 1 sample; data_num=None takes all", node_type)
+        HORIZON_LOGGER.warning("%s sensitivity was measured on 1 sample; data_num=None takes all", node_type)
         return
     ties = sum(row.told_apart is False for row in rows[: min(_LOOKED_AT, len(rows) - 1)])
     if ties:
         text = "%s sensitivity: %s of the first %s cannot be told apart from the next on %s"
-        LOGGER.warning(text, node_type, ties, min(_LOOKED_AT, len(rows)), counted(rows[0].samples, "sample"))
+        HORIZON_LOGGER.warning(
+            text, node_type, ties, min(_LOOKED_AT, len(rows)), counted(rows[0].samples, "sample")
+        )
 
 
 def save_ranking(ranking: HorizonRanking, folder: Any, stem: str, *, generation: Generation = 3) -> None:

@@ -11,27 +11,37 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import get_metric
 from roundoff.messages.sanitize import safe_cell
 from roundoff.report.plots.canvas import require_matplotlib
-from roundoff.studies.partial.raising import Changes
 from roundoff.studies.partial.result import Raise
+from roundoff.studies.partial.study import Changes
 from roundoff.studies.samples.study import WorstSampleSettings, find_worst_samples
-from roundoff.studies.sensitivity.result import Subject, SubjectScore
-from roundoff.studies.sensitivity.settings import SensitivitySettings
+from roundoff.studies.sensitivity.result import SubjectScore, SwitchedSubject
 from roundoff.studies.sensitivity.study import whole_sensitivity
+from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from roundoff.vendors.errors import WrongType, WrongValue
-from roundoff.vendors.horizon.arguments import (
+from roundoff.vendors.horizon.inputs import (
     METRICS,
     NODE_TYPES,
+    CalibratedModel,
+    Dataset,
     check_threshold,
     flat_names,
     metric_names,
     node_lists,
     one_metric,
+    open_calibrated,
 )
-from roundoff.vendors.horizon.inputs import CalibratedModel, Dataset, open_calibrated
-from roundoff.vendors.horizon.logging import LOGGER, progress, say, tell
 from roundoff.vendors.horizon.plots import asked_curves, draw_channels, draw_curves, draw_distributions
-from roundoff.vendors.horizon.ranking import HorizonRanking, measure_rankings, save_ranking, wanted_subjects
-from roundoff.vendors.horizon.tables import DEFAULT_FOLDER, framed_table, result_folder, save_tables
+from roundoff.vendors.horizon.ranking import (
+    DEFAULT_FOLDER,
+    HorizonRanking,
+    framed_table,
+    measure_rankings,
+    result_folder,
+    save_ranking,
+    save_tables,
+    wanted_subjects,
+)
+from roundoff.vendors.logging import HORIZON_LOGGER, progress, say, tell
 
 __all__ = [
     "BASE_LINE",
@@ -139,9 +149,11 @@ def analyze_switching(
 ) -> SwitchedModel:
     """Measure and store the scores with the first 0, 1, 2, ... of these nodes switched."""
     if qtype == "float16":
-        LOGGER.warning("float16 is measured as float32: its own rounding is not simulated")
+        HORIZON_LOGGER.warning("float16 is measured as float32: its own rounding is not simulated")
     if not names:
-        LOGGER.warning("no node is sensitive enough to be switched; raise pick_threshold, or give sensitive_nodes")
+        HORIZON_LOGGER.warning(
+            "no node is sensitive enough to be switched; raise pick_threshold, or give sensitive_nodes"
+        )
     # A model without any switched node comes first.
     prefixes = [opened.nodes.quantizers(names[:count]) for count in range(len(names) + 1)]
     found = _scores(opened.quantized, opened.data, prefixes, METRICS[metric], _QTYPES[qtype])
@@ -162,12 +174,12 @@ def _scores(
     found = []
     for names in prefixes:
         on = changes.with_changed(names)
-        everything = Subject("everything", "group", tuple(each.name for each in on))
+        everything = SwitchedSubject("everything", "group", tuple(each.name for each in on))
         if not on:
             # Nothing is quantized any more: any quantizer left out of all of them says the same.
             every = tuple(each.name for each in quantized.quantizers)
             settings = SensitivitySettings(
-                metrics=(metric,), subjects=(Subject("all", "group", every),), mode="left_out", exact=True
+                metrics=(metric,), subjects=(SwitchedSubject("all", "group", every),), mode="left_out", exact=True
             )
             result = whole_sensitivity(quantized, data, settings, progress=progress())
         else:

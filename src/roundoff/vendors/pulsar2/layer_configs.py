@@ -11,13 +11,18 @@ from roundoff.errors import BadInput, nearest
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import Prepared
 from roundoff.messages.sanitize import short_name
-from roundoff.quantize.planning.fusing import Unit, find_units
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.planning.rules import Names, select
-from roundoff.quantize.planning.view import GraphView
+from roundoff.quantize.planning.view import FusedUnit, GraphView, find_units
 from roundoff.vendors.pulsar2.config.schema import EVERY, DataType, LayerConfig
-from roundoff.vendors.pulsar2.operators import frontend_type, in_vendor_words, vendor_dtype
-from roundoff.vendors.pulsar2.tables import NATURAL, Column, render_table
+from roundoff.vendors.pulsar2.tables import (
+    NATURAL,
+    Column,
+    frontend_type,
+    in_vendor_words,
+    render_table,
+    vendor_dtype,
+)
 
 __all__ = [
     "PARTS",
@@ -80,25 +85,25 @@ class Frontend:
         return Names(self.view, self.prepared.origins)
 
     @cached_property
-    def units(self) -> tuple[Unit, ...]:
+    def units(self) -> tuple[FusedUnit, ...]:
         """What is computed as one."""
         return find_units(self.view, self.target)
 
     @cached_property
-    def unit_of(self) -> Mapping[str, Unit]:
+    def unit_of(self) -> Mapping[str, FusedUnit]:
         """The unit of each node of the graph."""
         return {node.name: unit for unit in self.units for node in unit.nodes}
 
-    def moves(self, unit: Unit) -> bool:
+    def moves(self, unit: FusedUnit) -> bool:
         """Whether a unit only passes values on."""
         single = len(unit.nodes) == 1 and not unit.is_pattern and not unit.obstacle
         return single and unit.first.operation in self.target.pass_through
 
-    def type_of(self, unit: Unit) -> str:
+    def type_of(self, unit: FusedUnit) -> str:
         """The type a unit has behind the frontend."""
         return frontend_type(unit, self.view)
 
-    def owners(self, unit: Unit) -> tuple[str, ...]:
+    def owners(self, unit: FusedUnit) -> tuple[str, ...]:
         """The nodes of a unit that read what it works on: a precision is asked for these."""
         found = [
             node.name
@@ -437,13 +442,13 @@ def _rules(wanted: Mapping[str, Mapping[str, Choice]], frontend: Frontend) -> It
         yield Rule("node", (frontend.names.original(node),), Precision(**parts))
 
 
-def _not_verified(frontend: Frontend, unit: Unit) -> bool:
+def _not_verified(frontend: Frontend, unit: FusedUnit) -> bool:
     """Whether the vendor did not verify FP32 for something in a unit."""
     verified = frontend.target.only.get(f"activation.{FLOAT}", frozenset())
     return any(each.operation not in verified for each in unit.nodes)
 
 
-def _leaves(frontend: Frontend, unit: Unit) -> bool:
+def _leaves(frontend: Frontend, unit: FusedUnit) -> bool:
     """Whether nothing computes with what a unit writes: it leaves the network, perhaps in another shape."""
     results = frontend.view.results(unit.last)
     return bool(results) and all(_only_leaves(frontend, name) for name in results)
@@ -474,7 +479,9 @@ class _Resolver:
     def _reasons(self) -> dict[str, str]:
         """Why a node has not what is asked for it, by the user's name."""
         return {
-            node: reason for resolution in self.plan.resolutions for node, reason in resolution.reasons.items()
+            node: str(reason)
+            for resolution in self.plan.resolutions
+            for node, reason in resolution.reasons.items()
         }
 
     def resolve(self, entry: LayerEntry) -> ResolvedEntry:
@@ -533,7 +540,7 @@ class _Resolver:
 
     def _why(self, node: str, part: str, asked: str, got: str) -> str:
         user = self.frontend.names.original(node)
-        reason = self._reasons.get(user) or self._plans[node].reason
+        reason = self._reasons.get(user) or str(self._plans[node].reason)
         if part == "weight":
             reason = self._weight_reason(asked, got) or reason
         elif part == "activation" and asked == "FP32" and got and FLOAT not in got.split("/"):
@@ -552,7 +559,7 @@ class _Resolver:
             return f"only {', '.join(sorted(able))} can have it" if able else "this chip ignores it"
         return f"weights are {', '.join(map(vendor_dtype, self.frontend.target.weights))} or FP32"
 
-    def _following(self, unit: Unit, effective: Precision) -> Reason:
+    def _following(self, unit: FusedUnit, effective: Precision) -> Reason:
         """What decides for an operation that only moves data."""
         dtype = vendor_dtype(effective.output or effective.activation)
         readers = [name for name, got in self._readers(unit) if vendor_dtype(got) == dtype]
@@ -569,7 +576,7 @@ class _Resolver:
                 f"{merged} {_few(into)}, for which it is taken",
             )
 
-    def _remarks(self, entry: LayerEntry, unit: Unit, effective: Precision) -> Iterator[Reason]:
+    def _remarks(self, entry: LayerEntry, unit: FusedUnit, effective: Precision) -> Iterator[Reason]:
         """That a result is of another type than the operation, because of who reads it."""
         asked, output = entry.asks("activation").name, vendor_dtype(effective.output)
         if not output or asked in (_DEFAULT_NAME, output) or entry.asks("output").name != _DEFAULT_NAME:
@@ -590,7 +597,7 @@ class _Resolver:
         current = self.frontend.names.current(user)
         return self.frontend.unit_of[current].first.operation in self.frontend.target.shared_scale
 
-    def _readers(self, unit: Unit) -> Iterator[tuple[str, str]]:
+    def _readers(self, unit: FusedUnit) -> Iterator[tuple[str, str]]:
         """Who computes with what a unit writes, also behind what only moves it, and as what."""
         for tensor in self.frontend.view.results(unit.last):
             for reader in self.frontend.view.readers[tensor]:

@@ -23,7 +23,7 @@ from roundoff.graph.units import derived_constants
 from roundoff.run.integer.runner import IntegerRunner
 from roundoff.run.session import Session, open_session
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, PrecisionAnalysisMode, TargetHardware
-from roundoff.vendors.pulsar2.operators import target_of
+from roundoff.vendors.pulsar2.tables import target_of
 
 __all__ = [
     "SUFFIX",
@@ -176,7 +176,7 @@ class IntegerEngine:
         fixed = derived_constants(known.proto.graph)
         names = dict.fromkeys((*(name for name in made if name not in fixed), *outputs(known)))
         runner = IntegerRunner(known, quantized.quantizers, arithmetic)
-        return cls(known, runner, tuple(names), quantized.notes)
+        return cls(known, runner, tuple(names), tuple(map(str, quantized.notes)))
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:

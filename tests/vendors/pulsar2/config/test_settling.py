@@ -4,8 +4,7 @@ import pytest
 
 from roundoff.core.tensors import InputSpec
 from roundoff.errors import BadInput
-from roundoff.vendors.pulsar2.config.checks import not_applicable
-from roundoff.vendors.pulsar2.config.resolution import settle
+from roundoff.vendors.pulsar2.config.checks import not_applicable, settle
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     ColorSpace,

@@ -17,12 +17,10 @@ from roundoff.graph.save import save_model
 from roundoff.graph.shapes import values
 from roundoff.messages.numbers import counted
 from roundoff.quantize.agreement import check_preparation
-from roundoff.quantize.calibration.watch import RunLimits
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples, complete_values
+from roundoff.quantize.calibration.run import RunLimits
+from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.search.strategies.flow_charts import GOOD_LAYER, GOOD_OUTPUT
-from roundoff.studies.outliers.study import OutlierSettings, find_outliers
-from roundoff.vendors.pulsar2.building.axmodel_json import axmodel_document, snapshot
+from roundoff.studies.distribution.study import OutlierSettings, find_outliers
 from roundoff.vendors.pulsar2.building.files import (
     AXMODEL,
     CHART,
@@ -32,11 +30,21 @@ from roundoff.vendors.pulsar2.building.files import (
     TABLE,
     TEST_DATA,
     Tree,
+    axmodel_document,
+    snapshot,
 )
 from roundoff.vendors.pulsar2.building.log import Log
-from roundoff.vendors.pulsar2.building.material import Material, gather, located, sample_directory
-from roundoff.vendors.pulsar2.building.precision import Analysis, PrecisionSettings, analyze_precision
-from roundoff.vendors.pulsar2.building.recipe import ConfigQuantizer, Outcome
+from roundoff.vendors.pulsar2.building.recipe import (
+    Analysis,
+    BuildOutcome,
+    ConfigQuantizer,
+    Material,
+    PrecisionSettings,
+    analyze_precision,
+    gather,
+    located,
+    sample_directory,
+)
 from roundoff.vendors.pulsar2.config.checks import not_applicable
 from roundoff.vendors.pulsar2.config.decoding import to_document
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, ModelType, PrecisionAnalysisMethod
@@ -47,7 +55,6 @@ from roundoff.vendors.pulsar2.layer_configs import (
     resolution_json,
     resolution_table,
 )
-from roundoff.vendors.pulsar2.operators import target_of
 from roundoff.vendors.pulsar2.tables import (
     TABLE_LEVELS,
     LayerConfigRow,
@@ -56,6 +63,7 @@ from roundoff.vendors.pulsar2.tables import (
     outlier_table,
     precision_table,
     quant_config_table,
+    target_of,
 )
 
 __all__ = [
@@ -87,7 +95,7 @@ def count_macs(model: Model, samples: Samples) -> int:
 
 def context_document(
     config: BuildConfig,
-    outcome: Outcome,
+    outcome: BuildOutcome,
     analysis: Analysis | None,
     *,
     macs: int,
@@ -140,7 +148,7 @@ def tell_configuration(log: Log, config: BuildConfig, material: Material, tree: 
     """Show what inputs are calibrated with, what is asked for layers, and what has no meaning here."""
     for each in not_applicable(config):
         log.alert(f"{each.field} = {each.value} changes nothing here: {each.why}")
-    log.table(quant_config_table(material.rows(tree), width=log.width))
+    log.table(quant_config_table(material.rows(tree.named), width=log.width))
     rows = [
         LayerConfigRow(name, precision)
         for entry in config.quant.layer_configs
@@ -224,7 +232,7 @@ class BuildResult:
         folder: Where everything is.
     """
 
-    outcome: Outcome
+    outcome: BuildOutcome
     analysis: Analysis | None
     folder: Path
 
@@ -304,7 +312,7 @@ class _Build:
     tree: Tree
     options: BuildOptions
 
-    def run(self) -> tuple[Outcome, Analysis | None, int]:
+    def run(self) -> tuple[BuildOutcome, Analysis | None, int]:
         config, log = self.config, self.log
         material = gather(config, self.tree.folder / DATASET, base=self.options.base, log=log)
         target = target_of(config)
@@ -366,7 +374,7 @@ class _Build:
         for step in steps if before else later:
             self.log.running(step)
 
-    def _tell_outcome(self, outcome: Outcome) -> None:
+    def _tell_outcome(self, outcome: BuildOutcome) -> None:
         log, quant = self.log, self.config.quant
         if quant.highest_mix_precision:
             log.alert(
@@ -388,7 +396,7 @@ class _Build:
                     f"{name} gave other scales than MinMax for {total - same} of {counted(total, 'activation')}"
                 )
 
-    def _write(self, outcome: Outcome, material: Material, document: dict[str, object]) -> None:
+    def _write(self, outcome: BuildOutcome, material: Material, document: dict[str, object]) -> None:
         tree, log = self.tree, self.log
         tree.write_quantized(outcome.quantized, document, frontend_too=self.config.debug.dump_frontend_graph)
         log.tell(f"quant.axmodel export success: {tree.shown(AXMODEL)}")
@@ -413,7 +421,7 @@ class _Build:
         else:
             self.log.tell(f"no tensor has outliers of level {TABLE_LEVELS[0]} or more")
 
-    def _analyze(self, quantizing: ConfigQuantizer, outcome: Outcome, material: Material) -> Analysis | None:
+    def _analyze(self, quantizing: ConfigQuantizer, outcome: BuildOutcome, material: Material) -> Analysis | None:
         quant, log = self.config.quant, self.log
         if not quant.precision_analysis:
             return None

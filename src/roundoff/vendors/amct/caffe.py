@@ -1,0 +1,439 @@
+"""AMCT's functions for Caffe, by its names, order and defaults: ``import roundoff.vendors.amct.caffe as amct``.
+
+No Caffe is needed: `run_model` runs nets, and runs of a modified net calibrate. `opencv_net` opens nets in OpenCV.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from roundoff.core.files import model_files, read_small
+from roundoff.core.tensors import Array
+from roundoff.core.text_proto import Entry, TextMessage
+from roundoff.graph.caffe.convert import import_caffe, net_of, runs_of, tell
+from roundoff.graph.caffe.export import Ending, deploy_net, fake_quant_net, save_net
+from roundoff.graph.caffe.net import CaffeLayer, Net, read_net
+from roundoff.graph.caffe.placement import Owners
+from roundoff.graph.interface import inputs
+from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.shapes import values
+from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names, run_batches
+from roundoff.vendors.amct.auto import ModelAutoCalibration
+from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationResult, SearchOptions
+from roundoff.vendors.amct.config import DEFAULT_BITS, AmctConfig, write_json
+from roundoff.vendors.amct.deploy import (
+    Operation,
+    ResultFiles,
+    SaveType,
+    chosen,
+    operations_info,
+    replacing,
+    results_of,
+)
+from roundoff.vendors.amct.flavour import Files, add_flavour
+from roundoff.vendors.amct.layers import AmctLayer
+from roundoff.vendors.amct.observation import CalibrationStage, note_stage, stage_text
+from roundoff.vendors.amct.opencv import opencv_net
+from roundoff.vendors.amct.quantizers import quantizers_of, short_mantissa, weight_quantizers
+from roundoff.vendors.amct.records import LayerRecord
+from roundoff.vendors.amct.workflow import (
+    AmctModel,
+    begin_calibration,
+    complete_records,
+    convert,
+    create_config,
+    open_model,
+)
+from roundoff.vendors.errors import CannotRun, WrongValue, in_vendors_terms
+from roundoff.vendors.logging import AMCT_LOGGER
+
+__all__ = [
+    "CAFFE_TYPES",
+    "CaffeFlavour",
+    "Graph",
+    "accuracy_based_auto_calibration",
+    "check_config",
+    "convert_model",
+    "create_quant_config",
+    "ending_of",
+    "init",
+    "input_sizes",
+    "net_information",
+    "opencv_net",
+    "own_layers",
+    "quantize_model",
+    "run_model",
+    "save_model",
+    "set_cpu_mode",
+    "set_gpu_mode",
+]
+
+CAFFE_TYPES: Mapping[str, tuple[str, ...]] = {
+    "Convolution": ("Conv",),
+    "Deconvolution": ("ConvTranspose",),
+    "InnerProduct": ("Gemm",),
+    "Pooling": ("AveragePool",),
+}
+_MORE_TYPES = ("ConvolutionDepthwise", "DepthwiseConvolution")
+_FILTER_AXES = 4
+
+
+def own_layers(net: Net, found: Mapping[str, AmctLayer]) -> dict[str, AmctLayer]:
+    """Layers that are quantized: convolutions over planes, full connections and means, not steps of others.
+
+    Args:
+        net: The net.
+        found: What can be quantized in the model made from it.
+    """
+    types = {layer.name: layer for layer in net.layers}
+    return {name: layer for name, layer in found.items() if name in types and _taken(types[name], layer)}
+
+
+def _taken(layer: CaffeLayer, found: AmctLayer) -> bool:
+    if layer.type not in CAFFE_TYPES and layer.type not in _MORE_TYPES:
+        return False
+    if layer.type == "InnerProduct":
+        params = layer.message.message("inner_product_param") or TextMessage()
+        return not params.get("transpose", False)
+    if layer.type == "Deconvolution":
+        params = layer.message.message("convolution_param") or TextMessage()
+        return len(found.weight_shape) == _FILTER_AXES and set(params.all("dilation")) <= {1}
+    return not found.weight or len(found.weight_shape) == _FILTER_AXES
+
+
+def check_config(config: AmctConfig, name: str) -> None:
+    """Refuse what no net of Caffe can say.
+
+    Raises:
+        WrongValue: The configuration, which is called so, asks for it.
+    """
+    if config.tensors:
+        what = f"{name} has tensor_quantize, which AMCT does not have for Caffe."
+        raise WrongValue(what, fix="remove it")
+    for layer, settings in config.enabled.items():
+        if settings.balance is not None:
+            what = f"{name} asks for dmq_balancer in {layer!r}, which AMCT does not have for Caffe."
+            raise WrongValue(what, fix="remove it; 'roundoff transform smooth' does the like on ONNX models")
+        if settings.activation.bits != DEFAULT_BITS:
+            what = f"{name} asks for inputs of {settings.activation.bits} bits in {layer!r}; Caffe's have 8."
+            raise WrongValue(what, fix="remove dst_type or num_bits of its activation")
+
+
+def input_sizes(model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[Entry, ...]]:
+    """Channels, height and width of what each layer reads, as AMCT's records of Caffe nets have them."""
+    # The number of samples may be any.
+    fed = {
+        each.name: tuple(size if isinstance(size, int) else 1 for size in each.shape or ())
+        for each in inputs(model)
+    }
+    shapes = {value.name: value.shape for value in values(model, fed)}
+    steps = {node.output[0]: node for node in model.proto.graph.node if node.output}
+    found = {}
+    for name, layer in layers.items():
+        tensor = layer.inputs[0][0]
+        step = steps.get(tensor)
+        # What a layer does to its input before it multiplies is its own affair.
+        if step is not None and step.name.startswith(f"{name}/"):
+            tensor = step.input[0]
+        sizes = (shapes.get(tensor) or ())[1:]
+        named = zip(("channels", "height", "width"), (*sizes, 1, 1), strict=False)
+        found[name] = tuple(Entry(key, size) for key, size in named) if sizes else ()
+    return found
+
+
+# What the DeQuant layers of a net hold, by the records of its layers.
+
+
+def ending_of(records: Mapping[str, LayerRecord], *, half: bool) -> Ending:
+    """Factors with the shifts of the records.
+
+    Args:
+        records: Of the layers that are quantized.
+        half: Whether factors are cut to half precision.
+    """
+
+    def ending(name: str, factors: Array) -> tuple[Array, Array]:
+        # A single input has a record of its own, and no shifts.
+        record = records.get(name, LayerRecord())
+        return short_mantissa(factors) if half else factors, _shifts(name, record, factors.size)
+
+    return ending
+
+
+def _shifts(name: str, record: LayerRecord, count: int) -> Array:
+    bits = np.asarray(record.shift_bit or (0,), np.float32)
+    if count % bits.size:
+        what = f"The record of {name!r} has {bits.size} values of shift_bit for {count} outputs."
+        raise WrongValue(what, fix="give one shift_bit for each scale_w")
+    # Groups of a transposed convolution share their factors.
+    return np.tile(bits, count // bits.size)
+
+
+# The quantization information of a deploy net.
+
+
+def net_information(deployed: Files, net: Net, layers: Mapping[str, AmctLayer]) -> dict[str, Any]:
+    """Which layers were inserted into a net, and which of its layers each stands for.
+
+    Args:
+        deployed: The deploy net.
+        net: The user's net.
+        layers: The layers that are quantized.
+    """
+    owners = Owners(runs_of(net))
+    originals = {
+        # The nodes of one layer are one.
+        name: list(dict.fromkeys(owner for node in layer.originals if (owner := owners.of(node))))
+        for name, layer in layers.items()
+    }
+    written = read_net(*deployed)
+    return operations_info(written.name, _operations(written, net), originals)
+
+
+def _operations(written: Net, net: Net) -> Iterator[Operation]:
+    for place, layer in enumerate(written.layers):
+        owner = layer.name
+        if layer.name not in net.layer_names and layer.type == "Quant":
+            # It is called after the first layer that reads it, which need not stand directly behind it.
+            owner = next(other.name for other in written.layers[place + 1 :] if layer.tops[0] in other.bottoms)
+        elif layer.name not in net.layer_names:
+            owner = written.layers[place - 1].name
+        yield Operation(layer.name, layer.type, len(layer.tops), owner)
+
+
+# Caffe nets: read as ONNX graphs, written with the layers that AMCT has for Caffe.
+
+# A comment, so that everyone who reads nets can read this one.
+_MARK = "# roundoff.amct: "
+
+
+class CaffeFlavour:
+    """Two files, definition and weights; see `roundoff.vendors.amct.flavour.Flavour`."""
+
+    name = "caffe"
+    layer_types: Mapping[str, tuple[str, ...]] = CAFFE_TYPES
+    how_to_run = "give it and batches to roundoff.vendors.amct.caffe.run_model, in this process"
+
+    def read(self, files: Files) -> Model:
+        """The net of two files; a modified one says in its first line what its runs are for."""
+        imported = import_caffe(*files)
+        tell(imported)
+        first = read_small(files[0], what="The .prototxt").partition(b"\n")[0].decode(errors="replace")
+        if first.startswith(_MARK):
+            note_stage(imported.model, first.removeprefix(_MARK))
+        return imported.model
+
+    def layers(self, model: Model, found: Mapping[str, AmctLayer]) -> dict[str, AmctLayer]:
+        """Those that AMCT quantizes in Caffe."""
+        return own_layers(net_of(model), found)
+
+    def check(self, config: AmctConfig, *, name: str) -> None:
+        """Codes have 8 bits, stand in front of layers, and nothing is balanced."""
+        check_config(config, name)
+
+    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[Entry, ...]]:
+        """How large the input of each layer is."""
+        return input_sizes(model, layers)
+
+    def write_modified(
+        self,
+        files: Files,
+        model: Model,
+        *,
+        layers: Mapping[str, AmctLayer],
+        records: Mapping[str, LayerRecord],
+        stage: CalibrationStage,
+    ) -> None:
+        """Write the net that is run for calibration."""
+        written = fake_quant_net(net_of(model), QuantizedModel(model, weight_quantizers(layers, records)))
+        save_net(written, *files, heading=f"{_MARK}{stage_text(stage)}\n")
+
+    def results(self, save_path: str | Path) -> tuple[Files, Files]:
+        """The fake-quant and the deploy net."""
+        found = results_of(save_path)
+        return _pair(found, "fake_quant"), _pair(found, "deploy")
+
+    def info(self, save_path: str | Path) -> Path:
+        """The quantization information."""
+        return results_of(save_path).info
+
+    def write_results(
+        self,
+        save_path: str | Path,
+        model: Model,
+        *,
+        layers: Mapping[str, AmctLayer],
+        records: Mapping[str, LayerRecord],
+        half_precision: bool,
+        which: SaveType = "Both",
+    ) -> None:
+        """Write both nets and the quantization information, or a part of it."""
+        (fake, deploy), info = self.results(save_path), self.info(save_path)
+        net = net_of(model)
+        quantized = QuantizedModel(model, quantizers_of(model, layers, records))
+        with replacing(chosen(which, fake, (*deploy, info)), model):
+            if which != "Deploy":
+                save_net(fake_quant_net(net, quantized, ending=ending_of(records, half=False)), *fake)
+            if which != "Fakequant":
+                ending = ending_of(records, half=half_precision)
+                save_net(deploy_net(net, quantized, ending=ending), *deploy)
+                own = {name: layer for name, layer in layers.items() if name in records}
+                write_json(info, net_information(deploy, net, own))
+
+
+def _pair(results: ResultFiles, kind: str) -> Files:
+    return results.path(f"{kind}_model.prototxt"), results.path(f"{kind}_weights.caffemodel")
+
+
+add_flavour("caffe", CaffeFlavour)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """What `init` returns: a model with weights quantized, ready to be calibrated."""
+
+    opened: AmctModel
+    records: dict[str, LayerRecord]
+    stage: CalibrationStage
+    record_file: Path
+
+
+_CAFFE = CaffeFlavour()
+
+
+def _files(model_file: Any, weights_file: Any) -> Files:
+    return a_path("model_file", model_file), a_path("weights_file", weights_file)
+
+
+def _known(graph: Any) -> Graph:
+    if not isinstance(graph, Graph):
+        raise CannotRun(f"graph is {type(graph).__name__}, not what init() returned.", fix="call init() first")
+    return graph
+
+
+def set_cpu_mode() -> None:
+    """Compute on the processor, as is always done here."""
+
+
+def set_gpu_mode() -> None:
+    """Ask for a graphics card; said is that the processor is used all the same."""
+    AMCT_LOGGER.warning("models are run on the processor, also in GPU mode")
+
+
+@in_vendors_terms
+def create_quant_config(  # noqa: PLR0913, PLR0917 - the vendor's arguments
+    config_file: str,
+    model_file: str,
+    weights_file: str,
+    skip_layers: Sequence[str] | None = None,
+    batch_num: int = 1,
+    activation_offset: bool = True,
+    config_defination: str | None = None,
+) -> None:
+    """Write the configuration of a model; see `roundoff.vendors.amct.onnx.create_quant_config`."""
+    create_config(
+        _CAFFE,
+        _files(model_file, weights_file),
+        a_path("config_file", config_file),
+        skip_layers=layer_names("skip_layers", skip_layers),
+        batch_num=a_positive("batch_num", batch_num),
+        activation_offset=a_flag("activation_offset", activation_offset),
+        definition=None if config_defination is None else a_path("config_defination", config_defination),
+    )
+
+
+@in_vendors_terms
+def init(config_file: str, model_file: str, weights_file: str, scale_offset_record_file: str) -> Graph:
+    """Open a model, quantize its weights and begin its record."""
+    files, config = _files(model_file, weights_file), a_path("config_file", config_file)
+    record = a_path("scale_offset_record_file", scale_offset_record_file)
+    keep_apart([record], [*files, config])
+    opened = open_model(_CAFFE, files, config)
+    opened, records, stage = begin_calibration(opened, record)
+    return Graph(opened, records, stage, record)
+
+
+@in_vendors_terms
+def quantize_model(graph: Graph, modified_model_file: str, modified_weights_file: str) -> None:
+    """Write the model from whose runs the factors of activations are learned."""
+    files = _files(modified_model_file, modified_weights_file)
+    opened = _known(graph).opened
+    keep_apart(files, [*model_files(opened.model.path), graph.record_file])
+    _CAFFE.write_modified(files, opened.model, layers=opened.layers, records=graph.records, stage=graph.stage)
+
+
+@in_vendors_terms
+def run_model(model_file: str, weights_file: str, feeds: Iterable[Mapping[str, Any]]) -> list[dict[str, Array]]:
+    """Ours: run a model on batches without Caffe; runs of a modified model calibrate.
+
+    Args:
+        model_file: The definition.
+        weights_file: The weights.
+        feeds: Batches, each a value for every input.
+
+    Returns:
+        For each batch the outputs by name.
+    """
+    return list(run_batches(_CAFFE.read(_files(model_file, weights_file)), feeds))
+
+
+@in_vendors_terms
+def save_model(graph: Graph, save_type: str, save_path: str) -> None:
+    """Write the fake-quant model, the deploy model, or both.
+
+    Raises:
+        CannotRun: Fewer than ``batch_num`` batches were run.
+        WrongValue: There is no such type.
+    """
+    which: Any = save_type
+    if which not in get_args(SaveType):
+        raise WrongValue(f"save_type is {save_type!r}.", fix="choose 'Fakequant', 'Deploy' or 'Both'")
+    opened = _known(graph).opened
+    _CAFFE.write_results(
+        save_path,
+        opened.model,
+        layers=opened.layers,
+        records=complete_records(graph.stage, opened.config, graph.record_file, how=_CAFFE.how_to_run),
+        half_precision=opened.config.half_precision,
+        which=which,
+    )
+
+
+@in_vendors_terms
+def convert_model(model_file: str, weights_file: str, scale_offset_record_file: str, save_path: str) -> None:
+    """Quantize a model with factors that somebody else found."""
+    record = a_path("scale_offset_record_file", scale_offset_record_file)
+    model, layers, records = convert(_CAFFE, _files(model_file, weights_file), record)
+    _CAFFE.write_results(save_path, model, layers=layers, records=records, half_precision=False)
+
+
+@in_vendors_terms
+def accuracy_based_auto_calibration(  # noqa: PLR0913, PLR0917 - the vendor's arguments
+    model_file: str,
+    weights_file: str,
+    model_evaluator: Any,
+    config_file: str,
+    record_file: str,
+    save_dir: str,
+    strategy: Any = "BinarySearch",
+    sensitivity: Any = "CosineSimilarity",
+    *,
+    options: SearchOptions | None = None,
+) -> AutoCalibrationResult:
+    """Search for a configuration that is good enough; see `roundoff.vendors.amct.onnx`."""
+    search = ModelAutoCalibration(
+        _CAFFE,
+        _files(model_file, weights_file),
+        evaluator=model_evaluator,
+        config_file=a_path("config_file", config_file),
+        record_file=a_path("record_file", record_file),
+        save_dir=save_dir,
+        strategy=strategy,
+        sensitivity=sensitivity,
+        options=options,
+    )
+    return search.run()
