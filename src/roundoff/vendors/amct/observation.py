@@ -256,20 +256,17 @@ class CalibrationObserver:
                 raise CannotRun(what, fix="remove dmq_balancer from the layer that reads it") from error
         self.batches += 1
         if self.complete:
-            self._finish()
+            path = Path(self.stage.record_file)
+            # A model comes from anywhere: what its metadata names is only replaced if it is a record already.
+            regular_file(path, what="The record file")
+            known = read_records(path)
+            found = self._factors(known) if self.stage.kind == "balance" else self.records(known)
+            write_records(path, found)
+            AMCT_LOGGER.info("batches seen: %d; record written: %s", self.batches, path)
 
     def observation(self, tensor: str) -> Observation:
         """What was observed of a tensor."""
         return self._observers[tensor].observation()
-
-    def _finish(self) -> None:
-        path = Path(self.stage.record_file)
-        # A model comes from anywhere: what its metadata names is only replaced if it is a record already.
-        regular_file(path, what="The record file")
-        known = read_records(path)
-        found = self._factors(known) if self.stage.kind == "balance" else self.records(known)
-        write_records(path, found)
-        AMCT_LOGGER.info("batches seen: %d; record written: %s", self.batches, path)
 
     def records(self, known: Mapping[str, LayerRecord], *, algorithm: str = "") -> dict[str, LayerRecord]:
         """Records with the factors of inputs, of the layers that `known` has records of.

@@ -87,7 +87,11 @@ def processing_steps(processing: InputProcessing, shape: Sequence[int], steps: S
     last = processing.source_layout == "NHWC" or processing.packed_format is not None
     if processing.packed_format is not None:
         _unpack(processing.packed_format, shape, steps)
-        _convert_colours(processing, steps)
+        rows = conversion_rows(processing.csc, reverse=processing.model_format == "BGR")
+        steps.add("MatMul", _floats(rows[:, :3].T))
+        steps.add("Add", _floats(rows[:, 3]))
+        steps.add("Max", _floats(0.0))
+        steps.add("Min", _floats(_HIGHEST))
     _cut_and_pad(processing, shape, steps)
     _normalize(processing, steps, last=last and len(shape) == 4, rank=len(shape))
     if len(shape) == 4 and last != (processing.model_layout == "NHWC"):
@@ -116,14 +120,6 @@ def _unpack(color: str, shape: Sequence[int], steps: Steps) -> None:
     steps.add("Tile", _sizes(1, 1, high, 1, 2, 1))
     chroma = steps.add("Reshape", _sizes(0, height, width, 2))
     steps.add("Concat", start=(luma, chroma), axis=3)
-
-
-def _convert_colours(processing: InputProcessing, steps: Steps) -> None:
-    rows = conversion_rows(processing.csc, reverse=processing.model_format == "BGR")
-    steps.add("MatMul", _floats(rows[:, :3].T))
-    steps.add("Add", _floats(rows[:, 3]))
-    steps.add("Max", _floats(0.0))
-    steps.add("Min", _floats(_HIGHEST))
 
 
 def _cut_and_pad(processing: InputProcessing, shape: Sequence[int], steps: Steps) -> None:

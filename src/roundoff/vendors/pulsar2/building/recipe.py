@@ -343,12 +343,9 @@ class ConfigQuantizer:
         built = self._builder.build(recipe)
         same = None
         if config.calibration_method is not CalibrationMethod.MinMax:
-            same = self._same_as_minmax(recipe, built)
+            plain = replace(recipe, method=METHODS[CalibrationMethod.MinMax], corrections=())
+            same = same_scales(built.quantized.quantizers, self._builder.build(plain).quantized.quantizers)
         return BuildOutcome(built.quantized, built, resolved, same, built.notes)
-
-    def _same_as_minmax(self, recipe: Recipe, built: Built) -> tuple[int, int]:
-        plain = replace(recipe, method=METHODS[CalibrationMethod.MinMax], corrections=())
-        return same_scales(built.quantized.quantizers, self._builder.build(plain).quantized.quantizers)
 
 
 def same_scales(quantizers: Sequence[Quantizer], others: Sequence[Quantizer]) -> tuple[int, int]:
