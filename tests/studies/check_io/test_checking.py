@@ -7,7 +7,7 @@ import pytest
 from roundoff.core.tensors import Array
 from roundoff.studies.check_io.result import IoCheck, Stage, StageCheck
 from roundoff.studies.check_io.study import CheckSettings, StageValues, check_io
-from roundoff.vendors.pulsar2.io_fields import fields_of
+from roundoff.vendors.pulsar2.deployed import fields_of
 from tests.studies.check_io.pictures import STD, fed, natural, normalized
 
 NAMES = ("a", "b")

@@ -4,7 +4,7 @@ import pytest
 
 from roundoff.studies.check_io.result import Correction, Explanation, InputChange, IoCheck, StageCheck
 from roundoff.vendors.pulsar2.config.schema import InputProcessor, OutputProcessor, message_fields
-from roundoff.vendors.pulsar2.io_fields import fields_of, with_fields
+from roundoff.vendors.pulsar2.deployed import fields_of, with_fields
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,6 @@ from roundoff.vendors.amct.deploy import (
     replacing,
     results_of,
 )
-from roundoff.vendors.amct.flavour import Files, add_flavour
 from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.amct.observation import CalibrationStage, note_stage, stage_text
 from roundoff.vendors.amct.opencv import opencv_net
@@ -43,14 +42,15 @@ from roundoff.vendors.amct.quantizers import quantizers_of, short_mantissa, weig
 from roundoff.vendors.amct.records import LayerRecord
 from roundoff.vendors.amct.workflow import (
     AmctModel,
+    Files,
+    add_flavour,
     begin_calibration,
     complete_records,
     convert,
     create_config,
     open_model,
 )
-from roundoff.vendors.errors import CannotRun, WrongValue, in_vendors_terms
-from roundoff.vendors.logging import AMCT_LOGGER
+from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongValue, in_vendors_terms
 
 __all__ = [
     "CAFFE_TYPES",
@@ -213,7 +213,7 @@ _MARK = "# roundoff.amct: "
 
 
 class CaffeFlavour:
-    """Two files, definition and weights; see `roundoff.vendors.amct.flavour.Flavour`."""
+    """Two files, definition and weights; see `roundoff.vendors.amct.workflow.Flavour`."""
 
     name = "caffe"
     layer_types: Mapping[str, tuple[str, ...]] = CAFFE_TYPES

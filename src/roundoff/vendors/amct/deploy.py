@@ -21,8 +21,7 @@ from roundoff.vendors.amct.config import write_json
 from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.amct.quantizers import quantizers_of, short_mantissa
 from roundoff.vendors.amct.records import LayerRecord
-from roundoff.vendors.errors import WrongType, WrongValue
-from roundoff.vendors.logging import AMCT_LOGGER
+from roundoff.vendors.facade import AMCT_LOGGER, WrongType, WrongValue
 
 __all__ = [
     "FAKE_QUANT_FORMS",

@@ -36,8 +36,7 @@ from roundoff.vendors.amct.quantizers import (
     weight_peaks,
 )
 from roundoff.vendors.amct.records import LayerRecord, read_records, write_records
-from roundoff.vendors.errors import CannotRun, WrongType
-from roundoff.vendors.logging import AMCT_LOGGER
+from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongType
 
 __all__ = [
     "KEY",

@@ -18,7 +18,6 @@ from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationResult, SearchOptions
 from roundoff.vendors.amct.config import AmctConfig, parse_config
 from roundoff.vendors.amct.deploy import SaveType, results_of, save_quantized
-from roundoff.vendors.amct.flavour import Files, add_flavour
 from roundoff.vendors.amct.layers import LAYER_TYPES, AmctLayer, find_layers
 from roundoff.vendors.amct.observation import (
     CalibrationStage,
@@ -32,6 +31,8 @@ from roundoff.vendors.amct.observation import (
 from roundoff.vendors.amct.quantizers import records_of_qat, weight_quantizers
 from roundoff.vendors.amct.records import LayerRecord, write_records
 from roundoff.vendors.amct.workflow import (
+    Files,
+    add_flavour,
     begin_balancing,
     begin_calibration,
     complete_records,
@@ -39,8 +40,7 @@ from roundoff.vendors.amct.workflow import (
     create_config,
     open_model,
 )
-from roundoff.vendors.errors import CannotRun, in_vendors_terms
-from roundoff.vendors.logging import log_to
+from roundoff.vendors.facade import CannotRun, in_vendors_terms, log_to
 
 __all__ = [
     "AMCT_SO",
@@ -60,7 +60,7 @@ __all__ = [
 
 
 class OnnxFlavour:
-    """One file, read and written as it is; see `roundoff.vendors.amct.flavour.Flavour`."""
+    """One file, read and written as it is; see `roundoff.vendors.amct.workflow.Flavour`."""
 
     name = "onnx"
     layer_types: Mapping[str, tuple[str, ...]] = {name: (name,) for name in LAYER_TYPES}

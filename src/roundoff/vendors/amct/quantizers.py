@@ -19,8 +19,7 @@ from roundoff.quantize.calibration.observer import Observation
 from roundoff.vendors.amct.config import DEFAULT_BITS, ActivationSettings, AmctConfig, WeightSettings
 from roundoff.vendors.amct.layers import AmctLayer, find_layers
 from roundoff.vendors.amct.records import LayerRecord, check_record, record_bits, type_entries
-from roundoff.vendors.errors import CannotRun, WrongValue
-from roundoff.vendors.logging import AMCT_LOGGER
+from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongValue
 
 __all__ = [
     "LARGEST_SUM",

@@ -8,7 +8,7 @@ import numpy as np
 
 from roundoff.core.files import read_small, write_text
 from roundoff.core.text_proto import Entry, Field, FieldTable, TextMessage, parse_text_proto, text_proto_text
-from roundoff.vendors.errors import WrongValue
+from roundoff.vendors.facade import WrongValue
 
 __all__ = [
     "LayerRecord",

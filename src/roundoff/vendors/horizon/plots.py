@@ -23,7 +23,7 @@ from roundoff.studies.channels.study import ChannelSettings, describe_channels
 from roundoff.studies.distribution.page import distribution_table
 from roundoff.studies.distribution.result import Distribution, DistributionReport
 from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
-from roundoff.vendors.errors import WrongType, WrongValue
+from roundoff.vendors.facade import WrongType, WrongValue, progress, tell
 from roundoff.vendors.horizon.inputs import (
     CalibratedModel,
     CalibrationNodes,
@@ -42,7 +42,6 @@ from roundoff.vendors.horizon.ranking import (
     save_pictures,
     save_tables,
 )
-from roundoff.vendors.logging import progress, tell
 
 __all__ = [
     "asked_curves",

@@ -20,7 +20,7 @@ from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRo
 from roundoff.studies.sensitivity.settings import SensitivitySettings
 from roundoff.studies.sensitivity.study import whole_sensitivity
 from roundoff.studies.sensitivity.summary import report_sensitivity
-from roundoff.vendors.errors import WrongType, WrongValue
+from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue, progress, say
 from roundoff.vendors.horizon.inputs import (
     METRICS,
     NODE_TYPES,
@@ -33,7 +33,6 @@ from roundoff.vendors.horizon.inputs import (
     our_metric,
     threshold_of,
 )
-from roundoff.vendors.logging import HORIZON_LOGGER, progress, say
 
 __all__ = [
     "DEFAULT_FOLDER",
