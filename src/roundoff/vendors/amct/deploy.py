@@ -76,10 +76,10 @@ def integer_model(
     Raises:
         WrongValue: A record does not fit.
     """
-    return _Building(model, layers, records, form).build()
+    return _IntegerModelBuilder(model, layers, records, form).build()
 
 
-class _Building:
+class _IntegerModelBuilder:
     """One model being written."""
 
     def __init__(

@@ -22,7 +22,7 @@ from roundoff.vendors.amct.config import (
     read_json,
     write_json,
 )
-from roundoff.vendors.amct.deploy import SaveType
+from roundoff.vendors.amct.deploy import SaveType, results_of
 from roundoff.vendors.amct.layers import TENSOR_TYPES, AmctLayer, find_layers
 from roundoff.vendors.amct.observation import (
     CalibrationObserver,
@@ -57,7 +57,7 @@ Files = tuple[Path, ...]
 
 
 class Flavour(Protocol):
-    """A framework.
+    """A framework; what is not said otherwise is as in ONNX.
 
     Attributes:
         name: What it is called.
@@ -79,7 +79,7 @@ class Flavour(Protocol):
 
     def layers(self, model: Model, found: Mapping[str, AmctLayer]) -> dict[str, AmctLayer]:
         """Those of the layers found in a model that are layers of the framework's own."""
-        ...
+        return dict(found)
 
     def check(self, config: AmctConfig, *, name: str) -> None:
         """Refuse what its models cannot say.
@@ -87,11 +87,11 @@ class Flavour(Protocol):
         Raises:
             WrongValue: The configuration, which is called so, asks for it.
         """
-        ...
+        return
 
     def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[Entry, ...]]:
         """What its records say of layers beside the factors."""
-        ...
+        return dict.fromkeys(layers, ())
 
     def write_modified(
         self,
@@ -111,7 +111,7 @@ class Flavour(Protocol):
 
     def info(self, save_path: str | Path) -> Path:
         """The quantization information that goes with the deploy model."""
-        ...
+        return results_of(save_path).info
 
     def write_results(
         self,

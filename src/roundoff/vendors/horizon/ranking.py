@@ -295,9 +295,9 @@ def measure_rankings(
     try:
         found = whole_sensitivity(opened.quantized, opened.data, settings, progress=progress())
     except BadInput as error:
-        if output_node is not None and "to compare at" in error.what:
-            raise WrongValue(error.what, fix=error.fix) from error
-        raise
+        if output_node is None:
+            raise
+        raise WrongValue(error.what, fix=error.fix) from error
     report = report_sensitivity(found, opened.quantized)
     return [_ranking(kind, subjects, metrics, report, opened.nodes) for kind, subjects in wanted.items()]
 

@@ -34,7 +34,7 @@ from roundoff.vendors.pulsar2.config.schema import (
     CalibrationFormat,
     ColorSpace,
     InputQuantConfig,
-    Layout,
+    PictureLayout,
 )
 
 __all__ = [
@@ -186,7 +186,7 @@ def _pictures(settings: InputSettings, calibration: InputQuantConfig) -> FileRea
     """Decode, resize as OpenCV does, order channels, normalize, arrange."""
     require_pillow()
     spec, processor = settings.spec, settings.processor
-    last = processor.tensor_layout is Layout.NHWC
+    last = processor.tensor_layout is PictureLayout.NHWC
     height, width, channels = _picture_size(spec, last=last)
     _check_numbers(spec, calibration, channels=channels)
     color = processor.tensor_format

@@ -201,10 +201,10 @@ def input_processing(processor: InputProcessor) -> InputProcessing:
     mode = _CSC.get(processor.csc_mode) if yuv else None
     return InputProcessing(
         source_format=_FORMATS.get(processor.src_format),
-        source_layout="NHWC" if yuv or processor.src_layout is enums.Layout.NHWC else "NCHW",
+        source_layout="NHWC" if yuv or processor.src_layout is enums.PictureLayout.NHWC else "NCHW",
         source_dtype=processor.src_dtype.name,
         model_format="BGR" if yuv and model is None else model,
-        model_layout="NHWC" if processor.tensor_layout is enums.Layout.NHWC else "NCHW",
+        model_layout="NHWC" if processor.tensor_layout is enums.PictureLayout.NHWC else "NCHW",
         csc=NO_CSC if mode is None else Csc(mode, processor.csc_mat if mode == "matrix" else ()),
         scale=processor.scale or 1.0,
         # Without a scale the zero point does not count.
@@ -467,7 +467,8 @@ def fields_of(correction: Correction) -> str:
         )
     if "YUV matrix" in facts:
         matrix = facts["YUV matrix"]
-        found.append(f"csc_mode: {_MODES.get(matrix, enums.CscMode.Matrix).name}" if matrix else "csc_mode, src_format")
+        mode = _MODES.get(matrix, enums.CscMode.Matrix).name
+        found.append(f"csc_mode: {mode}" if matrix else "csc_mode, src_format")
     if "order of U and V" in facts:
         found.append("src_format: YUV420SP or YVU420SP, the other")
     on = "pixels of 0..255" if "mean of pixels" in facts else "what the deployed side has now"

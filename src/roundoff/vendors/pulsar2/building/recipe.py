@@ -33,8 +33,8 @@ from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     CalibrationMethod,
     LayerConfig,
-    Layout,
     ModelType,
+    PictureLayout,
     PrecisionAnalysisMethod,
     PrecisionAnalysisMode,
     QuantConfig,
@@ -194,7 +194,9 @@ def _per_channel(config: BuildConfig, settled: Settled) -> Iterator[ConfigProble
         spec, processor = settings.spec, settings.processor
         axes = spec.shape or ()
         channels = (
-            axes[-1 if processor.tensor_layout is Layout.NHWC else 1] if len(axes) == _PICTURE_AXES else None
+            axes[-1 if processor.tensor_layout is PictureLayout.NHWC else 1]
+            if len(axes) == _PICTURE_AXES
+            else None
         )
         if not isinstance(channels, int):
             continue
