@@ -20,8 +20,8 @@ __all__ = [
     "write_records",
 ]
 
-# Dialects: AMCT writes one flat message per layer and names types as texts; another toolkit keeps inputs in messages
-# of their own (record_d) and widths as numbers. All are read; what is not ours is kept and written back.
+# Dialects: AMCT writes one flat message per layer and names types as texts; another toolkit keeps inputs in
+# messages of their own (record_d) and widths as numbers. All are read; what is not ours is kept and written back.
 _SHIFT_BITS = range(1, 17)
 _TYPES = {f"INT{bits}": bits for bits in (4, 6, 7, 8, 16)}
 _USUAL_BITS = 8
