@@ -18,7 +18,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage
-from roundoff.graph.caffe.blobs import blob_message
+from roundoff.graph.caffe.net import blob_message
 from roundoff.graph.caffe.wire import encode
 
 IMAGES = 32

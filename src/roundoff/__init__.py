@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
     from roundoff.core.tensors import InputSpec, TensorInfo, TensorSource
     from roundoff.errors import BadInput, CannotAlign, MissingExtra, ModelFailed, RoundoffError
+    from roundoff.graph.caffe.conversion import register_layer
     from roundoff.graph.caffe.convert import import_caffe
-    from roundoff.graph.caffe.registry import register_layer
     from roundoff.graph.insertion import bake_quantizers, insert_quantizers
     from roundoff.graph.interface import inputs, topology
     from roundoff.graph.load import load_model

@@ -13,10 +13,10 @@ from roundoff.messages.phrases import commas, count_of, few, headline, semicolon
 from roundoff.messages.sentences import SENTENCES
 from roundoff.studies.accumulate import result as accumulation
 from roundoff.studies.audit import result as audit
-from roundoff.studies.channels import result as channel_spread
 from roundoff.studies.check_calibration import result as calibration_check
 from roundoff.studies.check_io import result as io_check
 from roundoff.studies.compare import result as comparison
+from roundoff.studies.distribution import result as channel_spread
 from roundoff.studies.distribution import result as distributions
 from roundoff.studies.layers import result as layer_scores
 from roundoff.studies.run_diff import result as run_diff

@@ -92,7 +92,7 @@ class TuneOutcome(Outcome[Tuning]):
     def deliver(self, folder: Path) -> tuple[Path, ...]:
         """Write what was found to the open folder of a search."""
         from roundoff.graph.save import save_model
-        from roundoff.report.run_directory import run_files
+        from roundoff.report.pages import run_files
 
         built, more = self.built, self.tool_settings
         files = {**run_files(self.document), **({} if more is None else more.files())}
@@ -363,7 +363,7 @@ def _strategy(given: Any) -> "Strategy":
 
 def _sensitivity(given: Any) -> Any:
     from roundoff.search.problem import SENSITIVITIES
-    from roundoff.studies.sensitivity.functions import load_sensitivity
+    from roundoff.studies.sensitivity.ranking import load_sensitivity
 
     if not is_path(given):
         return given

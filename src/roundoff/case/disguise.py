@@ -20,9 +20,9 @@ from roundoff.core.progress import Progress
 from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_range, representable_range
 from roundoff.core.tensors import Array
 from roundoff.graph.anonymous import anonymized
-from roundoff.graph.channel_axes import channel_moments, weight_axis
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.shapes import channel_moments, weight_axis
 from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights, constant_value
 from roundoff.graph.wiring import subgraphs

@@ -11,7 +11,7 @@ from roundoff.diagnosis.result import Finding, Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import message
-from roundoff.studies.sensitivity.groups import PlaceCosts, place_costs
+from roundoff.studies.sensitivity.ranking import PlaceCosts, place_costs
 
 __all__ = [
     "MOST_EXPLAINED",

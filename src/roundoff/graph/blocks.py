@@ -6,15 +6,15 @@ from typing import Any
 
 from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.core.tensors import Array
-from roundoff.graph.build import Assembly, all_names
-from roundoff.graph.cutting import Block, Cutting
+from roundoff.graph.cutting import Cutting, ModelBlock
+from roundoff.graph.draft import Assembly
 from roundoff.graph.fake_constants import FakeConstants, chain_of, fake_quantized
 from roundoff.graph.load import Model
 from roundoff.graph.qdq import FLOAT32, add_quantizer
 from roundoff.graph.save import add_declared
 from roundoff.graph.shapes import Value
 from roundoff.graph.units import derived_constants
-from roundoff.graph.wiring import reads
+from roundoff.graph.wiring import all_names, reads
 
 __all__ = [
     "BlockModels",
@@ -71,7 +71,7 @@ class BlockModels:
         self._own = free_prefix(self._taken)
         self._needed: dict[tuple[str, ...], list[Any]] = {}
 
-    def make(self, block: Block, readings: Mapping[Consumer, Reading] | None = None) -> Model:
+    def make(self, block: ModelBlock, readings: Mapping[Consumer, Reading] | None = None) -> Model:
         """The model of a block, made to be run; its outputs are what the block writes.
 
         Args:
@@ -91,11 +91,11 @@ class BlockModels:
         graph.sparse_initializer.extend(self._sparse[name] for name in read if name in self._sparse)
         return Model(assembly.proto, self._model.path, self._model.file_bytes, beside=beside)
 
-    def nodes_in(self, block: Block) -> frozenset[str]:
+    def nodes_in(self, block: ModelBlock) -> frozenset[str]:
         """Names of all nodes in the model of a block, copies of those that compute constants included."""
         return frozenset(node.name for node in self._with_constants(block.nodes))
 
-    def _frame(self, block: Block) -> Model:
+    def _frame(self, block: ModelBlock) -> Model:
         """A model with the inputs and outputs of a block, and nothing between them."""
         from onnx import ModelProto
 
@@ -282,7 +282,7 @@ class BlockVariants:
         """Whether its constant already holds exactly what the quantizer would leave of it."""
         return not quantizer.after and self._constants.is_idle(quantizer)
 
-    def model(self, index: int, switched: Switched | None = None, *, part: Block | None = None) -> Model:
+    def model(self, index: int, switched: Switched | None = None, *, part: ModelBlock | None = None) -> Model:
         """The model of a block.
 
         Args:

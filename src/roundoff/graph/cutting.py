@@ -22,9 +22,9 @@ from roundoff.graph.wiring import reads
 __all__ = [
     "BYTE_S",
     "MOST_BLOCKS",
-    "Block",
     "Cutting",
     "Demand",
+    "ModelBlock",
     "Shapes",
     "Tail",
     "cut_model",
@@ -122,7 +122,7 @@ _MOST_PLACES = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ModelBlock:
     """Consecutive nodes of a model.
 
     Attributes:
@@ -149,7 +149,7 @@ class Tail:
     """
 
     index: int
-    block: Block
+    block: ModelBlock
     live: tuple[str, ...]
 
 
@@ -165,7 +165,7 @@ class Cutting:
             the block and the model could be cut there.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[ModelBlock, ...]
     live: tuple[tuple[str, ...], ...]
     wanted: tuple[str, ...]
     tails: Mapping[str, Tail]
@@ -217,7 +217,7 @@ def cut_model(
     changes = demand.changes
     counts = np.array([1.0 if changes is None else changes.get(name, 0.0) for name in path.names])
     with_tails = path.bytes_before(counts > 0) <= demand.tail_bytes
-    choice = _Choice(path, counts, samples=demand.samples, with_tails=with_tails)
+    choice = _CutChoice(path, counts, samples=demand.samples, with_tails=with_tails)
     chosen = choice.best(path.places(), blocks)
     bounds = [0, *chosen, len(path.names)]
     spans = [(start, end) for start, end in pairwise(bounds) if end > start]
@@ -317,7 +317,7 @@ class _Path:
         """Tensors that exist before a node and are read by it or later ones."""
         return tuple(name for name, last in self._last.items() if self._made[name] < place <= last)
 
-    def block(self, start: int, end: int) -> Block:
+    def block(self, start: int, end: int) -> ModelBlock:
         inside = range(start, end)
         read = dict.fromkeys(name for index in inside for name in self._reads[index] if self._made[name] < start)
         written = dict.fromkeys(
@@ -327,7 +327,7 @@ class _Path:
             if name and (name in self._wanted or self._last.get(name, -1) >= end)
         )
         names = tuple(self.names[start:end])
-        return Block(names, tuple(read), tuple(written), float(self.seconds[start:end].sum()))
+        return ModelBlock(names, tuple(read), tuple(written), float(self.seconds[start:end].sum()))
 
 
 def _needed(nodes: Iterable[Any], wanted: Iterable[str], constant: frozenset[str]) -> list[Any]:
@@ -347,7 +347,7 @@ def _is_plain(value: Value) -> bool:
     return value.kind == "tensor" and element is not None and element.bits > 0 and element.widened == element.dtype
 
 
-class _Choice:
+class _CutChoice:
     """Finds the cuts with the least expected time, all changes together."""
 
     def __init__(self, path: _Path, demand: Array, *, samples: int, with_tails: bool) -> None:

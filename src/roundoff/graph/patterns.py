@@ -311,7 +311,7 @@ class Pattern:
 
 def find_patterns(model: Model) -> tuple[Pattern, ...]:
     """All patterns of a model's main graph, in order of their last nodes; one may be a part of another."""
-    graph = _Graph(model)
+    graph = _PatternGraph(model)
     found: dict[tuple[str, str], Pattern] = {}
     for node in graph.nodes:
         match = match_normalization(node, graph) or _match_function(node, graph)
@@ -324,7 +324,7 @@ def find_patterns(model: Model) -> tuple[Pattern, ...]:
     return tuple(found.values())
 
 
-class _Graph:
+class _PatternGraph:
     """Who computes and who reads what."""
 
     def __init__(self, model: Model) -> None:
@@ -376,7 +376,7 @@ class _Graph:
         return not inner & self._outputs and all(self._readers[tensor] <= names for tensor in inner)
 
 
-def _match_function(last: Any, graph: _Graph) -> tuple[str, set[str], str] | None:
+def _match_function(last: Any, graph: _PatternGraph) -> tuple[str, set[str], str] | None:
     """Walk backwards from a node until everything hangs on one tensor, and see which function of it that is."""
     if last.op_type not in _LAST_OPS or last.domain or len(last.output) != 1:
         return None
@@ -388,7 +388,7 @@ def _match_function(last: Any, graph: _Graph) -> tuple[str, set[str], str] | Non
     return None
 
 
-def _regions(last: Any, graph: _Graph) -> Iterator[tuple[list[Any], str]]:
+def _regions(last: Any, graph: _PatternGraph) -> Iterator[tuple[list[Any], str]]:
     """Ever larger sets of nodes, in execution order, that compute the last one's result from one tensor."""
     nodes = [last]
     frontier = {name for name in last.input if name and graph.scalar(name) is None}
@@ -404,7 +404,7 @@ def _regions(last: Any, graph: _Graph) -> Iterator[tuple[list[Any], str]]:
         frontier = (frontier - {latest}) | {name for name in node.input if name and graph.scalar(name) is None}
 
 
-def _evaluate(nodes: list[Any], entry: str, graph: _Graph) -> Array:
+def _evaluate(nodes: list[Any], entry: str, graph: _PatternGraph) -> Array:
     known = {entry: _POINTS, "": np.zeros(0)}
     for node in nodes:
         inputs = [known[name] if name in known else graph.scalar(name) for name in node.input]

@@ -10,11 +10,11 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 
-__all__ = ["Block", "release_pages", "split_blocks"]
+__all__ = ["ArrayBlock", "release_pages", "split_blocks"]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ArrayBlock:
     """A part of an array, contiguous in C order.
 
     Attributes:
@@ -30,7 +30,7 @@ class Block:
     size: int
 
 
-def split_blocks(shape: tuple[int, ...], limit: int) -> Iterator[Block]:
+def split_blocks(shape: tuple[int, ...], limit: int) -> Iterator[ArrayBlock]:
     """Cut an array into consecutive blocks of at most `limit` elements, in C order.
 
     Every block is contiguous in a C-ordered array. Blocks are balanced, so that none is much smaller than
@@ -49,7 +49,7 @@ def split_blocks(shape: tuple[int, ...], limit: int) -> Iterator[Block]:
             index = (*fixed, slice(low, high)) if shape else ()
             extents = (*(1 for _ in lead), high - low, *shape[axis + 1 :]) if shape else ()
             size = (high - low) * inner
-            yield Block(index, start, extents, size)
+            yield ArrayBlock(index, start, extents, size)
             start += size
 
 

@@ -105,7 +105,7 @@ class TensorStats:
         )
 
 
-class _Scratch(threading.local):
+class _StatisticsScratch(threading.local):
     """Memory for the float64 copy of a block, kept by each thread: fresh memory would cost more than the sums."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class _Scratch(threading.local):
         self.flags = np.empty(BLOCK, dtype=np.bool_)
 
 
-_SCRATCH = _Scratch()
+_SCRATCH = _StatisticsScratch()
 
 
 def _of_block(block: Array) -> TensorStats:

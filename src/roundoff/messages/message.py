@@ -18,6 +18,7 @@ __all__ = [
     "Remark",
     "joined",
     "message",
+    "message_content",
     "phrase_of",
     "shown",
     "some",
@@ -69,7 +70,7 @@ class Message:
         from pydantic_core import core_schema
 
         return core_schema.no_info_plain_validator_function(
-            _from_document, serialization=core_schema.plain_serializer_function_ser_schema(_to_document)
+            _from_document, serialization=core_schema.plain_serializer_function_ser_schema(message_content)
         )
 
 
@@ -133,7 +134,8 @@ def _filled(value: Argument, language: Language) -> Any:
     return value
 
 
-def _to_document(text: Message) -> str | dict[str, Any]:
+def message_content(text: Message) -> str | dict[str, Any]:
+    """A message as documents hold it: its English text, and its key with its arguments."""
     if not text:
         return ""
     content: dict[str, Any] = {"text": str(text)}
@@ -144,7 +146,7 @@ def _to_document(text: Message) -> str | dict[str, Any]:
 
 def _plain(value: Argument) -> Any:
     if isinstance(value, Message):
-        return _to_document(value)
+        return message_content(value)
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 

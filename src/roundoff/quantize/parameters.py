@@ -14,9 +14,9 @@ from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec, paramete
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, RoundoffError
+from roundoff.graph.draft import named
 from roundoff.graph.insertion import Edges
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.draft import named
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.messages.numbers import counted

@@ -7,9 +7,9 @@ from roundoff.core.plan import QuantPlan, Recipe, Rule
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.target import Target
 from roundoff.errors import BadInput
+from roundoff.graph.draft import named
 from roundoff.graph.insertion import deploy_model, fake_quant_model, switch_on
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.draft import named
 from roundoff.graph.preparation.steps import Prepared
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import DeferredModel

@@ -15,8 +15,8 @@ from roundoff.core.plan import QuantPlan
 from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
 from roundoff.core.target import Arithmetic
 from roundoff.errors import BadInput
+from roundoff.graph.draft import named
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.draft import named
 from roundoff.graph.wiring import captured, subgraphs
 from roundoff.messages.numbers import counted
 from roundoff.quantize.parameters import QuantNumbers, planned_with

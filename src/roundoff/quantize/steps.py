@@ -13,9 +13,8 @@ from roundoff.core.table import Table, summary_of
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, RoundoffError, StepFailed, nearest, reason
-from roundoff.graph.identity import ModelHashes, quantizer_hash
 from roundoff.graph.load import Model
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import ModelHashes, QuantizedModel, quantizer_hash
 from roundoff.quantize.agreement import PreparationCheck, check_preparation
 from roundoff.quantize.step_report import Participation
 from roundoff.run.capture import Samples

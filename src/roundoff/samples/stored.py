@@ -18,10 +18,9 @@ from roundoff.core.array_files import (
     parse_header,
     read_header,
 )
-from roundoff.core.dtypes import is_extended, parse_dtype
 from roundoff.core.files import reading
 from roundoff.core.names import names_by_stem, shown
-from roundoff.core.tensors import Array, DType, InputSpec
+from roundoff.core.tensors import Array, DType, InputSpec, is_extended, parse_dtype
 from roundoff.errors import BadInput
 from roundoff.samples.fit import input_dtype
 from roundoff.samples.options import SampleOptions

@@ -15,9 +15,9 @@ from roundoff.core.plan import Recipe
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, reason
-from roundoff.graph.identity import ModelHashes, combined_hash, quantizer_hash
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import ModelHashes, combined_hash, quantizer_hash
 from roundoff.quantize.recipes import Built, RecipeBuilder
 from roundoff.search.goal import GoalReading
 from roundoff.search.judges import TrialJudge

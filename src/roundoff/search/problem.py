@@ -27,9 +27,9 @@ from roundoff.search.free_options import FreeOption, free_options, with_option
 from roundoff.search.judges import SignalJudge
 from roundoff.search.store import TrialJournal, describe, recipe_key
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
-from roundoff.studies.sensitivity.functions import UserSensitivity, scores_of_nodes, worst_names
-from roundoff.studies.sensitivity.settings import SensitivitySettings
+from roundoff.studies.sensitivity.ranking import UserSensitivity, scores_of_nodes, worst_names
 from roundoff.studies.sensitivity.study import analyze_sensitivity
+from roundoff.studies.sensitivity.subjects import SensitivitySettings
 
 __all__ = [
     "SENSITIVITIES",

@@ -39,7 +39,7 @@ from roundoff.search.strategies import STRATEGIES
 from roundoff.search.strategies.greedy import one_less
 from roundoff.search.strategies.pareto import pareto_front
 from roundoff.search.strategies.strategy import Strategy, TrialBudget
-from roundoff.studies.sensitivity.functions import UserSensitivity
+from roundoff.studies.sensitivity.ranking import UserSensitivity
 
 __all__ = [
     "IN_MEMORY",

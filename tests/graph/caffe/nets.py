@@ -9,8 +9,8 @@ import onnxruntime
 
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage
-from roundoff.graph.caffe.blobs import blob_message
 from roundoff.graph.caffe.convert import Imported, import_caffe
+from roundoff.graph.caffe.net import blob_message
 from roundoff.graph.caffe.wire import encode
 from roundoff.graph.load import Model
 

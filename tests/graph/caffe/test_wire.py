@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage
 from roundoff.errors import BadInput
-from roundoff.graph.caffe.blobs import blob_array, blob_message
+from roundoff.graph.caffe.net import blob_array, blob_message
 from roundoff.graph.caffe.wire import Decoded, decode, encode, packed_varints, to_signed, varint, varints
 
 

@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument, load_document, to_json
 from roundoff.pages.blocks import View
 from roundoff.pages.terminal import terminal_page
-from roundoff.report.run_directory import run_files, write_run
+from roundoff.report.pages import run_files, write_run
 from roundoff.studies.layers.page import layers_page
 from roundoff.studies.layers.result import (
     Cause,

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.studies.outliers.result import OUTLIER_LEVELS, OutlierReport
-from roundoff.studies.outliers.study import OutlierSettings, find_outliers
+from roundoff.studies.distribution.result import OUTLIER_LEVELS, OutlierReport
+from roundoff.studies.distribution.study import OutlierSettings, find_outliers
 from tests.models import conv_net, loaded, random_feed, value, with_sequence, wrapped
 from tests.run.samples import MemorySamples
 from tests.studies.layers.support import demo_network, float_values

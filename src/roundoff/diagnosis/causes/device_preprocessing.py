@@ -14,7 +14,7 @@ from roundoff.diagnosis.devices.suspects import DeviceSuspect, fitted_input
 from roundoff.diagnosis.ideal import alternatives
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
-from roundoff.graph.channel_axes import input_channel_axis
+from roundoff.graph.shapes import input_channel_axis
 from roundoff.messages.message import Message, joined, message
 from roundoff.messages.sentences import recognised
 from roundoff.preprocessing.conventions import alike, preparations

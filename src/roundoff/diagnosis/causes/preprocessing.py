@@ -12,8 +12,8 @@ from roundoff.diagnosis.interventions import InterventionRunner, reach
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Suspect, loss_measures
-from roundoff.graph.channel_axes import input_channel_axis
 from roundoff.graph.interface import inputs
+from roundoff.graph.shapes import input_channel_axis
 from roundoff.messages.message import Message, message
 from roundoff.messages.sentences import recognised
 from roundoff.preprocessing.ranking import Hypothesis, Observation, leading, rank

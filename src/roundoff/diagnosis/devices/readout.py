@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from roundoff.align.layout import find_layout
+from roundoff.align.layout import find_layout, layouts_between, relabelled
 from roundoff.align.matching import align
 from roundoff.align.pairing import TensorPair
-from roundoff.align.shapes import layouts_between, relabelled
 from roundoff.core.coverage import Unjudged
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, dequantize
@@ -20,7 +19,7 @@ from roundoff.diagnosis.devices.expectation import Golden
 from roundoff.errors import BadInput, CannotAlign
 from roundoff.messages.message import Message, message
 from roundoff.messages.sentences import recognised
-from roundoff.studies.compare.measuring import SamplePairs, find_samples, laid_out, read_pair
+from roundoff.studies.compare.pairs import SamplePairs, find_samples, laid_out, read_pair
 
 __all__ = [
     "SURE",

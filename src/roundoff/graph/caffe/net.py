@@ -1,28 +1,121 @@
 """A Caffe net as it runs: its layers for the test phase in order, with their numbers."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from roundoff.core.array_files import map_bytes
+import numpy as np
+
+from roundoff.core.array_files import MAX_AXES, map_bytes
 from roundoff.core.files import read_small, regular_file
-from roundoff.core.tensors import Array
+from roundoff.core.tensors import Array, DType
 from roundoff.core.text_proto import Entry, TextMessage, TextValue, parse_text_proto
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.caffe.blobs import blob_array
 from roundoff.graph.caffe.fields import LAYER_TYPES_V1, text_table
 from roundoff.graph.caffe.wire import decode
 
 __all__ = [
-    "Layer",
+    "CaffeLayer",
+    "CaffeWeights",
     "Net",
-    "Weights",
+    "blob_array",
+    "blob_message",
     "read_net",
     "read_prototxt",
     "read_weights",
+    "same_shape",
     "upgraded",
 ]
+
+_LEGACY = ("num", "channels", "height", "width")
+_STORED = {"data": np.float32, "double_data": np.float64, "int32_data": np.int32, "uint64_data": np.uint64}
+_RAW: Mapping[str, DType] = {"FLOAT": np.dtype("<f4"), "FLOAT16": np.dtype("<f2"), "DOUBLE": np.dtype("<f8")}
+
+
+def blob_array(blob: TextMessage, *, owner: str) -> Array:
+    """The values of a stored blob in their shape: float32, or the integers of a deployed net.
+
+    Args:
+        blob: A BlobProto.
+        owner: Whose blob it is, as the start of a sentence.
+
+    Raises:
+        BadInput: It holds no values, or other ones than its shape asks for.
+    """
+    values, shape = _values(blob, owner=owner), _shape(blob)
+    if len(shape) > MAX_AXES or any(size < 0 for size in shape) or math.prod(shape) != values.size:
+        stored = f"{values.size} values are stored" if values.size else "no values are stored"
+        what = f"{owner} has the shape {'x'.join(map(str, shape)) or 'of a single number'}, but {stored}."
+        raise BadInput(what, fix="copy the .caffemodel again, or save it again with its framework")
+    return values.reshape(shape)
+
+
+def _values(blob: TextMessage, *, owner: str) -> Array:
+    kinds = [name for name in (*_STORED, "int8_data", "raw_data") if name in blob]
+    if len(kinds) > 1:
+        what = f"{owner} holds values of several types: {', '.join(kinds)}."
+        raise BadInput(what, fix="save the .caffemodel again")
+    if not kinds:
+        return np.empty(0, np.float32)
+    kind = kinds[0]
+    if kind == "int8_data":
+        raw = blob.get(kind)
+        return np.frombuffer(raw if isinstance(raw, bytes) else b"", np.int8)
+    if kind == "raw_data":
+        return _raw(blob, owner=owner)
+    dtype = _STORED[kind]
+    parts = [np.asarray(part).reshape(-1) for part in blob.all(kind)]
+    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    # Caffe computes in float32 whatever the file holds.
+    return whole.astype(np.float32 if kind == "double_data" else dtype, copy=False)
+
+
+def _raw(blob: TextMessage, *, owner: str) -> Array:
+    """Values in one piece of bytes."""
+    dtype = _RAW.get(str(blob.get("raw_data_type")))
+    raw = blob.get("raw_data")
+    if dtype is None or not isinstance(raw, bytes) or len(raw) % dtype.itemsize:
+        what = f"{owner} has raw values of a type or length that cannot be read."
+        raise BadInput(what, fix="save the .caffemodel again with float values")
+    return np.frombuffer(raw, dtype).astype(np.float32, copy=False)
+
+
+def _shape(blob: TextMessage) -> tuple[int, ...]:
+    """The shape as it is given now, or by four numbers as it was before."""
+    shape = blob.message("shape")
+    if shape is None and any(name in blob for name in _LEGACY):
+        return tuple(_whole(blob.get(name, 0)) for name in _LEGACY)
+    return () if shape is None else tuple(_whole(size) for size in shape.all("dim"))
+
+
+def _whole(value: "TextValue | None") -> int:
+    return value if isinstance(value, int) else -1
+
+
+def same_shape(stored: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Whether a stored blob has a shape: before shapes had any number of axes, ones stood in front."""
+    return _bare(stored) == _bare(wanted)
+
+
+def _bare(shape: Sequence[int]) -> tuple[int, ...]:
+    ones = next((place for place, size in enumerate(shape) if size != 1), len(shape))
+    return tuple(shape[ones:])
+
+
+def blob_message(values: Array) -> TextMessage:
+    """A blob to be stored: float32, or int8, int32 and uint64 as the vendor's deployed nets have them."""
+    shape = Entry("shape", TextMessage(tuple(Entry("dim", int(size)) for size in values.shape)))
+    match values.dtype.name:
+        case "int8":
+            return TextMessage((shape, Entry("int8_data", values.tobytes())))
+        case "int32":
+            return TextMessage((shape, Entry("int32_data", values.ravel())))
+        case "uint64":
+            return TextMessage((shape, Entry("uint64_data", values.ravel())))
+        case _:
+            return TextMessage((shape, Entry("data", np.ascontiguousarray(values, np.float32).ravel())))
 
 
 # Old forms of a net made new: layers of the first two formats, and inputs that were fields of the net.
@@ -186,7 +279,7 @@ _MOST_FIELDS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class CaffeLayer:
     """One layer.
 
     Attributes:
@@ -209,7 +302,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class CaffeWeights:
     """What a .caffemodel holds.
 
     Attributes:
@@ -237,9 +330,9 @@ class Net:
     """
 
     name: str
-    layers: tuple[Layer, ...]
+    layers: tuple[CaffeLayer, ...]
     path: Path
-    excluded: tuple[Layer, ...] = ()
+    excluded: tuple[CaffeLayer, ...] = ()
     weights_path: Path | None = None
     unknown: int = 0
     unused: tuple[str, ...] = ()
@@ -256,7 +349,7 @@ def read_net(prototxt: Path, caffemodel: Path | None) -> Net:
         BadInput: A file is missing, damaged, or not of its kind.
     """
     message = read_prototxt(prototxt)
-    weights = Weights({}) if caffemodel is None else read_weights(caffemodel)
+    weights = CaffeWeights({}) if caffemodel is None else read_weights(caffemodel)
     every = tuple(_layers(message, prototxt, weights))
     runs = [_runs(layer, message, prototxt) for layer in every]
     names = {layer.name for layer in every}
@@ -289,7 +382,7 @@ def read_prototxt(path: Path) -> TextMessage:
     return upgraded(parse_text_proto(text, table, what=str(path), most_fields=_MOST_FIELDS), what=str(path))
 
 
-def read_weights(path: Path) -> Weights:
+def read_weights(path: Path) -> CaffeWeights:
     """Read the numbers of a net; they stay windows on the file.
 
     Raises:
@@ -312,10 +405,10 @@ def read_weights(path: Path) -> Weights:
         if stored:
             owner = f"{path}: blob {{}} of layer {name!r}"
             blobs[name] = tuple(blob_array(blob, owner=owner.format(place)) for place, blob in enumerate(stored))
-    return Weights(blobs, decoded.unknown)
+    return CaffeWeights(blobs, decoded.unknown)
 
 
-def _layers(net: TextMessage, path: Path, weights: Weights) -> Iterator[Layer]:
+def _layers(net: TextMessage, path: Path, weights: CaffeWeights) -> Iterator[CaffeLayer]:
     for entry in net.entries:
         message = entry.value
         if entry.name != "layer" or not isinstance(message, TextMessage):
@@ -327,7 +420,7 @@ def _layers(net: TextMessage, path: Path, weights: Weights) -> Iterator[Layer]:
         own = message.messages("blobs")
         owner = f"{path}, line {entry.line}: blob {{}} of layer {name!r}"
         stored = tuple(blob_array(blob, owner=owner.format(place)) for place, blob in enumerate(own))
-        yield Layer(
+        yield CaffeLayer(
             name,
             kind,
             tuple(str(bottom) for bottom in message.all("bottom")),
@@ -338,7 +431,7 @@ def _layers(net: TextMessage, path: Path, weights: Weights) -> Iterator[Layer]:
         )
 
 
-def _runs(layer: Layer, net: TextMessage, path: Path) -> bool:
+def _runs(layer: CaffeLayer, net: TextMessage, path: Path) -> bool:
     """Whether a layer belongs to the test phase."""
     include, exclude = layer.message.messages("include"), layer.message.messages("exclude")
     if include and exclude:

@@ -113,7 +113,7 @@ def decode(data: Array, table: str, *, what: str) -> Decoded:
     Raises:
         BadInput: It is cut short, damaged, nested too deeply, or has absurdly many fields.
     """
-    reader = _Reader(data, what)
+    reader = _WireReader(data, what)
     message = reader.message(message_spec(table), 0, data.size, 0)
     return Decoded(message, reader.unknown)
 
@@ -137,7 +137,7 @@ class _Gathered:
         self.entries[place] = Entry(spec.name, value)
 
 
-class _Reader:
+class _WireReader:
     """Walks over the bytes once."""
 
     def __init__(self, data: Array, what: str) -> None:

@@ -14,12 +14,11 @@ from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import Prepared, prepare
 from roundoff.graph.quantized_model import Oddity, QuantizedModel
-from roundoff.graph.reading.constants import attribute
 from roundoff.graph.reading.extraction import Extraction
 from roundoff.graph.reading.float_model import codes_of, quantizers_of, twin_of, values_of
 from roundoff.graph.units import derived_constants
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import reads
+from roundoff.graph.wiring import attribute, reads
 from roundoff.messages.numbers import counted
 
 __all__ = [
@@ -48,7 +47,7 @@ _SAME_WEIGHTS = 0.98
 Values = Callable[[str], Array]
 
 
-class _Graph:
+class _TwinGraph:
     """Wiring of one model, without its constants."""
 
     def __init__(self, model: Model, values: Values) -> None:
@@ -123,11 +122,11 @@ def match_nodes(twin: Model, model: Model, *, twin_values: Values) -> dict[str, 
         model: The model in which.
         twin_values: Gives the values of a constant of the first.
     """
-    return _Matcher(_Graph(twin, twin_values), _Graph(model, Weights(model).__getitem__)).run()
+    return _Matcher(_TwinGraph(twin, twin_values), _TwinGraph(model, Weights(model).__getitem__)).run()
 
 
 class _Matcher:
-    def __init__(self, twin: _Graph, model: _Graph) -> None:
+    def __init__(self, twin: _TwinGraph, model: _TwinGraph) -> None:
         self._twin, self._model = twin, model
         self._tensors: dict[str, str] = {}
         self._matched: dict[str, str] = {}

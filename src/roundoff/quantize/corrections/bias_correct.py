@@ -7,10 +7,11 @@ import numpy as np
 
 from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec, dequantize, quantize
 from roundoff.core.tensors import Array
+from roundoff.graph.draft import named
 from roundoff.graph.insertion import switch_on
-from roundoff.graph.preparation.draft import attribute, named
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
+from roundoff.graph.wiring import attribute
 from roundoff.messages.numbers import counted
 from roundoff.quantize.corrections.layers import QuantizedLayer, node_by_name, quantized_layers
 from roundoff.quantize.corrections.stepped_run import SteppedRun

@@ -11,8 +11,8 @@ import numpy as np
 from roundoff.core.quantizers import Consumer, Quantizer, code_dtype, dequantize, quantize
 from roundoff.core.tensors import Array
 from roundoff.graph.blocks import Reading, Substitute
+from roundoff.graph.draft import named
 from roundoff.graph.insertion import switch_on
-from roundoff.graph.preparation.draft import named
 from roundoff.graph.weights import Weights
 from roundoff.messages.numbers import counted
 from roundoff.quantize.corrections.layers import (

@@ -13,7 +13,7 @@ import numpy as np
 from roundoff.core.quantizers import Consumer
 from roundoff.core.tensors import Array
 from roundoff.graph.blocks import BlockModels, Reading
-from roundoff.graph.cutting import Block
+from roundoff.graph.cutting import ModelBlock
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
@@ -109,7 +109,9 @@ class SteppedRun:
         read = {name for node in piece for name in reads(node)} - self._constants - made
         needed = {name for name in (*made, *self._held) if self._last_use.get(name, -1) >= end}
         needed |= (made | self._held) & set(self._pending)
-        block = Block(tuple(node.name for node in piece), tuple(sorted(read)), tuple(sorted(made & needed)), 0.0)
+        block = ModelBlock(
+            tuple(node.name for node in piece), tuple(sorted(read)), tuple(sorted(made & needed)), 0.0
+        )
         session = open_session(self._blocks.make(block, readings), threads=self._context.threads)
         kept = TensorStore(self._limit)
         for index in self.samples:

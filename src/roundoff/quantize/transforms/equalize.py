@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.graph.draft import CannotFold, named
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.draft import CannotFold, named
 from roundoff.graph.weights import Weights
 from roundoff.messages.numbers import counted
 from roundoff.quantize.steps import StepOption, Transformed, TransformJob, transform

@@ -9,9 +9,9 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.build import Assembly
+from roundoff.graph.draft import Assembly, Draft, change_constants
 from roundoff.graph.load import Model, inside_bytes
-from roundoff.graph.preparation.draft import Draft, change_constants, set_attribute
+from roundoff.graph.wiring import set_attribute
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import StepContext
 from roundoff.quantize.transforms.scaling_map import Adjustment, Limit, ScaledLayer, ScalingMap
@@ -218,7 +218,7 @@ def rescaled(model: Model, found: ScalingMap, factors: Mapping[int, float]) -> M
     """
     draft = Draft(model)
     for (node, position), adjustments in _by_constant(found).items():
-        values = draft.constant(draft.nodes[node].input[position])
+        values = draft.constants.value(draft.nodes[node].input[position])
         change = _change(found, adjustments, factors)
         if np.all(change == 1):
             continue

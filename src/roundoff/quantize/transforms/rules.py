@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.graph.draft import Draft
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.draft import Draft, attribute
 from roundoff.graph.shapes import values
+from roundoff.graph.wiring import attribute
 from roundoff.quantize.transforms.scaling_map import (
     MOST_CHANNELS,
     ChannelsFixed,
@@ -93,7 +94,7 @@ def _alike(walk: Walk, node: Any) -> None:
     for at, name in enumerate(node.input):
         if at >= first and at not in live:
             # A limit such as the 6 of Relu6 is one number, and part of a pattern that chips know.
-            if node.op_type in ("Max", "Min") and walk.draft.constant(name).any():
+            if node.op_type in ("Max", "Min") and walk.draft.constants.value(name).any():
                 raise ChannelsFixed
             _adjust_operand(walk, node, at, joined)
     walk.give(node, joined)
@@ -101,7 +102,7 @@ def _alike(walk: Walk, node: Any) -> None:
 
 def _adjust_operand(walk: Walk, node: Any, position: int, channels: Array) -> None:
     name = node.input[position]
-    if not walk.draft.constant(name).any():
+    if not walk.draft.constants.value(name).any():
         return
     size = math.prod(np.broadcast_shapes(walk.shape(name), channels.shape))
     if size > max(MOST_CHANNELS, math.prod(walk.shape(name))):
@@ -217,9 +218,9 @@ def product_layer(walk: Walk, node: Any) -> None:
 
 def _weight_shape(walk: Walk, node: Any) -> tuple[int, ...]:
     weight = node.input[_WEIGHT]
-    if not walk.draft.is_constant(weight) or walk.draft.is_constant(node.input[_SOURCE]):
+    if weight not in walk.draft.constants or node.input[_SOURCE] in walk.draft.constants:
         raise ChannelsFixed
-    shape = walk.draft.constant_shape(weight)
+    shape = walk.draft.constants.shape(weight)
     if 0 in shape:
         raise ChannelsFixed
     return shape
@@ -465,7 +466,7 @@ def _resize(walk: Walk, node: Any) -> None:
     for at, name in walk.live(node):
         if at:
             walk.hold(name)
-    if attribute(node, "coordinate_transformation_mode", b"") == b"tf_crop_and_resize":
+    if attribute(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize":
         raise ChannelsFixed
     _refuse_mixing(channels, _changed(walk, node))
     walk.give(node, channels)
@@ -474,7 +475,7 @@ def _resize(walk: Walk, node: Any) -> None:
 @rule("Pad")
 def _pad(walk: Walk, node: Any) -> None:
     channels = walk.channels(node.input[0])
-    if attribute(node, "mode", b"constant") == b"constant":
+    if attribute(node, "mode", "constant") == "constant":
         value = walk.constant_input(node, _VALUE)
         if attribute(node, "value", 0.0) or (value is not None and value.any()):
             raise ChannelsFixed

@@ -15,9 +15,9 @@ import numpy as np
 from roundoff.core.table import Table
 from roundoff.core.tensors import Array
 from roundoff.graph.build import STANDARD_DOMAINS
-from roundoff.graph.preparation.draft import Draft, attribute
+from roundoff.graph.draft import Draft
 from roundoff.graph.shapes import Value
-from roundoff.graph.wiring import reads, subgraphs
+from roundoff.graph.wiring import attribute, reads, subgraphs
 
 __all__ = [
     "FIXED",
@@ -363,8 +363,8 @@ class Walk:
         Raises:
             Minds: It is not known.
         """
-        if self.draft.is_constant(tensor):
-            return self.draft.constant_shape(tensor)
+        if tensor in self.draft.constants:
+            return self.draft.constants.shape(tensor)
         value = self._values.get(tensor)
         if value is None or value.shape is None:
             raise ChannelsFixed
@@ -408,7 +408,7 @@ class Walk:
 
     def live(self, node: Any) -> Iterator[tuple[int, str]]:
         """Inputs of a node that are not constant, with their positions."""
-        return ((at, name) for at, name in enumerate(node.input) if name and not self.draft.is_constant(name))
+        return ((at, name) for at, name in enumerate(node.input) if name and name not in self.draft.constants)
 
     def constant_input(self, node: Any, position: int) -> Array | None:
         """Values of a constant input; None when there is no such input.
@@ -419,9 +419,9 @@ class Walk:
         name = node.input[position] if len(node.input) > position else ""
         if not name:
             return None
-        if not self.draft.is_constant(name):
+        if name not in self.draft.constants:
             raise ChannelsFixed
-        return self.draft.constant(name)
+        return self.draft.constants.value(name)
 
     def axes(self, node: Any, *, name: str = "axes", position: int = 1) -> list[int] | None:
         """Axes that a node names by an attribute or by a constant input; None when it names none.
@@ -443,7 +443,7 @@ class Walk:
         """
         if len(node.input) <= position or not node.input[position]:
             return
-        if not self.draft.is_constant(node.input[position]):
+        if node.input[position] not in self.draft.constants:
             raise ChannelsFixed
         self._adjustments.append(Adjustment(node.name, position, times, over))
 

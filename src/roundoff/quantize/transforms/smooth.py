@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.build import Assembly
+from roundoff.graph.draft import Assembly, CannotFold, named
 from roundoff.graph.load import Model, inside_bytes
-from roundoff.graph.preparation.draft import CannotFold, named
 from roundoff.graph.weights import Weights
 from roundoff.messages.numbers import counted
 from roundoff.quantize.steps import StepOption, Transformed, TransformJob, transform

@@ -9,7 +9,7 @@ import numpy as np
 
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
-from roundoff.graph.wiring import ElementType, by_dtype, by_session_name
+from roundoff.graph.wiring import OnnxType, by_dtype, by_session_name
 from roundoff.run.integer.results import AccumulatorOverflow, Coded, Recorder, Result
 
 __all__ = [
@@ -252,7 +252,7 @@ def holds_floats(value: Any) -> bool:
     return _FLOATS.search(type_name(value)) is not None
 
 
-def narrow_element(name: str) -> ElementType | None:
+def narrow_element(name: str) -> OnnxType | None:
     """The element type within a type if numpy does not have it; None when it has."""
     inner = re.search(r"tensor\((\w+)\)", name)
     element = by_session_name(inner.group(1)) if inner else None

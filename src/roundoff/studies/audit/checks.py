@@ -15,10 +15,9 @@ from roundoff.graph.load import Model
 from roundoff.graph.precisions import NodePrecisions
 from roundoff.graph.qdq import TensorShapes, wrong_count
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.reading.constants import attribute
 from roundoff.graph.units import LAYERS
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import reads
+from roundoff.graph.wiring import attribute, reads
 from roundoff.messages.numbers import counted
 from roundoff.studies.audit.result import AuditFinding, Part, QuantizedPart, Severity
 

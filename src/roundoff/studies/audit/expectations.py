@@ -216,7 +216,7 @@ def compare_edges(plan: QuantPlan, view: EffectiveView) -> Findings:
         for at, name in enumerate(node.input):
             wanted, found = planned.seen_at(node, at), view.seen_at(node, at)
             if wanted is not None or found is not None:
-                place = _Place(_noun_against_target(wanted, found), f"input {at} ({name})", who)
+                place = _QuantizerPlace(_noun_against_target(wanted, found), f"input {at} ({name})", who)
                 differences = _differences_against_target(wanted, found, place)
                 single = wanted is not None and _is_single(wanted, found, view)
                 findings[node.name] += [
@@ -226,7 +226,7 @@ def compare_edges(plan: QuantPlan, view: EffectiveView) -> Findings:
             wanted, found = _leaving(planned, name), _leaving(view, name)
             if wanted is not None or found is not None:
                 findings[node.name] += _differences_against_target(
-                    wanted, found, _Place("output", f"output {name}", who)
+                    wanted, found, _QuantizerPlace("output", f"output {name}", who)
                 )
     return {node: found for node, found in findings.items() if found}
 
@@ -259,7 +259,7 @@ def _leaving(view: EffectiveView, tensor: str) -> Quantizer | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _QuantizerPlace:
     """An input or output of a node.
 
     Attributes:
@@ -283,7 +283,7 @@ def _noun_against_target(wanted: Quantizer | None, found: Quantizer | None) -> s
 
 
 def _differences_against_target(
-    wanted: Quantizer | None, found: Quantizer | None, place: _Place
+    wanted: Quantizer | None, found: Quantizer | None, place: _QuantizerPlace
 ) -> Iterator[AuditFinding]:
     if wanted is None and found is not None and is_wide_bias(found):
         # As integer hardware adds it, or as corrections leave it: no precision is lost by it.

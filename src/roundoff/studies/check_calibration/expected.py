@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.channel_axes import channel_moments, input_channel_axis
 from roundoff.graph.load import Model
+from roundoff.graph.shapes import channel_moments, input_channel_axis
 from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
 from roundoff.run.evaluators import class_predictions

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.channel_axes import input_channel_axis
+from roundoff.graph.shapes import input_channel_axis
 from roundoff.measure.statistics import TensorStats
 from roundoff.preprocessing.ranking import Observation, leading, rank
 from roundoff.studies.check_calibration.result import InputFacts

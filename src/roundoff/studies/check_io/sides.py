@@ -8,10 +8,9 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from roundoff.core.array_files import map_array, stat_file
-from roundoff.core.dtypes import parse_dtype
 from roundoff.core.files import reading, regular_file
 from roundoff.core.names import shown
-from roundoff.core.tensors import Array, DType
+from roundoff.core.tensors import Array, DType, parse_dtype
 from roundoff.errors import BadInput, CannotAlign
 from roundoff.messages.numbers import counted
 from roundoff.samples.files import Kind, kind_of, list_folder

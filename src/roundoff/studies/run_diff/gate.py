@@ -17,8 +17,8 @@ from roundoff.studies.run_diff.study import LEVEL
 
 __all__ = [
     "MAX_REGRESSION_DB",
-    "Budget",
     "Budgets",
+    "GateBudget",
     "decibels",
     "judge_diff",
     "new_problems",
@@ -35,7 +35,7 @@ _FIX = 'write lines like "head/*" = 0.5 or "head/*" = { loss = 0.5, at_least = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class GateBudget:
     """What nodes of one pattern may lose.
 
     Attributes:
@@ -69,7 +69,7 @@ class Budgets:
     """
 
     general_db: float | None = None
-    nodes: tuple[Budget, ...] = ()
+    nodes: tuple[GateBudget, ...] = ()
 
 
 def read_budgets(path: Path) -> Budgets:
@@ -101,11 +101,11 @@ def read_budgets(path: Path) -> Budgets:
     )
 
 
-def _budgets(nodes: Mapping[str, object], path: Path) -> Iterator[Budget]:
+def _budgets(nodes: Mapping[str, object], path: Path) -> Iterator[GateBudget]:
     for pattern, given in nodes.items():
         where = f"{path}: {pattern!r}"
         if given == _IGNORED:
-            yield Budget(pattern, ignored=True)
+            yield GateBudget(pattern, ignored=True)
         elif isinstance(given, dict):
             for key in given:
                 if key not in _KEYS:
@@ -113,14 +113,14 @@ def _budgets(nodes: Mapping[str, object], path: Path) -> Iterator[Budget]:
             loss, least = given.get("loss"), given.get("at_least")
             if loss is None and least is None:
                 raise BadInput(f"{where} sets no limit.", fix=_FIX)
-            yield Budget(
+            yield GateBudget(
                 pattern,
                 None if loss is None else _limit(loss, where, least=0.0),
                 None if least is None else _limit(least, where),
                 measure=str(given.get("measure", "")),
             )
         else:
-            yield Budget(pattern, _limit(given, where, least=0.0))
+            yield GateBudget(pattern, _limit(given, where, least=0.0))
 
 
 def _limit(given: object, where: str, *, least: float = -math.inf) -> float:
@@ -199,7 +199,7 @@ def _other_samples(diff: RunDiff) -> bool:
     return any(each.what in ("data", "reference") for each in diff.inputs)
 
 
-def _judge(row: RowDiff, budget: Budget | None, general: float, *, comparable: bool, strict: bool) -> GateRow:
+def _judge(row: RowDiff, budget: GateBudget | None, general: float, *, comparable: bool, strict: bool) -> GateRow:
     pattern = "" if budget is None else budget.pattern
     if budget is not None and budget.ignored:
         return GateRow(row.tensor, row.measure, pattern, None, None, None, message("run_diff.ignored"))

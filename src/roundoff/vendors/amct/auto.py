@@ -15,12 +15,12 @@ from roundoff.core.quantizers import Consumer
 from roundoff.core.tensors import Array
 from roundoff.errors import nearest
 from roundoff.graph.blocks import BlockModels
-from roundoff.graph.cutting import Block
+from roundoff.graph.cutting import ModelBlock
 from roundoff.graph.shapes import values
 from roundoff.run.evaluators import call_user_code, load_user_module, objects_with
 from roundoff.run.session import Session, open_session
 from roundoff.search.strategies.roll_back import RollBackTrial
-from roundoff.studies.sensitivity.functions import mean_scores
+from roundoff.studies.sensitivity.ranking import mean_scores
 from roundoff.vendors.amct.arguments import keep_apart
 from roundoff.vendors.amct.common.auto_calibration import (
     BEST_EFFORT_CONFIG,
@@ -263,7 +263,7 @@ def _pairs(
         }
         nodes = dict.fromkeys((layer.name, *((layer.bias.node,) if layer.bias is not None else ())))
         reads = dict.fromkeys(tensor for tensor, _ in layer.inputs)
-        block = Block(tuple(nodes), tuple(reads), (layer.output,), 0.0)
+        block = ModelBlock(tuple(nodes), tuple(reads), (layer.output,), 0.0)
         yield layer.name, (open_session(models.make(block)), open_session(models.make(block, readings)))
 
 

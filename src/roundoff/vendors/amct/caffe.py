@@ -15,8 +15,7 @@ from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage
 from roundoff.graph.caffe.convert import import_caffe, net_of, runs_of, tell
 from roundoff.graph.caffe.export import Ending, deploy_net, fake_quant_net, save_net
-from roundoff.graph.caffe.net import Layer as CaffeLayer
-from roundoff.graph.caffe.net import Net, read_net
+from roundoff.graph.caffe.net import CaffeLayer, Net, read_net
 from roundoff.graph.caffe.placement import Owners
 from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model

@@ -11,7 +11,7 @@ import numpy as np
 from roundoff.core.files import model_files, writing
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.graph.build import Assembly
+from roundoff.graph.draft import Assembly
 from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.save import DeferredModel, drop_unused, save_model

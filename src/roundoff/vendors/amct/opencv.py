@@ -9,9 +9,8 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage, text_proto_text
-from roundoff.graph.caffe.convert import runs_of
+from roundoff.graph.caffe.convert import DATA_TYPES, runs_of
 from roundoff.graph.caffe.fields import text_table
-from roundoff.graph.caffe.inputs import DATA_TYPES
 from roundoff.graph.caffe.net import Net, read_net
 from roundoff.vendors.amct.arguments import a_path
 from roundoff.vendors.facade import CannotRun

@@ -9,7 +9,7 @@ import numpy as np
 from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec, parameters_from_range
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage
-from roundoff.graph.build import Assembly
+from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.reading.read import read_quantized
 from roundoff.graph.save import drop_unused

@@ -13,17 +13,19 @@ from roundoff.errors import BadInput
 from roundoff.pages.csv import table_csv
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
 from roundoff.report.plots.canvas import require_matplotlib
-from roundoff.report.plots.channels import channels_picture
 from roundoff.report.plots.curves import accumulation_picture
-from roundoff.report.plots.distribution import distribution_picture
+from roundoff.report.plots.distributions import channels_picture, distribution_picture
 from roundoff.studies.accumulate.page import curves_table
 from roundoff.studies.accumulate.result import Curve
 from roundoff.studies.accumulate.study import AccumulationSettings, accumulate
-from roundoff.studies.channels.result import ChannelSpread
-from roundoff.studies.channels.study import ChannelSettings, describe_channels
 from roundoff.studies.distribution.page import distribution_table
-from roundoff.studies.distribution.result import Distribution, DistributionReport
-from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
+from roundoff.studies.distribution.result import ChannelSpread, DistributionReport, TensorDistribution
+from roundoff.studies.distribution.study import (
+    ChannelSettings,
+    DistributionSettings,
+    describe_channels,
+    describe_distributions,
+)
 from roundoff.vendors.facade import WrongType, WrongValue, progress, tell
 from roundoff.vendors.horizon.inputs import (
     CalibratedModel,
@@ -208,7 +210,7 @@ def _patterns(opened: CalibratedModel, names: Sequence[str]) -> list[str]:
     return found
 
 
-def _label(opened: CalibratedModel, each: Distribution | ChannelSpread) -> str:
+def _label(opened: CalibratedModel, each: TensorDistribution | ChannelSpread) -> str:
     if each.kind == "node":
         return each.name
     return opened.nodes.calibrating(each.tensor, each.name)

@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from roundoff.core.array_files import map_array, size_bytes, stat_file
-from roundoff.core.dtypes import as_values
 from roundoff.core.files import reading, regular_file
 from roundoff.core.names import FileNames, shown
-from roundoff.core.tensors import Array, DType, InputSpec
+from roundoff.core.tensors import Array, DType, InputSpec, as_values
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.numbers import counted
 from roundoff.preprocessing.colours import reordered

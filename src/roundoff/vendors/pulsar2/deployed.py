@@ -8,9 +8,8 @@ import numpy as np
 
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput
-from roundoff.graph.insertion import rename_captured
 from roundoff.graph.load import Model, model_from_proto
-from roundoff.graph.wiring import by_dtype
+from roundoff.graph.wiring import by_dtype, rename_captured
 from roundoff.preprocessing.colours import NO_CSC, ColorFormat, Csc, CscMode, conversion_rows
 from roundoff.preprocessing.steps import InputProcessing, doubts
 from roundoff.studies.check_io.result import Correction, Explanation, InputChange, IoCheck, StageCheck

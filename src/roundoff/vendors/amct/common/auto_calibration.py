@@ -18,7 +18,7 @@ from roundoff.measure.metrics import ratio_db
 from roundoff.search.strategies.bisect import next_count
 from roundoff.search.strategies.roll_back import RollBack, RollBackStatus, RollBackTrial, roll_back
 from roundoff.search.strategies.strategy import TrialBudget, run_trials
-from roundoff.studies.sensitivity.functions import worst_names
+from roundoff.studies.sensitivity.ranking import worst_names
 from roundoff.vendors.amct.config import dump, parse_json, write_json
 from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongType, WrongValue
 

@@ -20,7 +20,7 @@ from roundoff.quantize.agreement import check_preparation
 from roundoff.quantize.calibration.watch import RunLimits
 from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.search.strategies.flow_charts import GOOD_LAYER, GOOD_OUTPUT
-from roundoff.studies.outliers.study import OutlierSettings, find_outliers
+from roundoff.studies.distribution.study import OutlierSettings, find_outliers
 from roundoff.vendors.pulsar2.building.files import (
     AXMODEL,
     CHART,

@@ -15,7 +15,14 @@ from roundoff.measure.pairs import NOTHING as NO_SUMS
 from roundoff.measure.pairs import PairSums, channel_axis_of, measure_pair
 from roundoff.messages.message import NOTHING, Message, message
 
-__all__ = ["Measured", "SamplePairs", "find_samples", "laid_out", "measure_pairs", "read_pair"]
+__all__ = [
+    "PairMeasurement",
+    "SamplePairs",
+    "find_samples",
+    "laid_out",
+    "measure_pairs",
+    "read_pair",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +34,7 @@ class SamplePairs:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class PairMeasurement:
     """What was measured of one pair over all samples.
 
     Attributes:
@@ -50,7 +57,7 @@ class Measured:
     failure: tuple[Status, str] | None = None
     sample_sqnr_db: tuple[float, ...] = ()
 
-    def add(self, moments: PairSums, sample: tuple[str, str]) -> "Measured":
+    def add(self, moments: PairSums, sample: tuple[str, str]) -> "PairMeasurement":
         """This and one more sample."""
         together = self.moments.merge(moments) if self.samples else moments
         worse = moments.error_energy > self.worst_energy
@@ -91,7 +98,7 @@ def measure_pairs(
     *,
     channel_axis: int | None = None,
     progress: Progress,
-) -> list[Measured]:
+) -> list[PairMeasurement]:
     """Measure every pair over all samples.
 
     Args:
@@ -101,7 +108,7 @@ def measure_pairs(
         channel_axis: Axis of the channels; None to take the usual one of each shape.
         progress: Told of every pair of every sample.
     """
-    measured = [Measured() for _ in pairs]
+    measured = [PairMeasurement() for _ in pairs]
     progress.start("comparing", len(pairs) * len(samples.pairs))
     try:
         for sample in samples.pairs:
@@ -140,9 +147,9 @@ def _measure_one(
     sources: tuple[TensorSource, TensorSource],
     pair: TensorPair,
     sample: tuple[str, str],
-    so_far: Measured,
+    so_far: PairMeasurement,
     channel_axis: int | None,
-) -> Measured:
+) -> PairMeasurement:
     try:
         reference, candidate = read_pair(sources, pair, sample)
         if not so_far.samples:
@@ -160,7 +167,7 @@ def _measure_one(
         return _failed(so_far, "unreadable", error.what, sample)
 
 
-def _failed(so_far: Measured, status: Status, reason: str, sample: tuple[str, str]) -> Measured:
+def _failed(so_far: PairMeasurement, status: Status, reason: str, sample: tuple[str, str]) -> PairMeasurement:
     if so_far.failure is not None:
         return so_far
     where = f" (sample {sample[0]})" if sample[0] else ""

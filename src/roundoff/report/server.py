@@ -19,10 +19,20 @@ from roundoff.messages.catalogue import Language, say
 from roundoff.pages.blocks import Page
 from roundoff.pages.html.render import html_report
 from roundoff.report.pages import all_pages
-from roundoff.report.serving.pages import Differ, Side, comparison_pages, partners_page, runs_page
-from roundoff.report.serving.runs import FoundRun, RunFolder
+from roundoff.report.run_list import (
+    Differ,
+    FoundRun,
+    RunFolder,
+    RunSide,
+    comparison_pages,
+    partners_page,
+    runs_page,
+)
 
-__all__ = ["Served", "make_server"]
+__all__ = [
+    "Served",
+    "make_server",
+]
 
 _LOOPBACK = socket.inet_ntoa(struct.pack(">I", socket.INADDR_LOOPBACK))
 _TOKEN_BYTES = 18
@@ -174,7 +184,7 @@ def _run_page(served: Served, words: list[str]) -> _Answer | None:
 def _both(served: Served, before: FoundRun, after: FoundRun) -> str:
     """Two runs side by side."""
     sides = tuple(
-        Side(run.name, served.folder.document(run), f"/{served.token}/run/{run.id}/") for run in (before, after)
+        RunSide(run.name, served.folder.document(run), f"/{served.token}/run/{run.id}/") for run in (before, after)
     )
     swapped = f"/{served.token}/compare/{after.id}/{before.id}/"
     pages = comparison_pages(sides[0], sides[1], served.differ, swapped=swapped)
