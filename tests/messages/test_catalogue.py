@@ -46,9 +46,9 @@ def test_chinese_is_chinese() -> None:
 
 def test_no_phrase_is_unused() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES.rglob("*.py"))
-    whole = set(re.findall(r"""["']([a-z_]+\.[a-z_]+)["']""", code))
+    whole = set(re.findall(r"""["']([a-z_0-9]+\.[a-z_]+)["']""", code))
     # Sentences of results are tested to be said where they are known again.
-    starts = (*re.findall(r"""f["']([a-z_]+\.[a-z_]*)\{""", code), *(f"{stem}." for stem in SENTENCES))
+    starts = (*re.findall(r"""f["']([a-z_0-9]+\.[a-z_]*)\{""", code), *(f"{stem}." for stem in SENTENCES))
     unused = {key for key in catalogue() if key not in whole and not key.startswith(starts)}
     assert not unused
 

@@ -92,15 +92,19 @@ NOTHING = verbatim("")
 """In the place of a text that there is none of."""
 
 
-def joined(parts: Iterable[Message]) -> Message:
-    """Several sentences as one, with semicolons between them.
+def joined(parts: Iterable[Message], *, key: str = _JOINED) -> Message:
+    """Several texts as one, with semicolons between them.
+
+    Args:
+        parts: At least one.
+        key: Of another phrase that puts two together, ``before`` and ``after``.
 
     Raises:
         ValueError: There is none.
     """
     first, *others = parts
     for part in others:
-        first = message(_JOINED, before=first, after=part)
+        first = message(key, before=first, after=part)
     return first
 
 

@@ -179,14 +179,18 @@ def _io_check(found: "IoCheck") -> Iterator[_Case]:
         elif stage.passed:
             yield _Case("stage", stage.stage)
         else:
-            why = "" if stage.explanation is None else "; ".join(each.text for each in stage.explanation.changes)
+            why = (
+                ""
+                if stage.explanation is None
+                else "; ".join(str(each.text) for each in stage.explanation.changes)
+            )
             far = f"differs by {stage.max_abs_error:.6g}, {stage.tolerance:g} is allowed"
             yield _Case("stage", stage.stage, "failure", "; ".join(filter(None, (far, why))))
 
 
 def _calibration(found: "CalibrationCheck") -> Iterator[_Case]:
     for each in found.findings:
-        yield _Case("samples", each.text, "failure" if each.severity == "fault" else "skipped", each.fix)
+        yield _Case("samples", str(each.text), "failure" if each.severity == "fault" else "skipped", str(each.fix))
     if not found.findings:
         yield _Case("samples", "calibration set")
 

@@ -12,7 +12,6 @@ from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.wiring import by_dtype, rename_captured
 from roundoff.preprocessing.colours import NO_CSC, ColorFormat, Csc, CscMode, conversion_rows
 from roundoff.preprocessing.steps import InputProcessing, doubts
-from roundoff.studies.check_io.result import Correction, Explanation, InputChange, IoCheck, StageCheck
 from roundoff.vendors.pulsar2.config import schema as enums
 from roundoff.vendors.pulsar2.config.checks import YUV, InputSettings, Settled
 from roundoff.vendors.pulsar2.config.schema import DataType, InputProcessor, OutputProcessor
@@ -20,10 +19,8 @@ from roundoff.vendors.pulsar2.config.schema import DataType, InputProcessor, Out
 __all__ = [
     "Steps",
     "deployed_model",
-    "fields_of",
     "input_processing",
     "processing_steps",
-    "with_fields",
 ]
 
 # The steps of an input's processing as ONNX nodes, so that a model can be fed what the chip is fed.
@@ -403,72 +400,3 @@ def _free(graph: Any, wanted: str) -> str:
 def _opset(proto: Any) -> int:
     versions = {entry.domain: entry.version for entry in proto.opset_import}
     return int(versions.get("", versions.get("ai.onnx", 1)))
-
-
-_TYPES = {
-    "uint8": DataType.U8,
-    "int8": DataType.S8,
-    "uint16": DataType.U16,
-    "int16": DataType.S16,
-    "float16": DataType.FP16,
-    "float32": DataType.FP32,
-}
-_MODES = {"BT.601 full range": enums.CscMode.FullRange, "BT.601 limited range": enums.CscMode.LimitedRange}
-
-
-def with_fields(check: IoCheck) -> IoCheck:
-    """The same with the vendor's fields in every correction that has some."""
-    return replace(check, stages=tuple(_stage(stage) for stage in check.stages))
-
-
-def _stage(stage: StageCheck) -> StageCheck:
-    found = stage.explanation
-    return stage if found is None else replace(stage, explanation=_explained(found))
-
-
-def _explained(found: Explanation) -> Explanation:
-    return replace(found, changes=tuple(_change(change) for change in found.changes))
-
-
-def _change(change: InputChange) -> InputChange:
-    if change.correction is None:
-        return change
-    fields = fields_of(change.correction)
-    return replace(change, correction=replace(change.correction, fields=f"Pulsar2: {fields}" if fields else ""))
-
-
-def fields_of(correction: Correction) -> str:
-    """The fields that say what a correction says; empty where the configuration has none for it."""
-    facts = dict(correction.facts)
-    if "mean of pixels" in facts:
-        # The compiler applies them to what it is fed, pixels; what a program did before is left out.
-        facts |= {"mean": facts["mean of pixels"], "std": facts["std of pixels"]}
-    found = [
-        f"{field}: {facts[fact]}"
-        for fact, field in (
-            ("layout", "src_layout"),
-            ("training's layout", "tensor_layout"),
-            ("axes", "dst_perm"),
-            ("mean", "mean"),
-            ("std", "std"),
-            ("scale", "scale"),
-            ("zero point", "zeropoint"),
-        )
-        if fact in facts
-    ]
-    if facts.get("element type") in _TYPES:
-        found.append(f"src_dtype: {_TYPES[facts['element type']].name}")
-    if "colours" in facts:
-        found.append(f"src_format and tensor_format: {facts['colours']}")
-    if "order of channels" in facts:
-        found.append(
-            f"tensor_format and src_format: both {facts['order of channels']} order (a difference is not swapped)"
-        )
-    if "YUV matrix" in facts:
-        matrix = facts["YUV matrix"]
-        mode = _MODES.get(matrix, enums.CscMode.Matrix).name
-        found.append(f"csc_mode: {mode}" if matrix else "csc_mode, src_format")
-    if "order of U and V" in facts:
-        found.append("src_format: YUV420SP or YVU420SP, the other")
-    on = "pixels of 0..255" if "mean of pixels" in facts else "what the deployed side has now"
-    return ", ".join(found) + (f" (mean and std on {on})" if "mean" in facts else "")
