@@ -347,7 +347,7 @@ class ConfigQuantizer:
         if config.calibration_method is not CalibrationMethod.MinMax:
             plain = replace(recipe, method=METHODS[CalibrationMethod.MinMax], corrections=())
             same = same_scales(built.quantized.quantizers, self._builder.build(plain).quantized.quantizers)
-        return BuildOutcome(built.quantized, built, resolved, same, built.notes)
+        return BuildOutcome(built.quantized, built, resolved, same, tuple(map(str, built.notes)))
 
 
 def same_scales(quantizers: Sequence[Quantizer], others: Sequence[Quantizer]) -> tuple[int, int]:
