@@ -11,7 +11,8 @@ from roundoff.core.names import natural_key
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.tensors import npy
 from roundoff.tensors.folders import LIKELY, Arranged, TensorPlace, arrange_files, is_tensor_file, walk_files
-from roundoff.tensors.manifest import find_manifest, open_folder
+from roundoff.tensors.manifest import find_manifest
+from roundoff.tensors.opening import open_folder
 from roundoff.tensors.stored import Content, Declared
 
 __all__ = [

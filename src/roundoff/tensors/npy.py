@@ -20,7 +20,7 @@ from roundoff.tensors.folders import (
     walk_files,
     without_suffix,
 )
-from roundoff.tensors.manifest import open_folder
+from roundoff.tensors.opening import open_folder
 from roundoff.tensors.stored import Content, Declared, StoredSource, settle
 
 __all__ = ["SUFFIXES", "list_units", "open", "sniff"]

@@ -8,7 +8,7 @@ from roundoff.core.array_files import MAX_HEADER_BYTES, Member, Unreadable, list
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.messages.numbers import format_size
 from roundoff.tensors.folders import TensorPlace, sniff_files
-from roundoff.tensors.manifest import open_archives
+from roundoff.tensors.opening import open_archives
 from roundoff.tensors.stored import Content, Declared, settle
 
 __all__ = ["SUFFIXES", "open", "sniff"]

@@ -21,7 +21,7 @@ from roundoff.tensors.folders import (
     sniff_files,
     without_suffix,
 )
-from roundoff.tensors.manifest import as_source, open_folder
+from roundoff.tensors.opening import as_source, open_folder
 from roundoff.tensors.stored import Content, Declared, StoredTensor
 
 __all__ = ["SUFFIXES", "open", "sniff"]

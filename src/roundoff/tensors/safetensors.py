@@ -13,7 +13,7 @@ from typing import Any
 from roundoff.core.array_files import Unreadable, check_shape, map_array, size_bytes, stat_file
 from roundoff.core.tensors import DType, TensorInfo, TensorSource, parse_dtype
 from roundoff.tensors.folders import TensorPlace, sniff_files
-from roundoff.tensors.manifest import open_archives
+from roundoff.tensors.opening import open_archives
 from roundoff.tensors.stored import Content, Declared, settle
 
 __all__ = ["SUFFIXES", "open", "sniff"]

@@ -11,7 +11,8 @@ from roundoff.tensors.ascend_dump.header import read_dump
 from roundoff.tensors.ascend_dump.names import DumpName, fits, parse_dump_name, true_name
 from roundoff.tensors.ascend_dump.source import DumpFile, arrange_dumps, list_dumps
 from roundoff.tensors.folders import CERTAIN, LIKELY, is_tensor_file, walk_files
-from roundoff.tensors.manifest import as_source, find_manifest
+from roundoff.tensors.manifest import find_manifest
+from roundoff.tensors.opening import as_source
 
 __all__ = ["open", "sniff"]
 
