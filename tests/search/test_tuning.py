@@ -10,7 +10,7 @@ from rich.console import Console
 from roundoff.core.document import SCHEMA, Environment, RunDocument
 from roundoff.core.plan import Precision, Recipe, Rule
 from roundoff.pages.terminal import terminal_page
-from roundoff.report.run_directory import run_files
+from roundoff.report.pages import run_files
 from roundoff.search.page import trial_line, tuning_page
 from roundoff.search.result import Dragged, HoldOut, Remaining, Trial, Tuning
 

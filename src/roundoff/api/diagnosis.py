@@ -117,7 +117,7 @@ class DiagnosisOutcome(Outcome["Diagnosis"]):
     def save(self, directory: PathLike, *, force: bool = False) -> tuple[Path, ...]:
         """Write run.json and findings.csv; after a repair that helped the repaired model, too."""
         from roundoff.core.document import DOCUMENT_NAME
-        from roundoff.report.run_directory import run_files
+        from roundoff.report.pages import run_files
 
         folder = as_path(directory, option="-o")
         with output_directory(folder, marker=DOCUMENT_NAME, force=force) as staged:

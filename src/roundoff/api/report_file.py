@@ -121,8 +121,7 @@ class ReportFile:
         Raises:
             BadInput: The run has nothing that such a report could show.
         """
-        from roundoff.report.pages import all_pages
-        from roundoff.report.run_directory import write_run
+        from roundoff.report.pages import all_pages, write_run
 
         shown = all_pages(document) if pages is None else pages
         if self.form == "csv":
@@ -162,7 +161,7 @@ def _more_tables(document: "RunDocument", pages: "Sequence[Page]") -> dict[str, 
     """The tables of the report that no command writes by itself."""
     from roundoff.messages.catalogue import spoken
     from roundoff.pages.csv import page_tables
-    from roundoff.report.run_directory import run_files
+    from roundoff.report.pages import run_files
 
     found = page_tables(pages, run_files(document), language=spoken())
     return {name: text.encode("utf-8", "surrogatepass") for name, text in found.items()}

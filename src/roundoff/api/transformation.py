@@ -66,7 +66,7 @@ class TransformOutcome(Outcome[TransformReport]):
         """Write the float model, the quantized ones and the run document."""
         from roundoff.graph.insertion import deploy_model, fake_quant_model
         from roundoff.graph.save import save_model
-        from roundoff.report.run_directory import write_run
+        from roundoff.report.pages import write_run
 
         quantized = self.quantized
         model, quantizers = quantized.float_model, quantized.quantizers

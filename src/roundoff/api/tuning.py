@@ -92,7 +92,7 @@ class TuneOutcome(Outcome[Tuning]):
     def deliver(self, folder: Path) -> tuple[Path, ...]:
         """Write what was found to the open folder of a search."""
         from roundoff.graph.save import save_model
-        from roundoff.report.run_directory import run_files
+        from roundoff.report.pages import run_files
 
         built, more = self.built, self.tool_settings
         files = {**run_files(self.document), **({} if more is None else more.files())}

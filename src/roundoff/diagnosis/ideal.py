@@ -6,7 +6,6 @@ is lost beyond that is looked into.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Literal
 
 import numpy as np
@@ -26,7 +25,7 @@ from roundoff.diagnosis.loss import joined_slices
 from roundoff.diagnosis.registry import ENOUGH, Intervention
 from roundoff.diagnosis.result import RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, QuantizationFacts, Suspect, same_grid
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, joined, message
 
 __all__ = [
     "Ideal",
@@ -308,7 +307,7 @@ def numbers_would_do(case: Case, suspect: Suspect) -> bool:
 
 def alternatives(ways: Sequence[Message]) -> Message:
     """Ways that cannot be told apart, side by side."""
-    return reduce(lambda before, after: message("diagnosis.alternatives", before=before, after=after), ways)
+    return joined(ways, key="terminal.alternatives")
 
 
 def called(suspect: Suspect) -> Message:

@@ -171,7 +171,12 @@ def _homes() -> dict[str, list[Path]]:
     """The files of phrases by their stems: those beside this module, and those in folders of questions."""
     package = Path(__file__).parents[1]
     homes: dict[str, list[Path]] = {path.stem: [path] for path in Path(__file__).parent.glob("*.toml")}
-    for path in (*package.glob("*/words.toml"), *package.glob("studies/*/*.toml")):
+    places = (
+        *package.glob("*/words.toml"),
+        *package.glob("vendors/*/words.toml"),
+        *package.glob("studies/*/*.toml"),
+    )
+    for path in places:
         # A folder that answers several questions has a file of words for each other one.
         homes.setdefault(path.parent.name if path.stem == "words" else path.stem, []).append(path)
     return homes

@@ -18,6 +18,7 @@ __all__ = [
     "Remark",
     "joined",
     "message",
+    "message_content",
     "phrase_of",
     "shown",
     "some",
@@ -69,7 +70,7 @@ class Message:
         from pydantic_core import core_schema
 
         return core_schema.no_info_plain_validator_function(
-            _from_document, serialization=core_schema.plain_serializer_function_ser_schema(_to_document)
+            _from_document, serialization=core_schema.plain_serializer_function_ser_schema(message_content)
         )
 
 
@@ -91,15 +92,19 @@ NOTHING = verbatim("")
 """In the place of a text that there is none of."""
 
 
-def joined(parts: Iterable[Message]) -> Message:
-    """Several sentences as one, with semicolons between them.
+def joined(parts: Iterable[Message], *, key: str = _JOINED) -> Message:
+    """Several texts as one, with semicolons between them.
+
+    Args:
+        parts: At least one.
+        key: Of another phrase that puts two together, ``before`` and ``after``.
 
     Raises:
         ValueError: There is none.
     """
     first, *others = parts
     for part in others:
-        first = message(_JOINED, before=first, after=part)
+        first = message(key, before=first, after=part)
     return first
 
 
@@ -133,7 +138,8 @@ def _filled(value: Argument, language: Language) -> Any:
     return value
 
 
-def _to_document(text: Message) -> str | dict[str, Any]:
+def message_content(text: Message) -> str | dict[str, Any]:
+    """A message as documents hold it: its English text, and its key with its arguments."""
     if not text:
         return ""
     content: dict[str, Any] = {"text": str(text)}
@@ -144,7 +150,7 @@ def _to_document(text: Message) -> str | dict[str, Any]:
 
 def _plain(value: Argument) -> Any:
     if isinstance(value, Message):
-        return _to_document(value)
+        return message_content(value)
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 

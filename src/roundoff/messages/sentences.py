@@ -16,8 +16,6 @@ __all__ = ["SENTENCES", "known", "recognised", "sentence"]
 
 SENTENCES = (
     "sentences",
-    "sentences_io",
-    "sentences_calibration",
     "sentences_steps",
 )
 """The files that hold them."""

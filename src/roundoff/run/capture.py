@@ -16,7 +16,7 @@ from roundoff.graph.subgraph import tap, tap_shapes
 from roundoff.graph.wiring import by_session_name
 from roundoff.run.budget import CapturePlan, Planner, memory_limit
 from roundoff.run.session import Session, open_session
-from roundoff.samples.fit import matches
+from roundoff.samples.arrays import matches
 
 __all__ = [
     "NO_INPUTS",

@@ -16,7 +16,7 @@ import pytest
 
 from roundoff.core.progress import RunningJob, progress_path
 from roundoff.errors import BadInput
-from roundoff.report.run_directory import write_run
+from roundoff.report.pages import write_run
 from roundoff.report.server import make_server
 from roundoff.studies.run_diff.study import diff_runs
 from tests.report.documents import HOSTILE, empty_document, full_document

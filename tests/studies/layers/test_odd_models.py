@@ -13,7 +13,7 @@ from roundoff.graph.load import Model
 from roundoff.quantize.pipeline import Quantization, QuantizeSettings, quantize_model
 from roundoff.quantize.targets.loading import load_target
 from roundoff.run.session import open_session
-from roundoff.studies.layers.result import LayerReport
+from roundoff.studies.layers.result import WEIGHTS_UNKNOWN, LayerReport
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
 from tests.models import loaded, value, weight, wrapped
 from tests.odd_models import half_net, images, with_branches, with_loop, with_scan, with_tail
@@ -81,7 +81,7 @@ def test_a_deploy_model_of_half_precision_is_read_without_its_float_model(tmp_pa
     assert {tensor.data_type for tensor in read.float_model.proto.graph.initializer} == {TensorProto.FLOAT16}
     verdict = analyze_layers(read, samples).verdict
     assert verdict.agrees
-    assert any(text.startswith("weights are not judged") for text in verdict.not_judged)
+    assert WEIGHTS_UNKNOWN in verdict.not_judged
 
 
 def report_of(proto: Any, folder: Path, *, mode: Any = "reference") -> LayerReport:

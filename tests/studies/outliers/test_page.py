@@ -7,7 +7,7 @@ from dataclasses import replace
 from roundoff.messages.catalogue import Language
 from roundoff.messages.message import message
 from roundoff.pages.blocks import View
-from roundoff.report.run_directory import run_files
+from roundoff.report.pages import run_files
 from roundoff.studies.distribution.channel_pages import OUTLIERS_CSV_START, outliers_page
 from roundoff.studies.distribution.result import OutlierReport
 from tests import inspections

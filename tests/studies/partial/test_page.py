@@ -4,7 +4,7 @@ import csv
 import io
 from dataclasses import replace
 
-from roundoff.report.run_directory import run_files
+from roundoff.report.pages import run_files
 from roundoff.studies.partial.page import partial_page
 from roundoff.studies.partial.result import PartialQuantization, ScoreGoal
 from tests.pages.shown import shown

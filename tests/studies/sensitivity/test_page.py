@@ -11,7 +11,7 @@ from roundoff.measure.metrics import get_metric
 from roundoff.messages.catalogue import Language
 from roundoff.messages.message import message
 from roundoff.pages.blocks import TableBlock, View
-from roundoff.report.run_directory import run_files
+from roundoff.report.pages import run_files
 from roundoff.studies.sensitivity.page import SENSITIVITY_CSV_START, sensitivity_page
 from roundoff.studies.sensitivity.ranking import judge
 from roundoff.studies.sensitivity.result import Effort, SensitivityReport

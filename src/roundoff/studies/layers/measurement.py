@@ -19,6 +19,7 @@ from roundoff.graph.wiring import constants, reads
 from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob, noise_ratio
 from roundoff.measure.metrics import Status
 from roundoff.measure.pairs import channel_axis_of
+from roundoff.messages.message import Message, message
 from roundoff.run.bench import Bench, Runnable
 from roundoff.run.budget import RunBudget, split_passes
 from roundoff.run.capture import Samples
@@ -345,14 +346,6 @@ def candidate_of(tally: Tally, tapped: Tap, array: Array) -> Candidate:
     return CodedValues(array, *tally.code_meaning) if tapped.coded else array
 
 
-_ROUNDING = {
-    "half_even": "half to even",
-    "half_up": "half up",
-    "half_away": "half away from zero",
-    "floor": "down",
-}
-
-
 class IntegerPass:
     """Runs the float network and the copies in onnxruntime, and the quantized network with integers.
 
@@ -458,22 +451,32 @@ def overflows(report: IntegerReport, operations: Mapping[str, str]) -> tuple[Lay
         report: What the integer runs met.
         operations: The operation of each node.
     """
-    found = []
-    for each in report.overflows:
-        what = "biases have no code" if each.kind == "bias" else "sums do not fit the accumulator"
-        text = f"{each.count} of {each.elements} {what}, the worst by a factor of {each.worst_ratio:.3g}"
-        found.append(LayerOverflow(each.node, operations.get(each.node, ""), text))
-    return tuple(found)
+    return tuple(
+        LayerOverflow(
+            each.node,
+            operations.get(each.node, ""),
+            message(
+                f"layers.overflow_{each.kind}",
+                count=each.count,
+                all=each.elements,
+                factor=f"{each.worst_ratio:.3g}",
+            ),
+        )
+        for each in report.overflows
+    )
 
 
-def arithmetic_in_words(arithmetic: Arithmetic) -> str:
-    """How the integers are computed with."""
-    if arithmetic.requantization == "fixed_point":
-        scaling = f"multiplier of {arithmetic.multiplier_bits} bits and a shift"
-    else:
-        scaling = "float multiplier"
-    words = f"exact integers, {arithmetic.accumulator_bits}-bit sums that {arithmetic.overflow}"
-    return f"{words}, requantized by a {scaling}, rounded {_ROUNDING[arithmetic.rounding]}"
+def arithmetic_in_words(arithmetic: Arithmetic | None) -> Message:
+    """How the integers are computed with; None for fake quantization."""
+    if arithmetic is None:
+        return message("layers.arithmetic_reference")
+    return message(
+        f"layers.arithmetic_{arithmetic.requantization}",
+        bits=arithmetic.accumulator_bits,
+        overflow=message(f"layers.sums_{arithmetic.overflow}"),
+        multiplier=arithmetic.multiplier_bits,
+        rounding=message(f"layers.round_{arithmetic.rounding}"),
+    )
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Layer by layer: the whole way from a quantized model and samples to a report."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,7 +27,7 @@ from roundoff.measure.metrics import (
     worst_channel_sqnr_db,
 )
 from roundoff.measure.thresholds import ThresholdSet, load_profile
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, Remark, message
 from roundoff.run.bench import FEW_SAMPLES, spread_over
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples, complete_values, read_feed
@@ -49,7 +49,15 @@ from roundoff.studies.layers.measurement import (
     arithmetic_in_words,
     overflows,
 )
-from roundoff.studies.layers.result import LayerReport, LayerRow, LayerScore, LayerVerdict, Method, Mode
+from roundoff.studies.layers.result import (
+    WEIGHTS_UNKNOWN,
+    LayerReport,
+    LayerRow,
+    LayerScore,
+    LayerVerdict,
+    Method,
+    Mode,
+)
 from roundoff.studies.layers.verdict import judge, judge_outputs
 
 __all__ = [
@@ -72,21 +80,18 @@ _LISTED = 3
 
 def with_limits(verdict: LayerVerdict, quantized: QuantizedModel) -> LayerVerdict:
     """The verdict with what it does not cover; without anything it covers it is left open."""
-    unjudged = []
+    unjudged: list[Remark] = []
     weights = [each for each in quantized.quantizers if each.kind == "weight"]
     rounded = bool(weights) and _all_rounded(quantized, weights)
     if rounded:
-        unjudged.append("weights are not judged: no float model with unrounded weights was given")
+        unjudged.append(WEIGHTS_UNKNOWN)
     dynamic = len({each.node for each in quantized.oddities if each.kind == "dynamic"})
     if dynamic:
-        nodes = counted(dynamic, "node")
-        unjudged.append(f"activations of {nodes} are not judged: their scales are computed while it runs")
+        unjudged.append(message("layers.unjudged_dynamic", count=dynamic))
     unread = list(dict.fromkeys(each.text for each in quantized.oddities if each.kind in _UNREAD))
     unjudged += unread[:_LISTED]
     if len(unread) > _LISTED:
-        unjudged.append(
-            f"and {counted(len(unread) - _LISTED, 'more place')} like these; roundoff audit lists them"
-        )
+        unjudged.append(message("layers.unjudged_more", count=len(unread) - _LISTED))
     activations = any(each.kind == "activation" for each in quantized.quantizers)
     nothing = rounded and not activations
     kind = "open" if nothing or (unread and verdict.kind == "fine") else verdict.kind
@@ -197,7 +202,6 @@ def _steps(tally: Tally, part: VariantTally) -> tuple[float | None, float | None
 
 
 _METHODS: tuple[Variant, ...] = ("local", "accumulated")
-_REFERENCE_ARITHMETIC = "fake quantization in onnxruntime"
 
 
 # Exact integers take longer, so units are put into float on fewer samples.
@@ -279,7 +283,9 @@ def analyze_layers(
         samples=tuple(samples.names[index] for index in indices),
         method=settings.method,
         mode=settings.mode,
-        arithmetic=_REFERENCE_ARITHMETIC if met is None else arithmetic_in_words(settings.arithmetic),
+        arithmetic=message("layers.arithmetic_reference")
+        if met is None
+        else arithmetic_in_words(settings.arithmetic),
         rows=rows,
         verdict=verdict,
         overflows=() if met is None else overflows(met, {row.node: row.op_type for row in rows}),
@@ -364,14 +370,12 @@ class _Proving:
         return replace(verdict, float_weights=weights, float_activations=activations)
 
 
-def _notes(layers: LayerBench, indices: Sequence[int], settings: LayerSettings) -> list[str]:
-    notes = []
+def _notes(layers: LayerBench, indices: Sequence[int], settings: LayerSettings) -> Iterator[Message]:
     if layers.passes > 1:
-        notes.append(f"{layers.passes} passes per sample, to stay within the memory")
+        yield message("layers.note_passes", count=layers.passes)
     if settings.method == "both" and len(indices) > ATTRIBUTION_SAMPLES:
-        notes.append(f"what units add was estimated on {ATTRIBUTION_SAMPLES} of {len(indices)} samples")
+        yield message("layers.note_estimated", some=ATTRIBUTION_SAMPLES, all=len(indices))
     hidden = hidden_tensors(layers.quantized.float_model)
     if hidden:
-        nodes = ", ".join(repr(node) for node in dict.fromkeys(hidden.values()))
-        notes.append(f"{len(hidden)} tensors inside {nodes} cannot be seen from outside and have no row")
-    return notes
+        nodes = tuple(repr(node) for node in dict.fromkeys(hidden.values()))
+        yield message("layers.note_hidden", count=len(hidden), nodes=nodes)

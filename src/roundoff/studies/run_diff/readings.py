@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from roundoff.core.document import RunDocument
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import Status, get_metric, ratio_db
-from roundoff.studies.accumulate.result import Accumulation
-from roundoff.studies.compare.result import Comparison
-from roundoff.studies.layers.result import LayerReport, LayerScore
 from roundoff.studies.run_diff.result import CEILING_DB, RunKind
-from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow
 
 if TYPE_CHECKING:
     from roundoff.diagnosis.result import Diagnosis
+    from roundoff.studies.accumulate.result import Accumulation
+    from roundoff.studies.compare.result import Comparison
+    from roundoff.studies.layers.result import LayerReport, LayerScore
+    from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow
 
 __all__ = [
     "BROKEN",
@@ -173,7 +173,7 @@ def _sensitivity(document: RunDocument) -> Iterator[RunScore]:
             )  # fmt: skip
 
 
-def _names(row: SensitivityRow, report: SensitivityReport) -> tuple[str, ...]:
+def _names(row: "SensitivityRow", report: "SensitivityReport") -> tuple[str, ...]:
     """The samples of a row; where it was measured on some only, those are the same in runs on as many."""
     if len(row.per_sample) == len(report.samples):
         return report.samples

@@ -12,7 +12,7 @@ from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.interface import check_repeatable
+from roundoff.graph.interface import check_repeatable, find_outputs, other_outputs
 from roundoff.graph.quantized_model import QuantizedModel, has_exact_weights
 from roundoff.measure.metrics import Metric, require, status_of
 from roundoff.measure.pairs import measure_pair
@@ -23,7 +23,6 @@ from roundoff.run.bench import Bench
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import class_predictions
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
-from roundoff.studies.sensitivity.subjects import find_outputs, other_outputs
 
 __all__ = ["WorstSampleSettings", "find_worst_samples"]
 

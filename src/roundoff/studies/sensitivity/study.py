@@ -11,7 +11,7 @@ import numpy as np
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.interface import check_repeatable
+from roundoff.graph.interface import check_repeatable, find_outputs, other_outputs
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import Metric, require
 from roundoff.measure.rows import ROW_FIELDS
@@ -22,7 +22,7 @@ from roundoff.run.session import release_shared_memory
 from roundoff.studies.sensitivity.exact import NOISE_MARGIN_DB, ExactEngine, Journal
 from roundoff.studies.sensitivity.ranking import leading, pooled_sqnr_db, rank, summarize
 from roundoff.studies.sensitivity.result import Effort, Sensitivity, SubjectKind, SubjectScore, SwitchedSubject
-from roundoff.studies.sensitivity.subjects import SensitivitySettings, find_outputs, find_subjects, other_outputs
+from roundoff.studies.sensitivity.subjects import SensitivitySettings, find_subjects
 
 __all__ = [
     "EVERYTHING",

@@ -3,17 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
-
-from onnx import TensorProto
 
 from roundoff.core.quantizers import Quantizer
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.interface import hidden_tensors
-from roundoff.graph.interface import outputs as model_outputs
-from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.message import Message, message, some
 from roundoff.run.blocks.network import BlockArithmetic
 from roundoff.studies.sensitivity.result import Mode, SubjectKind, SwitchedSubject
 
@@ -23,10 +16,8 @@ __all__ = [
     "FAST_SAMPLES",
     "FIRST_SAMPLES",
     "SensitivitySettings",
-    "find_outputs",
     "find_subjects",
     "group_subject",
-    "other_outputs",
     "switched_off",
 ]
 
@@ -233,49 +224,6 @@ class _QuantizerNames:
     def _first_reader(self, quantizer: Quantizer) -> tuple[str, str]:
         node = quantizer.consumers[0].node if quantizer.consumers else ""
         return node, self._op_types.get(node, "")
-
-
-def find_outputs(model: Model, names: Sequence[str]) -> tuple[str, ...]:
-    """The tensors to compare: the model's outputs that are numbers, or those named, or the outputs of nodes named.
-
-    Raises:
-        BadInput: There is no tensor or node of that name.
-    """
-    graph = model.proto.graph
-    if not names:
-        every = tuple(dict.fromkeys(model_outputs(model)))
-        numbers = {each.name for each in graph.output if _is_of_numbers(each.type)}
-        return tuple(name for name in every if name in numbers) or every
-    nodes = {node.name: [name for name in node.output if name] for node in graph.node}
-    tensors = {value.name for value in graph.input} | {name for node in graph.node for name in node.output if name}
-    found: dict[str, None] = {}
-    for name in names:
-        if name in tensors:
-            found[name] = None
-        elif name in nodes:
-            found |= dict.fromkeys(nodes[name])
-        else:
-            holder = hidden_tensors(model).get(name)
-            fix = (
-                f"it is computed inside of node {holder!r}; take that"
-                if holder
-                else nearest(name, (*nodes, *tensors))
-            )
-            raise BadInput(f"{model.path} has no tensor or node {name!r} to compare at.", fix=fix)
-    return tuple(found)
-
-
-def other_outputs(model: Model, compared: Sequence[str]) -> list[Message]:
-    """A note on the model's outputs that are no numbers and so are not compared; none when all are."""
-    left = [name for name in dict.fromkeys(model_outputs(model)) if name not in frozenset(compared)]
-    names = some(left, _MOST_NAMED, quoted=True)
-    return [message("sensitivity.note_not_numbers", names=names, count=len(left))] if left else []
-
-
-def _is_of_numbers(kind: Any) -> bool:
-    if kind.WhichOneof("value") is None:
-        return True
-    return bool(kind.HasField("tensor_type") and kind.tensor_type.elem_type != TensorProto.STRING)
 
 
 def _few(names: Iterable[str]) -> str:

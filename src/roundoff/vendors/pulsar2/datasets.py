@@ -18,12 +18,11 @@ from roundoff.messages.numbers import counted
 from roundoff.preprocessing.colours import reordered
 from roundoff.preprocessing.resize import resized
 from roundoff.preprocessing.steps import InputProcessing, doubts
-from roundoff.samples.columns import Column, Paired, pair
-from roundoff.samples.files import IMAGE_SUFFIXES, Listing, list_folder
-from roundoff.samples.fit import check_symbols, input_dtype, matches, mismatch
+from roundoff.samples.arrays import check_symbols, input_dtype, matches, mismatch
+from roundoff.samples.columns import Paired, SampleColumn, pair
+from roundoff.samples.files import ARCHIVE_SUFFIXES, IMAGE_SUFFIXES, Listing, list_folder, unpack
 from roundoff.samples.images import decode, require_pillow
 from roundoff.samples.stored import intact, open_npy
-from roundoff.samples.unpacking import ARCHIVE_SUFFIXES, unpack
 from roundoff.tensors.pickled import read_pickled
 from roundoff.vendors.pulsar2.config.checks import InputSettings, Settled
 from roundoff.vendors.pulsar2.config.decoding import ConfigProblem, Place, problem_of
@@ -266,7 +265,7 @@ class CalibrationSet:
     skipped: tuple[str, ...]
     notes: tuple[str, ...]
     folders: Mapping[str, Path]
-    _columns: tuple[Column, ...]
+    _columns: tuple[SampleColumn, ...]
     _readers: tuple[FileReader, ...]
     _unpacked: Mapping[str, str]
 
@@ -362,7 +361,7 @@ def _all_of(makers: Iterable[Callable[[], _Made]]) -> list[_Made]:
     return made
 
 
-def _check_files(column: Column, reader: FileReader) -> None:
+def _check_files(column: SampleColumn, reader: FileReader) -> None:
     for index in range(len(column.files)):
         reader.check(column.path(index))
 
@@ -448,7 +447,7 @@ def _located(given: str, base: Path | None, *, input_name: str) -> Path:
     return source
 
 
-def _column(settings: InputSettings, calibration: InputQuantConfig, folder: Path) -> Column:
+def _column(settings: InputSettings, calibration: InputQuantConfig, folder: Path) -> SampleColumn:
     found = list_folder(folder)
     # An archive is known by its own name, not by where it happens to be unpacked.
     skipped = tuple(name.replace(shown(folder), calibration.calibration_dataset, 1) for name in found.skipped)
@@ -468,7 +467,7 @@ def _column(settings: InputSettings, calibration: InputQuantConfig, folder: Path
     return _below_common_folder(settings, listing)
 
 
-def _below_common_folder(settings: InputSettings, listing: Listing) -> Column:
+def _below_common_folder(settings: InputSettings, listing: Listing) -> SampleColumn:
     """The files, named from the deepest folder that holds them all: archives differ in what they put around."""
     parents = [PurePosixPath(file).parent.parts for file in listing.files]
     shared = 0
@@ -476,7 +475,7 @@ def _below_common_folder(settings: InputSettings, listing: Listing) -> Column:
         shared += 1
     base = listing.folder.joinpath(*parents[0][:shared])
     files = tuple(str(PurePosixPath(*PurePosixPath(file).parts[shared:])) for file in listing.files)
-    return Column(settings.spec, base, files, ("npy",), keyed=True, skipped=listing.skipped)
+    return SampleColumn(settings.spec, base, files, ("npy",), keyed=True, skipped=listing.skipped)
 
 
 def _count(calibrations: list[InputQuantConfig], present: int) -> tuple[int, list[str]]:

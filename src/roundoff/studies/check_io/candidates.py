@@ -1,5 +1,6 @@
-"""Trying one way to read the deployed side: fit, name, and verify on every value of every sample."""
+"""Gains and offsets between two pictures: which channel is which, and what no straight line explains."""
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -7,13 +8,156 @@ from functools import partial
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.messages.message import NOTHING, Message, message
 from roundoff.preprocessing.conventions import MeanStd
-from roundoff.studies.check_io.fitting import ChannelFit, LinearFit, best_order, fit_channels
-from roundoff.studies.check_io.naming import Named, Values, name_values
-from roundoff.studies.check_io.result import Correction, InputChange
-from roundoff.studies.check_io.storage import is_whole
+from roundoff.studies.check_io.layouts import is_whole
+from roundoff.studies.check_io.normalization import ValueChange, Values, name_values
+from roundoff.studies.check_io.result import Correction, IoChange
 
-__all__ = ["Claim", "Judging", "Pairs", "PixelPairs", "Trial", "better", "order_change", "sample_pixels", "verify"]
+__all__ = [
+    "Candidate",
+    "ChannelFit",
+    "Claim",
+    "Judging",
+    "LinearFit",
+    "Pairs",
+    "PixelPairs",
+    "best_order",
+    "better",
+    "fit_channels",
+    "fit_colours",
+    "order_change",
+    "sample_pixels",
+    "verify",
+]
+
+# A channel that varies less than this part of its size is constant.
+_CONSTANT = 1e-6
+# Robust fitting drops what is off by more than this many times the median error, and looks again this often.
+_OUTLYING, _ROUNDS = 6.0, 4
+_MOST_EXHAUSTIVE = 4
+# Values beyond this come from bytes of another type.
+_ABSURD = 1e30
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelFit:
+    """Which channel of the one side each channel of the other is, and how well.
+
+    Attributes:
+        order: For each channel of training, the channel of the deployed side.
+        unexplained: Share of training's variance that the best straight line per channel leaves.
+        ties: Other orders that do equally well.
+    """
+
+    order: tuple[int, ...]
+    unexplained: float
+    ties: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LinearFit:
+    """Training is `matrix` times the deployed side plus `offset`, both over channels.
+
+    Attributes:
+        matrix: float64 [training's channels, deployed channels].
+        offset: float64 [training's channels].
+    """
+
+    matrix: Array
+    offset: Array
+
+    def apply(self, pixels: Array) -> Array:
+        """Map [..., deployed channels] to float64 [..., training's channels]."""
+        mapped: Array = pixels.astype(np.float64) @ self.matrix.T + self.offset
+        return mapped
+
+
+def best_order(training: Array, deployed: Array) -> ChannelFit | None:
+    """Pair channels by correlation.
+
+    Args:
+        training: float64 [pixels, channels].
+        deployed: float64 [pixels, channels], maybe of another number.
+
+    Returns:
+        None when training's values do not vary, or the deployed side's do not.
+    """
+    if np.abs(deployed).max(initial=0) > _ABSURD:
+        return None
+    spread_a, spread_b = training.var(axis=0), deployed.var(axis=0)
+    varying = spread_a > (_CONSTANT * np.abs(training).max(axis=0, initial=0)) ** 2
+    if not varying.any() or not (spread_b > 0).any():
+        return None
+    centred_a, centred_b = training - training.mean(axis=0), deployed - deployed.mean(axis=0)
+    shared = centred_a.T @ centred_b / len(training)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        explained = np.where(spread_b > 0, shared**2 / np.where(spread_b > 0, spread_b, 1), 0)
+    left = np.where(varying[:, None], np.maximum(spread_a[:, None] - explained, 0), 0)
+    total = spread_a[varying].sum()
+    scores = {order: float(sum(left[i, j] for i, j in enumerate(order))) / total for order in _orders(left.shape)}
+    if not scores:
+        return None
+    best = min(scores.values())
+    # Rounding of sums of squares is about this large.
+    equal = [order for order, score in scores.items() if score <= 1.5 * best + 1e-12]
+    return ChannelFit(equal[0], scores[equal[0]], tuple(equal[1:]))
+
+
+def _orders(shape: tuple[int, int]) -> list[tuple[int, ...]]:
+    """Assignments to try, the plainest first."""
+    wanted, had = shape
+    if had == 1:
+        return [(0,) * wanted]
+    plain = tuple(range(wanted)) if wanted <= had else ()
+    if wanted > had:
+        return []
+    if had > _MOST_EXHAUSTIVE:
+        return [plain, plain[::-1]] if wanted == had else [plain]
+    turned = plain[:3][::-1] + plain[3:]
+    first = list(dict.fromkeys((plain, turned)))
+    return first + [order for order in itertools.permutations(range(had), wanted) if order not in first]
+
+
+def fit_channels(training: Array, deployed: Array, order: tuple[int, ...]) -> LinearFit:
+    """The best gain and offset of each channel, in the order given; float64 [pixels, channels] both."""
+    matrix = np.zeros((training.shape[1], deployed.shape[1]))
+    offset = np.zeros(training.shape[1])
+    for channel, source in enumerate(order):
+        values, wanted = deployed[:, source], training[:, channel]
+        spread = values.var()
+        if spread == 0 or wanted.var() == 0:
+            gain = 1.0
+        else:
+            gain = float(((values - values.mean()) * (wanted - wanted.mean())).mean() / spread)
+        matrix[channel, source] = gain
+        offset[channel] = wanted.mean() - gain * values.mean()
+    return LinearFit(matrix, offset)
+
+
+def fit_colours(training: Array, deployed: Array) -> tuple[LinearFit, Array]:
+    """The best mixture of all channels, with pixels left out that were cut off at a limit.
+
+    Returns:
+        The fit, and which pixels it holds for.
+    """
+    kept = np.ones(len(training), bool)
+    for side in (training, deployed):
+        for channel in side.T:
+            kept &= (channel > channel.min()) & (channel < channel.max())
+    design = np.column_stack([deployed, np.ones(len(deployed))])
+    solution = np.zeros((design.shape[1], training.shape[1]))
+    for _ in range(_ROUNDS):
+        if kept.sum() < 4 * design.shape[1]:
+            break
+        solution = np.linalg.lstsq(design[kept], training[kept], rcond=None)[0]
+        error = np.abs(training - design @ solution).max(axis=1)
+        limit = _OUTLYING * np.median(error[kept]) + 1e-9
+        if (kept & (error > limit)).sum() == 0:
+            break
+        kept &= error <= limit
+    return LinearFit(solution[:-1].T, solution[-1]), kept
+
 
 PixelPairs = Iterable[tuple[Array, Array]]
 """Per sample: training's picture and the deployed one, as [pixels, channels]."""
@@ -35,7 +179,7 @@ _NOT_WORSE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Candidate:
     """One way to read the deployed side.
 
     Attributes:
@@ -44,7 +188,7 @@ class Trial:
         fit: Which channel is which, on a sample of pixels.
     """
 
-    changes: tuple[InputChange, ...]
+    changes: tuple[IoChange, ...]
     pairs: Pairs
     fit: ChannelFit
 
@@ -69,10 +213,10 @@ class Claim:
         spread: Standard deviation of training's values.
         notes: What is left, and what cannot be told.
         alternatives: Other meanings of the same numbers.
-        training: How training makes numbers of pixels, in words; empty when not known.
+        training: How training makes numbers of pixels; empty when not known.
     """
 
-    changes: tuple[InputChange, ...]
+    changes: tuple[IoChange, ...]
     linear: LinearFit
     exact: bool
     accepted: bool
@@ -80,9 +224,9 @@ class Claim:
     residual: float
     rms: float
     spread: float
-    notes: tuple[str, ...] = ()
-    alternatives: tuple[str, ...] = ()
-    training: str = ""
+    notes: tuple[Message, ...] = ()
+    alternatives: tuple[Message, ...] = ()
+    training: Message = NOTHING
 
 
 def better(claim: Claim) -> tuple[bool, bool, int, bool, float]:
@@ -124,17 +268,17 @@ class Judging:
     known: tuple[MeanStd, ...] = ()
 
 
-def verify(trial: Trial, judging: Judging) -> Claim | None:
+def verify(candidate: Candidate, judging: Judging) -> Claim | None:
     """Fit and name the map of values, and see what it leaves on every value.
 
     Args:
-        trial: The way to read the deployed side.
+        candidate: The way to read the deployed side.
         judging: By what it is judged.
 
     Returns:
         None when there is nothing to fit.
     """
-    first, second = sample_pixels(trial.pairs(), _MOST_FITTED)
+    first, second = sample_pixels(candidate.pairs(), _MOST_FITTED)
     chosen = best_order(first, second)
     if chosen is None:
         return None
@@ -142,13 +286,13 @@ def verify(trial: Trial, judging: Judging) -> Claim | None:
     fit = fit_channels(first, second, order)
     values = _values(first, second, fit, order)
     names = name_values(values, order, tolerance=judging.tolerance, known=judging.known)
-    changes = (*trial.changes, *_listed(order_change(order, second.shape[1])))
-    judge = partial(_claim, changes, trial=trial, order=order, values=values, judging=judging)
+    changes = (*candidate.changes, *_listed(order_change(order, second.shape[1])))
+    judge = partial(_claim, changes, candidate=candidate, order=order, values=values, judging=judging)
     claims = [judge(named) for named in names]
     best = min(claims, key=lambda claim: (not claim.accepted, not claim.exact))
-    if trial.changes and not best.exact:
+    if candidate.changes and not best.exact:
         # What was misread may have lost digits; a gain of nearly one is no change of its own.
-        as_is = judge(Named(None, np.ones(len(order)), np.zeros(len(order))))
+        as_is = judge(ValueChange(None, np.ones(len(order)), np.zeros(len(order))))
         best = as_is if as_is.rms <= _NOT_WORSE * best.rms else best
     others = [
         claim.changes[-1].text
@@ -157,15 +301,15 @@ def verify(trial: Trial, judging: Judging) -> Claim | None:
     ]
     notes = best.notes
     if chosen.ties and len(order) > 1 and second.shape[1] > 1:
-        notes = (*notes, "the channels are too much alike to tell their order")
+        notes = (*notes, message("check_io.too_much_alike"))
     return replace(best, notes=notes, alternatives=tuple(dict.fromkeys(others)))
 
 
 def _claim(
-    changes: tuple[InputChange, ...],
-    named: Named,
+    changes: tuple[IoChange, ...],
+    named: ValueChange,
     *,
-    trial: Trial,
+    candidate: Candidate,
     order: tuple[int, ...],
     values: Values,
     judging: Judging,
@@ -173,7 +317,7 @@ def _claim(
     channels = len(values.gain)
     matrix = np.zeros((channels, max(order) + 1))
     matrix[np.arange(channels), list(order)] = named.gain
-    left = residuals(trial.pairs(), LinearFit(matrix, named.offset), channels_used=max(order) + 1)
+    left = residuals(candidate.pairs(), LinearFit(matrix, named.offset), channels_used=max(order) + 1)
     slack = judging.tolerance + _FLOAT_ROUNDING * left.largest
     exact = left.worst <= slack
     full = (*changes, *_listed(named.change))
@@ -181,9 +325,9 @@ def _claim(
     # Numbers that were fitted always explain some; they have to explain more than those with a name.
     clearly = left.rms * CLEARLY_SMALLER * (_FITTED if named.fitted else 1) <= reference
     rounded = _is_rounding(left, named, values)
-    notes: tuple[str, ...] = (named.note,) if named.note else ()
+    notes: tuple[Message, ...] = (named.note,) if named.note else ()
     if not exact and rounded:
-        notes += (f"what is left is rounding to whole numbers (steps of {float(np.abs(named.gain).max()):.4g})",)
+        notes += (message("check_io.whole_numbers", step=f"{float(np.abs(named.gain).max()):.4g}"),)
     accepted = bool(full) and (exact or clearly or (rounded and not named.plain))
     return Claim(
         changes=full,
@@ -236,7 +380,7 @@ def residuals(pairs: PixelPairs, linear: LinearFit, *, channels_used: int) -> _L
     return _Left(worst, float(np.sqrt(square / count)), float(np.sqrt(variance)), largest)
 
 
-def _is_rounding(left: _Left, named: Named, values: Values) -> bool:
+def _is_rounding(left: _Left, named: ValueChange, values: Values) -> bool:
     """Whether what is left is what rounding one side to whole numbers leaves."""
     step = float(np.abs(named.gain).max()) if values.whole else 1.0 if values.training_whole else 0.0
     if not step or values.levels < _FEWEST_LEVELS:
@@ -263,39 +407,28 @@ def _values(first: Array, second: Array, fit: LinearFit, order: Sequence[int]) -
     )
 
 
-def order_change(order: tuple[int, ...], channels: int) -> InputChange | None:
+def order_change(order: tuple[int, ...], channels: int) -> IoChange | None:
     """What an order of channels means; None for channels as they are."""
     plain = tuple(range(len(order)))
     if order == plain and channels == len(order):
         return None
+    count, setting = len(order), message("check_io.set_order")
     if channels == 1:
-        return InputChange(
-            "channels",
-            f"training has {len(order)} channels, the deployed side one gray channel",
-            Correction("colours", f"{len(order)} channels", (("colours", "RGB or BGR"),)),
-        )
+        value = message("check_io.set_channels", count=count)
+        correction = Correction(message("check_io.set_colours"), value, (("colours", "RGB or BGR"),))
+        return IoChange("channels", message("check_io.one_gray", count=count), correction)
     turned = order == plain[:3][::-1] + plain[3:]
-    if order == plain or (turned and channels > len(order)):
-        text = f"the deployed side has {channels} channels, training {len(order)}: the last is to be dropped"
-        text += ", and the order is opposite (RGB against BGR)" if turned and len(order) > 1 else ""
-        return InputChange("channels", text, Correction("colours", "drop alpha"))
+    if order == plain or (turned and channels > count):
+        key = "check_io.last_dropped_turned" if turned and count > 1 else "check_io.last_dropped"
+        correction = Correction(message("check_io.set_colours"), message("check_io.set_alpha"))
+        return IoChange("channels", message(key, count=channels, training=count), correction)
     if turned:
-        return InputChange(
-            "channel-order",
-            "channels are in the opposite order (RGB against BGR)",
-            Correction(
-                "order of channels",
-                "training's; swap red and blue before the model is fed",
-                (("order of channels", "training's"),),
-            ),
-        )
+        value, facts = message("check_io.set_order_training"), (("order of channels", "training's"),)
+        return IoChange("channel-order", message("check_io.rgb_bgr"), Correction(setting, value, facts))
     places = ", ".join(map(str, order))
-    return InputChange(
-        "channel-order",
-        f"channels are permuted: training's are the deployed side's [{places}]",
-        Correction("order of channels", f"take channels [{places}]"),
-    )
+    text = message("check_io.permuted_channels", channels=places)
+    return IoChange("channel-order", text, Correction(setting, message("check_io.set_take", channels=places)))
 
 
-def _listed(change: InputChange | None) -> tuple[InputChange, ...]:
+def _listed(change: IoChange | None) -> tuple[IoChange, ...]:
     return () if change is None else (change,)

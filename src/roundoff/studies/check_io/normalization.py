@@ -1,22 +1,21 @@
 """What a gain and an offset per channel mean."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.messages.message import NOTHING, Argument, Message, message
 from roundoff.preprocessing.conventions import REVERSED, Convention, MeanStd, conventions
-from roundoff.studies.check_io.result import Correction, InputChange
-from roundoff.studies.check_io.streaming import apart, blocks, paired_blocks
+from roundoff.studies.check_io.result import Correction, IoChange
 
 __all__ = [
-    "Named",
+    "ValueChange",
     "Values",
+    "channel_numbers",
     "name_values",
-    "precision_change",
 ]
-
 
 _BYTE = 255.0
 # A name fits when it predicts the same values as the fit, up to this part of what the fit leaves.
@@ -64,7 +63,7 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ValueChange:
     """A change of values with a name, and its exact numbers.
 
     Attributes:
@@ -73,22 +72,22 @@ class Named:
         offset: float64 [channels].
         plain: Whether it is only a gain and an offset without a meaning.
         fitted: Whether its numbers are those of the fit, and not known beforehand.
-        training: How training makes numbers of pixels, in words; empty when not known.
+        training: How training makes numbers of pixels; empty when not known.
         note: What is worth knowing of it.
     """
 
-    change: InputChange | None
+    change: IoChange | None
     gain: Array
     offset: Array
     plain: bool = False
     fitted: bool = False
-    training: str = ""
-    note: str = ""
+    training: Message = NOTHING
+    note: Message = NOTHING
 
 
 def name_values(
     values: Values, order: Sequence[int], *, tolerance: float, known: Iterable[MeanStd] = ()
-) -> list[Named]:
+) -> list[ValueChange]:
     """All meanings of a gain and an offset, the likeliest first; the last one is no more than the numbers.
 
     Args:
@@ -101,16 +100,17 @@ def name_values(
     slack = max(0.3 * tolerance, _SAME * values.rms) + _FLOAT_ROUNDING * float(size.max(initial=0))
     same = _predicts(values, np.ones_like(values.gain), np.zeros_like(values.offset), slack)
     if same:
-        return [Named(None, np.ones_like(values.gain), np.zeros_like(values.offset))]
+        return [ValueChange(None, np.ones_like(values.gain), np.zeros_like(values.offset))]
     found = _by_convention(values, slack, tuple(order), known=tuple(known))
     if not found and values.whole and not values.training_whole:
         found = _cut_off(values, slack, tuple(order), known=tuple(known))
     if not found:
         found = _codes(values) or _inferred(values)
-    numbers = f"gain {_shown(values.gain)}, offset {_shown(values.offset)}"
-    text = f"training is the deployed side times a gain plus an offset: {numbers}"
-    plain = InputChange("affine", text, mean_std_correction(values.gain, values.offset))
-    return [*found, Named(plain, values.gain, values.offset, plain=True, fitted=True)]
+    text = message(
+        "check_io.gain_plus_offset", gain=channel_numbers(values.gain), offset=channel_numbers(values.offset)
+    )
+    plain = IoChange("affine", text, mean_std_correction(values.gain, values.offset))
+    return [*found, ValueChange(plain, values.gain, values.offset, plain=True, fitted=True)]
 
 
 def _predicts(values: Values, gain: Array, offset: Array, slack: float) -> bool:
@@ -122,7 +122,7 @@ def _predicts(values: Values, gain: Array, offset: Array, slack: float) -> bool:
 
 def _by_convention(
     values: Values, slack: float, order: tuple[int, ...], *, known: tuple[MeanStd, ...]
-) -> list[Named]:
+) -> list[ValueChange]:
     table = conventions(len(values.gain), known)
     gains, offsets = np.stack([each.gain for each in table]), np.stack([each.offset for each in table])
     # On the deployed side means and stds belong to places, whichever colours lie there.
@@ -132,7 +132,7 @@ def _by_convention(
     slope = np.abs(gain - values.gain)
     moved = np.abs((gain - values.gain) * values.mean + offset - values.offset)
     fits = np.all(slope * values.spread + moved <= slack, axis=-1)
-    ranked: list[tuple[float, Named]] = []
+    ranked: list[tuple[float, ValueChange]] = []
     for first, second in np.argwhere(fits):
         training, deployed = table[first], table[second]
         cost = _cost(training, deployed) + _implausibility(values, deployed, places)
@@ -140,17 +140,18 @@ def _by_convention(
             continue
         numbers = gain[first, second], offset[first, second]
         if first == second:
-            note = "mean and std are applied behind the swap of channels: they stayed in their places"
-            ranked.append((cost, Named(None, *numbers, note=note)))
+            ranked.append((cost, ValueChange(None, *numbers, note=message("check_io.behind_swap"))))
         else:
             change = _change(training, deployed, *numbers)
             words = training.text if training.form == "plain" else _what(training)
-            ranked.append((cost, Named(change, *numbers, training=words)))
+            ranked.append((cost, ValueChange(change, *numbers, training=words)))
     ranked.sort(key=lambda pair: pair[0])
     return [named for cost, named in ranked if cost <= ranked[0][0] + 0.15]
 
 
-def _cut_off(values: Values, slack: float, order: tuple[int, ...], *, known: tuple[MeanStd, ...]) -> list[Named]:
+def _cut_off(
+    values: Values, slack: float, order: tuple[int, ...], *, known: tuple[MeanStd, ...]
+) -> list[ValueChange]:
     """Whole numbers that were cut off instead of rounded are half too small."""
     middle = replace(
         values,
@@ -159,7 +160,7 @@ def _cut_off(values: Values, slack: float, order: tuple[int, ...], *, known: tup
         high=values.high + 0.5,
         mean=values.mean + 0.5,
     )
-    note = "pixels were cut off to whole numbers, not rounded: they are half a step too small on average"
+    note = message("check_io.pixels_cut")
     return [
         replace(named, offset=named.offset + 0.5 * named.gain, note=note)
         for named in _by_convention(middle, slack, order, known=known)
@@ -190,27 +191,26 @@ def _implausibility(values: Values, deployed: Convention, places: list[int]) -> 
     return float(min(outside, 1.0) + (1.0 if high - low < _FAINT else 0.0) + 0.5 * max(low, 0.0) / _BYTE)
 
 
-def _change(training: Convention, deployed: Convention, gain: Array, offset: Array) -> InputChange:
+def _change(training: Convention, deployed: Convention, gain: Array, offset: Array) -> IoChange:
     correction = _on_pixels(mean_std_correction(gain, offset), training, deployed)
+    both = {"training": training.text, "deployed": deployed.text}
     if training.source is None and deployed.source is None:
-        text = f"training has values of {training.text}, the deployed side {deployed.text}"
-        return InputChange("range", text, correction)
+        return IoChange("range", message("check_io.values_differ", **both), correction)
     if training.source is None:
-        text = f"training has values of {training.text}, the deployed side applies {_what(deployed)}"
+        text = message("check_io.values_applied", training=training.text, deployed=_what(deployed))
     elif deployed.source is None:
-        text = f"training applies {_what(training)}, the deployed side does not: it has {deployed.text}"
+        text = message("check_io.applied_not", training=_what(training), deployed=deployed.text)
     elif training.form == "right" and deployed.form == "right":
-        text = f"training applies {training.text}, the deployed side {deployed.text}"
+        text = message("check_io.applied_both", **both)
         if deployed.source == training.source.reversed() or training.source == deployed.source.reversed():
-            name = training.source.name.removesuffix(REVERSED)
-            text = f"mean and std ({name}) are in the opposite order of channels"
+            text = message("check_io.mean_order", name=training.source.name.removesuffix(REVERSED))
     elif training.form == "right":
-        text = f"on the deployed side {deployed.text} ({deployed.source.name})"
+        text = message("check_io.deployed_slip", what=deployed.text, name=deployed.source.name)
     elif deployed.form == "right":
-        text = f"in training {training.text} ({training.source.name}), on the deployed side not"
+        text = message("check_io.training_slip", what=training.text, name=training.source.name)
     else:
-        text = f"in training {training.text}, on the deployed side {deployed.text} ({deployed.source.name})"
-    return InputChange("normalization", text, correction)
+        text = message("check_io.both_slip", **both, name=deployed.source.name)
+    return IoChange("normalization", text, correction)
 
 
 def _on_pixels(correction: Correction, training: Convention, deployed: Convention) -> Correction:
@@ -219,49 +219,50 @@ def _on_pixels(correction: Correction, training: Convention, deployed: Conventio
         return correction
     mean, std = _mean_std(training.gain, training.offset)
     facts = (("mean of pixels", _listed(mean)), ("std of pixels", _listed(std)))
-    told = correction.value
+    value = correction.value
     if not (np.all(deployed.gain == 1) and np.all(deployed.offset == 0)):
-        told = (
-            f"mean {_shown(mean)}, std {_shown(std)} on pixels of 0..255, in place of what is done now; or {told}"
+        value = message(
+            "check_io.set_mean_pixels", mean=channel_numbers(mean), std=channel_numbers(std), other=value
         )
-    return replace(correction, value=told, facts=(*correction.facts, *facts))
+    return replace(correction, value=value, facts=(*correction.facts, *facts))
 
 
-def _what(convention: Convention) -> str:
+def _what(convention: Convention) -> Message:
     assert convention.source is not None  # noqa: S101 - the callers know
-    if convention.text.startswith("Caffe"):
+    if convention.name.startswith("Caffe"):
         return convention.text  # which has the numbers in it
     if convention.form == "right":
-        return f"{convention.text} ({_shown(convention.source.mean)}, {_shown(convention.source.std)})"
-    return f"mean and std of {convention.source.name}, but {convention.text}"
+        source = convention.source
+        return _with_mean("check_io.with_numbers", source.mean, source.std, what=convention.text)
+    return message("check_io.mean_but", name=convention.source.name, what=convention.text)
 
 
-def _inferred(values: Values) -> list[Named]:
+def _inferred(values: Values) -> list[ValueChange]:
     """A mean and std of nobody's that make the difference."""
-    text = "" if _one_number(values) else _inferred_words(values)
-    if not text:
+    text = None if _one_number(values) else _inferred_words(values)
+    if text is None:
         return []
     correction = mean_std_correction(values.gain, values.offset)
-    return [Named(InputChange("normalization", text, correction), values.gain, values.offset, fitted=True)]
+    return [ValueChange(IoChange("normalization", text, correction), values.gain, values.offset, fitted=True)]
 
 
-def _inferred_words(values: Values) -> str:
+def _inferred_words(values: Values) -> Message | None:
     gain, offset = values.gain, values.offset
     if not np.all(gain > 0):
-        return ""
+        return None
     deployed = _pixel_range(values.low, values.high, whole=values.whole)
     mean, std = -offset / gain, 1 / gain
     if deployed and np.all(mean > -1e-3) and np.all(mean <= deployed):
-        return f"training applies mean {_shown(mean)} and std {_shown(std)}, the deployed side does not"
+        return _with_mean("check_io.applies_mean", mean, std)
     low, high = gain * values.low + offset, gain * values.high + offset
     training = _pixel_range(low, high, whole=values.training_whole)
     if training and np.all(offset > -1e-3) and np.all(offset <= training):
-        return f"the deployed side applies mean {_shown(offset)} and std {_shown(gain)}, training does not"
+        return _with_mean("check_io.applies_mean_deployed", offset, gain)
     # Values from 0 to 1, normalized once, lie within these limits.
     once = np.all((gain > 0.01) & (gain < 1.2) & (offset > 0) & (offset < 1))
     if once and np.all(low >= -offset / gain - 0.02) and np.all(high <= (1 - offset) / gain + 0.02):
-        return f"mean {_shown(offset)} and std {_shown(gain)} are applied twice, by all appearances"
-    return ""
+        return _with_mean("check_io.mean_twice", offset, gain)
+    return None
 
 
 def _pixel_range(low: Array, high: Array, *, whole: bool) -> float:
@@ -273,7 +274,7 @@ def _pixel_range(low: Array, high: Array, *, whole: bool) -> float:
     return 0.0
 
 
-def _codes(values: Values) -> list[Named]:
+def _codes(values: Values) -> list[ValueChange]:
     """Whole numbers that stand for something else."""
     if values.whole == values.training_whole or values.levels < _FEWEST_CODES:
         return []
@@ -282,21 +283,21 @@ def _codes(values: Values) -> list[Named]:
     if values.training_whole:
         # Training's numbers are whole: the deployed side was dequantized.
         scale, zero = float(1 / values.gain.mean()), float(values.offset.mean())
-        text = "training has quantized codes, the deployed side was dequantized:"
+        key = "check_io.training_codes"
         gain, offset = values.gain, values.offset
     else:
         # Rounding is in the deployed values, which makes a fit that predicts training's a little too flat.
         steep = values.gain * (1 + values.rms**2 / np.maximum((values.gain * values.spread) ** 2, 1e-300))
         scale = float(steep.mean())
         zero = -float((values.gain * values.mean + values.offset - steep * values.mean).mean()) / scale
-        text = "quantized codes were not dequantized:"
+        key = "check_io.not_dequantized"
         whole = round(zero) if abs(zero - round(zero)) < _NEARLY_WHOLE else zero
         gain, offset = np.full_like(steep, scale), np.full_like(steep, -whole * scale)
-    numbers = f"scale {scale:.6g}, zero point {zero:.4g}"
-    correction = Correction(
-        "dequantization", numbers, (("scale", f"{scale:.6g}"), ("zero point", f"{round(zero)}"))
-    )
-    return [Named(InputChange("codes", f"{text} {numbers}", correction), gain, offset)]
+    numbers = {"scale": f"{scale:.6g}", "zero": f"{zero:.4g}"}
+    facts = (("scale", numbers["scale"]), ("zero point", f"{round(zero)}"))
+    setting, value = message("check_io.set_dequantization"), message("check_io.set_scale", **numbers)
+    change = IoChange("codes", message(key, **numbers), Correction(setting, value, facts))
+    return [ValueChange(change, gain, offset)]
 
 
 def _one_number(values: Values) -> bool:
@@ -309,8 +310,8 @@ def _one_number(values: Values) -> bool:
 def mean_std_correction(gain: Array, offset: Array) -> Correction:
     """What to subtract from the deployed values, and what to divide them by."""
     mean, std = _mean_std(gain, offset)
-    numbers = f"mean {_shown(mean)}, std {_shown(std)} on what the deployed side has now"
-    return Correction("mean and std", numbers, (("mean", _listed(mean)), ("std", _listed(std))))
+    value = _with_mean("check_io.set_mean_now", mean, std)
+    return Correction(message("check_io.set_mean"), value, (("mean", _listed(mean)), ("std", _listed(std))))
 
 
 def _mean_std(gain: Array, offset: Array) -> tuple[Array, Array]:
@@ -324,80 +325,13 @@ def _listed(values: Array) -> str:
     return f"[{', '.join(f'{float(value):.6g}' for value in values)}]"
 
 
-def _shown(values: Array | Sequence[float]) -> str:
+def _with_mean(key: str, mean: Array | Sequence[float], std: Array | Sequence[float], **more: Argument) -> Message:
+    """A text about a mean and a std."""
+    return message(key, mean=channel_numbers(mean), std=channel_numbers(std), **more)
+
+
+def channel_numbers(values: Array | Sequence[float]) -> str:
     """Numbers of channels, as one where they are the same."""
     numbers = [f"{float(value) + 0.0:.5g}" for value in values]
     numbers = ["0" if float(number) == 0 else number for number in numbers]
     return numbers[0] if len(set(numbers)) == 1 else f"[{', '.join(numbers)}]"
-
-
-# The same values with fewer digits: float16, bfloat16, or rounded to equal steps.
-
-_MOST_STEPS = 1 << 16
-_HALF = 0.5001
-_FEWEST_STEPS = 8
-
-
-def precision_change(training: Sequence[Array], deployed: Sequence[Array]) -> InputChange | None:
-    """What made training's values the deployed side's by rounding alone; None when nothing did."""
-    if any(one.shape != other.shape for one, other in zip(training, deployed, strict=True)):
-        return None
-    pairs = list(zip(training, deployed, strict=True))
-    if _all_equal(pairs, lambda array: array.astype(np.float16)):
-        return _rounded("float16")
-    if _all_equal(pairs, _as_bfloat16):
-        return _rounded("bfloat16")
-    return _stepped(pairs)
-
-
-def _all_equal(pairs: Sequence[tuple[Array, Array]], rounded: Callable[[Array], Array]) -> bool:
-    return all(
-        np.array_equal(rounded(one).astype(np.float64), other, equal_nan=True)
-        for pair in pairs
-        for one, other in paired_blocks(*pair)
-    )
-
-
-def _as_bfloat16(array: Array) -> Array:
-    import ml_dtypes
-
-    # Twice rounded values would differ: the first rounding must be that of the stored type.
-    return array.astype(np.float32).astype(ml_dtypes.bfloat16)
-
-
-def _rounded(name: str) -> InputChange:
-    return InputChange(
-        "element-type",
-        f"the deployed side has training's values rounded to {name}",
-        Correction("element type", "float32", (("element type", "float32"),)),
-    )
-
-
-def _levels(arrays: Sequence[Array]) -> Array | None:
-    """All different values, in order; None when there are too many for codes."""
-    levels: Array = np.zeros(0)
-    for array in arrays:
-        for part in blocks(array):
-            levels = np.union1d(levels, part)
-            if len(levels) > _MOST_STEPS:
-                return None
-    return levels
-
-
-def _stepped(pairs: Sequence[tuple[Array, Array]]) -> InputChange | None:
-    levels = _levels([other for _, other in pairs])
-    if levels is None or not _FEWEST_STEPS <= len(levels) <= _MOST_STEPS or not np.isfinite(levels).all():
-        return None
-    gaps = np.diff(levels)
-    step = float(gaps.min())
-    multiples = gaps / step
-    if step <= 0 or np.abs(multiples - np.rint(multiples)).max() > 1e-3 * multiples.max():
-        return None
-    worst = max(apart(one, other).worst for one, other in pairs)
-    if not 0.1 * step < worst <= _HALF * step:
-        return None
-    return InputChange(
-        "codes",
-        f"the deployed side has training's values rounded to steps of {step:.6g}, as by a quantizer",
-        Correction("quantization of the input", "more bits, or none, where that matters"),
-    )
