@@ -57,7 +57,7 @@ from roundoff.measure.metrics import score
 from roundoff.measure.pairs import measure_pair
 from roundoff.messages.numbers import counted, number
 from roundoff.messages.phrases import few
-from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.quantize.calibration.run import RunLimits
 from roundoff.studies.compare.pairs import read_pair
 from roundoff.studies.compare.result import Comparison, TensorComparison
 

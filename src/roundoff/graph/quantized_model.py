@@ -16,6 +16,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.load import Model, weight_tensors
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import constants
+from roundoff.messages.message import Remark
 
 __all__ = [
     "FakeConstants",
@@ -68,9 +69,9 @@ class QuantizedModel:
 
     float_model: Model
     quantizers: tuple[Quantizer, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
     oddities: tuple[Oddity, ...] = ()
-    preparation: tuple[str, ...] = ()
+    preparation: tuple[Remark, ...] = ()
 
 
 # What a quantized model says of its own tensors.
