@@ -82,8 +82,8 @@ CHOSEN = [
     ("run_diff.word_", run_diff.DiffKind),
     ("run_diff.change_", run_diff.Change),
     ("run_diff.", run_diff.Pairing),
-    ("diagnosis_text.word_", findings.DiagnosisKind),
-    ("diagnosis_text.cost_", findings.CostClass),
+    ("diagnosis.word_", findings.DiagnosisKind),
+    ("diagnosis.cost_", findings.CostClass),
     ("check_calibration.kind_", calibration_check.FindingKind),
     ("check_io.stage_", io_check.Stage),
 ]

@@ -58,7 +58,7 @@ from roundoff.measure.pairs import measure_pair
 from roundoff.messages.message import Remark, message
 from roundoff.messages.numbers import counted, number
 from roundoff.messages.phrases import few
-from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.quantize.calibration.run import RunLimits
 from roundoff.studies.compare.pairs import read_pair
 from roundoff.studies.compare.result import Comparison, TensorComparison
 

@@ -13,6 +13,7 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model, weight_tensors
 from roundoff.graph.wiring import constants
+from roundoff.messages.message import Remark
 
 __all__ = [
     "ModelHashes",
@@ -61,9 +62,9 @@ class QuantizedModel:
 
     float_model: Model
     quantizers: tuple[Quantizer, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
     oddities: tuple[Oddity, ...] = ()
-    preparation: tuple[str, ...] = ()
+    preparation: tuple[Remark, ...] = ()
 
 
 # What a quantized model says of its own tensors.

@@ -83,7 +83,7 @@ def _joint(document: RunDocument) -> dict[str, tuple[tuple[Phrase, Phrase], ...]
     """What the card of a node says that is accused together with others; a finding of one node is in a table."""
     facts: dict[str, tuple[tuple[Phrase, Phrase], ...]] = {}
     for each in () if document.diagnosis is None else document.diagnosis.accused:
-        cause = named(f"causes.name_{each.cause}") or plain(each.cause)
+        cause = named(f"diagnosis.cause_{each.cause}") or plain(each.cause)
         text = say(
             "network.joint", number=each.number, cause=cause, count=each.places, share=percentage(each.share)
         )

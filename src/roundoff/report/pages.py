@@ -24,6 +24,7 @@ from roundoff.pages.blocks import (
     Page,
     Paragraph,
     TableBlock,
+    is_hidden,
     role_name,
 )
 from roundoff.pages.csv import run_tables
@@ -142,8 +143,9 @@ def all_pages(document: RunDocument) -> tuple[Page, ...]:
 
 
 def _without_empty(page: Page) -> Page:
-    """A page without tables that have no row, and the charts of these."""
-    empty = {block.id for block in page.blocks if isinstance(block, TableBlock) and not block.rows}
+    """A page without tables that have no row, and the charts of these; a file is written without rows, too."""
+    tables = (block for block in page.blocks if isinstance(block, TableBlock) and not is_hidden(block, "html"))
+    empty = {table.id for table in tables if not table.rows}
     blocks = tuple(
         block
         for block in page.blocks
@@ -183,9 +185,4 @@ def write_run(
 
 def run_files(document: RunDocument) -> dict[str, str]:
     """What a run directory holds, by file name: the document, and the tables of what was found."""
-    files = {DOCUMENT_NAME: to_json(document)}
-    if document.diagnosis is not None:
-        from roundoff.diagnosis.terminal import findings_csv
-
-        files["findings.csv"] = findings_csv(document.diagnosis)
-    return files | run_tables(all_pages(document))
+    return {DOCUMENT_NAME: to_json(document), **run_tables(all_pages(document))}

@@ -32,7 +32,7 @@ _R = TypeVar("_R", bound=_Recorder)
 
 
 class TensorRecord(Generic[_R]):
-    """What is seen of one tensor over all samples; a `roundoff.quantize.calibration.watch.Watcher`.
+    """What is seen of one tensor over all samples; a `roundoff.quantize.calibration.run.Watcher`.
 
     Args:
         tensor: Its name.

@@ -21,7 +21,7 @@ from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, Remark, message
 from roundoff.messages.numbers import counted, nonfinite_note
 from roundoff.quantize.calibration.observer import Observation, Observer
-from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits, watch
+from roundoff.quantize.calibration.run import UNLIMITED, RunLimits, watch
 from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.run.layer_tensors import LayerTensor, layer_tensors
 from roundoff.studies.distribution.advice import advise, judge_channels

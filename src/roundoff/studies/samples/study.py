@@ -19,7 +19,7 @@ from roundoff.measure.metrics import Metric, require, status_of
 from roundoff.measure.pairs import measure_pair
 from roundoff.messages.message import Message, message
 from roundoff.messages.numbers import nonfinite_note
-from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
+from roundoff.quantize.calibration.run import UNLIMITED, RunLimits
 from roundoff.run.bench import Bench
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import class_predictions

@@ -10,7 +10,7 @@ from roundoff.core.document import json_text
 from roundoff.core.files import write_text
 from roundoff.errors import BadInput
 from roundoff.pages.csv import table_csv
-from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
+from roundoff.quantize.calibration.run import UNLIMITED, RunLimits
 from roundoff.report.plots.canvas import require_matplotlib
 from roundoff.report.plots.curves import accumulation_picture
 from roundoff.report.plots.distributions import channels_picture, distribution_picture

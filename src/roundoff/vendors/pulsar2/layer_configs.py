@@ -479,7 +479,9 @@ class _Resolver:
     def _reasons(self) -> dict[str, str]:
         """Why a node has not what is asked for it, by the user's name."""
         return {
-            node: reason for resolution in self.plan.resolutions for node, reason in resolution.reasons.items()
+            node: str(reason)
+            for resolution in self.plan.resolutions
+            for node, reason in resolution.reasons.items()
         }
 
     def resolve(self, entry: LayerEntry) -> ResolvedEntry:
@@ -538,7 +540,7 @@ class _Resolver:
 
     def _why(self, node: str, part: str, asked: str, got: str) -> str:
         user = self.frontend.names.original(node)
-        reason = self._reasons.get(user) or self._plans[node].reason
+        reason = self._reasons.get(user) or str(self._plans[node].reason)
         if part == "weight":
             reason = self._weight_reason(asked, got) or reason
         elif part == "activation" and asked == "FP32" and got and FLOAT not in got.split("/"):

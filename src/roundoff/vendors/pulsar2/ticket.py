@@ -40,7 +40,7 @@ from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.reading.read import read_quantized
 from roundoff.messages.numbers import counted, number
-from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.quantize.calibration.run import RunLimits
 from roundoff.run.capture import Samples
 from roundoff.vendors.pulsar2.building.files import AXMODEL, OPTIMIZED
 from roundoff.vendors.pulsar2.building.log import Log

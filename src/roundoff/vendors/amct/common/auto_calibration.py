@@ -15,6 +15,7 @@ from roundoff.core.files import read_small, write_text
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import ratio_db
+from roundoff.messages.message import Remark
 from roundoff.search.strategies.bisect import next_count
 from roundoff.search.strategies.roll_back import RollBack, RollBackStatus, RollBackTrial, roll_back
 from roundoff.search.strategies.strategy import TrialBudget, run_trials
@@ -482,7 +483,7 @@ class AccuracyBasedAutoCalibrationBase:
         write_ranking(self.folder / RANKING, ranking)
         return ranking
 
-    def _refusal(self, candidate: RollBack) -> str:
+    def _refusal(self, candidate: RollBack) -> Remark:
         """Why a model may not be tried; the fully quantized one always may, and the float model costs nothing."""
         if candidate.original or not self.trials:
             return ""

@@ -17,7 +17,7 @@ from roundoff.graph.save import save_model
 from roundoff.graph.shapes import values
 from roundoff.messages.numbers import counted
 from roundoff.quantize.agreement import check_preparation
-from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.quantize.calibration.run import RunLimits
 from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.search.strategies.flow_charts import GOOD_LAYER, GOOD_OUTPUT
 from roundoff.studies.distribution.study import OutlierSettings, find_outliers

@@ -344,7 +344,7 @@ class ConfigQuantizer:
         same = None
         if config.calibration_method is not CalibrationMethod.MinMax:
             same = self._same_as_minmax(recipe, built)
-        return BuildOutcome(built.quantized, built, resolved, same, built.notes)
+        return BuildOutcome(built.quantized, built, resolved, same, tuple(map(str, built.notes)))
 
     def _same_as_minmax(self, recipe: Recipe, built: Built) -> tuple[int, int]:
         plain = replace(recipe, method=METHODS[CalibrationMethod.MinMax], corrections=())

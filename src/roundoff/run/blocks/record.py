@@ -15,7 +15,10 @@ from roundoff.run.blocks.chain import Chunk, TensorStore, even_chunks, read_chun
 from roundoff.run.blocks.network import BlockNetwork, OpenedChange
 from roundoff.run.capture import Samples
 
-__all__ = ["Recorded", "Recording"]
+__all__ = [
+    "Recorded",
+    "Recording",
+]
 
 _FLOAT = "float:"
 _LOOK_UP_S = 0.1
