@@ -14,7 +14,7 @@ from typing import Any, SupportsFloat
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.measure.blocks import release_pages
+from roundoff.measure.statistics import release_pages
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.layouts import Convert
 from roundoff.vendors.ascend.rules import Warn
