@@ -11,7 +11,7 @@ from roundoff.messages.message import message, verbatim
 from roundoff.messages.sentences import SENTENCES, known, recognised, sentence
 
 # Put together from words that say nothing alone.
-COMPOSED = {"sentences_steps.channels_in_out", "sentences.though_labelled"}
+COMPOSED = {"sentences.though_labelled"}
 SOURCES = Path(__file__).parents[2] / "src/roundoff"
 
 

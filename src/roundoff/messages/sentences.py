@@ -14,10 +14,7 @@ from roundoff.messages.message import Argument, Message, Remark, joined, message
 
 __all__ = ["SENTENCES", "known", "recognised", "sentence"]
 
-SENTENCES = (
-    "sentences",
-    "sentences_steps",
-)
+SENTENCES = ("sentences",)
 """The files that hold them."""
 
 _JOINT = "; "

@@ -11,10 +11,9 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.blocks import BlockVariants, Switched
 from roundoff.graph.cutting import Cutting, Demand, ModelBlock, Tail, cut_model
-from roundoff.graph.fake_constants import FakeConstants, chain_of
 from roundoff.graph.insertion import Edges
 from roundoff.graph.load import Model
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import FakeConstants, QuantizedModel, chain_of
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.units import derived_constants
 from roundoff.run.blocks.chain import (
