@@ -9,8 +9,8 @@ from roundoff.core.plan import PlannedQuantizer
 from roundoff.core.quantizers import Quantizer, QuantParams
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model
-from roundoff.graph.precisions import NodePrecisions
 from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.units import NodePrecisions
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.planning.rules import parse_rule
 from roundoff.quantize.targets.loading import load_target, target_names

@@ -133,7 +133,7 @@ class NodePlan:
         effective: What it gets, of the parts that are its own: a node inside a unit has none.
         reason: Why that differs from the request, or from the target's default; empty when it does not.
         seen: What it reads, its weight and what it hands on in the model that is written, as
-            `roundoff.graph.precisions` sees it there; a node inside a unit has the inputs and the output of that.
+            `roundoff.graph.units` sees it there; a node inside a unit has the inputs and the output of that.
     """
 
     node: str

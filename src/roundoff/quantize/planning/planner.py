@@ -8,7 +8,7 @@ from roundoff.core.quantizers import Consumer, QuantSpec
 from roundoff.core.target import Target
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.graph.precisions import NodePrecisions
+from roundoff.graph.units import NodePrecisions
 from roundoff.messages.message import NOTHING, Message, joined, message, some
 from roundoff.quantize.planning.quantizers import BIAS_DTYPE, Methods, Quantizers, bias_place, make_quantizers
 from roundoff.quantize.planning.requested_precision import (

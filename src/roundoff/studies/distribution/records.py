@@ -9,7 +9,7 @@ import numpy as np
 
 from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec, dequantize, quantize, representable_range
 from roundoff.core.tensors import Array
-from roundoff.graph.fake_constants import fake_quantized
+from roundoff.graph.quantized_model import fake_quantized
 from roundoff.measure.metrics import ratio_db
 from roundoff.measure.statistics import CentralMoments, TensorStats
 from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer

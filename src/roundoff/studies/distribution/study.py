@@ -12,10 +12,9 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.fake_constants import chain_of, fake_quantized
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import QuantizedModel, chain_of, fake_quantized
 from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, Remark, message

@@ -12,9 +12,8 @@ from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.fake_constants import has_exact_weights
 from roundoff.graph.interface import check_repeatable, find_outputs, other_outputs
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import QuantizedModel, has_exact_weights
 from roundoff.measure.metrics import Metric, require, status_of
 from roundoff.measure.pairs import measure_pair
 from roundoff.messages.message import Message, message
