@@ -71,13 +71,13 @@ def test_a_failing_lever_is_a_row_of_the_history(
     assert found is not None
     assert code == 0, out + err
     assert {"equalize", "smooth"} <= set(begun)
-    failed = [trial for trial in found.trials if "failed, " in trial.change]
+    failed = [trial for trial in found.trials if "failed, " in str(trial.change)]
     assert not any(trial.met or trial.samples for trial in failed)
     for words_of in ("equalize", "smooth", "bias correct"):
         ending = f"{words_of}: failed, {error.__name__}: {BROKEN}"
-        assert any(trial.change.endswith(ending) for trial in failed), [trial.change for trial in failed]
+        assert any(str(trial.change).endswith(ending) for trial in failed), [trial.change for trial in failed]
     assert found.best.met
-    assert "failed, " not in found.best.change
+    assert "failed, " not in str(found.best.change)
     assert "failed" in Path("out/trials.csv").read_text()
     # A search that goes on knows of it, and tries nothing twice.
     begun.clear()
@@ -103,7 +103,7 @@ def test_a_lever_whose_model_cannot_be_measured_is_a_row(call: Call, monkeypatch
     found = load_document(Path("out")).tuning
     assert found is not None
     assert code == 0, out + err
-    assert any(trial.change.endswith(f"failed, RuntimeError: {BROKEN}") for trial in found.trials)
+    assert any(str(trial.change).endswith(f"failed, RuntimeError: {BROKEN}") for trial in found.trials)
 
 
 def test_the_plain_recipe_failing_is_the_end(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

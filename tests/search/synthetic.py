@@ -9,6 +9,7 @@ import numpy as np
 from roundoff.core.plan import FLOAT, Precision, Recipe, Rule
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
+from roundoff.messages.message import Message, verbatim
 from roundoff.search.engine import SearchFound, TrialRunner, run_search
 from roundoff.search.free_options import FreeOption
 from roundoff.search.goal import GoalReading, TuneGoal
@@ -89,7 +90,7 @@ class FakeJudge:
     name: str = "fake"
     higher_is_better: bool = True
     limits: tuple[float, float] | None = (0.0, 1.0)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
 
     def float_values(self) -> Array:
         return np.ones(self.total) if self.by_sample else np.array(1.0)
@@ -138,7 +139,7 @@ def search(
     """Run a search to its end, or until it is killed."""
     memory = TrialJournal(journal, {"problem": "made up"})
     try:
-        reading = GoalReading(workbench.judge, TuneGoal("made up", goal), early=strategy.early)
+        reading = GoalReading(workbench.judge, TuneGoal(verbatim("made up"), goal), early=strategy.early)
         bench = TrialRunner(workbench, reading, journal=memory, plain=problem.base)
         return run_search(problem, bench, strategy, budget=budget)
     finally:

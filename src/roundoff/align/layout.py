@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from roundoff.align.pairing import Layout
 from roundoff.core.tensors import Array
-from roundoff.measure.blocks import release_pages
+from roundoff.measure.statistics import release_pages
 
 __all__ = [
     "MOST_AXES",

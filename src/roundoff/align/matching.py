@@ -48,6 +48,7 @@ def match_rest_by_value(
     doubted = [match for match, value in agreement.items() if value is not None and value < _AGREEING]
     trusted = [match for match in found if match not in doubted]
     by_value = match_by_value(ours, theirs, known=trusted, progress=progress)
+    # Both ends of a doubted pair by one key: reference indices as they are, candidate indices as their complement.
     worst = {match.reference: agreement[match] for match in doubted} | {
         ~m.candidate: agreement[m] for m in doubted
     }
@@ -175,6 +176,8 @@ def _match_names(
     origins: Mapping[str, str],
 ) -> list[Match]:
     """Pair by all that names can tell, the surest first."""
+    # Each step sees only what those before it left: a name that was used up cannot be claimed again by a looser
+    # rule. The last two compare nodes' names with tensors', for dumps that name what they hold after the node.
     found = _equal(_renamed(ours, aliases), theirs, how="alias")
     left, right = _left(ours, theirs, found)
     found += _equal(_renamed(left, origins), right, how="origin")

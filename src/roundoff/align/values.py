@@ -202,6 +202,9 @@ def settle(
         evidence: At most one item per pair; the order decides between equal ones.
         anchors: Pairs known to be right (reference index, candidate index).
     """
+    # Twice: the first choice, by values alone, tells how noisy matches usually are and gives pairs that are beyond
+    # doubt. Networks run in order, so these vote on the others in the second (`order_prior`): of equal tensors the
+    # one in the right place wins.
     weights = {item.key: item.strength(LEAST_NOISE) for item in evidence}
     chosen = assign(evidence, weights)
     usual = _Usual.of(chosen)
@@ -338,6 +341,9 @@ def match_by_value(
     with reported(progress, "Matching by value", len(ours) + len(theirs)):
         our_scan, their_scan = _scan(reference, ours, progress), _scan(candidate, theirs, progress)
     anchors = [(match.reference, match.candidate) for match in known]
+    # From cheap to costly: first as stored (every tensor is read once, compared by fingerprints), then through
+    # other orders of axes, then through padding. Each round looks only at what the one before left in doubt, for
+    # the number of layouts tried is what makes chance agreements likely.
     evidence = list(_as_stored(our_scan, their_scan))
     for title, views in (("Trying layouts", _views_of_same_size), ("Trying padding", _views_of_other_size)):
         chosen, sure = settle(evidence, anchors)
@@ -346,6 +352,7 @@ def match_by_value(
         with reported(progress, title, len(their_rest.shapes)):
             moved = _rearranged(rest, their_rest, views=views, candidate=candidate, progress=progress)
             evidence = _best_of_each_pair([*evidence, *moved])
+    # Fingerprints are few elements in float32: what was chosen, and what came near it, is measured anew.
     chosen, _ = settle(evidence, anchors)
     evidence = verified(evidence, chosen, reference=reference.read, candidate=candidate.read)
     chosen, sure = settle(evidence, anchors)

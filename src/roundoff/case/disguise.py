@@ -28,8 +28,7 @@ from roundoff.graph.wiring import subgraphs
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import channel_axis_of, measure_pair
 from roundoff.quantize.calibration.observer import Observer
-from roundoff.quantize.calibration.run import calibrate
-from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.quantize.calibration.run import RunLimits, calibrate
 from roundoff.quantize.planning.view import BIAS_INPUT, PRODUCTS, setting_inputs
 from roundoff.run.capture import Samples
 from roundoff.run.session import open_session

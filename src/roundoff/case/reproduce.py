@@ -35,7 +35,7 @@ from roundoff.graph.load import load_model
 from roundoff.graph.save import save_model
 from roundoff.graph.shapes import values
 from roundoff.messages.numbers import counted
-from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.quantize.calibration.run import RunLimits
 from roundoff.run.capture import complete_values, read_feed
 
 __all__ = ["CASE_NAME", "Reproduction", "Verified", "reproduce", "verify", "without_names", "write_reproducer"]

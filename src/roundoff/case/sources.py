@@ -34,7 +34,7 @@ from roundoff.graph.load import Model, load_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import Remark, verbatim
 from roundoff.messages.numbers import counted
-from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
+from roundoff.quantize.calibration.run import UNLIMITED, RunLimits
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.plan_file import PLAN_NAME
 from roundoff.quantize.targets.loading import target_text

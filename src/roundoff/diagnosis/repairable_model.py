@@ -21,6 +21,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import Edges, deploy_model, fake_quant_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
+from roundoff.messages.message import message
 from roundoff.quantize.parameters import QuantNumbers
 from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
 from roundoff.quantize.recipes import PER_CHANNEL, Built, RecipeBuilder
@@ -319,7 +320,7 @@ def write_repaired(
         plan=plan or QuantPlan("as given", tuple(_planned(quantizers)), ()),
         numbers=saved_numbers(QuantNumbers(quantizers, ())),
         files={**files, CORRECTED: files["fake_quant"]},
-        notes=(f"repaired by roundoff diagnose, from {origin.model}",),
+        notes=(message("quantize.repaired_by", file=origin.model),),
     )
     write_text(folder / PLAN_NAME, plan_json(saved))
     return {**files, "plan": PLAN_NAME}

@@ -273,6 +273,8 @@ class _Path:
 
     def live_bytes(self) -> Array:
         """Bytes live before each node, and after the last; infinite where something cannot be handed on."""
+        # A tensor is live from behind its producer to its last reader: add its bytes at the first place, take them
+        # off behind the last, and sum up. What cannot be handed on bars every place in its span in the same way.
         steps = np.zeros(len(self._nodes) + 2)
         barred = np.zeros(len(self._nodes) + 2, dtype=np.int64)
         for name, last in self._last.items():
@@ -356,7 +358,9 @@ class _CutChoice:
         self._samples = samples
         self._start = start
         self._demand = np.concatenate([[0.0], np.cumsum(demand)])
-        # What all changes up to a node would run of the model before their own nodes.
+        # Everything is kept as prefix sums over nodes, so that the cost of a block [start, end) is a difference of
+        # two entries, for all starts at once. `_before`: what all changes up to a node would run of the model
+        # before their own nodes.
         self._before = np.concatenate([[0.0], np.cumsum(demand * start[:-1])])
         self._weights = np.concatenate([[0.0], np.cumsum(path.weight_bytes)])
         self._live = path.live_bytes()
@@ -368,6 +372,9 @@ class _CutChoice:
         most = min(MOST_BLOCKS if blocks is None else blocks, count - 1)
         if most <= 1:
             return []
+        # Shortest path over the places: cost[end, start] is that of one block, total[end] the least for everything
+        # before `end` with the blocks used so far. Each round allows one block more; `came_from` keeps where the
+        # last of them began, to walk back from the end.
         cost = np.array([self._cost(points, points[index]) for index in range(count)])
         total, came_from = cost[:, 0], [np.zeros(count, np.int64)]
         totals = [total[-1]]
@@ -386,6 +393,8 @@ class _CutChoice:
     def _cost(self, starts: Array, end: int) -> Array:
         """Expected seconds that blocks from each start to this end add; infinite for those that are none."""
         changes = self._demand[end] - self._demand[starts]
+        # Each change at a node runs the block from its start to that node for nothing:
+        # sum of demand(node) * (start(node) - start(block)), which is a difference of the prefix sums.
         in_vain = self._before[end] - self._before[starts] - self._start[starts] * changes
         if self._with_tails:
             in_vain = np.zeros_like(in_vain)

@@ -15,13 +15,13 @@ from roundoff.graph.shapes import ranks
 from roundoff.graph.weights import HeldConstants
 from roundoff.graph.wiring import OnnxType, all_names, captured, free_name, rename_captured
 
-__all__ = ["Assembly", "CannotFold", "Draft", "change_constants", "named"]
+__all__ = ["MOST_NAMED", "Assembly", "CannotFold", "Draft", "change_constants", "named"]
 
 # Before this version of the format, every constant had to be an input too.
 _FIRST_WITH_CONSTANTS = 4
 # Models are handed to onnxruntime as one message, which cannot exceed 2 GiB.
 _MOST_INSIDE_BYTES = 1_500_000_000
-_MOST_NAMED = 5
+MOST_NAMED = 5
 
 
 class Assembly:
@@ -317,8 +317,8 @@ def _copied(node: Any) -> Any:
 
 def named(names: list[str]) -> str:
     """Names in a sentence; of many only the first."""
-    shown = ", ".join(map(repr, names[:_MOST_NAMED]))
-    return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"
+    shown = ", ".join(map(repr, names[:MOST_NAMED]))
+    return shown if len(names) <= MOST_NAMED else f"{shown} and {len(names) - MOST_NAMED} more"
 
 
 # Changing single nodes of a draft.

@@ -239,6 +239,8 @@ class _Insertion:
         self._graph = Assembly(model)
         self._arrays: dict[str, Callable[[], Array]] = {}
         self._targets: dict[str, str] = {}
+        # An output that leaves quantized keeps its name, for callers fetch it by that; the float tensor behind it
+        # gets another one.
         self._float_names = {tensor: self._graph.free_tensor(f"{tensor}_float") for tensor in self._edges.leaving}
 
     def build(self) -> DeferredModel:
@@ -280,6 +282,8 @@ class _Insertion:
 
     def _read_in_float(self) -> set[str]:
         edges, graph = self._edges, self._model.proto.graph
+        # A float copy of a weight is needed by an output, by an input that no quantizer serves, by a subgraph, and
+        # by a quantizer that works on values, down its chain to the first one that is kept as codes.
         needed = {value.name for value in graph.output if value.name not in edges.leaving}
         for node in graph.node:
             needed.update(name for at, name in enumerate(node.input) if edges.read_by(node.name, at) is None)

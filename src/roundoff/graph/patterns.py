@@ -5,7 +5,6 @@ it down is found, and a constant that makes it another function is not overlooke
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +15,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import reads
+from roundoff.graph.wiring import producers, readers
 
 __all__ = [
     "NORMALIZATIONS",
@@ -331,17 +330,13 @@ class _PatternGraph:
         self._weights = Weights(model)
         self.nodes = [node for node in model.proto.graph.node if node.op_type != "Constant"]
         self.index = {node.name: place for place, node in enumerate(self.nodes)}
-        self._producers = {name: node for node in self.nodes for name in node.output if name}
+        self._producers = producers(self.nodes)
         self._outputs = {value.name for value in model.proto.graph.output}
         self._scalars: dict[str, Array | None] = {}
 
     @cached_property
     def _readers(self) -> dict[str, set[str]]:
-        readers = defaultdict(set)
-        for node in self.nodes:
-            for name in reads(node):
-                readers[name].add(node.name)
-        return readers
+        return {tensor: {node.name for node in found} for tensor, found in readers(self.nodes).items()}
 
     def producer(self, tensor: str) -> Any | None:
         """The node that computes a tensor; None for inputs and constants."""
@@ -373,7 +368,7 @@ class _PatternGraph:
         """Whether what these nodes compute is read by themselves alone, but for the result of the last one."""
         nodes = (self.nodes[self.index[name]] for name in names if name != last.name)
         inner = {tensor for node in nodes for tensor in node.output if tensor}
-        return not inner & self._outputs and all(self._readers[tensor] <= names for tensor in inner)
+        return not inner & self._outputs and all(self._readers.get(tensor, set()) <= names for tensor in inner)
 
 
 def _match_function(last: Any, graph: _PatternGraph) -> tuple[str, set[str], str] | None:

@@ -10,9 +10,9 @@ from roundoff.graph.interface import hidden_tensors, outputs
 from roundoff.graph.load import Model, checked_model, is_external
 from roundoff.graph.save import add_declared
 from roundoff.graph.shapes import Value
-from roundoff.graph.units import derived_constants
+from roundoff.graph.units import derived_constants, with_constant_nodes
 from roundoff.graph.weights import constant_value
-from roundoff.graph.wiring import by_dtype, reads
+from roundoff.graph.wiring import by_dtype, readers, reads
 
 __all__ = [
     "ModelPart",
@@ -59,10 +59,7 @@ class ModelParts:
         self.computing = tuple(
             node.name for node in graph.node if any(name and name not in self.constant for name in node.output)
         )
-        self._readers: dict[str, set[str]] = {}
-        for node in graph.node:
-            for name in reads(node):
-                self._readers.setdefault(name, set()).add(node.name)
+        self._readers = {name: {node.name for node in found} for name, found in readers(graph.node).items()}
         self._outputs = {value.name for value in graph.output}
 
     def part(self, nodes: Collection[str]) -> ModelPart:
@@ -106,7 +103,8 @@ class ModelParts:
         )
         graph = proto.graph
         graph.name = "part"
-        nodes = self._with_constants(part.nodes)
+        makers = {name: node.name for node in source.graph.node for name in node.output if name in self.constant}
+        nodes = with_constant_nodes(self._nodes, part.nodes, makers)
         graph.node.extend(nodes)
         for entries, names in ((graph.input, part.reads), (graph.output, part.writes)):
             for name in names:
@@ -119,19 +117,6 @@ class ModelParts:
             each for each in source.graph.sparse_initializer if each.values.name in read
         )
         return checked_model(proto, path=self._model.path, size=proto.ByteSize())
-
-    def _with_constants(self, names: Sequence[str]) -> list[Any]:
-        producers = {
-            output: node.name for node in self._nodes.values() for output in node.output if output in self.constant
-        }
-        needed: set[str] = set()
-        waiting = list(names)
-        while waiting:
-            name = waiting.pop()
-            if name not in needed:
-                needed.add(name)
-                waiting += [producers[each] for each in reads(self._nodes[name]) if each in producers]
-        return [node for name, node in self._nodes.items() if name in needed]
 
     def _declare(self, entry: Any, shape: Shape | None) -> None:
         value = self._values.get(entry.name)

@@ -1,7 +1,8 @@
 """Nodes and names: what a node reads (also in its subgraphs), its attributes, the element types of tensors."""
 
 import heapq
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ __all__ = [
     "constants",
     "free_name",
     "is_sorted",
+    "producers",
+    "readers",
     "reads",
     "rename_captured",
     "set_attribute",
@@ -57,6 +60,20 @@ def _captured(graph: Any) -> Iterator[str]:
     for node in graph.node:
         yield from (name for name in reads(node) if name not in inside)
     yield from (value.name for value in graph.output if value.name and value.name not in inside)
+
+
+def producers(nodes: Iterable[Any]) -> dict[str, Any]:
+    """The node that computes each tensor."""
+    return {name: node for node in nodes for name in node.output if name}
+
+
+def readers(nodes: Iterable[Any]) -> defaultdict[str, list[Any]]:
+    """The nodes that read each tensor, themselves or in their subgraphs, each once and in order."""
+    found = defaultdict(list)
+    for node in nodes:
+        for name in reads(node):
+            found[name].append(node)
+    return found
 
 
 def constants(graph: Any) -> frozenset[str]:

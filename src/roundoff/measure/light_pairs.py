@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.measure.blocks import split_blocks
 from roundoff.measure.pairs import ChannelEnergies, Field, PairSums, SideSums
+from roundoff.measure.statistics import split_blocks
 
 __all__ = ["LIGHT_FIELDS", "CodedValues", "ErrorTotals", "LightMeter", "MeterJob", "Range", "noise_ratio"]
 

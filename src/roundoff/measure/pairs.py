@@ -13,8 +13,14 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.measure.blocks import ArrayBlock, release_pages, split_blocks
-from roundoff.measure.statistics import EMPTY_HISTOGRAM, Histogram, histogram_of
+from roundoff.measure.statistics import (
+    EMPTY_HISTOGRAM,
+    ArrayBlock,
+    Histogram,
+    histogram_of,
+    release_pages,
+    split_blocks,
+)
 
 __all__ = [
     "ALL_FIELDS",

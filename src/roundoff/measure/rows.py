@@ -23,7 +23,6 @@ __all__ = [
     "SampleTally",
     "mean_of_scores",
     "merged_rows",
-    "row_sums",
     "row_table",
     "sample_scores",
     "sums_of_row",
@@ -157,19 +156,8 @@ def table_sqnr_db(table: Array) -> Array:
     return np.array(found).reshape(table.shape[:-1])
 
 
-def row_sums(reference: Array, candidate: Array) -> list[PairSums]:
-    """Compare two tables row by row.
-
-    Args:
-        reference: Of shape (rows, elements), any real type.
-        candidate: Of the same shape.
-    """
-    found = (sums_of_row(row) for row in row_table(reference, candidate))
-    return [sums for sums in found if sums is not None]
-
-
 def row_table(reference: Array, candidate: Array, *, near: bool = True) -> Array:
-    """The same as numbers, of shape (rows, `ROW_NUMBERS`).
+    """Compare two tables row by row: numbers of shape (rows, `ROW_NUMBERS`).
 
     Sums are float64, in sums of at most 8,192 terms that are added up.
 

@@ -14,6 +14,7 @@ from roundoff.graph.preparation.steps import Prepared
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import DeferredModel
 from roundoff.measure.metrics import OutputAgreement
+from roundoff.messages.message import Remark
 from roundoff.quantize.agreement import PreparationCheck, check_preparation, compare_outputs
 from roundoff.quantize.calibration.calibration import Calibration
 from roundoff.quantize.calibration.methods import get_method, options_of
@@ -100,7 +101,7 @@ class Quantization:
     check: PreparationCheck | None
     best: MethodTrial
     trials: tuple[MethodTrial, ...]
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
     @property
     def target(self) -> Target:
@@ -118,7 +119,7 @@ class Quantization:
         return self.builder.calibration(self.best.recipe)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Remark, ...]:
         """What the user should know."""
         checked = () if self.check is None else self.check.notes
         return (*self.prepared.notes, *checked, *self.calibration.notes, *self.best.numbers.notes, *self.remarks)

@@ -15,6 +15,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, RoundoffError, StepFailed, nearest, reason
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import ModelHashes, QuantizedModel, quantizer_hash
+from roundoff.messages.message import Message, Remark, message
 from roundoff.quantize.agreement import PreparationCheck, check_preparation
 from roundoff.quantize.step_report import Participation
 from roundoff.run.capture import Samples
@@ -232,7 +233,7 @@ class Transformed:
 
     model: Model
     taken: tuple[Participation, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Remark, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,15 +282,15 @@ def apply_transform(step: Step, model: Model, context: StepContext) -> Transform
     check = check_preparation(model, done.model, context.samples, count=_CHECKED_SAMPLES, threads=context.threads)
     if check.agrees:
         return Transformed(done.model, done.taken, (*done.notes, _agreement(step, check)))
-    undone = f"{step.name} was undone, because it changed what the float model computes"
+    undone = message("quantize.step_undone", step=step.name)
     return Transformed(model, (), (*done.notes, undone, *check.notes))
 
 
-def _agreement(step: Step, check: PreparationCheck) -> str:
+def _agreement(step: Step, check: PreparationCheck) -> Message:
     worst = max((each.max_abs_error for each in check.outputs), default=0.0)
-    same = "bit for bit" if worst == 0 else f"up to float rounding (largest difference {worst:.2g})"
-    count = f"{check.samples} sample{'s'[: check.samples != 1]}"
-    return f"float outputs after {step.name} equal those before it {same}, {count}"
+    if worst == 0:
+        return message("quantize.step_same_bits", step=step.name, count=check.samples)
+    return message("quantize.step_same_rounding", step=step.name, most=f"{worst:.2g}", count=check.samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +305,7 @@ class Corrected:
 
     quantized: QuantizedModel
     taken: tuple[Participation, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Remark, ...]
 
 
 @dataclass(frozen=True, slots=True)

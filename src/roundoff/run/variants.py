@@ -18,12 +18,11 @@ import numpy as np
 from roundoff.core.quantizers import Consumer, Quantizer, dequantize, fake_quantize
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import Assembly
-from roundoff.graph.fake_constants import chain_of, fake_quantized
 from roundoff.graph.insertion import Edges
 from roundoff.graph.interface import RANDOM_OPS, outputs
 from roundoff.graph.load import Model, declared_outside
 from roundoff.graph.qdq import FLOAT32, WIDEST_COMPUTED, add_quantizer, code_element
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import QuantizedModel, chain_of, fake_quantized
 from roundoff.graph.save import drop_unused
 from roundoff.graph.shapes import ValueTypes
 from roundoff.graph.units import Units, derived_constants, units

@@ -7,7 +7,7 @@ measured is remembered in a journal, so that asking again costs nothing.
 import math
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from roundoff.errors import BadInput, reason
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import ModelHashes, combined_hash, quantizer_hash
+from roundoff.messages.message import Message, Remark, message, verbatim
 from roundoff.quantize.recipes import Built, RecipeBuilder
 from roundoff.search.goal import GoalReading
 from roundoff.search.judges import TrialJudge
@@ -82,13 +83,13 @@ class MeasuredTrial:
 
     Attributes:
         number: Its place among all recipes, from 1.
-        problem: Why there is no model of it, or none that can be measured; empty when there is one.
+        problem: Why there is no model of it, or none that can be measured; None when there is one.
         values: What was measured, in the order of the samples.
         seconds: Building and measuring it.
     """
 
     number: int
-    problem: str
+    problem: Message | None
     values: Array
     seconds: float
 
@@ -128,7 +129,7 @@ class TrialRunner:
         number = self.number(recipe)
         made = self._made(recipe)
         if made["problem"]:
-            return MeasuredTrial(number, made["problem"], self._journal.chunks("")[0], made["seconds"])
+            return MeasuredTrial(number, _problem_in(made), self._journal.chunks("")[0], made["seconds"])
         values, seconds = self._journal.chunks(made["model"])
         everything = self.reading.everything
         self._progress.start(f"trial {number}", everything)
@@ -137,13 +138,13 @@ class TrialRunner:
             while values.size < everything and (whole or self.reading.decided(values) is None):
                 size = values.size
                 problem = self._continue(recipe, made["model"], size)
-                if problem:
+                if problem is not None:
                     return MeasuredTrial(number, problem, self._journal.chunks("")[0], made["seconds"] + seconds)
                 values, seconds = self._journal.chunks(made["model"])
                 self._progress.advance(values.size - size)
         finally:
             self._progress.finish()
-        return MeasuredTrial(number, "", values, made["seconds"] + seconds)
+        return MeasuredTrial(number, None, values, made["seconds"] + seconds)
 
     def number(self, recipe: Recipe) -> int:
         """The place of a recipe among all that were tried, from 1."""
@@ -165,8 +166,10 @@ class TrialRunner:
             known: Tell all that is known, instead of what was known when it was decided.
         """
         blank = replace(blank, number=measured.number, seconds=measured.seconds)
-        if measured.problem:
-            return replace(blank, change=f"{blank.change}: {measured.problem}")
+        if measured.problem is not None:
+            return replace(
+                blank, change=message("search.without_model", change=blank.change, why=measured.problem)
+            )
         reading, values = self.reading, measured.values
         decided = reading.decided(values)
         met, size = (False, values.size) if decided is None else decided
@@ -193,20 +196,20 @@ class TrialRunner:
         known = self._known(recipe)
         if known is not None:
             return known
-        began, model, problem = time.monotonic(), "", ""
+        began, model, problem = time.monotonic(), "", {"problem": ""}
         try:
             model = self._workbench.identity(recipe)
-            problem = "" if model else "impossible, nothing would be quantized"
+            problem = {"problem": ""} if model else {"problem": "impossible", "detail": ""}
         except Exception as error:
             # Without the plain recipe there is nothing to search from.
             if recipe == self._plain:
                 raise
             problem = _problem(error)
-        made = {"model": model, "problem": problem, "seconds": time.monotonic() - began}
+        made = {"model": model, **problem, "seconds": time.monotonic() - began}
         self._journal.add_fact(f"made {recipe_key(recipe)}", made)
         return made
 
-    def _continue(self, recipe: Recipe, key: str, start: int) -> str:
+    def _continue(self, recipe: Recipe, key: str, start: int) -> Message | None:
         """Run the samples up to the next look; gives what went wrong, if anything did."""
         stop = next(size for size in self.reading.looks if size > start)
         began = time.monotonic()
@@ -216,15 +219,22 @@ class TrialRunner:
             if recipe == self._plain:
                 raise
             problem = _problem(error)
-            self._journal.add_fact(f"failed {recipe_key(recipe)}", {"problem": problem})
-            return problem
+            self._journal.add_fact(f"failed {recipe_key(recipe)}", problem)
+            return _problem_in(problem)
         self._journal.add_chunk(key, start, values, seconds=time.monotonic() - began)
-        return ""
+        return None
 
 
-def _problem(error: Exception) -> str:
-    """What is wrong with a recipe, in words."""
-    return f"{'impossible' if isinstance(error, BadInput) else 'failed'}, {reason(error)}"
+def _problem(error: Exception) -> dict[str, str]:
+    """What is wrong with a recipe, as the journal holds it."""
+    return {"problem": "impossible" if isinstance(error, BadInput) else "failed", "detail": reason(error)}
+
+
+def _problem_in(fact: Mapping[str, Any]) -> Message:
+    """What is wrong with a recipe; journals of earlier versions hold a sentence."""
+    if "detail" not in fact:
+        return verbatim(fact["problem"])
+    return message(f"search.{fact['problem']}", why=fact["detail"] or message("search.nothing_quantized"))
 
 
 # A strategy may ask for a recipe again to be sure of it; one that does nothing else would never end.
@@ -245,7 +255,7 @@ class SearchFound:
 
     answer: Trial
     trials: tuple[Trial, ...]
-    stopped: str
+    stopped: Remark
 
 
 def run_search(
@@ -305,15 +315,15 @@ class _Loop:
         self._told: Recipe | None = None
         self._tried: dict[Recipe, None] = {}
 
-    def drive(self) -> tuple[list[Trial], str]:
+    def drive(self) -> tuple[list[Trial], Remark]:
         """Ask the strategy from the start; what is known costs nothing."""
         history: list[Trial] = []
         asked: Counter[Recipe] = Counter()
 
-        def refusal(recipe: Recipe) -> str:
+        def refusal(recipe: Recipe) -> Remark:
             asked[recipe] += 1
             if asked[recipe] > _MOST_REPEATS:
-                return f"because the strategy kept asking for {describe(recipe, self._problem.base)!r}"
+                return message("search.ended_repeating", change=repr(str(describe(recipe, self._problem.base))))
             return self._budget.exhausted(len(self._tried)) if history and self._is_new(recipe) else ""
 
         def attempt(recipe: Recipe) -> Trial:
@@ -338,7 +348,8 @@ class _Loop:
         change = describe(recipe, self._problem.base)
         blank = Trial(recipe, change, False, worst, math.inf, cost, samples=0, whole=True)
         if math.isfinite(cost) and not self._problem.affordable(recipe):
-            return replace(blank, change=f"{change}: costs too much", number=self._bench.number(recipe))
+            change = message("search.costs_too_much", change=change)
+            return replace(blank, change=change, number=self._bench.number(recipe))
         return self._bench.trial(self._bench.measure(recipe, whole=whole), blank, known=known)
 
     def choose(self, history: Sequence[Trial]) -> Trial:

@@ -17,6 +17,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.save import save_model
+from roundoff.messages.message import Message, message
 from roundoff.run.bench import Bench, spread
 from roundoff.run.blocks.chain import TensorStore
 from roundoff.run.budget import memory_limit
@@ -81,7 +82,7 @@ class FunctionJudge:
         self._threads, self.limits = threads, limits
         self._indices = tuple(range(len(samples.names)) if indices is None else indices)
         self.total = len(self._indices)
-        self.notes: tuple[str, ...] = ()
+        self.notes: tuple[Message, ...] = ()
         run = make_run(model, threads=threads)
         self._float = evaluator.measure(run, self._chosen(range(self.total)))
         self._check_limits(self._float)
@@ -123,8 +124,7 @@ class FunctionJudge:
             again.reshape(-1), self._float[list(order)], rtol=1e-5, atol=1e-8
         ):
             return True
-        note = "evaluate() gives a sample another value among other samples, so that all are run every time"
-        self.notes = (f"{note}; samples.indices says which labels belong to the samples it is given",)
+        self.notes = (message("search.note_all_samples"),)
         return False
 
 
@@ -148,7 +148,7 @@ class VendorJudge:
     def __init__(self, evaluator: Any, model: Model, *, path: Path, name: str, higher_is_better: bool) -> None:
         self._evaluator, self._path = evaluator, path
         self.name, self.higher_is_better = name, higher_is_better
-        self.notes: tuple[str, ...] = ()
+        self.notes: tuple[Message, ...] = ()
         self._float = self.measure(model, ())
         rule = self.satisfied(float(self._float), float(self._float))
         if rule is not None and not rule[0]:

@@ -19,6 +19,7 @@ from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads
 from roundoff.measure.metrics import mean_of, require
 from roundoff.measure.rows import ROW_FIELDS, RowMeter, merged_rows
+from roundoff.messages.message import Message
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.run.bench import Bench, spread
 from roundoff.run.capture import Samples, read_feed
@@ -299,7 +300,7 @@ class ModelProblem:
 
     Attributes:
         last_ranking: The ranking that was asked for last; empty when none was.
-        unpromising: Changes that would have made outputs noisier, in words.
+        unpromising: Changes that would have made outputs noisier, as messages.
         failed: Options of which not even a recipe could be made, and why.
     """
 
@@ -318,7 +319,7 @@ class ModelProblem:
         self._max_cost = max_cost
         self._proxy = ProxyScore(builder.prepared.model, ranker.samples, threads=ranker.threads)
         self.last_ranking: tuple[str, ...] = ()
-        self.unpromising: dict[str, None] = {}
+        self.unpromising: dict[Message, None] = {}
         self.failed: dict[str, str] = {}
         self._known: dict[Recipe, float] = {}
         self._whole = costs.cost(builder.plan(base))

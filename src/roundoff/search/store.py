@@ -5,7 +5,7 @@ import hashlib
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,13 +24,13 @@ from roundoff.core.files import (
     write_text,
     writing,
 )
-from roundoff.core.plan import Recipe, Rule, inputs_text
+from roundoff.core.plan import Recipe, inputs_text
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import deploy_model, fake_quant_model
 from roundoff.graph.save import save_model
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, joined, message, verbatim
 from roundoff.quantize.calibration.files import save_calibration
 from roundoff.quantize.parameters import QuantNumbers
 from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
@@ -184,7 +184,6 @@ def problem_differences(before: Mapping[str, str], now: Mapping[str, str]) -> st
 # Recipes in words for people, and as text by which equal ones are known.
 
 _MOST_NAMED = 3
-_STEPS = {"explicit_bias": ""}
 
 
 def recipe_json(recipe: Recipe) -> str:
@@ -197,34 +196,31 @@ def recipe_key(recipe: Recipe) -> str:
     return hashlib.sha256(recipe_json(recipe).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def describe(recipe: Recipe, base: Recipe) -> str:
+def describe(recipe: Recipe, base: Recipe) -> Message:
     """What a recipe does otherwise than another, in a few words."""
-    return "; ".join(filter(None, _parts(recipe, base))) or "plain"
+    return joined(tuple(_parts(recipe, base)) or (message("search.plain_recipe"),))
 
 
-def _parts(recipe: Recipe, base: Recipe) -> Iterator[str]:
+def _parts(recipe: Recipe, base: Recipe) -> Iterator[Message]:
     if recipe.method != base.method:
-        yield f"ranges by {recipe.method or 'default'}"
+        yield message("search.ranges_by", method=recipe.method or message("search.default_method"))
     if recipe.weight_method != base.weight_method:
-        yield f"weights by {recipe.weight_method or 'default'}"
+        yield message("search.weights_by", method=recipe.weight_method or message("search.default_method"))
     if recipe.tensor_methods and recipe.tensor_methods != base.tensor_methods:
-        yield f"other ranges for {counted(len(recipe.tensor_methods), 'tensor')}"
+        yield message("search.other_ranges", count=len(recipe.tensor_methods))
     for name in recipe.variations:
         if name not in base.variations:
-            yield name.replace("_", " ").replace(":", " at ")
+            yield verbatim(name.replace("_", " ").replace(":", " at "))
     for step in (*recipe.transforms, *recipe.corrections):
-        if step not in (*base.transforms, *base.corrections):
-            yield _STEPS.get(step.name, step.name.replace("_", " "))
+        # The room for a bias correction is no change of its own.
+        if step not in (*base.transforms, *base.corrections) and step.name != "explicit_bias":
+            yield verbatim(step.name.replace("_", " "))
     # Tensors follow the nodes that read them.
     added = [rule for rule in recipe.rules if rule not in base.rules and rule.kind == "node"]
     for precision in dict.fromkeys(inputs_text(rule.precision) for rule in added):
-        yield _nodes([rule for rule in added if inputs_text(rule.precision) == precision], precision)
-
-
-def _nodes(rules: Sequence[Rule], precision: str) -> str:
-    names = [name for rule in rules for name in rule.selector]
-    few = ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
-    return f"{counted(len(names), 'node')} at {precision}: {few}"
+        names = [name for rule in added if inputs_text(rule.precision) == precision for name in rule.selector]
+        few = ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
+        yield message("search.nodes_at", count=len(names), precision=precision, names=few)
 
 
 BEST_NAME = "best"
@@ -340,7 +336,7 @@ class Delivery:
         """Exchange the best model so far, whole."""
         place = self.folder / BEST_NAME
         with output_directory(place, marker=PLAN_NAME, force=True) as staged:
-            self._write(staged, built, note=f"the best so far: {trial.change}")
+            self._write(staged, built, note=message("search.note_best_so_far", change=trial.change))
 
     def final(self, built: Built, texts: Mapping[str, str]) -> tuple[Path, ...]:
         """Write the answer, and remove the best so far.
@@ -352,7 +348,7 @@ class Delivery:
         Returns:
             What was written.
         """
-        names = self._write(self.folder, built, note="")
+        names = self._write(self.folder, built, note=None)
         for name, text in texts.items():
             write_text(self.folder / name, text)
         _claim(self.folder)
@@ -360,7 +356,7 @@ class Delivery:
             remove_listed(self.folder / BEST_NAME)
         return tuple(self.folder / name for name in (*names, *texts))
 
-    def _write(self, folder: Path, built: Built, *, note: str) -> tuple[str, ...]:
+    def _write(self, folder: Path, built: Built, *, note: Message | None) -> tuple[str, ...]:
         """Write models, plan and statistics; the plan comes last."""
         float_model, quantizers = built.quantized.float_model, built.quantized.quantizers
         files = {name: f"{self.prefix}_{name}_model.onnx" for name in ("fake_quant", "deploy")}

@@ -16,7 +16,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.measure.inference import mean_interval
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, message
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
 from roundoff.quantize.steps import INSTALLED, StepLibrary
 from roundoff.run.capture import Samples, read_feed
@@ -409,7 +409,7 @@ class _TuneSearch:
                     f"metric_eval() of the evaluator decides what is good enough, so that {option} has no effect."
                 )
                 raise BadInput(what, fix=f"leave {option} or metric_eval out")
-            return TuneGoal("as metric_eval() says", None)
+            return TuneGoal(message("search.goal_metric_eval"), None)
         return self._goal_of(score)
 
     def _goal_of(self, float_score: float) -> TuneGoal:
@@ -422,20 +422,19 @@ class _TuneSearch:
             higher_is_better=self._judge.higher_is_better,
         )
 
-    def _fed(self) -> Iterator[str]:
+    def _fed(self) -> Iterator[Message]:
         """Whether the evaluator's own calibration data were used."""
         samples = self._data.calibration
         if isinstance(samples, FedSamples):
-            yield f"ranges are observed on what {samples.label} feeds: {counted(len(samples.names), 'run')}"
+            yield message("search.note_observed_feeds", file=samples.label, count=len(samples.names))
         elif calibration_in(self._settings.judge) is not None:
-            yield f"calibration() of the evaluator is not called: ranges are observed on {samples.label}"
+            yield message("search.note_calibration_not_called", file=samples.label)
 
-    def _skipped(self) -> Iterator[str]:
+    def _skipped(self) -> Iterator[Message]:
         if self.problem.unpromising:
-            changes = ", ".join(self.problem.unpromising)
-            yield f"not tried, because outputs are noisier or the same on calibration samples: {changes}"
+            yield message("search.note_not_tried", changes=tuple(self.problem.unpromising))
         for option, why in self.problem.failed.items():
-            yield f"not tried, because it failed: {option}, {why}"
+            yield message("search.note_option_failed", option=option, why=why)
 
     def _hold_out(self, built: Built) -> HoldOut | None:
         """The metric on samples that the search did not use, and whether the goal is met there."""

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roundoff.core.text_proto import Entry, TextMessage
-from roundoff.graph.caffe.fields import MESSAGES, FieldSpec, message_spec
+from roundoff.graph.caffe.fields import FieldSpec, message_names, message_spec
 from roundoff.graph.caffe.wire import decode, encode
 
 FIELD = descriptor_pb2.FieldDescriptorProto
@@ -35,7 +35,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 def runtime(*, packed: bool) -> Any:
     """The runtime's message classes, by name; repeated numbers in one piece or each with a tag of its own."""
     file = descriptor_pb2.FileDescriptorProto(name="judge.proto", package="judge", syntax="proto2")
-    for name in MESSAGES:
+    for name in message_names():
         made = file.message_type.add(name=name)
         for spec in message_spec(name).by_number.values():
             label = FIELD.LABEL_REPEATED if spec.repeated else FIELD.LABEL_OPTIONAL

@@ -135,13 +135,13 @@ def test_integer_hardware_computes_the_same(name: str) -> None:
 def test_a_layer_without_a_bias_is_said_to_have_none() -> None:
     quantized, context = quantized_for(net(bias=False), "generic-int8")
     done = apply_correction(step("bias_correct"), quantized, context)
-    assert done.notes[0] == (
+    assert str(done.notes[0]) == (
         "bias_correct: 2 layers have no bias, which the transform explicit_bias would give: 'first', 'second'"
     )
     assert {each.node for each in done.taken} == {"product", "out"}
     only = apply_correction(Step("bias_correct", nodes=("first",)), quantized, context)
     assert only.taken == ()
-    assert only.notes[-1] == "bias_correct: there is no bias to correct"
+    assert str(only.notes[-1]) == "bias_correct: there is no bias to correct"
 
 
 def test_a_bias_that_two_layers_share_is_corrected_for_each() -> None:

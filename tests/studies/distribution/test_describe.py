@@ -13,7 +13,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
-from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.quantize.calibration.run import RunLimits
 from roundoff.studies.distribution.result import TensorDistribution, ValueSummary
 from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
 from tests.models import conv_net, loaded, random_feed, value, wrapped

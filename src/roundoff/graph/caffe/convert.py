@@ -212,6 +212,8 @@ def _sorted_out(net: Net) -> tuple[list[CaffeLayer], list[Dropped]]:
     gone: set[str] = set()
     kept = []
     for layer in net.layers:
+        # In order: what a dropped layer wrote is gone for all behind it. A blob that it only passes on in place
+        # stays.
         without = gone.intersection(layer.bottoms)
         if layer.type in NOT_RUN and converter_of(layer.type) is None:
             gone.update(set(layer.tops) - set(layer.bottoms))
@@ -302,6 +304,8 @@ class _Importer:
                 what = f"reads blob {bottom!r}, which no layer before it writes"
                 raise self._wrong(layer, what, fix=nearest(bottom, self._blobs))
         self._check_tops(layer)
+        # Caffe overwrites a blob in place; a tensor of ONNX is written once. So a blob stands for the tensor that
+        # its last writer made, and only that one is called like the blob (`_top_name`).
         names = [self._top_name(layer, top) for top in layer.tops]
         bottoms = [self._blobs[bottom] for bottom in layer.bottoms]
         job = LayerJob(layer, bottoms, top_names=names, net=self._net, draft=self._draft)

@@ -18,8 +18,7 @@ from roundoff.graph.caffe.fields import text_table
 from roundoff.graph.caffe.net import CaffeLayer, Net, blob_message
 from roundoff.graph.caffe.placement import CaffePlacement, Entrance, Product, place_quantizers
 from roundoff.graph.caffe.wire import encode
-from roundoff.graph.fake_constants import fake_quantized
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import QuantizedModel, fake_quantized
 from roundoff.graph.weights import Weights, codes_of
 
 __all__ = [

@@ -13,7 +13,7 @@ from roundoff.core.files import read_small, regular_file
 from roundoff.core.tensors import Array, DType
 from roundoff.core.text_proto import Entry, TextMessage, TextValue, parse_text_proto
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.caffe.fields import LAYER_TYPES_V1, text_table
+from roundoff.graph.caffe.fields import layer_types_v1, text_table
 from roundoff.graph.caffe.wire import decode
 
 __all__ = [
@@ -120,7 +120,6 @@ def blob_message(values: Array) -> TextMessage:
 
 # Old forms of a net made new: layers of the first two formats, and inputs that were fields of the net.
 
-_NEW_TYPES: Mapping[str, str] = {old: new for old, (_, new) in LAYER_TYPES_V1.items()}
 # Types of the oldest format, and the message that holds a type's parameters now.
 _OLDEST_TYPES = {
     "accuracy": "Accuracy", "bnll": "BNLL", "concat": "Concat", "conv": "Convolution", "data": "Data",
@@ -197,12 +196,13 @@ def _from_v1(entry: Entry, *, what: str) -> Entry:
     if inner is not None:
         return Entry("layer", _from_v0(old, inner, line=entry.line, what=what), entry.line)
     kind = old.get("type", "NONE")
-    if kind not in _NEW_TYPES:
+    types = layer_types_v1()
+    if kind not in types:
         raise BadInput(f"{what}: a layer has the type {kind!r}, which Caffe never had.", fix="check the file")
     special = ("type", "param", "blob_share_mode", "blobs_lr", "weight_decay")
     fields = [part for part in old.entries if part.name not in special]
     shared = (Entry("param", TextMessage((Entry("name", name),))) for name in old.all("param"))
-    kinds = Entry("type", _NEW_TYPES[str(kind)], old.line("type"))
+    kinds = Entry("type", types[str(kind)][1], old.line("type"))
     return Entry("layer", TextMessage((*fields, kinds, *shared)), entry.line)
 
 

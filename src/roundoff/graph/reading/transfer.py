@@ -18,7 +18,7 @@ from roundoff.graph.reading.extraction import Extraction
 from roundoff.graph.reading.float_model import codes_of, quantizers_of, twin_of, values_of
 from roundoff.graph.units import derived_constants
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import attribute, reads
+from roundoff.graph.wiring import attribute, producers, readers
 from roundoff.messages.numbers import counted
 
 __all__ = [
@@ -60,11 +60,8 @@ class _TwinGraph:
         ]
         self.outputs = [value.name for value in graph.output]
         self.inputs = [value.name for value in graph.input if value.name not in self.constants]
-        self.producers = {name: node for node in self.nodes for name in node.output if name}
-        self.readers: dict[str, list[Any]] = defaultdict(list)
-        for node in self.nodes:
-            for name in reads(node):
-                self.readers[name].append(node)
+        self.producers = producers(self.nodes)
+        self.readers = readers(self.nodes)
 
     def weight_shape(self, node: Any) -> tuple[int, ...] | None:
         """Shape of a layer's second operand, if that is a constant of the model."""
@@ -136,7 +133,9 @@ class _Matcher:
 
     def run(self) -> dict[str, str]:
         self._tensors |= _paired(self._twin.inputs, self._model.inputs)
-        # Forth, back from what was found behind a gap, and forth again from there.
+        # A node is found from what it reads, so that one without counterpart ends a branch. Behind it names and
+        # weights may find the way again; from there the gap is closed backwards, by what reads a node, and what
+        # that gave is followed forward once more.
         self._forth()
         self._back()
         self._forth()
@@ -182,6 +181,8 @@ class _Matcher:
         if not live or any(name is None for name in known):
             # Behind something that has no counterpart only names and weights can tell.
             return named if named is not None and self._fits(node, named) else self._anywhere(node)
+        # The counterpart reads what our inputs are there, or what is made of it by nodes that may be missing here;
+        # every input must be in reach. The nearest of the likeliest is taken, unless weights say otherwise.
         reach = [dict(self._model.behind(name)) for name in known if name is not None]
         candidates = [
             (self._likeness(node, other), -distance, other)
@@ -351,7 +352,7 @@ class _Move:
         self._target = target
         self._weights = Weights(target)
         self._twin_nodes = {node.name: node for node in twin.proto.graph.node}
-        self._twin_producers = {name: node for node in twin.proto.graph.node for name in node.output if name}
+        self._twin_producers = producers(twin.proto.graph.node)
         self._nodes = {node.name: node for node in target.proto.graph.node}
         self._outputs = dict(zip(outputs(twin), outputs(target), strict=False))
         self._outputs.update((name, name) for name in outputs(target))

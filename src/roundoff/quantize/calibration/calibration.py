@@ -14,7 +14,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.patterns import attributes
 from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import ratio_db
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, message, some
 from roundoff.quantize.calibration.density import levels_of
 from roundoff.quantize.calibration.distribution import (
     Levels,
@@ -209,19 +209,18 @@ class Calibration:
     detail: Detail
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Message, ...]:
         """What the user should know of the data."""
-        notes = [] if self.samples > 1 else ["calibrated on a single sample: other inputs may exceed its ranges"]
+        notes = [] if self.samples > 1 else [message("quantize.one_sample")]
         damaged = {name: each for name, each in self.observations.items() if each.nans or each.infs}
         for name, each in list(damaged.items())[:_MOST_NAMED]:
-            bad = counted(each.nans + each.infs, "element")
-            notes.append(f"tensor {name!r}: {bad} of {each.count} NaN or infinite, left out of calibration")
+            bad = each.nans + each.infs
+            notes.append(message("quantize.not_finite", tensor=repr(name), count=bad, all=each.count))
         if len(damaged) > _MOST_NAMED:
-            rest = counted(len(damaged) - _MOST_NAMED, "more tensor")
-            notes.append(f"{rest} with NaN or infinite elements, left out of calibration")
+            notes.append(message("quantize.not_finite_more", count=len(damaged) - _MOST_NAMED))
         return (*notes, *self._notes_on_ranges())
 
-    def _notes_on_ranges(self) -> list[str]:
+    def _notes_on_ranges(self) -> list[Message]:
         empty, zero, constant = [], [], []
         for name, each in self.observations.items():
             if each.finite == 0:
@@ -231,11 +230,15 @@ class Calibration:
             elif each.axis is None and np.array_equal(each.low, each.high):
                 constant.append(name)
         found = {
-            "no finite element in any sample; the scale is 1": empty,
-            "always zero; the scale is 1": zero,
-            "the same value everywhere in all samples": constant,
+            "empty": empty,
+            "zero": zero,
+            "constant": constant,
         }
-        return [f"{_listed(names)}: {what}" for what, names in found.items() if names]
+        return [
+            message(f"quantize.range_{kind}", count=len(names), names=some(names, _MOST_NAMED, quoted=True))
+            for kind, names in found.items()
+            if names
+        ]
 
     def observation(self, tensors: Sequence[str]) -> Observation:
         """What is known of the elements of several tensors together.
@@ -292,12 +295,6 @@ class Calibration:
             what = f"The calibrations cannot be merged: {error}."
             raise BadInput(what, fix="calibrate both times with the same plan") from error
         return Calibration(merged, self.samples + other.samples, self.detail)
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:_MOST_NAMED]))
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{'tensor' if len(names) == 1 else 'tensors'} {shown}{more}"
 
 
 # Tensors whose elements follow from those of another one: what is known of one tells all of the other.

@@ -7,12 +7,12 @@ import numpy as np
 
 from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec, dequantize, quantize
 from roundoff.core.tensors import Array
-from roundoff.graph.draft import named
+from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import attribute
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import message, some
 from roundoff.quantize.corrections.layers import QuantizedLayer, node_by_name, quantized_layers
 from roundoff.quantize.corrections.stepped_run import SteppedRun
 from roundoff.quantize.step_report import Participation
@@ -191,10 +191,10 @@ def bias_correct(task: CorrectionJob) -> Corrected:
     bare = [layer.node for layer in every if layer.bias is None]
     notes = []
     if bare:
-        many = f"{counted(len(bare), 'layer')} {'has' if len(bare) == 1 else 'have'} no bias"
-        notes.append(f"bias_correct: {many}, which the transform explicit_bias would give: {named(bare)}")
+        names = some(bare, MOST_NAMED, quoted=True)
+        notes.append(message("quantize.bias_none", count=len(bare), names=names))
     if not layers:
-        return Corrected(task.quantized, (), (*notes, "bias_correct: there is no bias to correct"))
+        return Corrected(task.quantized, (), (*notes, message("quantize.bias_nothing")))
     biases = BiasCodes(task.quantized)
     taken = _walk(task, layers, biases)
     return Corrected(replace(task.quantized, quantizers=biases.quantizers), tuple(taken), tuple(notes))
@@ -222,7 +222,8 @@ def _walk(task: CorrectionJob, layers: Sequence[QuantizedLayer], biases: BiasCod
                 shape = [1] * tally.rank
                 shape[layer.axis] = -1
                 run.shift(stop, moved.reshape(shape))
-                text = f"means of {wanted.size} channels moved by up to {np.abs(moved).max(initial=0.0):.3g}"
+                most_moved = f"{np.abs(moved).max(initial=0.0):.3g}"
+                text = message("quantize.means_moved", count=wanted.size, most=most_moved)
                 taken.append(Participation(layer.node, "layer", text))
                 context.progress.advance()
     finally:

@@ -11,10 +11,10 @@ import numpy as np
 from roundoff.core.quantizers import Consumer, Quantizer, code_dtype, dequantize, quantize
 from roundoff.core.tensors import Array
 from roundoff.graph.blocks import Reading, Substitute
-from roundoff.graph.draft import named
+from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.weights import Weights
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, message, some
 from roundoff.quantize.corrections.layers import (
     Gram,
     QuantizedLayer,
@@ -174,34 +174,37 @@ def round_weights(task: CorrectionJob) -> Corrected:
     return _Rounding(task, weights).run(notes)
 
 
-def _usable(task: CorrectionJob) -> tuple[list[_Weight], list[str]]:
+def _usable(task: CorrectionJob) -> tuple[list[_Weight], list[Message]]:
     """Weights that can be rounded, and why others cannot."""
     nodes = node_by_name(task.quantized.float_model)
     held = Weights(task.quantized.float_model)
-    weights, reasons = [], dict[str, list[str]]()
+    weights, reasons = [], dict[Message, list[str]]()
     for layer in quantized_layers(task.quantized):
         if layer.weight is None or (task.nodes and layer.node not in task.nodes):
             continue
         rows = weight_rows(nodes[layer.node], held.shape(layer.weight.tensor))
         reason = _obstacle(layer.weight, rows)
-        if rows is None or reason:
+        if reason is not None:
             reasons.setdefault(reason, []).append(layer.node)
-        else:
+        elif rows is not None:
             weights.append(_Weight(layer, layer.weight, nodes[layer.node], rows))
-    return weights, [f"round_weights: {named(names)} as before, because {why}" for why, names in reasons.items()]
+    return weights, [
+        message("quantize.rounding_kept", names=some(names, MOST_NAMED, quoted=True), why=why)
+        for why, names in reasons.items()
+    ]
 
 
-def _obstacle(quantizer: Quantizer, rows: WeightRows | None) -> str:
+def _obstacle(quantizer: Quantizer, rows: WeightRows | None) -> Message | None:
     if rows is None:
-        return "results are no sums over rows of the weight"
+        return message("quantize.rounding_no_rows")
     if len(quantizer.consumers) > 1:
-        return "several nodes read the weight"
+        return message("quantize.rounding_shared")
     if quantizer.after or quantizer.codes is not None:
-        return "the weight has codes of its own"
+        return message("quantize.rounding_own_codes")
     output_axis = 1 if rows.turned else 0
     if quantizer.spec.axis is not None and quantizer.params.scale.size > 1 and quantizer.spec.axis != output_axis:
-        return "the scales of the weight run along its rows"
-    return f"a row has more than {_LONGEST_ROW} elements" if rows.length > _LONGEST_ROW else ""
+        return message("quantize.rounding_axis")
+    return message("quantize.rounding_long", most=_LONGEST_ROW) if rows.length > _LONGEST_ROW else None
 
 
 class _Rounding:
@@ -214,7 +217,7 @@ class _Rounding:
         self._codes: dict[str, Array] = {}
         self._taken: list[Participation] = []
 
-    def run(self, notes: Sequence[str]) -> Corrected:
+    def run(self, notes: Sequence[Message]) -> Corrected:
         task, context = self._task, self._task.context
         started, limit = time.monotonic(), float(task.options["time_limit"])
         model = switch_on(task.quantized.float_model, task.quantized.quantizers)
@@ -239,7 +242,7 @@ class _Rounding:
         if late:
             notes = (
                 *notes,
-                f"round_weights: the time was over before {counted(len(late), 'layer')}: {named(late)}",
+                message("quantize.rounding_late", count=len(late), names=some(late, MOST_NAMED, quoted=True)),
             )
         quantizers = tuple(
             replace(each, codes=self._codes[each.name]) if each.name in self._codes else each
@@ -281,7 +284,7 @@ class _Rounding:
         )
         self._readings[Consumer(each.layer.node, _WEIGHT)] = substitute
         left = float(np.minimum(before, after).sum() / before.sum())
-        text = f"{changed} of {values.size} codes, error of its results down to {left:.0%}"
+        text = message("quantize.rounding_done", changed=changed, all=values.size, share=f"{left:.0%}")
         self._taken.append(Participation(each.layer.node, "layer", text))
 
     def _rounded(self, steps: Array, nearest: Array, gram: Array, *, limits: tuple[int, int]) -> Array:

@@ -8,7 +8,8 @@ from roundoff.core.quantizers import Consumer, QuantSpec
 from roundoff.core.target import Target
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.graph.precisions import NodePrecisions
+from roundoff.graph.units import NodePrecisions
+from roundoff.messages.message import NOTHING, Message, joined, message, some
 from roundoff.quantize.planning.quantizers import BIAS_DTYPE, Methods, Quantizers, bias_place, make_quantizers
 from roundoff.quantize.planning.requested_precision import (
     PARTS,
@@ -31,7 +32,15 @@ __all__ = [
     "plan_quantization",
 ]
 
-_NO_VALUES = "it computes shapes, indices or other whole numbers: there is nothing to quantize"
+_NO_VALUES = message("quantize.why_no_values")
+
+
+def _because(text: Message, why: Message | None) -> Message:
+    return message("quantize.because", text=text, why=why) if why else text
+
+
+def _part_is(part: Part, dtype: str) -> Message:
+    return message("quantize.why_part_is", part=message(f"quantize.part_{part}"), dtype=dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,7 @@ class Explainer:
             names.original(unit.first.name),
             requested,
             effective,
-            "; ".join(reasons),
+            joined(reasons) if reasons else NOTHING,
         )
 
     # What it becomes
@@ -113,7 +122,7 @@ class Explainer:
             return wishes[0].dtype
         if part == "output" and node is unit.last:
             for tensor in self._results(unit):
-                if tensor in self.roles.wishes.tensors and self.roles.wishes.tensors[tensor].refusal == "":
+                if tensor in self.roles.wishes.tensors and self.roles.wishes.tensors[tensor].refusal is None:
                     return self.roles.wishes.tensors[tensor].dtype
         return self._default(unit, part) if exists and self.roles.role(unit) != "follow" else exists
 
@@ -141,7 +150,7 @@ class Explainer:
 
     def _reasons(
         self, unit: FusedUnit, node: NodeView, requested: Precision, effective: Precision
-    ) -> Iterator[str]:
+    ) -> Iterator[Message]:
         role = self.roles.role(unit)
         name = self.roles.names.original(node.name)
         if role == "none":
@@ -161,29 +170,30 @@ class Explainer:
         if node.name in self.quantizers.notes:
             yield self.quantizers.notes[node.name]
         if requested == effective == Precision() and node not in (unit.first, unit.last):
-            yield f"computed inside the unit of {self.roles.names.original(unit.first.name)}"
+            yield message("quantize.why_inside", node=self.roles.names.original(unit.first.name))
 
-    def _why(self, unit: FusedUnit, node: NodeView, part: Part, got: str) -> str:
+    def _why(self, unit: FusedUnit, node: NodeView, part: Part, got: str) -> Message:
         """Why a part of a node is not what was asked for."""
         if self.roles.role(unit) == "follow":
-            return f"it only passes values on, so its neighbours decide{self._stored_why(unit)}"
+            return _because(message("quantize.why_passes_on"), self._stored_why(unit))
         if not got:
             return self._missing_why(unit, node, part)
         wish = self.roles.decisions(unit)[part].wish
         if wish is not None and wish.dtype == got and wish.node != self.roles.names.original(node.name):
-            return f"it is computed as one with {wish.node}, for which {wish.rule!r} asks for {got}"
+            return message("quantize.why_as_one", node=wish.node, rule=repr(wish.rule), dtype=got)
         tensor = next(self._named_tensors(unit, node, part), None)
         if tensor is not None:
-            return f"{self.roles.wishes.tensors[tensor].rule!r} names {tensor!r}"
+            rule = self.roles.wishes.tensors[tensor].rule
+            return message("quantize.why_rule_names", rule=repr(rule), tensor=repr(tensor))
         if part == "output":
-            return f"its output is stored as {got}{self._stored_why(unit)}"
+            return _because(message("quantize.why_stored", dtype=got), self._stored_why(unit))
         return self._operand_why(unit, part, got)
 
-    def _missing_why(self, unit: FusedUnit, node: NodeView, part: Part) -> str:
+    def _missing_why(self, unit: FusedUnit, node: NodeView, part: Part) -> Message:
         if part == "weight" or self._has(unit, node, part):
-            return f"it has no {part}"
+            return message("quantize.why_no_part", part=message(f"quantize.part_{part}"))
         other = self.roles.names.original((unit.first if node is not unit.first else unit.last).name)
-        return f"it is computed as one with {other}, and what is between them does not exist"
+        return message("quantize.why_between", node=other)
 
     def _named_tensors(self, unit: FusedUnit, node: NodeView, part: Part) -> Iterator[str]:
         tensors: list[str] = self._results(unit)
@@ -194,21 +204,20 @@ class Explainer:
         wishes = self.roles.wishes.tensors
         return (tensor for tensor in tensors if tensor in wishes and wishes[tensor].dtype)
 
-    def _stored_why(self, unit: FusedUnit) -> str:
+    def _stored_why(self, unit: FusedUnit) -> Message | None:
         whys = (stored.why for name in self._results(unit) if (stored := self.storage.spec_of(name)) is not None)
-        why = next((why for why in whys if why), "")
-        return f": {why}" if why else ""
+        return next((why for why in whys if why), None)
 
-    def _operand_why(self, unit: FusedUnit, part: Part, got: str) -> str:
+    def _operand_why(self, unit: FusedUnit, part: Part, got: str) -> Message:
         if any(reader in self.roles.live_operands for reader in self.roles.operands(unit)):
-            return f"{self.roles.target.name} takes operands of products without a constant as {got}"
+            return message("quantize.why_live", target=self.roles.target.name, dtype=got)
         if unit.first.operation in self.roles.target.shared_scale:
-            return f"it shares one scale with all it reads and writes{self._stored_why(unit)}"
+            return _because(message("quantize.why_shared_scale"), self._stored_why(unit))
         if self.roles.decisions(unit)["activation"].dtype == FLOAT:
-            return "it is computed in float"
-        return f"its {part} is {got}"
+            return message("quantize.why_in_float")
+        return _part_is(part, got)
 
-    def _neighbours(self, unit: FusedUnit) -> Iterator[str]:
+    def _neighbours(self, unit: FusedUnit) -> Iterator[Message]:
         """What a node in float reads of nodes that are not."""
         for reader in self.roles.operands(unit):
             tensor = self.roles.view.read_at(reader)
@@ -216,7 +225,7 @@ class Explainer:
             producer = self.roles.view.producers.get(tensor)
             if stored is not None and producer is not None:
                 writer = self.roles.names.original(producer.name)
-                yield f"what it reads of {writer} is stored as {stored.spec.dtype}"
+                yield message("quantize.why_reads", node=writer, dtype=stored.spec.dtype)
 
 
 # Why tensors that rules name are not what the rules ask for.
@@ -238,29 +247,31 @@ class TensorReasons:
     quantizers: Quantizers
     plans: Mapping[str, NodePlan]
 
-    def reason(self, selection: RuleSelection, tensor: str, node: str) -> str:
+    def reason(self, selection: RuleSelection, tensor: str, node: str) -> Message | None:
         """Why a tensor is not what a rule asks for, as far as a node is concerned."""
         if node not in self.touching(tensor):
-            return ""
+            return None
         strongest = self.roles.wishes.tensors[tensor]
         if strongest.order != selection.order and not _agrees(selection, strongest):
-            return f"{strongest.rule!r} counts more for {tensor!r}"
+            return message("quantize.why_counts_more", rule=repr(strongest.rule), tensor=repr(tensor))
         wanted = tensor_dtype(selection.rule.precision, constant=self.roles.view.is_constant(tensor))
         if self._is_bias(tensor) and not (wanted == FLOAT and strongest.refusal):
             return self._bias_reason(tensor, node, wanted)
         return strongest.refusal or self._unmet(tensor, strongest.dtype)
 
-    def _unmet(self, tensor: str, wanted: str) -> str:
-        """Why a tensor is not what the target could have given it; empty when it is."""
+    def _unmet(self, tensor: str, wanted: str) -> Message | None:
+        """Why a tensor is not what the target could have given it; None when it is."""
         if tensor in self.roles.inner:
             unit = self.roles.unit_of(self.roles.view.producers[tensor].name)
             last = self.roles.names.original(unit.last.name)
-            return f"{tensor!r} does not exist: what computes it is computed as one with {last}"
+            return message("quantize.why_not_there", tensor=repr(tensor), node=last)
         got = list(dict.fromkeys(self._dtypes(tensor)))
         if got in ([wanted], []):
-            return "" if got else f"nothing reads or writes {tensor!r} as a value"
-        why = self._left_in_float(tensor) if got == [FLOAT] else ""
-        return f"{tensor!r} is {'/'.join(got)}{why or self._why(tensor)}"
+            return None if got else message("quantize.why_unread", tensor=repr(tensor))
+        why = self._left_in_float(tensor) if got == [FLOAT] else None
+        return _because(
+            message("quantize.why_is", tensor=repr(tensor), dtype="/".join(got)), why or self._why(tensor)
+        )
 
     def _is_bias(self, tensor: str) -> bool:
         """Whether a constant is read as a bias only."""
@@ -269,45 +280,45 @@ class TensorReasons:
             return False
         return all(bias_place(self.roles.unit_of(reader.node), self.roles.view) == reader for reader in readers)
 
-    def _bias_reason(self, tensor: str, node: str, wanted: str) -> str:
+    def _bias_reason(self, tensor: str, node: str, wanted: str) -> Message | None:
         """Why a bias is not what a rule asks for."""
         got = list(dict.fromkeys(self._dtypes(tensor)))
         if got == [wanted]:
-            return ""
-        what = f"{tensor!r} is {'/'.join(got)}"
-        if wanted not in (BIAS_DTYPE, FLOAT):
-            return f"{what}: biases are {BIAS_DTYPE} or {FLOAT}, not {wanted}"
+            return None
         target = self.roles.target
-        if target.bias == FLOAT:
-            return f"{what}: {target.name} keeps biases in {FLOAT}"
-        why = self.quantizers.notes.get(node, "") or self.plans[node].reason
-        return f"{what}: {why or 'the nodes that read it are not computed in integers'}"
+        if wanted not in (BIAS_DTYPE, FLOAT):
+            why = message("quantize.why_bias_dtypes", first=BIAS_DTYPE, second=FLOAT, dtype=wanted)
+        elif target.bias == FLOAT:
+            why = message("quantize.why_float_biases", target=target.name)
+        else:
+            known = self.quantizers.notes.get(node) or self.plans[node].reason
+            why = known or message("quantize.why_readers_float")
+        return _because(message("quantize.why_is", tensor=repr(tensor), dtype="/".join(got)), why)
 
     def touching(self, tensor: str) -> set[str]:
         """The node that computes a tensor; for inputs and constants those that read it."""
         producer = self.roles.view.producers.get(tensor)
         return {producer.name} if producer is not None else {r.node for r in self.roles.view.readers[tensor]}
 
-    def _left_in_float(self, tensor: str) -> str:
+    def _left_in_float(self, tensor: str) -> Message | None:
         """Why an output of the network is not quantized."""
         view, target = self.roles.view, self.roles.target
         producer = view.producers.get(tensor)
         if producer is None or tensor not in view.outputs:
-            return ""
+            return None
         if target.float_results:
-            return f": integer operations of {target.name} hand on float values"
+            return message("quantize.why_float_results", target=target.name)
         if not target.quantize_outputs:
-            return f": {target.name} leaves outputs of the network in float"
-        return f": {self.plans[producer.name].reason or 'what computes it is not computed in integers'}"
+            return message("quantize.why_float_outputs", target=target.name)
+        return self.plans[producer.name].reason or message("quantize.why_producer_float")
 
-    def _why(self, tensor: str) -> str:
+    def _why(self, tensor: str) -> Message:
         stored = self.storage.stored.get(self.storage.group_of.get(tensor, ""))
-        why = stored.why if stored is not None else ""
-        if why:
-            return f": {why}"
+        if stored is not None and stored.why:
+            return stored.why
         producer = self.roles.view.producers.get(tensor)
-        reason = self.plans[producer.name].reason if producer is not None else ""
-        return f": {reason}" if reason else ": the nodes that read it are not computed in integers"
+        reason = self.plans[producer.name].reason if producer is not None else None
+        return reason or message("quantize.why_readers_float")
 
     def _dtypes(self, tensor: str) -> Iterator[str]:
         """In which dtypes a tensor exists."""
@@ -344,7 +355,7 @@ def _agrees(selection: RuleSelection, wish: TensorWish) -> bool:
 # What became of every rule.
 
 _LISTED = 3
-_GONE = "it is no node of its own any more: what it computes was computed ahead of time"
+_GONE = message("quantize.why_gone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,42 +380,43 @@ class Resolver:
 
     def resolve(self, selection: RuleSelection) -> Resolution:
         """What became of one rule."""
-        reasons: dict[str, str] = {}
-        remarks: dict[str, str] = {}
+        reasons: dict[str, Message] = {}
+        remarks: dict[str, Message] = {}
         for name, node in selection.nodes.items():
             reason = self._reason(selection, node) if node else _GONE
             if reason:
                 reasons[name] = reason
-            elif remark := "; ".join(dict.fromkeys(self._remarks(selection, node))):
-                remarks[name] = remark
+            elif known := dict.fromkeys(self._remarks(selection, node)):
+                remarks[name] = joined(known)
         applied = tuple(name for name in selection.nodes if name not in reasons)
         return Resolution(selection.rule, tuple(selection.nodes), applied, reasons, remarks)
 
-    def _reason(self, selection: RuleSelection, node: str) -> str:
-        """Why a node is not what a rule asks for; empty when it is."""
+    def _reason(self, selection: RuleSelection, node: str) -> Message | None:
+        """Why a node is not what a rule asks for; None when it is."""
         if not selection.ranks[node]:
             texts = (self._tensors.reason(selection, tensor, node) for tensor in selection.tensors)
-            return "; ".join(dict.fromkeys(text for text in texts if text))
+            known = dict.fromkeys(text for text in texts if text)
+            return joined(known) if known else None
         compared = [(part, wanted, got) for part, wanted, got in self._parts(selection, node) if got]
         others = [(part, got) for part, wanted, got in compared if wanted != got]
         missed = others[0] if others else None
         given_away = all(self._outranked_at(selection, node, part, got) for part, got in others)
         if len(others) < len(compared) and given_away:
-            return ""
+            return None
         reasons = (
             self._outranked(selection, node),
             self._refused(selection, node),
             self.plans[node].reason,
-            *((self._by_another(node, *missed), f"its {missed[0]} is {missed[1]}") if missed is not None else ()),
+            *((self._by_another(node, *missed), _part_is(*missed)) if missed is not None else ()),
         )
-        return next((reason for reason in reasons if reason), "")
+        return next((reason for reason in reasons if reason), None)
 
-    def _by_another(self, node: str, part: Part, got: str) -> str:
+    def _by_another(self, node: str, part: Part, got: str) -> Message:
         """Which other node of the same unit decides."""
         unit = self.roles.unit_of(node)
         wish = self.roles.decisions(unit)[part].wish
         if wish is not None and wish.dtype == got and wish.node != self.roles.names.original(node):
-            return f"it is computed as one with {wish.node}, for which {wish.rule!r} asks for {got}"
+            return message("quantize.why_as_one", node=wish.node, rule=repr(wish.rule), dtype=got)
         return self.plans[unit.last.name].reason
 
     def _parts(self, selection: RuleSelection, node: str) -> Iterator[tuple[Part, str, str]]:
@@ -417,37 +429,37 @@ class Resolver:
             if wanted:
                 yield part, wanted, got
 
-    def _refused(self, selection: RuleSelection, node: str) -> str:
+    def _refused(self, selection: RuleSelection, node: str) -> Message | None:
         """Why the target cannot grant what a rule asks for."""
         if self.roles.role_of(node) in ("none", "follow"):
-            return ""
+            return None
         for decision in self.roles.decisions(self.roles.unit_of(node)).values():
             for wish, reason in decision.refused:
                 if wish.order == selection.order:
                     return reason
-        return ""
+        return None
 
-    def _outranked(self, selection: RuleSelection, node: str) -> str:
+    def _outranked(self, selection: RuleSelection, node: str) -> Message | None:
         """Which rule that names the same node counts more."""
         texts = (self._outranked_at(selection, node, part) for part in PARTS)
-        return next((text for text in texts if text), "")
+        return next((text for text in texts if text), None)
 
-    def _outranked_at(self, selection: RuleSelection, node: str, part: Part, got: str = "") -> str:
+    def _outranked_at(self, selection: RuleSelection, node: str, part: Part, got: str = "") -> Message | None:
         """Which rule counts more for one part of a node; of those that got what they ask for, if that is given."""
         wishes = self.roles.wishes.every(self.roles.view.by_name[node], part)
         own = next((wish for wish in wishes if wish.order == selection.order), None)
         if own is None or wishes[0] is own or wishes[0].dtype == own.dtype or (got and wishes[0].dtype != got):
-            return ""
+            return None
         later = wishes[0].strength[0] == own.strength[0]
-        return f"{wishes[0].rule!r} {'comes later and' if later else 'is more specific and'} counts more"
+        return message(f"quantize.why_{'later' if later else 'specific'}", rule=repr(wishes[0].rule))
 
     # What is worth knowing although a rule was followed
 
-    def _remarks(self, selection: RuleSelection, node: str) -> Iterator[str]:
+    def _remarks(self, selection: RuleSelection, node: str) -> Iterator[Message]:
         named = bool(selection.ranks[node])
         for part, wanted, got in self._parts(selection, node) if named else ():
             if got and wanted != got:
-                yield f"its {part} is {got}: {self._outranked_at(selection, node, part, got)}"
+                yield _because(_part_is(part, got), self._outranked_at(selection, node, part, got))
         if named and selection.rule.precision.output:
             tensors = list(self.roles.view.results(self.roles.unit_of(node).last))
         else:
@@ -455,7 +467,7 @@ class Resolver:
         for tensor in tensors:
             yield from self._unread(tensor)
 
-    def _unread(self, tensor: str) -> Iterator[str]:
+    def _unread(self, tensor: str) -> Iterator[Message]:
         """What a tensor is stored as, when all that read it read it with fewer bits."""
         stored = self.storage.spec_of(tensor)
         if stored is None:
@@ -464,13 +476,13 @@ class Resolver:
         if not seen or any(spec.bits >= stored.spec.bits for _, spec in seen):
             return
         names = list(dict.fromkeys(self.roles.names.original(reader) for reader, _ in seen))
-        rest = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-        dtype, less = stored.spec.dtype, "/".join(dict.fromkeys(spec.dtype for _, spec in seen))
-        who, them = ("reader", "it") if len(names) == 1 else ("readers", "them")
-        verb = "reads" if len(names) == 1 else "read"
-        yield (
-            f"{tensor!r} is stored as {dtype}, but its {who} {', '.join(names[:_LISTED])}{rest} {verb} "
-            f"a copy in {less}, so that nothing is gained: give {them} {dtype} too"
+        yield message(
+            "quantize.why_copies",
+            tensor=repr(tensor),
+            dtype=stored.spec.dtype,
+            count=len(names),
+            names=some(names, _LISTED),
+            less="/".join(dict.fromkeys(spec.dtype for _, spec in seen)),
         )
 
     def _seen_by(self, tensor: str) -> Iterator[tuple[str, QuantSpec]]:

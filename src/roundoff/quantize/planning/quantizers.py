@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from roundoff.core.plan import FLOAT, PlannedQuantizer
 from roundoff.core.quantizers import Consumer, QuantSpec
 from roundoff.core.target import Target
+from roundoff.messages.message import Message, message
 from roundoff.quantize.planning.requested_precision import Roles, outranks, weight_edges
 from roundoff.quantize.planning.storage import TensorStorage
 from roundoff.quantize.planning.view import BIAS_INPUT, FusedUnit, GraphView, NodeView
@@ -43,7 +44,7 @@ class ConstantOperand:
     reader: Consumer
     spec: QuantSpec
     group: str = ""
-    note: str = ""
+    note: Message | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Bias:
         source: The input whose scale it has a part of.
         weight: The weight whose scale it has the other part of.
         axis: Along which each element has its own scale; None for one scale.
-        obstacle: Why it stays in float; empty when it does not.
+        obstacle: Why it stays in float; None when it does not.
     """
 
     tensor: str
@@ -64,7 +65,7 @@ class Bias:
     source: Consumer
     weight: Consumer
     axis: int | None
-    obstacle: str = ""
+    obstacle: Message | None = None
 
 
 def constant_operands(roles: Roles, storage: TensorStorage) -> Iterator[ConstantOperand]:
@@ -113,21 +114,21 @@ def _operands(unit: FusedUnit, roles: Roles, storage: TensorStorage) -> Iterator
         yield ConstantOperand(tensor, reader, roles.target.activations[dtype])
 
 
-def weight_axis(node: NodeView, place: int, view: GraphView, target: Target) -> tuple[int | None, str]:
+def weight_axis(node: NodeView, place: int, view: GraphView, target: Target) -> tuple[int | None, Message | None]:
     """The axis of a weight along which each slice has its own scale, and what is unusual about it.
 
     Returns:
-        The axis, None when one scale serves the whole weight; and a note, mostly empty.
+        The axis, None when one scale serves the whole weight; and a note, mostly None.
     """
     axis = target.weight_axes.get(node.operation)
     shape = view.shape(node.inputs[place])
     if axis is None or shape is None or len(shape) < 2:
-        return None, ""
+        return None, None
     if node.operation == "ConvTranspose" and (groups := int(node.attribute("group", 1))) > 1:
         # Axis 1 holds the output channels of one group; where that is a single one, axis 0 tells them apart.
         if shape[1] == 1 and shape[0] == groups:
-            return 0, ""
-        return None, f"its weight has one scale: with {groups} groups no axis holds its output channels"
+            return 0, None
+        return None, message("quantize.why_one_scale", groups=groups)
     if node.operation == "MatMul" and place == 0:
         # Seen from the left operand, rows are what columns are to the right one.
         axis = len(shape) - 2 if axis % len(shape) == len(shape) - 1 else len(shape) - 1
@@ -135,7 +136,7 @@ def weight_axis(node: NodeView, place: int, view: GraphView, target: Target) -> 
         # Written for a weight on the right that is not transposed.
         transposed = bool(node.attribute("transB" if place == 1 else "transA", 0))
         axis = 1 - axis % 2 if transposed != (place == 0) else axis
-    return (axis % len(shape), "") if -len(shape) <= axis < len(shape) else (None, "")
+    return (axis % len(shape) if -len(shape) <= axis < len(shape) else None), None
 
 
 def biases(roles: Roles, weights: Mapping[Consumer, QuantSpec], storage: TensorStorage) -> Iterator[Bias]:
@@ -184,13 +185,13 @@ def _bias(
     tensor = view.by_name[place.node].inputs[place.input]
     node = unit.first
     if node.operation == "Gemm" and (node.attribute("alpha", 1.0) != 1.0 or node.attribute("beta", 1.0) != 1.0):
-        return Bias(tensor, place, *factors, None, "its bias stays in float: alpha or beta is not 1")
+        return Bias(tensor, place, *factors, None, message("quantize.why_bias_factor"))
     if weight is None or weight.axis is None:
         return Bias(tensor, place, *factors, None)
     held = view.shape(node.inputs[factors[1].input])
     # A weight on the left has a scale per row, and a bias belongs to columns.
     if held is None or view.shape(tensor) != (held[weight.axis],) or factors[1].input == 0:
-        return Bias(tensor, place, *factors, None, "its bias stays in float: it has not one element per scale")
+        return Bias(tensor, place, *factors, None, message("quantize.why_bias_shape"))
     return Bias(tensor, place, *factors, 0)
 
 
@@ -225,7 +226,7 @@ class Quantizers:
 
     planned: tuple[PlannedQuantizer, ...]
     weights: Mapping[Consumer, QuantSpec]
-    notes: Mapping[str, str]
+    notes: Mapping[str, Message]
     biases: frozenset[Consumer]
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from roundoff.core.plan import FLOAT, Precision
 from roundoff.core.quantizers import Consumer
 from roundoff.core.target import Target
+from roundoff.messages.message import Message, message
 from roundoff.quantize.planning.rules import Names, RuleSelection
 from roundoff.quantize.planning.view import PRODUCTS, FusedUnit, GraphView, NodeView
 
@@ -73,7 +74,7 @@ class Decision:
 
     dtype: str
     wish: Wish | None = None
-    refused: tuple[tuple[Wish, str], ...] = ()
+    refused: tuple[tuple[Wish, Message], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class TensorWish:
     strength: tuple[int, bool, int]
     rule: str
     order: int
-    refusal: str = ""
+    refusal: Message | None = None
 
 
 def outranks(wish: TensorWish, decision: Decision) -> bool:
@@ -200,12 +201,12 @@ class Wishes:
     def decide(self, unit: FusedUnit) -> dict[Part, Decision]:
         """What each part of a unit is to be."""
         decisions: dict[Part, Decision] = {}
-        whole_refused: dict[int, str] = {}
+        whole_refused: dict[int, Message] = {}
         for part in PARTS:
             refused = []
             granted = None
             for wish in self.asked(unit, part):
-                reason = whole_refused.get(wish.order, "") if wish.whole else ""
+                reason = whole_refused.get(wish.order) if wish.whole else None
                 reason = reason or self._refusal(unit, part, wish.dtype)
                 if not reason:
                     granted = wish
@@ -225,30 +226,31 @@ class Wishes:
             return FLOAT if unit.obstacle else self.target.activation
         return FLOAT if decided["activation"].dtype == FLOAT or self.target.float_results else ""
 
-    def _refusal(self, unit: FusedUnit, part: Part, dtype: str) -> str:
-        """Why a dtype cannot be granted; empty when it can."""
+    def _refusal(self, unit: FusedUnit, part: Part, dtype: str) -> Message | None:
+        """Why a dtype cannot be granted; None when it can."""
         if part == "weight" and not weight_edges(unit, self.view):
-            return "" if dtype == FLOAT else "it has no weight"
+            return (
+                None if dtype == FLOAT else message("quantize.why_no_part", part=message("quantize.part_weight"))
+            )
         if unit.obstacle:
-            return "" if dtype == FLOAT else unit.obstacle
+            return None if dtype == FLOAT else unit.obstacle
         if dtype == FLOAT:
             return self._float_refusal(unit, part)
-        name = self.target.name
         if part == "output" and self.target.float_results:
-            return f"integer operations of {name} hand on float values"
+            return message("quantize.why_float_results", target=self.target.name)
         return _integer_refusal(self.target, part, dtype, unit.first.operation)
 
-    def _float_refusal(self, unit: FusedUnit, part: Part) -> str:
+    def _float_refusal(self, unit: FusedUnit, part: Part) -> Message | None:
         if not self.target.float_allowed:
-            return f"{self.target.name} cannot compute in float"
+            return message("quantize.why_no_float", target=self.target.name)
         allowed = self.target.only.get(f"{part}.{FLOAT}")
         if allowed is None or (part == "output" and self.target.float_results):
-            return ""
-        what = {"activation": "", "weight": "the weight of ", "output": "the output of "}[part]
+            return None
         operations = [unit.first.operation] if part == "weight" else [node.operation for node in unit.nodes]
         other = next((operation for operation in operations if operation not in allowed), "")
         known = ", ".join(sorted(allowed))
-        return f"{self.target.name} keeps {what}{known} in float, not {what}{other}" if other else ""
+        key = "quantize.why_float_only" + ("" if part == "activation" else f"_{part}")
+        return message(key, target=self.target.name, known=known, other=other) if other else None
 
 
 def _strength(wish: Wish) -> tuple[int, bool, int]:
@@ -263,15 +265,20 @@ def _counting(wishes: list[Wish], computed: list[Wish]) -> list[Wish]:
     return [wish for wish in wishes if not (wish.whole and strongest.strength > wish.strength)]
 
 
-def _integer_refusal(target: Target, part: Part, dtype: str, operation: str) -> str:
+def _integer_refusal(target: Target, part: Part, dtype: str, operation: str) -> Message | None:
     offered = target.weights if part == "weight" else target.activations
-    what = "weights" if part == "weight" else "activations"
+    what = message(f"quantize.what_{'weights' if part == 'weight' else 'activations'}")
     if dtype not in offered:
-        return f"{target.name} offers {what} in {', '.join(offered)}, not in {dtype}"
+        return message(
+            "quantize.why_offers", target=target.name, what=what, offered=", ".join(offered), dtype=dtype
+        )
     limit = target.only.get(f"{'weight' if part == 'weight' else 'activation'}.{dtype}")
     if limit is not None and operation not in limit:
-        return f"{target.name} offers {what} in {dtype} for {', '.join(sorted(limit))}, not for {operation}"
-    return ""
+        known = ", ".join(sorted(limit))
+        return message(
+            "quantize.why_offers_for", target=target.name, what=what, dtype=dtype, known=known, other=operation
+        )
+    return None
 
 
 def tensor_dtype(precision: Precision, *, constant: bool) -> str:
@@ -285,14 +292,18 @@ def _tensor_wish(tensor: str, selection: RuleSelection, rank: int, view: GraphVi
     constant = view.is_constant(tensor)
     dtype = tensor_dtype(selection.rule.precision, constant=constant)
     strength = (rank, True, selection.order)
+    reason: Message | None = None
     if not view.is_float(tensor):
-        reason = f"the tensor {tensor!r} holds no floats"
-    elif dtype == FLOAT:
-        reason = "" if target.float_allowed else f"{target.name} cannot compute in float"
-    else:
+        reason = message("quantize.why_no_floats", tensor=repr(tensor))
+    elif dtype == FLOAT and not target.float_allowed:
+        reason = message("quantize.why_no_float", target=target.name)
+    elif dtype != FLOAT:
         offered = {**target.weights, **target.activations} if constant else target.activations
-        what = "constants" if constant else "activations"
-        reason = "" if dtype in offered else f"{target.name} offers {what} in {', '.join(offered)}, not in {dtype}"
+        what = message(f"quantize.what_{'constants' if constant else 'activations'}")
+        if dtype not in offered:
+            reason = message(
+                "quantize.why_offers", target=target.name, what=what, offered=", ".join(offered), dtype=dtype
+            )
     return TensorWish("" if reason else dtype, strength, selection.text, selection.order, reason)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from roundoff.core.plan import FLOAT
 from roundoff.core.quantizers import Consumer, QuantSpec
 from roundoff.core.target import Target
+from roundoff.messages.message import Message, message
 from roundoff.quantize.planning.requested_precision import Roles, outranks
 from roundoff.quantize.planning.view import FusedUnit, GraphView
 
@@ -192,12 +193,12 @@ class StoredTensor:
 
     Attributes:
         spec: The spec of all of them.
-        why: Who decided it, as the end of a sentence; empty for the target's default.
+        why: Who decided it, as the end of a sentence; None for the target's default.
         fixed_range: The range they get whatever is observed.
     """
 
     spec: QuantSpec
-    why: str = ""
+    why: Message | None = None
     fixed_range: tuple[float, float] | None = None
 
 
@@ -332,6 +333,7 @@ class _Storing:
         self, group: str, members: list[str], wants: Mapping[str, list[_Want]], sharers: list[FusedUnit]
     ) -> StoredTensor:
         asked = list(self._asked(members, sharers))
+        why: Message | None
         if sharers and self.target.shared_scale_decides == "operation":
             spec, why = self._by_operation(sharers)
         elif asked:
@@ -343,25 +345,33 @@ class _Storing:
         fixed = ranges.get(spec.dtype, ranges.get(""))
         return StoredTensor(spec, why, fixed)
 
-    def _asked(self, members: list[str], sharers: list[FusedUnit]) -> Iterator[tuple[tuple[int, int], str, str]]:
+    def _asked(
+        self, members: list[str], sharers: list[FusedUnit]
+    ) -> Iterator[tuple[tuple[int, int], str, Message]]:
         """Wishes for how a group is stored: strength, dtype, and why."""
         for tensor in members:
             wish = self.roles.wishes.tensors.get(tensor)
             if wish is not None and wish.dtype not in ("", FLOAT):
-                yield (wish.strength[0], wish.order), wish.dtype, f"{wish.rule!r} asks for it"
+                yield (
+                    (wish.strength[0], wish.order),
+                    wish.dtype,
+                    message("quantize.why_asks", rule=repr(wish.rule)),
+                )
             producer = self.view.producers.get(tensor)
             if producer is not None and self.roles.role_of(producer.name) == "integer":
                 granted = self.roles.decisions(self.roles.unit_of(producer.name))["output"].wish
                 if granted is not None and granted.dtype != FLOAT:
                     strength = (granted.strength[0], granted.order)
-                    yield strength, granted.dtype, f"{granted.rule!r} asks for the output of {granted.node}"
+                    why = message("quantize.why_asks_output", rule=repr(granted.rule), node=granted.node)
+                    yield strength, granted.dtype, why
         for unit in sharers:
             granted = self.roles.decisions(unit)["activation"].wish
             if granted is not None:
                 strength = (granted.strength[0], granted.order)
-                yield strength, granted.dtype, f"{granted.rule!r} asks for {granted.node}"
+                why = message("quantize.why_asks_node", rule=repr(granted.rule), node=granted.node)
+                yield strength, granted.dtype, why
 
-    def _by_operation(self, sharers: list[FusedUnit]) -> tuple[QuantSpec, str]:
+    def _by_operation(self, sharers: list[FusedUnit]) -> tuple[QuantSpec, Message]:
         """The spec that operations with a shared scale want; of several the one most asked for."""
 
         def strength(unit: FusedUnit) -> tuple[int, int]:
@@ -371,9 +381,9 @@ class _Storing:
         unit = max(sharers, key=strength)
         decision = self.roles.decisions(unit)["activation"]
         name = self.roles.names.original(unit.first.name)
-        return self.target.activations[decision.dtype], f"{name} decides for all it shares a scale with"
+        return self.target.activations[decision.dtype], message("quantize.why_sharer", node=name)
 
-    def _by_readers(self, wants: list[_Want], shared: bool) -> tuple[QuantSpec, str]:
+    def _by_readers(self, wants: list[_Want], shared: bool) -> tuple[QuantSpec, Message | None]:
         """What all readers want; the widest of it when they differ, the target's default among equals."""
         default = self.target.activations[self.target.activation]
         wanted: dict[QuantSpec, FusedUnit] = {}
@@ -383,10 +393,10 @@ class _Storing:
         if shared:
             wanted.setdefault(default, self.roles.units[0])
         if not wanted:
-            return default, ""
+            return default, None
         spec = max(wanted, key=lambda each: (each.bits, each == default))
         name = self.roles.names.original(wanted[spec].first.name)
-        return spec, f"{name} reads it as {spec.dtype}" if spec != default else ""
+        return spec, message("quantize.why_reader", node=name, dtype=spec.dtype) if spec != default else None
 
     # Who reads the storage, and who a copy
 

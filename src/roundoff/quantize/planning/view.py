@@ -17,6 +17,7 @@ from roundoff.graph.patterns import PATTERNS, Pattern, find_patterns
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import by_number, reads, subgraphs
+from roundoff.messages.message import Message, message
 
 __all__ = [
     "BIAS_INPUT",
@@ -310,19 +311,6 @@ def _constant_dtype(holder: Any) -> str:
 # What nodes of an operation must fulfil to have an integer version on a target, by name.
 
 
-@dataclass(frozen=True, slots=True)
-class _Need:
-    """One condition.
-
-    Attributes:
-        holds: Whether a node fulfils it; what cannot be known counts as fulfilled.
-        otherwise: What is wrong when it does not, as the end of "it stays in float because ...".
-    """
-
-    holds: Callable[[NodeView, GraphView], bool]
-    otherwise: str
-
-
 def _rank(*allowed: int) -> Callable[[NodeView, GraphView], bool]:
     def holds(node: NodeView, view: GraphView) -> bool:
         rank = view.rank(node.inputs[0])
@@ -335,22 +323,20 @@ def _attribute(name: str, default: float, wanted: float) -> Callable[[NodeView, 
     return lambda node, _: bool(node.attribute(name, default) == wanted)
 
 
-NEEDS = {
-    "constant_weight": _Need(
-        lambda node, view: len(node.inputs) > 1 and view.is_constant(node.inputs[1]), "its weight is not constant"
-    ),
-    "rank_4": _Need(_rank(4), "its input does not have 4 axes"),
-    "rank_4_or_5": _Need(_rank(4, 5), "its input does not have 4 or 5 axes"),
-    "not_transposed": _Need(_attribute("transA", 0, 0), "its input is transposed (transA)"),
-    "alpha_1": _Need(_attribute("alpha", 1.0, 1.0), "its alpha is not 1"),
-    "beta_1": _Need(_attribute("beta", 1.0, 1.0), "its beta is not 1"),
+NEEDS: dict[str, Callable[[NodeView, GraphView], bool]] = {
+    "constant_weight": lambda node, view: len(node.inputs) > 1 and view.is_constant(node.inputs[1]),
+    "rank_4": _rank(4),
+    "rank_4_or_5": _rank(4, 5),
+    "not_transposed": _attribute("transA", 0, 0),
+    "alpha_1": _attribute("alpha", 1.0, 1.0),
+    "beta_1": _attribute("beta", 1.0, 1.0),
 }
-"""Conditions that target files can name."""
+"""Conditions that target files can name; what cannot be known is fulfilled. Their words are `need_*`."""
 
 
 def missing_need(node: NodeView, view: GraphView, needs: tuple[str, ...]) -> str:
-    """The first condition a node does not fulfil, as a reason to stay in float; empty when there is none."""
-    return next((NEEDS[name].otherwise for name in needs if not NEEDS[name].holds(node, view)), "")
+    """The first condition a node does not fulfil, by its name; empty when there is none."""
+    return next((name for name in needs if not NEEDS[name](node, view)), "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -360,13 +346,13 @@ class FusedUnit:
     Attributes:
         nodes: In execution order.
         steps: What the fusion is made of, an op type or a pattern each; the op type for a single node.
-        obstacle: Why it has no integer version on the target; empty when it has one.
+        obstacle: Why it has no integer version on the target; None when it has one.
         bias: The constant operand of an Add behind a product, which the product's sum begins with.
     """
 
     nodes: tuple[NodeView, ...]
     steps: tuple[str, ...]
-    obstacle: str = ""
+    obstacle: Message | None = None
     bias: Consumer | None = None
 
     @property
@@ -430,16 +416,16 @@ class _UnitFinder:
         best = max(candidates, key=lambda unit: len(unit.nodes), default=None)
         return best if best is not None else FusedUnit((node,), (node.operation,), obstacle)
 
-    def _obstacle(self, node: NodeView) -> str:
+    def _obstacle(self, node: NodeView) -> Message | None:
         if node.is_control_flow:
-            return f"control flow: it and the nodes inside ({node.nodes_inside}) stay in float"
+            return message("quantize.why_control_flow", count=node.nodes_inside)
         if node.operation not in self._target.quantized_ops:
-            return f"{self._target.name} has no integer {node.operation}"
+            return message("quantize.why_no_integer", target=self._target.name, op=node.operation)
         missing = missing_need(node, self._view, self._target.needs.get(node.operation, ()))
         if missing:
-            return f"{self._target.name} has no integer version of it: {missing}"
+            return message("quantize.why_needs", target=self._target.name, why=message(f"quantize.need_{missing}"))
         infinite = self._infinite_operand(node)
-        return f"its constant {infinite!r} holds values that are not finite" if infinite else ""
+        return message("quantize.why_infinite", tensor=repr(infinite)) if infinite else None
 
     def _infinite_operand(self, node: NodeView) -> str:
         for _, tensor in self._view.operands(node):

@@ -12,10 +12,10 @@ from typing import Protocol
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.draft import CannotFold, named
+from roundoff.graph.draft import MOST_NAMED, CannotFold
 from roundoff.graph.load import Model
 from roundoff.graph.weights import Weights
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, joined, message, some
 from roundoff.quantize.steps import StepOption, Transformed, TransformJob, transform
 from roundoff.quantize.transforms.factors import (
     LARGEST_LOGARITHM,
@@ -284,7 +284,7 @@ def equalize(job: TransformJob) -> Transformed:
     found = map_scaling(job.model, job.context.samples, through_limits=job.options["clip"] != "keep")
     groups = [group for group in group_layers(found) if group.writers and _is_wanted(job, group)]
     if not groups:
-        return Transformed(job.model, (), (f"equalize: no two layers share channels to scale{_why(found)}",))
+        return Transformed(job.model, (), (_held(message("quantize.equalize_no_pair"), found),))
     seen = channel_statistics(job.model, job.context, _observed(job, found), title="looking at channels")
     bounds = bounds_of(found, seen) if job.options["clip"] == "observed" else free_bounds(found)
     free = np.zeros(found.size, bool)
@@ -300,26 +300,26 @@ def equalize(job: TransformJob) -> Transformed:
     factors = {int(root): float(np.exp(logarithms[root])) for root in np.flatnonzero(free & (logarithms != 0))}
     if job.options["power_of_two"]:
         factors = rounded_to_power_of_two(factors)
-    notes = [f"equalize: expected noise down to {after / before:.2g} of what it was"] if before else []
+    notes = [message("quantize.equalize_noise", share=f"{after / before:.2g}")] if before else []
     notes += _notes(job, found, groups, bounds)
     return _changed(job, found, factors, notes=notes)
 
 
 def _changed(
-    job: TransformJob, found: ScalingMap, factors: Mapping[int, float], *, notes: list[str]
+    job: TransformJob, found: ScalingMap, factors: Mapping[int, float], *, notes: list[Message]
 ) -> Transformed:
     try:
         model: Model = rescaled(job.model, found, factors)
     except CannotFold as reason:
-        return Transformed(job.model, (), (*notes, f"equalize: nothing was changed, because {reason}"))
+        return Transformed(
+            job.model, (), (*notes, message("quantize.step_unchanged", step="equalize", why=str(reason)))
+        )
     taken = participants(found, factors)
     if job.options["clip"] == "split":
         model, split = with_channel_limits(model, found, factors)
         if split:
-            notes.append(
-                f"equalize: limits for each channel, by a Min which a chip computes as one more operation, behind "
-                f"{counted(len(split), 'Clip')}: {named(list(split))}"
-            )
+            names = some(list(split), MOST_NAMED, quoted=True)
+            notes.append(message("quantize.equalize_limits", count=len(split), names=names))
     return Transformed(model, taken, tuple(notes))
 
 
@@ -401,26 +401,25 @@ def weight_noise(
         )
 
 
-def _notes(job: TransformJob, found: ScalingMap, groups: Sequence[Group], bounds: Bounds) -> Iterator[str]:
+def _notes(job: TransformJob, found: ScalingMap, groups: Sequence[Group], bounds: Bounds) -> Iterator[Message]:
     roots = np.array([root for group in groups for root in group.roots])
     if found.limits and job.options["clip"] == "observed":
         cut = int(np.count_nonzero(bounds.fixed[roots]))
-        yield (
-            f"equalize: {cut} of {counted(roots.size, 'channel')} reach the limit of a Clip and keep their scale; "
-            f"the others stay below it in all {counted(len(job.context.samples.names), 'sample')}, and only there "
-            "is it known that nothing changes"
-        )
+        samples = len(job.context.samples.names)
+        yield message("quantize.equalize_cut", cut=cut, count=int(roots.size), samples=samples)
     alone = [layer.node for layer in found.layers if not _shares(layer, groups)]
     if alone and not job.nodes:
-        yield f"equalize: {counted(len(alone), 'layer')} share no channels to scale: {named(alone)}{_why(found)}"
+        names = some(alone, MOST_NAMED, quoted=True)
+        yield _held(message("quantize.equalize_alone", count=len(alone), names=names), found)
 
 
-def _why(found: ScalingMap) -> str:
-    """What holds channels fast, if anything does."""
+def _held(text: Message, found: ScalingMap) -> Message:
+    """A note, and what holds channels fast, if anything does."""
     if not found.blocked:
-        return ""
+        return text
     first, more = next(iter(found.blocked.values())), len(found.blocked) - 1
-    return f"; channels are held fast where {first}" + (f", and in {counted(more, 'more place')}" if more else "")
+    key = "quantize.channels_held_more" if more else "quantize.channels_held"
+    return joined((text, message(key, first=first, **({"count": more} if more else {}))))
 
 
 def _shares(layer: ScaledLayer, groups: Sequence[Group]) -> bool:

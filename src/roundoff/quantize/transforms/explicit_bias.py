@@ -10,6 +10,7 @@ from roundoff.graph.draft import Assembly, CannotFold, Draft
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.preparation.affine import linear_layer
 from roundoff.graph.weights import tensor_dtype
+from roundoff.messages.message import message
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import Transformed, TransformJob, transform
 
@@ -28,11 +29,11 @@ def explicit_bias(job: TransformJob) -> Transformed:
             bias = draft.free_tensor(f"{node.name}_bias")
             draft.set_constant(bias, np.zeros(channels, draft.constants.value(node.input[_WEIGHT]).dtype))
             draft.set_input(node, _BIAS, bias)
-            taken.append(Participation(node.name, "layer", f"bias of {channels} zeros"))
+            taken.append(Participation(node.name, "layer", message("quantize.bias_zeros", count=channels)))
     products = [
         node.name for node in _bare_products(draft, job.context.target) if not job.nodes or node.name in job.nodes
     ]
-    taken += [Participation(name, "layer", "an Add of zeros behind it") for name in products]
+    taken += [Participation(name, "layer", message("quantize.bias_added")) for name in products]
     model = draft.finish()
     return Transformed(_with_additions(model, frozenset(products)) if products else model, tuple(taken), ())
 

@@ -12,6 +12,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.draft import Assembly, Draft, change_constants
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.wiring import set_attribute
+from roundoff.messages.message import Message, message
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import StepContext
 from roundoff.quantize.transforms.scaling_map import Adjustment, Limit, ScaledLayer, ScalingMap
@@ -29,7 +30,6 @@ __all__ = [
     "group_layers",
     "magnitudes",
     "participants",
-    "range_text",
     "rescaled",
     "rounded_to_power_of_two",
     "with_channel_limits",
@@ -275,16 +275,17 @@ def participants(found: ScalingMap, factors: Mapping[int, float]) -> tuple[Parti
         outputs = written.get(node, np.ones(1))
         scaled = [(inputs != 1).any(), (outputs != 1).any()]
         if any(scaled):
-            parts = [f"input channels x {range_text(inputs)}"] if scaled[0] else []
-            parts += [f"output channels x {range_text(1 / outputs)}"] if scaled[1] else []
+            parts = [_range_of("quantize.channels_in", inputs)] if scaled[0] else []
+            parts += [_range_of("quantize.channels_out", 1 / outputs)] if scaled[1] else []
+            text = parts[0] if len(parts) == 1 else message("terminal.comma", before=parts[0], after=parts[1])
             role = "both" if all(scaled) else "reader" if scaled[0] else "writer"
-            taken.append(Participation(node, role, ", ".join(parts)))
+            taken.append(Participation(node, role, text))
     return tuple(taken)
 
 
-def range_text(factors: Array) -> str:
+def _range_of(key: str, factors: Array) -> Message:
     """The smallest and the largest of some factors: ``0.125 .. 30``."""
-    return f"{factors.min():.3g} .. {factors.max():.3g}"
+    return message(key, low=f"{factors.min():.3g}", high=f"{factors.max():.3g}")
 
 
 # Clip, such as Relu6: its limits do not scale along with the channels that it limits.

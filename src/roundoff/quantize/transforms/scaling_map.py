@@ -18,6 +18,7 @@ from roundoff.graph.build import STANDARD_DOMAINS
 from roundoff.graph.draft import Draft
 from roundoff.graph.shapes import Value
 from roundoff.graph.wiring import attribute, reads, subgraphs
+from roundoff.messages.message import Message, message
 
 __all__ = [
     "FIXED",
@@ -172,7 +173,7 @@ class ScalingMap:
     adjustments: tuple[Adjustment, ...]
     layers: tuple[ScaledLayer, ...]
     limits: tuple[Limit, ...]
-    blocked: Mapping[str, str]
+    blocked: Mapping[str, Message]
 
     @property
     def size(self) -> int:
@@ -309,7 +310,7 @@ class Walk:
         self._adjustments: list[Adjustment] = []
         self._layers: list[ScaledLayer] = []
         self._limits: list[Limit] = []
-        self._blocked: dict[str, str] = {}
+        self._blocked: dict[str, Message] = {}
 
     def run(self) -> ScalingMap:
         """Follow all channels."""
@@ -328,7 +329,7 @@ class Walk:
                 self._block(node)
         for name in self.draft.outputs:
             if name in self._channels:
-                self._fix(name, "it is an output of the network")
+                self._fix(name, message("quantize.held_by_output"))
         return ScalingMap(
             self.ids,
             self._channels,
@@ -348,11 +349,11 @@ class Walk:
     def _block(self, node: Any) -> None:
         for name in reads(node):
             if name in self._channels:
-                self._fix(name, f"{node.op_type} {node.name!r} reads it")
+                self._fix(name, message("quantize.held_by_reader", op=node.op_type, node=repr(node.name)))
         for name in node.output:
             self._channels.pop(name, None)
 
-    def _fix(self, tensor: str, why: str) -> None:
+    def _fix(self, tensor: str, why: Message) -> None:
         if not self.ids.is_fixed(self._channels[tensor]):
             self._blocked.setdefault(tensor, why)
             self.ids.fix(self._channels[tensor])
@@ -394,7 +395,7 @@ class Walk:
     def hold(self, tensor: str) -> None:
         """Say that no channel of a tensor can be scaled; to be said wherever a rule relies on it."""
         if tensor in self._channels:
-            self._fix(tensor, "it is multiplied with another tensor, or normalized")
+            self._fix(tensor, message("quantize.held_by_product"))
 
     def is_float(self, tensor: str) -> bool:
         """Whether a computed tensor is known to hold float numbers; others have no channels."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.draft import Assembly, CannotFold, named
+from roundoff.graph.draft import MOST_NAMED, Assembly, CannotFold
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.weights import Weights
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, message, some
 from roundoff.quantize.steps import StepOption, Transformed, TransformJob, transform
 from roundoff.quantize.transforms.factors import (
     Group,
@@ -203,7 +203,7 @@ def smooth(job: TransformJob) -> Transformed:
     looked_at = [*free, *rest] if job.options["insert"] else free
     looked_at = [layer for layer in looked_at if layer.inputs.size > 1]
     if not looked_at:
-        return Transformed(job.model, (), (_nothing(found),))
+        return Transformed(job.model, (), (message(f"quantize.smooth_no_{'room' if found.layers else 'layer'}"),))
     axes = {layer.source: layer.axis for layer in looked_at}
     seen = channel_statistics(job.model, job.context, axes, title="looking at channels")
     peaks = {name: channels.peak for name, channels in seen.items()}
@@ -224,25 +224,22 @@ def smooth(job: TransformJob) -> Transformed:
             values = smoothing_factors(balance, strengths[-1])
             factors |= dict(zip(group.roots, values.tolist(), strict=True))
     if job.options["alpha"] == "auto" and strengths:
-        notes.append(f"smooth: migration strengths {min(strengths):g} .. {max(strengths):g} were taken")
+        low, high = f"{min(strengths):g}", f"{max(strengths):g}"
+        notes.append(message("quantize.smooth_strengths", low=low, high=high))
     return _rescaled(job, model, found, factors, notes=notes)
 
 
 def _rescaled(
-    job: TransformJob, model: Model, found: ScalingMap, factors: dict[int, float], *, notes: list[str]
+    job: TransformJob, model: Model, found: ScalingMap, factors: dict[int, float], *, notes: list[Message]
 ) -> Transformed:
     if job.options["power_of_two"]:
         factors = rounded_to_power_of_two(factors)
     try:
         return Transformed(rescaled(model, found, factors), participants(found, factors), tuple(notes))
     except CannotFold as reason:
-        return Transformed(job.model, (), (*notes, f"smooth: nothing was changed, because {reason}"))
-
-
-def _nothing(found: ScalingMap) -> str:
-    if not found.layers:
-        return "smooth: there is no layer with constant weights"
-    return "smooth: nothing in front of any layer can take up factors; insert=true inserts a Mul"
+        return Transformed(
+            job.model, (), (*notes, message("quantize.step_unchanged", step="smooth", why=str(reason)))
+        )
 
 
 def _chosen(job: TransformJob, layers: Sequence[ScaledLayer], peaks: Mapping[str, Array]) -> frozenset[str]:
@@ -261,18 +258,18 @@ def _evenness(peaks: Array) -> float:
     return float(np.median(peaks)) / largest if largest > 0 else 1.0
 
 
-def _notes(job: TransformJob, found: ScalingMap, rest: Sequence[ScaledLayer], chosen: frozenset[str]) -> list[str]:
+def _notes(
+    job: TransformJob, found: ScalingMap, rest: Sequence[ScaledLayer], chosen: frozenset[str]
+) -> list[Message]:
     notes = []
     if rest and not job.options["insert"]:
-        left = named([layer.node for layer in rest])
-        notes.append(
-            f"smooth: nothing in front of {counted(len(rest), 'layer')} can take up factors, insert=true "
-            f"would insert a Mul: {left}"
-        )
+        left = some([layer.node for layer in rest], MOST_NAMED, quoted=True)
+        notes.append(message("quantize.smooth_no_room_some", count=len(rest), names=left))
     even = [layer.node for layer in found.layers if layer not in rest and layer.node not in chosen]
     even = [node for node in even if not job.nodes or node in job.nodes]
     if even:
-        notes.append(f"smooth: {counted(len(even), 'layer')} read no outliers by the threshold: {named(even)}")
+        names = some(even, MOST_NAMED, quoted=True)
+        notes.append(message("quantize.smooth_even", count=len(even), names=names))
     return notes
 
 

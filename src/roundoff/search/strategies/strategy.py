@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from roundoff.core.plan import Recipe
 from roundoff.errors import BadInput
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Remark, message
 from roundoff.run.evaluators import call_user_code, load_user_module, objects_with
 from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
@@ -53,12 +53,12 @@ class TrialBudget:
     max_trials: int | None = None
     deadline: float | None = None
 
-    def exhausted(self, trials: int) -> str:
+    def exhausted(self, trials: int) -> Remark:
         """Why nothing new may be tried; empty when something may."""
         if self.max_trials is not None and trials >= self.max_trials:
-            return f"after {counted(trials, 'trial')}, as --max-trials says"
+            return message("search.ended_trials", count=trials)
         if self.deadline is not None and time.monotonic() >= self.deadline:
-            return "when the time was over"
+            return message("search.ended_time")
         return ""
 
 
@@ -66,8 +66,8 @@ def run_trials(
     strategy: Generator[_Candidate, _Outcome, _Answer],
     attempt: Callable[[_Candidate], _Outcome],
     *,
-    refusal: Callable[[_Candidate], str] = lambda _: "",
-) -> tuple[_Answer | None, str]:
+    refusal: Callable[[_Candidate], Remark] = lambda _: "",
+) -> tuple[_Answer | None, Remark]:
     """Try what a strategy proposes until it ends.
 
     Args:
@@ -79,14 +79,14 @@ def run_trials(
         The answer, None where the strategy has none without the trials it was refused; and the last refusal, empty
         when there was none.
     """
-    stopped = ""
+    stopped: Remark = ""
     try:
         candidate = next(strategy)
         while True:
             why = refusal(candidate)
             if why:
                 stopped = why
-                candidate = strategy.throw(BudgetSpent(why))
+                candidate = strategy.throw(BudgetSpent(str(why)))
             else:
                 candidate = strategy.send(attempt(candidate))
     except StopIteration as end:

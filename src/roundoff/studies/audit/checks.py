@@ -12,10 +12,9 @@ from roundoff.core.plan import FLOAT
 from roundoff.core.quantizers import Consumer, Quantizer, quantize
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
-from roundoff.graph.precisions import NodePrecisions
 from roundoff.graph.qdq import TensorShapes, wrong_count
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.units import LAYERS
+from roundoff.graph.units import LAYERS, NodePrecisions
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import attribute, reads
 from roundoff.messages.numbers import counted

@@ -359,7 +359,9 @@ class Growth:
         if self.last <= _CONVERGED:
             there = next(point.samples for point in self.points if point.typical >= 1 - _CONVERGED)
             return max(there, _FEWEST)
-        # Each doubling adds less than the one before; how much less, the last ones tell.
+        # Each doubling adds less than the one before; how much less, the last ones tell: growth falls by a factor
+        # at each doubling, so that after n more it is last * falling^n, which must come down to what counts as
+        # converged.
         if len(growths) < 3:
             return None
         falling = (growths[-1] / max(growths[-3], 1e-9)) ** 0.5

@@ -23,7 +23,7 @@ from roundoff.graph.weights import Weights
 from roundoff.quantize.calibration.calibration import observed_range, range_error
 from roundoff.quantize.calibration.methods import get_method, options_of
 from roundoff.quantize.calibration.observer import Observation, Observer
-from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
+from roundoff.quantize.calibration.run import UNLIMITED, RunLimits
 from roundoff.quantize.parameters import check_finite
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.run.capture import LiveSource, Samples

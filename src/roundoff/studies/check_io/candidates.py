@@ -89,6 +89,8 @@ def best_order(training: Array, deployed: Array) -> ChannelFit | None:
     varying = spread_a > (_CONSTANT * np.abs(training).max(axis=0, initial=0)) ** 2
     if not varying.any() or not (spread_b > 0).any():
         return None
+    # Of training's channel i the best straight line over the deployed channel j leaves var(i) - cov(i, j)^2 /
+    # var(j). So one product of matrices judges every pair of channels, and an order costs the sum over its pairs.
     centred_a, centred_b = training - training.mean(axis=0), deployed - deployed.mean(axis=0)
     shared = centred_a.T @ centred_b / len(training)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -141,6 +143,8 @@ def fit_colours(training: Array, deployed: Array) -> tuple[LinearFit, Array]:
     Returns:
         The fit, and which pixels it holds for.
     """
+    # A pixel at the smallest or largest value of a channel may have been cut off there: no line holds for it. What
+    # was cut off before a mixture of channels does not show so, and is dropped round by round as an outlier.
     kept = np.ones(len(training), bool)
     for side in (training, deployed):
         for channel in side.T:
@@ -278,6 +282,8 @@ def verify(candidate: Candidate, judging: Judging) -> Claim | None:
     Returns:
         None when there is nothing to fit.
     """
+    # Fitted on a sample of pixels, named, and then judged by what the name's own numbers leave on every value: a
+    # fit that happens to be near a name is no proof, a residual of rounding on all samples is.
     first, second = sample_pixels(candidate.pairs(), _MOST_FITTED)
     chosen = best_order(first, second)
     if chosen is None:
@@ -382,6 +388,7 @@ def residuals(pairs: PixelPairs, linear: LinearFit, *, channels_used: int) -> _L
 
 def _is_rounding(left: _Left, named: ValueChange, values: Values) -> bool:
     """Whether what is left is what rounding one side to whole numbers leaves."""
+    # Rounded on the deployed side, the error is half a step there, times the gain; rounded in training, half of 1.
     step = float(np.abs(named.gain).max()) if values.whole else 1.0 if values.training_whole else 0.0
     if not step or values.levels < _FEWEST_LEVELS:
         return False

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.measure.blocks import release_pages, split_blocks
+from roundoff.measure.statistics import release_pages, split_blocks
 from roundoff.messages.message import message, verbatim
 from roundoff.studies.check_io.result import Correction, IoChange
 

@@ -104,6 +104,8 @@ def _stored(
     layout: str, picture: tuple[int, int, int], shape: tuple[int, ...]
 ) -> Iterator[tuple[tuple[IoChange, ...], View]]:
     """By the array's own shape, then by its memory under another shape."""
+    # A reshape where a transpose was meant leaves the memory as it was under a shape that looks right. Only
+    # readings that the shape itself does not give are tried, so that no way is proposed twice.
     shown = [
         (name, view)
         for name, view in picture_of(shape)
@@ -345,6 +347,8 @@ def _as_type(array: Array, dtype: str | DType) -> Array:
 
 def _padded_rows(shape: tuple[int, ...], deployed: Array) -> Iterator[Reinterpretation]:
     """Rows that are longer in memory than the picture is wide; what is longer is cut off."""
+    # Drivers align rows, not pixels: a row takes `stride` values of which the first `row` count. Which axes make
+    # up a row depends on the layout in memory, which need not be training's.
     core = tuple(size for size in shape if size > 1)
     if len(core) not in (2, 3) or deployed.size < math.prod(core):
         return

@@ -115,6 +115,8 @@ def name_values(
 
 def _predicts(values: Values, gain: Array, offset: Array, slack: float) -> bool:
     """Whether numbers predict the same as the fit."""
+    # Gain and offset of a fit are uncertain together, what they predict is not: compared are predictions at the
+    # mean of the values, and one standard deviation beside it.
     slope = np.abs(gain - values.gain)
     moved = np.abs((gain - values.gain) * values.mean + offset - values.offset)
     return bool(np.all(slope * values.spread + moved <= slack))
@@ -127,6 +129,8 @@ def _by_convention(
     gains, offsets = np.stack([each.gain for each in table]), np.stack([each.offset for each in table])
     # On the deployed side means and stds belong to places, whichever colours lie there.
     places = [place if place < gains.shape[1] else 0 for place in order]
+    # Training makes t = g1 p + o1 of a pixel p, the deployed side d = g2 p + o2. Without p: t = g1 / g2 d + o1 -
+    # g1 / g2 o2. All pairs of ways are compared with the fit at once, [training, deployed, channels].
     gain = gains[:, None] / gains[None][..., places]
     offset = offsets[:, None] - gain * offsets[None][..., places]
     slope = np.abs(gain - values.gain)

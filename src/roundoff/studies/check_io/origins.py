@@ -260,6 +260,8 @@ def find_origin(
     Returns:
         None when nothing explains it.
     """
+    # Three steps, as decoding x place x filter x rounding is too much to try in full: where the picture lies, with
+    # two filters that are near to all; which filter, at the few likeliest places; the proof, on all samples.
     places = sorted(_places(originals[0], made[0]), key=lambda found: found[0])
     if not places or places[0][0] > _PLAUSIBLE:
         return None

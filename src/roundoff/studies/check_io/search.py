@@ -68,6 +68,8 @@ class PictureSearch:
 
     def claims(self) -> Iterator[Claim]:
         """Verified claims, stage by stage; those of one stage are sorted, the best first."""
+        # From cheap and usual to dear and rare. Within a stage all readings are ranked by what the best line
+        # leaves on a few thousand pixels; only those tied with the best are verified on every value.
         layouts = picture_of(self.training[0].shape)
         explained = False
         for storage in (_AS_IT_IS, *storages(self.training[0], self.deployed[0])):

@@ -9,7 +9,7 @@ import numpy as np
 
 from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec, dequantize, quantize, representable_range
 from roundoff.core.tensors import Array
-from roundoff.graph.fake_constants import fake_quantized
+from roundoff.graph.quantized_model import fake_quantized
 from roundoff.measure.metrics import ratio_db
 from roundoff.measure.statistics import CentralMoments, TensorStats
 from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer
@@ -32,7 +32,7 @@ _R = TypeVar("_R", bound=_Recorder)
 
 
 class TensorRecord(Generic[_R]):
-    """What is seen of one tensor over all samples; a `roundoff.quantize.calibration.watch.Watcher`.
+    """What is seen of one tensor over all samples; a `roundoff.quantize.calibration.run.Watcher`.
 
     Args:
         tensor: Its name.

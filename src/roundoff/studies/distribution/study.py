@@ -12,16 +12,15 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.fake_constants import chain_of, fake_quantized
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import QuantizedModel, chain_of, fake_quantized
 from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, Remark, message
 from roundoff.messages.numbers import counted, nonfinite_note
 from roundoff.quantize.calibration.observer import Observation, Observer
-from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits, watch
+from roundoff.quantize.calibration.run import UNLIMITED, RunLimits, watch
 from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.run.layer_tensors import LayerTensor, layer_tensors
 from roundoff.studies.distribution.advice import advise, judge_channels

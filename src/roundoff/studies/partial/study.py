@@ -16,9 +16,8 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.fake_constants import has_exact_weights
 from roundoff.graph.interface import check_repeatable
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import QuantizedModel, has_exact_weights
 from roundoff.messages.message import Message, message
 from roundoff.run.capture import Samples
 from roundoff.samples.labels import csv_rows

@@ -29,7 +29,7 @@ from roundoff.measure.rows import ROW_FIELDS, RowMeter, table_sqnr_db
 from roundoff.messages.message import Remark
 from roundoff.messages.numbers import nonfinite_note
 from roundoff.run.blocks.network import BlockChange, BlockNetwork, NetworkSettings, OpenedChange
-from roundoff.run.blocks.recording import Recording
+from roundoff.run.blocks.record import Recording
 from roundoff.run.capture import Samples, read_feed
 from roundoff.studies.sensitivity.result import SwitchedSubject
 from roundoff.studies.sensitivity.subjects import SensitivitySettings

@@ -15,7 +15,10 @@ from roundoff.run.blocks.chain import Chunk, TensorStore, even_chunks, read_chun
 from roundoff.run.blocks.network import BlockNetwork, OpenedChange
 from roundoff.run.capture import Samples
 
-__all__ = ["Recorded", "Recording"]
+__all__ = [
+    "Recorded",
+    "Recording",
+]
 
 _FLOAT = "float:"
 _LOOK_UP_S = 0.1
@@ -169,6 +172,8 @@ class Recording:
     def _record(self, number: int, chunk: Chunk) -> int:
         network, live = self._network, self._network.cutting.live
 
+        # What is live before a block that changes start from must be kept, on disk if need be. Before others it
+        # only tells that a change has vanished on the way, and is kept while there is memory to spare.
         def keep(index: int, tensors: Mapping[str, Array]) -> bool:
             if index < len(live) and index >= min(self._starts, default=index + 1):
                 for name in live[index]:
