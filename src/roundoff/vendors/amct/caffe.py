@@ -12,7 +12,7 @@ import numpy as np
 
 from roundoff.core.files import model_files, read_small
 from roundoff.core.tensors import Array
-from roundoff.core.text_proto import Entry, TextMessage
+from roundoff.core.text_proto import TextEntry, TextMessage
 from roundoff.graph.caffe.convert import import_caffe, net_of, runs_of, tell
 from roundoff.graph.caffe.export import Ending, deploy_net, fake_quant_net, save_net
 from roundoff.graph.caffe.net import CaffeLayer, Net, read_net
@@ -123,7 +123,7 @@ def check_config(config: AmctConfig, name: str) -> None:
             raise WrongValue(what, fix="remove dst_type or num_bits of its activation")
 
 
-def input_sizes(model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[Entry, ...]]:
+def input_sizes(model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[TextEntry, ...]]:
     """Channels, height and width of what each layer reads, as AMCT's records of Caffe nets have them."""
     # The number of samples may be any.
     fed = {
@@ -141,7 +141,7 @@ def input_sizes(model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tupl
             tensor = step.input[0]
         sizes = (shapes.get(tensor) or ())[1:]
         named = zip(("channels", "height", "width"), (*sizes, 1, 1), strict=False)
-        found[name] = tuple(Entry(key, size) for key, size in named) if sizes else ()
+        found[name] = tuple(TextEntry(key, size) for key, size in named) if sizes else ()
     return found
 
 
@@ -235,7 +235,7 @@ class CaffeFlavour:
         """Codes have 8 bits, stand in front of layers, and nothing is balanced."""
         check_config(config, name)
 
-    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[Entry, ...]]:
+    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[TextEntry, ...]]:
         """How large the input of each layer is."""
         return input_sizes(model, layers)
 

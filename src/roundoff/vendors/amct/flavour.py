@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from roundoff.core.table import Table
-from roundoff.core.text_proto import Entry
+from roundoff.core.text_proto import TextEntry
 from roundoff.graph.load import Model
 from roundoff.vendors.amct.config import AmctConfig
 from roundoff.vendors.amct.deploy import SaveType
@@ -58,7 +58,7 @@ class Flavour(Protocol):
         """
         ...
 
-    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[Entry, ...]]:
+    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[TextEntry, ...]]:
         """What its records say of layers beside the factors."""
         ...
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import onnxruntime
 
-from roundoff.core.text_proto import Entry
+from roundoff.core.text_proto import TextEntry
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.save import save_model as save_onnx
 from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names
@@ -77,7 +77,7 @@ class OnnxFlavour:
     def check(self, config: AmctConfig, *, name: str) -> None:
         """Everything has a form in ONNX."""
 
-    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[Entry, ...]]:
+    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[TextEntry, ...]]:
         """Nothing."""
         return dict.fromkeys(layers, ())
 
