@@ -60,7 +60,8 @@ def weights_bytes(blobs: Mapping[str, tuple[str, Sequence[Array]]]) -> bytes:
     """A .caffemodel with these numbers; with a layer without any when there are none."""
     layers = [
         TextEntry("layer", TextMessage((
-            TextEntry("name", name), TextEntry("type", kind), *(TextEntry("blobs", blob_message(blob)) for blob in stored),
+            TextEntry("name", name), TextEntry("type", kind),
+            *(TextEntry("blobs", blob_message(blob)) for blob in stored),
         )))
         for name, (kind, stored) in blobs.items()
     ]  # fmt: skip
