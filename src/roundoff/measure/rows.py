@@ -2,7 +2,7 @@
 
 `roundoff.measure.pairs` measures one pair at a time and everything of it. Outputs of a network are small and many:
 here all rows are summed by a few calls of numpy, without distributions, extremes and channels. On 64 rows that is
-10 times faster than `measure_pair` for each of them at 1,000 values a row, and 100 times at 10. What is gathered of
+10 times faster than `measure_pair` for each at 1,000 values a row, and 100 times at 10. What is gathered of
 a row is kept as numbers in an array, so that samples can be merged, stored and scored later by any metric that
 `ROW_FIELDS` serves.
 """
