@@ -218,7 +218,7 @@ _HOMES = {
 # `roundoff.case` goes on from earlier runs. Who reads the words of their commands, and the folders of vendors'
 # builds by a file they have, is above it, and loaded when such a run is there.
 COMMAND_READER = "cli.earlier_runs"
-BUILD_READERS = {"build_context.json": "vendors.pulsar2.build_record"}
+BUILD_READERS = {"build_context.json": "vendors.pulsar2.ticket"}
 
 # Packages of ours that are called like a function, and can be called as it: whatever was imported before, the same
 # thing has that name (`roundoff.core.callable_module`).

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roundoff.messages.catalogue import english, phrase_names, speaking
+from roundoff.messages.catalogue import phrase_names, speaking, template
 from roundoff.messages.message import message, verbatim
 from roundoff.messages.sentences import SENTENCES, known, recognised, sentence
 
@@ -25,7 +25,7 @@ def test_every_sentence_is_one_that_is_said() -> None:
     said = code()
     missing = []
     for name in (f"{stem}.{name}" for stem in SENTENCES for name in phrase_names(stem)):
-        pieces = [literal for literal, *_ in string.Formatter().parse(english(name))]
+        pieces = [literal for literal, *_ in string.Formatter().parse(template(name))]
         # Some are put together from parts; so many words of one stand together somewhere.
         words = [piece.split() for piece in sorted(pieces, key=len)[-2:]]
         runs = [each[at : at + 4] for each in words for at in range(max(1, len(each) - 3))]

@@ -192,7 +192,7 @@ def test_messages_go_to_a_file_only_when_asked(calibrated: Work, tmp_path: Path,
         assert " - INFO - [AMCT]:[observation]: batches seen: 2" in path.read_text(encoding="utf-8")
         assert path.samefile(tmp_path / "amct_log" / "amct_onnx.log")
     finally:
-        from roundoff.vendors.logging import AMCT_LOGGER
+        from roundoff.vendors.facade import AMCT_LOGGER
 
         for handler in list(AMCT_LOGGER.handlers):
             handler.close()

@@ -206,13 +206,19 @@ class BlockNetwork:
     def change(self, quantizers: Iterable[Quantizer]) -> BlockChange:
         """What it changes to have these quantizers on and no others."""
         switched = self._variants.switch(quantizers)
+        # A block differs from the base where a node input reads through other quantizers. Those that leave their
+        # constant as it is do not count: weights of a model that was read quantized may be on their grid already.
         places = sorted({*switched.inside, *self.base.inside})
         changed = tuple(
             index for index in places if self._signature(switched, index) != self._base_signature(index)
         )
+        # Of the first block only what comes from its first differing node on has to run, if all that is live there
+        # was kept. Later blocks run whole: what comes in is no longer what was kept.
         nodes = self._differing(switched, changed[0]) if changed else frozenset()
         first = min(nodes, key=self._position.__getitem__, default="")
         begin = self._position.get(first, 0)
+        # Fused kernels differ in the last bits, and a quantizer turns that into a whole step. What it rounds is
+        # that of the plain graph where plain kernels recorded it; it cascades where it depends on the change.
         rounded = self._variants.rounded(switched, changed)
         return BlockChange(
             switched,
@@ -238,6 +244,7 @@ class BlockNetwork:
         # What is rounded must come from plain kernels; from a tail on it does, unless it depends on the change.
         exact = plain or (change.cascades if part is not None else change.rounds)
         chain = (self.recorder if exact else self.runner).chain
+        # Blocks between two changed ones run as in the base, but by the same kind of kernels as these.
         between = range(change.blocks[0], change.blocks[-1]) if change.blocks else ()
         blocks = {index: chain.block(index) for index in between}
         for index in change.blocks:

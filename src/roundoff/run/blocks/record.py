@@ -172,6 +172,8 @@ class Recording:
     def _record(self, number: int, chunk: Chunk) -> int:
         network, live = self._network, self._network.cutting.live
 
+        # What is live before a block that changes start from must be kept, on disk if need be. Before others it
+        # only tells that a change has vanished on the way, and is kept while there is memory to spare.
         def keep(index: int, tensors: Mapping[str, Array]) -> bool:
             if index < len(live) and index >= min(self._starts, default=index + 1):
                 for name in live[index]:

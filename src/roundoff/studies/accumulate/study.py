@@ -315,7 +315,12 @@ def find_places(
         for value in everything
         if value.node and value.name not in constant and (value.node in nodes or value.name in leaving)
     ]
-    readable = [value for value in wanted if not value.obstacle() and (_is_float(value) or value.name in leaving)]
+    readable = [
+        value
+        for value in wanted
+        if not value.obstacle()
+        and (value.element is None or "float" in value.element.dtype or value.name in leaving)
+    ]
     if not readable:
         what = f"Nothing in {model.path} that quantized nodes compute can be compared."
         raise BadInput(what, fix="check with 'roundoff audit' what is quantized")
@@ -323,20 +328,14 @@ def find_places(
         (CurveNode(order, value.node, value.op_type, value.name, value.name in leaving), value)
         for order, value in enumerate(readable)
     )
-    return places, _notes_places([value for value in wanted if value.obstacle()])
-
-
-def _is_float(value: Value) -> bool:
-    return value.element is None or "float" in value.element.dtype
-
-
-def _notes_places(unreadable: Sequence[Value]) -> tuple[Message, ...]:
-    return tuple(
+    notes = tuple(
         message("accumulate.note_strings", tensor=value.name)
         if value.kind == "tensor"
         else message("accumulate.note_kind", tensor=value.name, kind=value.kind)
-        for value in unreadable
+        for value in wanted
+        if value.obstacle()
     )
+    return places, notes
 
 
 # How many curves, tensors and samples are worked on at a time, so that memory suffices.

@@ -14,7 +14,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.interface import check_repeatable, hidden_tensors
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.shapes import Value, values
+from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.metrics import (
@@ -82,7 +82,11 @@ def with_limits(verdict: LayerVerdict, quantized: QuantizedModel) -> LayerVerdic
     """The verdict with what it does not cover; without anything it covers it is left open."""
     unjudged: list[Remark] = []
     weights = [each for each in quantized.quantizers if each.kind == "weight"]
-    rounded = bool(weights) and _all_rounded(quantized, weights)
+    values_of = Weights(quantized.float_model)
+    # Quantizing changes no weight: then the float ones are not known.
+    rounded = bool(weights) and all(
+        each.tensor in values_of.protos and not _changes(each, values_of[each.tensor]) for each in weights
+    )
     if rounded:
         unjudged.append(WEIGHTS_UNKNOWN)
     dynamic = len({each.node for each in quantized.oddities if each.kind == "dynamic"})
@@ -96,12 +100,6 @@ def with_limits(verdict: LayerVerdict, quantized: QuantizedModel) -> LayerVerdic
     nothing = rounded and not activations
     kind = "open" if nothing or (unread and verdict.kind == "fine") else verdict.kind
     return replace(verdict, kind=kind, not_judged=tuple(unjudged))
-
-
-def _all_rounded(quantized: QuantizedModel, quantizers: list[Quantizer]) -> bool:
-    """Whether quantizing changes no weight: then the float ones are not known."""
-    values = Weights(quantized.float_model)
-    return all(each.tensor in values.protos and not _changes(each, values[each.tensor]) for each in quantizers)
 
 
 def _changes(quantizer: Quantizer, values: Array) -> bool:
@@ -263,7 +261,9 @@ def analyze_layers(
     check_repeatable(model)
     budget = RunBudget.of(settings.max_memory, settings.threads)
     indices = range(len(samples.names))[: settings.samples]
-    tensors = layer_tensors(quantized, _everything(quantized, samples, budget))
+    feed = read_feed(model, samples, 0)
+    inferred = values(model, {name: array.shape for name, array in feed.items()})
+    tensors = layer_tensors(quantized, complete_values(model, inferred, feed, threads=budget.threads))
     layers = LayerBench(quantized, tensors, samples, budget, progress)
     runner = None
     if settings.mode == "integer":
@@ -293,13 +293,6 @@ def analyze_layers(
         notes=notes,
         preparation=(*quantized.preparation, *quantized.notes),
     )
-
-
-def _everything(quantized: QuantizedModel, samples: Samples, budget: RunBudget) -> tuple[Value, ...]:
-    model = quantized.float_model
-    feed = read_feed(model, samples, 0)
-    inferred = values(model, {name: array.shape for name, array in feed.items()})
-    return complete_values(model, inferred, feed, threads=budget.threads)
 
 
 def _judged(

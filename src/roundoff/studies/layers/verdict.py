@@ -51,7 +51,7 @@ def judge(
         return LayerVerdict("open", outputs, agrees, thresholds.describe())
     ranked = sorted(contributions, key=lambda each: each.share, reverse=True)
     limit = _usual(ranked) - (_STANDS_FAR_OUT_DB if agrees else _STANDS_OUT_DB)
-    worst = _worst_output_db(rows)
+    worst = min((_db(row.accumulated) for row in rows if row.output and row.accumulated), default=math.inf)
     outstanding = [each for each in ranked if each.badness_db <= limit]
     fine = LayerVerdict("fine", outputs, agrees, thresholds.describe(), contributors=len(ranked))
     passes = bool(agrees) and worst >= _LITTLE_LOST_DB
@@ -59,7 +59,10 @@ def judge(
     proof = None
     if ranked and not (passes and (worst >= _NOTHING_LOST_DB or not worth)):
         # Where the outputs agree, only units that are known to be bad are accused of what little is lost.
-        orders = [worth] if passes else [ranked] if agrees else _orders(ranked, outstanding)
+        # Elsewhere units are tried by their estimated shares, then by what they add: the estimate may be wrong.
+        worst_first = sorted(outstanding, key=lambda each: each.badness_db)
+        spoilt = [ranked, worst_first] if worst_first else [ranked]
+        orders = [worth] if passes else [ranked] if agrees else spoilt
         proof = prove(orders, min(_MOST_NAMED, math.ceil(_FEW * len(ranked))))
     verdict = fine if proof is None else _verdict(fine, proof, ranked, passes=passes)
     named = {*verdict.tried, *(each.tensor for each in verdict.culprits)}
@@ -69,12 +72,6 @@ def judge(
         if each.tensor not in named and ratio_db(1.0, each.own.ratio) <= min(limit, _RUINED_DB)
     ]
     return replace(verdict, masked=tuple(masked))
-
-
-def _orders(ranked: Sequence[Contribution], outstanding: Sequence[Contribution]) -> list[list[Contribution]]:
-    """Units by their estimated shares, then by what they add themselves: the estimate may be wrong."""
-    worst_first = sorted(outstanding, key=lambda each: each.badness_db)
-    return [list(ranked), worst_first] if worst_first else [list(ranked)]
 
 
 def _verdict(fine: LayerVerdict, proof: Proof, ranked: Sequence[Contribution], *, passes: bool) -> LayerVerdict:
@@ -113,10 +110,6 @@ def _db(score: LayerScore) -> float:
     if _without_numbers(score):
         return math.inf
     return -math.inf if score.sqnr_db is None else score.sqnr_db
-
-
-def _worst_output_db(rows: Sequence[LayerRow]) -> float:
-    return min((_db(row.accumulated) for row in rows if row.output and row.accumulated), default=math.inf)
 
 
 def _usual(contributions: Sequence[Contribution]) -> float:

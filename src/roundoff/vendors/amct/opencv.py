@@ -13,7 +13,7 @@ from roundoff.graph.caffe.convert import DATA_TYPES, runs_of
 from roundoff.graph.caffe.fields import text_table
 from roundoff.graph.caffe.net import Net, read_net
 from roundoff.vendors.amct.arguments import a_path
-from roundoff.vendors.errors import CannotRun
+from roundoff.vendors.facade import CannotRun
 
 __all__ = [
     "opencv_net",

@@ -8,7 +8,7 @@ import numpy as np
 
 from roundoff.core.files import read_small, write_text
 from roundoff.core.text_proto import Field, FieldTable, TextEntry, TextMessage, parse_text_proto, text_proto_text
-from roundoff.vendors.errors import WrongValue
+from roundoff.vendors.facade import WrongValue
 
 __all__ = [
     "LayerRecord",
@@ -20,6 +20,8 @@ __all__ = [
     "write_records",
 ]
 
+# Dialects: AMCT writes one flat message per layer and names types as texts; another toolkit keeps inputs in
+# messages of their own (record_d) and widths as numbers. All are read; what is not ours is kept and written back.
 _SHIFT_BITS = range(1, 17)
 _TYPES = {f"INT{bits}": bits for bits in (4, 6, 7, 8, 16)}
 _USUAL_BITS = 8
@@ -189,6 +191,7 @@ def check_record(layer: str, record: LayerRecord, *, channels: int | None, bits:
     if any(record.offset_w):
         raise WrongValue(f"The record of {layer!r} has an offset_w that is not 0.", fix="offsets of weights are 0")
     _check_counts(layer, record, channels)
+    # Sums are dequantized by this product, which must be a number of float32 as well.
     products = [record.scale_d * each for each in record.scale_w]
     _positive(layer, "scale_d times scale_w of", products)
 

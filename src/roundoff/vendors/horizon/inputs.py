@@ -23,8 +23,7 @@ from roundoff.measure.metrics import MEAN
 from roundoff.run.capture import NO_INPUTS, Samples
 from roundoff.samples.sample_set import open_samples
 from roundoff.studies.switches import Switches
-from roundoff.vendors.errors import WrongType, WrongValue
-from roundoff.vendors.logging import HORIZON_LOGGER
+from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue
 
 __all__ = [
     "METRICS",

@@ -20,7 +20,7 @@ from roundoff.studies.sensitivity.ranking import report_sensitivity
 from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow, SubjectKind, SwitchedSubject
 from roundoff.studies.sensitivity.study import whole_sensitivity
 from roundoff.studies.sensitivity.subjects import SensitivitySettings
-from roundoff.vendors.errors import WrongType, WrongValue
+from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue, progress, say
 from roundoff.vendors.horizon.inputs import (
     METRICS,
     NODE_TYPES,
@@ -33,7 +33,6 @@ from roundoff.vendors.horizon.inputs import (
     our_metric,
     threshold_of,
 )
-from roundoff.vendors.logging import HORIZON_LOGGER, progress, say
 
 __all__ = [
     "DEFAULT_FOLDER",
@@ -297,9 +296,9 @@ def measure_rankings(
     try:
         found = whole_sensitivity(opened.quantized, opened.data, settings, progress=progress())
     except BadInput as error:
-        if output_node is not None and "to compare at" in error.what:
-            raise WrongValue(error.what, fix=error.fix) from error
-        raise
+        if output_node is None:
+            raise
+        raise WrongValue(error.what, fix=error.fix) from error
     report = report_sensitivity(found, opened.quantized)
     return [_ranking(kind, subjects, metrics, report, opened.nodes) for kind, subjects in wanted.items()]
 

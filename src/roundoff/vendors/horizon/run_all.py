@@ -17,7 +17,7 @@ from roundoff.studies.samples.study import WorstSampleSettings, find_worst_sampl
 from roundoff.studies.sensitivity.result import SubjectScore, SwitchedSubject
 from roundoff.studies.sensitivity.study import whole_sensitivity
 from roundoff.studies.sensitivity.subjects import SensitivitySettings
-from roundoff.vendors.errors import WrongType, WrongValue
+from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue, progress, say, tell
 from roundoff.vendors.horizon.inputs import (
     METRICS,
     NODE_TYPES,
@@ -41,7 +41,6 @@ from roundoff.vendors.horizon.ranking import (
     save_tables,
     wanted_subjects,
 )
-from roundoff.vendors.logging import HORIZON_LOGGER, progress, say, tell
 
 __all__ = [
     "BASE_LINE",

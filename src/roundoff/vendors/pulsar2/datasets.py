@@ -20,7 +20,7 @@ from roundoff.preprocessing.resize import resized
 from roundoff.preprocessing.steps import InputProcessing, doubts
 from roundoff.samples.arrays import check_symbols, input_dtype, matches, mismatch
 from roundoff.samples.columns import Paired, SampleColumn, pair
-from roundoff.samples.files import ARCHIVE_SUFFIXES, IMAGE_SUFFIXES, Listing, list_folder, unpack
+from roundoff.samples.files import ARCHIVE_SUFFIXES, IMAGE_SUFFIXES, list_folder, unpack
 from roundoff.samples.images import decode, require_pillow
 from roundoff.samples.stored import intact, open_npy
 from roundoff.tensors.pickled import read_pickled
@@ -32,7 +32,7 @@ from roundoff.vendors.pulsar2.config.schema import (
     CalibrationFormat,
     ColorSpace,
     InputQuantConfig,
-    Layout,
+    PictureLayout,
 )
 
 __all__ = [
@@ -87,7 +87,12 @@ class ObjectFiles:
         """
         where = shown(path)
         fix = f"save it with numpy.save(path, {{{spec.name!r}: array}})"
-        found = self._content(path, spec, fix)
+        if self._held is None or self._held[0] != path:
+            self._held = None
+            regular_file(path, what="The sample file")
+            with reading(path, what="The sample file"), intact(shown(path), spec, fix=fix):
+                self._held = path, read_pickled(_pickle_of(path.read_bytes(), shown(path)))
+        found = self._held[1]
         if not isinstance(found, dict) or not all(isinstance(each, np.ndarray) for each in found.values()):
             raise BadInput(f"{where} does not hold a dictionary of arrays by the names of inputs.", fix=fix)
         if spec.name not in found:
@@ -96,14 +101,6 @@ class ObjectFiles:
         array: Array = found[spec.name]
         _check(f"{where} (array {spec.name!r})", array.dtype, array.shape, spec=spec)
         return as_values(np.asarray(array, order="C"))
-
-    def _content(self, path: Path, spec: InputSpec, fix: str) -> Any:
-        if self._held is None or self._held[0] != path:
-            self._held = None
-            regular_file(path, what="The sample file")
-            with reading(path, what="The sample file"), intact(shown(path), spec, fix=fix):
-                self._held = path, read_pickled(_pickle_of(path.read_bytes(), shown(path)))
-        return self._held[1]
 
 
 def make_reader(settings: InputSettings, calibration: InputQuantConfig, *, objects: ObjectFiles) -> FileReader:
@@ -187,7 +184,7 @@ def _pictures(settings: InputSettings, calibration: InputQuantConfig) -> FileRea
     """Decode, resize as OpenCV does, order channels, normalize, arrange."""
     require_pillow()
     spec, processor = settings.spec, settings.processor
-    last = processor.tensor_layout is Layout.NHWC
+    last = processor.tensor_layout is PictureLayout.NHWC
     height, width, channels = _picture_size(spec, last=last)
     _check_numbers(spec, calibration, channels=channels)
     color = processor.tensor_format
@@ -464,11 +461,7 @@ def _column(settings: InputSettings, calibration: InputQuantConfig, folder: Path
         what = f"{where} is to be {kind.name} ({', '.join(suffixes)}), but holds {shown(strange[0])}"
         more = f" and {len(strange) - 1} more like it" if len(strange) > 1 else ""
         raise BadInput(f"{what}{more}.", fix="correct calibration_format, or remove what is no sample")
-    return _below_common_folder(settings, listing)
-
-
-def _below_common_folder(settings: InputSettings, listing: Listing) -> SampleColumn:
-    """The files, named from the deepest folder that holds them all: archives differ in what they put around."""
+    # The files, named from the deepest folder that holds them all: archives differ in what they put around.
     parents = [PurePosixPath(file).parent.parts for file in listing.files]
     shared = 0
     while all(len(parts) > shared and parts[shared] == parents[0][shared] for parts in parents):

@@ -187,6 +187,8 @@ def read_entries(configs: Sequence[LayerConfig], frontend: Frontend) -> tuple[La
 def wanted_by(entries: Sequence[LayerEntry]) -> dict[str, dict[str, Choice]]:
     """What is asked for the parts of each node of the graph, by the entry that counts most for it."""
     found: dict[str, dict[str, Choice]] = {}
+    # From the weakest to the strongest, so that what counts more replaces what counts less, part by part: an entry
+    # that says nothing of weights leaves those of a weaker one.
     for entry in sorted(entries, key=lambda each: each.strength):
         for node in dict.fromkeys(node for nodes in entry.nodes.values() for node in nodes):
             for part in PARTS:
@@ -508,6 +510,7 @@ class _Resolver:
     def _outcome(self, entry: LayerEntry, user: str, nodes: Sequence[str]) -> NodeOutcome:
         """What became of an entry at one node, which may stand for the nodes it was merged into."""
         frontend = self.frontend
+        # A unit is computed as one: it reads as its first nodes do, and hands on what its last one does.
         unit = frontend.unit_of[frontend.names.current(user)]
         output = self._plans[unit.last.name].effective.output
         parts = self._plans[nodes[0]].effective
@@ -613,6 +616,8 @@ def _same(asked: str, got: str, part: str) -> bool:
     """Whether a part is what was asked for; operands of live products are signed whatever is asked for."""
     if part != "activation" or not got:
         return asked == got or not got
+    # Several operands: "u8/s8". Where floats are asked for, or all there is, every operand must be that; of
+    # integers the width alone is compared.
     found = set(got.split("/"))
     if asked == FLOAT or found == {FLOAT}:
         return found == {asked}

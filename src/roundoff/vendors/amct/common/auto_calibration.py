@@ -21,8 +21,7 @@ from roundoff.search.strategies.roll_back import RollBack, RollBackStatus, RollB
 from roundoff.search.strategies.strategy import TrialBudget, run_trials
 from roundoff.studies.sensitivity.ranking import worst_names
 from roundoff.vendors.amct.config import dump, parse_json, write_json
-from roundoff.vendors.errors import CannotRun, WrongType, WrongValue
-from roundoff.vendors.logging import AMCT_LOGGER
+from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongType, WrongValue
 
 __all__ = [
     "BEST_EFFORT_CONFIG",

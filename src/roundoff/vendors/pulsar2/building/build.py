@@ -329,7 +329,11 @@ class _Build:
         save_model(prepared.model, self.tree.folder / OPTIMIZED)
         log.tell(f"save optimized onnx to [{self.tree.shown(OPTIMIZED)}]")
         if config.onnx_opt.model_check:
-            self._check_model(material, prepared.model)
+            # Compare the outputs of the optimized model with those of the original.
+            check = check_preparation(material.model, prepared.model, material.samples)
+            for note in check.notes:
+                say = self.log.tell if check.agrees else self.log.alert
+                say(f"model_check: {note}")
         tell_configuration(log, config, material, self.tree)
         resolved = quantizing.resolve(config.quant.layer_configs)
         tell_resolution(log, resolved, config)
@@ -350,13 +354,6 @@ class _Build:
             "configuration"
         )
         return outcome, analysis, count_macs(prepared.model, material.samples)
-
-    def _check_model(self, material: Material, optimized: Model) -> None:
-        """Compare the outputs of the optimized model with those of the original."""
-        check = check_preparation(material.model, optimized, material.samples)
-        for note in check.notes:
-            say = self.log.tell if check.agrees else self.log.alert
-            say(f"model_check: {note}")
 
     def _tell_steps(self, *, before: bool) -> None:
         """Name the steps that are done, under the vendor's names."""

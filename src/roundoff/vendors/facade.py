@@ -1,16 +1,69 @@
-"""Where the vendors' functions say what they do: their loggers, AMCT's log file, and who is told of progress."""
+"""What the vendors' functions share: their kinds of errors, their loggers, and who is told of progress."""
 
 import contextlib
+import functools
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from roundoff.core.files import writing
 from roundoff.core.progress import SILENT, Progress
+from roundoff.errors import BadInput, ModelFailed
 
-__all__ = ["AMCT_LOGGER", "HORIZON_LOGGER", "log_to", "progress", "reporting_to", "say", "tell"]
+__all__ = [
+    "AMCT_LOGGER",
+    "HORIZON_LOGGER",
+    "CannotRun",
+    "NetworkFailed",
+    "WrongType",
+    "WrongValue",
+    "in_vendors_terms",
+    "log_to",
+    "progress",
+    "reporting_to",
+    "say",
+    "tell",
+]
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+class WrongValue(BadInput, ValueError):
+    """An argument has a value that means nothing."""
+
+
+class WrongType(BadInput, TypeError):
+    """An argument is of a kind that cannot be used."""
+
+
+class CannotRun(BadInput, RuntimeError):
+    """What was asked for cannot be done in this state."""
+
+
+class NetworkFailed(ModelFailed, RuntimeError):
+    """A model could not be run."""
+
+
+def in_vendors_terms(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Let a function raise all its errors as the kinds that scripts written for the vendor's expect."""
+
+    @functools.wraps(function)
+    def call(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+        try:
+            return function(*args, **kwargs)
+        except (TypeError, ValueError, RuntimeError):
+            raise
+        except BadInput as error:
+            raise WrongValue(error.what, fix=error.fix.removesuffix(" with -o")) from error
+        except ModelFailed as error:
+            raise NetworkFailed(error.what, fix=error.fix) from error
+
+    return call
+
 
 AMCT_LOGGER = logging.getLogger("roundoff.vendors.amct")
 HORIZON_LOGGER = logging.getLogger("roundoff.vendors.horizon")
