@@ -89,7 +89,7 @@ class Flavour(Protocol):
         """
         return
 
-    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[Entry, ...]]:
+    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[TextEntry, ...]]:
         """What its records say of layers beside the factors."""
         return dict.fromkeys(layers, ())
 
