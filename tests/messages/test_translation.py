@@ -168,3 +168,8 @@ def test_a_file_brings_no_templates_along() -> None:
     stored = {"text": "as stored", "key": "{x:>999999999}", "arguments": {"x": "y"}}
     assert str(TypeAdapter(Message).validate_python(stored)) == "as stored"
     assert translation("{x:>999999999}") is None
+
+
+def test_a_gap_may_have_any_name() -> None:
+    text = english("{where}: there is no key {key!r}.", where="a", key="b")
+    assert text == "a: there is no key 'b'."

@@ -79,12 +79,12 @@ def spoken() -> Language:
     return _SPOKEN.get()
 
 
-def told(key: str, **values: Any) -> str:
+def told(key: str, /, **values: Any) -> str:
     """A phrase of the catalogue in the language of the terminal; see `say`."""
     return _said(key, spoken(), values)
 
 
-def say(key: str, **values: Any) -> Phrase:
+def say(key: str, /, **values: Any) -> Phrase:
     """A phrase of the catalogue with its gaps filled.
 
     Args:

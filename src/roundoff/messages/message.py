@@ -85,7 +85,7 @@ Remark = str | Message
 """What a result notes: a message, or a sentence of a part of the program, or of a document, that has none yet."""
 
 
-def message(key: str, **arguments: Argument) -> Message:
+def message(key: str, /, **arguments: Argument) -> Message:
     """A text of the catalogue with what goes into its gaps."""
     return Message(key, tuple(arguments.items()))
 
