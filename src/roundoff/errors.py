@@ -4,7 +4,7 @@ Each error says what failed (with the offending value) and how to go on. The com
 leaves with the error's exit code; nothing a user can do may end in a traceback.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -144,8 +144,14 @@ def reason(error: Exception) -> str:
     return f"{type(error).__name__}: {text}"[:_LONGEST_REASON] if text else type(error).__name__
 
 
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """Say which known name was probably meant: ``"did you mean 'x'?"``; or list the choices, the nearest ones."""
+def nearest(name: str, choices: Iterable[str], *, listed: Sequence[str] = ()) -> str:
+    """Say which known name was probably meant: ``"did you mean 'x'?"``; or list the choices, the nearest ones.
+
+    Args:
+        name: What was written.
+        choices: What there is.
+        listed: What to list, in this order, where nothing is near; the nearest choices by default.
+    """
     # Only needed when something went wrong, and slow to import.
     import difflib
 
@@ -156,8 +162,9 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
     if close:
         return english("did you mean {name!r}?", name=folded[close[0]])
-    listed = known
-    if len(known) > _MOST_LISTED:
+    if listed:
+        known, listed = list(listed), listed[:_MOST_LISTED]
+    elif len(known) > _MOST_LISTED:
         likeness = difflib.SequenceMatcher(b=name.casefold())
 
         def unlike(choice: str) -> tuple[float, str]:
@@ -166,6 +173,8 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 
         # The nearest first, and those that are equally near by their letters.
         listed = [folded[choice] for choice in sorted(folded, key=unlike)[:_MOST_LISTED]]
+    else:
+        listed = known
     names, more = ", ".join(choice or "''" for choice in listed), len(known) - len(listed)
     if more:
         return english("choose one of: {names} ... and {more} more", names=names, more=more)

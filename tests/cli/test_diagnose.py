@@ -48,7 +48,7 @@ def test_the_verdict_fits_a_screen_and_names_node_cause_proof_and_remedy(run: Ru
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     text = " ".join(out.split())
-    assert "1 block3/relu (100% of the loss): clipping" in text
+    assert "1 block3/relu (100 % of the loss): clipping" in text
     assert "proof the range of 'block3/relu' (Relu) widened from " in text
     assert "SQNR of 'logits'" in text
     assert "remedy set the range of 'block3/relu' to " in text

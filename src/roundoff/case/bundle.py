@@ -16,6 +16,7 @@ from roundoff.align.pairing import TensorPair, pair_samples
 from roundoff.case.archive import (
     FLOAT_MODEL,
     MANIFEST_NAME,
+    SCRIPT,
     Content,
     environment_bytes,
     json_bytes,
@@ -29,7 +30,6 @@ from roundoff.case.archive import (
 from roundoff.case.disguise import Confidence, find_disguise, mixed_alike
 from roundoff.case.excerpt import CaseNumbers, CaseSamples, Chosen, QuantizedCase, choose_samples
 from roundoff.case.leaks import refuse_leaks
-from roundoff.case.script import SCRIPT
 from roundoff.case.sources import (
     BundleSettings,
     CaseSource,

@@ -11,7 +11,7 @@ from roundoff.core.document import RunDocument
 from roundoff.diagnosis.result import Check, Diagnosis, Finding, Measure, Repair
 from roundoff.messages.catalogue import Phrase, in_all, named, plain, say, speaking, told
 from roundoff.messages.message import Message, phrase_of, shown, verbatim
-from roundoff.messages.numbers import EXACT_DB, decibels, percent_digits, score_text
+from roundoff.messages.numbers import EXACT_DB, decibels, score_text, share_text
 from roundoff.messages.phrases import cause_name, commas, cost_name, count_of, few, semicolons
 from roundoff.messages.sanitize import short_name
 from roundoff.pages.blocks import (
@@ -123,7 +123,7 @@ def _number(value: float, measure: Measure) -> str:
         return told("diagnosis.under", limit=f"{_FEWEST_DB:.0f}") if low else decibels(value)
     if not math.isfinite(value):
         return str(value)
-    return f"{percent_digits(value, 1)} %" if measure.of_top1 else score_text("", value)
+    return share_text(value, 1) if measure.of_top1 else score_text("", value)
 
 
 # The verdict: a sentence, and in a terminal what a busy person reads on one screen.
@@ -252,7 +252,9 @@ def _cut(text: str, finding: Finding) -> str:
 def _where(finding: Finding) -> str:
     names = finding.nodes[:1] or finding.tensors[:1]
     name = short_name(names[0]) if names else told("diagnosis.whole_network")
-    return told("diagnosis.share_of_loss", name=name, share=f"{finding.share:.0%}") if finding.share else name
+    return (
+        told("diagnosis.share_of_loss", name=name, share=share_text(finding.share, 0)) if finding.share else name
+    )
 
 
 def _suspected(found: Diagnosis) -> Iterator[_Line]:

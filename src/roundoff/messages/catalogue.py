@@ -161,6 +161,14 @@ class _Count(int):
         return super().__format__(spec)
 
 
+class _Ratio(float):
+    """A number that stands before a per cent sign with the space that `roundoff.messages.numbers` puts there."""
+
+    def __format__(self, spec: str) -> str:
+        text = super().__format__(spec)
+        return f"{text[:-1]} %" if spec.endswith("%") else text
+
+
 def _said(key: str, language: Language, values: Mapping[str, Any]) -> str:
     if is_key(key):
         stem, _, name = key.partition(".")
@@ -175,6 +183,8 @@ def _said(key: str, language: Language, values: Mapping[str, Any]) -> str:
 def _in(language: Language, value: Any) -> Any:
     if hasattr(value, "within"):  # a phrase, or a message
         return value.within(language)
+    if isinstance(value, float):
+        return _Ratio(value)
     return _Count(value) if type(value) is int else value
 
 

@@ -192,5 +192,5 @@ def _both(served: Served, before: FoundRun, after: FoundRun) -> str:
 
 
 def _html(served: Served, pages: tuple[Page, ...], title: str) -> str:
-    home = (say("serving.all"), f"/{served.token}/")
+    home = (say("serve.all"), f"/{served.token}/")
     return html_report(pages, title=title, language=served.language, home=home)

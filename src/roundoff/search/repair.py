@@ -17,7 +17,6 @@ from roundoff.messages.message import Message, message, verbatim
 from roundoff.quantize.targets.loading import load_target
 from roundoff.search.evaluators import JudgeOptions
 from roundoff.search.result import Trial, Tuning
-from roundoff.search.tune import TuneData, TuneSettings, TuneStore, tune
 
 __all__ = ["RepairSearch", "repair_diagnosis"]
 
@@ -92,6 +91,9 @@ def _search(
     *,
     plain: RepairStep,
 ) -> Fixed:
+    # A search brings much with it, and most diagnoses need none.
+    from roundoff.search.tune import TuneData, TuneSettings, TuneStore, tune
+
     target, why = _target(source)
     left = settings.deadline.left
     if target is None or left <= _least_seconds(found, source, settings):

@@ -17,6 +17,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.measure.inference import mean_interval
 from roundoff.messages.message import Message, message
+from roundoff.messages.numbers import share_text
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
 from roundoff.quantize.steps import INSTALLED, StepLibrary
 from roundoff.run.capture import Samples, read_feed
@@ -229,7 +230,7 @@ def split_samples(judge: TrialJudge, share: float) -> tuple[tuple[int, ...] | No
         raise BadInput(what, fix="leave --holdout out, or let evaluate(run, samples) return one number per sample")
     count = round(share * judge.total)
     if not _FEWEST <= count <= judge.total - _FEWEST:
-        what = f"--holdout {share:.0%} of {judge.total} samples leaves {count} to test on."
+        what = f"--holdout {share_text(share, 0)} of {judge.total} samples leaves {count} to test on."
         raise BadInput(what, fix=f"hold out at least {_FEWEST}, and leave as many to search with")
     order = np.random.default_rng(_SEED).permutation(judge.total)
     return tuple(map(int, sorted(order[count:]))), tuple(map(int, sorted(order[:count])))

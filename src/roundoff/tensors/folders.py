@@ -12,7 +12,7 @@ from roundoff.core.files import reading
 from roundoff.core.names import natural_key, shown
 from roundoff.errors import BadInput
 from roundoff.tensors.manifest import find_manifest, read_manifest
-from roundoff.tensors.stored import Content, Declared, StoredTensor
+from roundoff.tensors.stored import Content, Declared, TensorFile
 
 __all__ = [
     "ARCHIVES",
@@ -181,10 +181,10 @@ class TensorPlace:
         inside = self.file[len(self.archive) :] if self.archive else ""
         return shown(f"{self.path}{inside}")
 
-    def stored(self, name: str, sample: str = "", *, declared: Declared | None = None) -> StoredTensor:
+    def stored(self, name: str, sample: str = "", *, declared: Declared | None = None) -> TensorFile:
         """Use the place as the given tensor of the given sample."""
         probe = functools.partial(self.probe, declared)
-        return StoredTensor(name, sample, self.where, probe, self.node, origin=self.origin)
+        return TensorFile(name, sample, self.where, probe, self.node, origin=self.origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class Arranged:
         broken: Samples of which nothing can be read, with the reason.
     """
 
-    stored: Sequence[StoredTensor]
+    stored: Sequence[TensorFile]
     samples: Sequence[str] = ("",)
     ordered: bool = False
     broken: dict[str, str] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from roundoff.tensors.folders import (
     without_suffix,
 )
 from roundoff.tensors.manifest import MAP_NAME, TensorEntry, TensorMap, read_manifest
-from roundoff.tensors.stored import Content, Declared, StoredSource, StoredTensor
+from roundoff.tensors.stored import Content, Declared, StoredSource, TensorFile
 
 __all__ = [
     "arrange_mapped",
@@ -47,7 +47,7 @@ def arrange_mapped(manifest: TensorMap, units: Sequence[TensorPlace], *, folder:
     """
     manifest = _for_every_sample(manifest, units)
     finder = _EntryFinder(units, folder)
-    stored: list[StoredTensor] = []
+    stored: list[TensorFile] = []
     homes: dict[str, set[str]] = {}
     for entry in manifest.tensors:
         unit = finder.find(entry)

@@ -22,7 +22,7 @@ from roundoff.tensors.folders import (
     without_suffix,
 )
 from roundoff.tensors.opening import as_source, open_folder
-from roundoff.tensors.stored import Content, Declared, StoredTensor
+from roundoff.tensors.stored import Content, Declared, TensorFile
 
 __all__ = ["SUFFIXES", "open", "sniff"]
 
@@ -82,7 +82,7 @@ def _by_file_name(shapes: Sequence[TensorInfo]) -> dict[str, TensorInfo]:
     return {stem: infos[name] for stem, name in names_by_stem(infos).items()}
 
 
-def _described(stored: StoredTensor, unit: TensorPlace, info: TensorInfo | None) -> StoredTensor:
+def _described(stored: TensorFile, unit: TensorPlace, info: TensorInfo | None) -> TensorFile:
     if info is None:
         return stored
     declared = Declared(info.dtype, info.shape, "the model")

@@ -16,7 +16,7 @@ __all__ = [
     "Declared",
     "MappingSource",
     "StoredSource",
-    "StoredTensor",
+    "TensorFile",
     "settle",
 ]
 
@@ -52,7 +52,7 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredTensor:
+class TensorFile:
     """One tensor of one sample in one file.
 
     Attributes:
@@ -87,7 +87,7 @@ class StoredSource:
 
     def __init__(
         self,
-        stored: Iterable[StoredTensor],
+        stored: Iterable[TensorFile],
         *,
         label: str,
         samples: Sequence[str] = (),
@@ -97,7 +97,7 @@ class StoredSource:
         self._label = label
         self._ordered = ordered
         self._broken = dict(broken or {})
-        self._places: dict[str, dict[str, StoredTensor]] = {}
+        self._places: dict[str, dict[str, TensorFile]] = {}
         for place in map(_printable, stored):
             _add(self._places.setdefault(place.name, {}), place)
         seen = [sample for places in self._places.values() for sample in places]
@@ -139,7 +139,7 @@ class StoredSource:
             what = f"Tensor {name!r} in {place.where} does not fit into memory."
             raise BadInput(what, fix="store it uncompressed, so that it can be mapped") from error
 
-    def _find(self, name: str, sample: str) -> StoredTensor:
+    def _find(self, name: str, sample: str) -> TensorFile:
         if sample not in self._samples:
             what = f"{self._label} has no sample {sample!r}."
             raise BadInput(what, fix=nearest(sample, self._samples))
@@ -154,7 +154,7 @@ class StoredSource:
         return self._places[name][sample]
 
 
-def _printable(place: StoredTensor) -> StoredTensor:
+def _printable(place: TensorFile) -> TensorFile:
     """Refuse names that are not valid Unicode, under a spelling that every screen and file can take."""
     names = (place.name, place.sample, place.node, place.op_type)
     name, sample, node, op_type = map(shown, names)
@@ -164,10 +164,10 @@ def _printable(place: StoredTensor) -> StoredTensor:
     def refuse() -> Content:
         raise Unreadable("its name is not valid Unicode", fix="write it again under a name that is")
 
-    return StoredTensor(name, sample, place.where, refuse, node, op_type)
+    return TensorFile(name, sample, place.where, refuse, node, op_type)
 
 
-def _add(places: dict[str, StoredTensor], place: StoredTensor) -> None:
+def _add(places: dict[str, TensorFile], place: TensorFile) -> None:
     """Keep one place per sample; of two that claim the same name neither can be trusted, so say so."""
     first = places.get(place.sample)
     if first is None:
@@ -179,10 +179,10 @@ def _add(places: dict[str, StoredTensor], place: StoredTensor) -> None:
             f"stored twice: in {first.where} and in {place.where}", fix="remove or rename one of the two"
         )
 
-    places[place.sample] = StoredTensor(place.name, place.sample, first.where, clash)
+    places[place.sample] = TensorFile(place.name, place.sample, first.where, clash)
 
 
-def _describe(places: Iterable[StoredTensor]) -> TensorInfo:
+def _describe(places: Iterable[TensorFile]) -> TensorInfo:
     """Describe a tensor by the first sample in which it can be read, else by what is wrong in the first."""
     infos: list[TensorInfo] = []
     for place in places:
@@ -192,7 +192,7 @@ def _describe(places: Iterable[StoredTensor]) -> TensorInfo:
     return infos[0]
 
 
-def _info(place: StoredTensor) -> TensorInfo:
+def _info(place: TensorFile) -> TensorInfo:
     dtype, shape, problem = "", tuple[int, ...](), ""
     try:
         content = place.probe()

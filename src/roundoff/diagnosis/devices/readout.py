@@ -303,6 +303,8 @@ def _fitted(exact: Array, codes: Array) -> Fit | None:
     x, y = codes.astype(np.float64).ravel(), exact.astype(np.float64).ravel()
     if x.size < _FEWEST_FITTED or x.std() == 0 or y.std() == 0:
         return None
+    # Least squares of values on codes. The slope is the scale; the intercept is rounded to a whole zero point, as
+    # codes have no other, and what is left says how far the scale can be trusted.
     scale = float(((x - x.mean()) * (y - y.mean())).mean() / x.var())
     if scale <= 0:
         return None
@@ -372,6 +374,8 @@ def with_predicted(
         feed: Inputs of the first sample.
         tensors: Tensors of the float model that may be used, in execution order.
     """
+    # Each round pairs tensors next to known ones; these then predict those behind them. Values of the float model
+    # do not fit behind a fault, but what the device's own wrong inputs give does.
     for _ in range(_ROUNDS):
         taken = {pair.candidate for pair in readout.pairs.values()}
         left = [info for info in readout.device.tensors if info.name not in taken and not info.problem]

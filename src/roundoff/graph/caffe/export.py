@@ -11,7 +11,7 @@ import numpy as np
 from roundoff.core.files import write_bytes, write_text
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.core.text_proto import Entry, TextMessage, text_proto_text
+from roundoff.core.text_proto import TextEntry, TextMessage, text_proto_text
 from roundoff.errors import BadInput
 from roundoff.graph.caffe.convert import DATA_TYPES, input_shapes
 from roundoff.graph.caffe.fields import text_table
@@ -56,7 +56,7 @@ class LayerNumbers:
     """
 
     blobs: tuple[Array, ...]
-    parameters: tuple[Entry, ...] = ()
+    parameters: tuple[TextEntry, ...] = ()
     factors: Array | None = None
 
 
@@ -129,14 +129,14 @@ def _as_stored(values: Array, layer: CaffeLayer, node: Any) -> Array:
     return values if by_row == wanted else np.ascontiguousarray(values.T)
 
 
-def _parameters(layer: CaffeLayer, *, has_bias: bool) -> tuple[Entry, ...]:
+def _parameters(layer: CaffeLayer, *, has_bias: bool) -> tuple[TextEntry, ...]:
     """The layer's parameters, with a bias where folding brought one."""
     name = _PARAMETERS[layer.type]
     given = layer.message.message(name) or TextMessage()
     training = ("weight_filler", "bias_filler", "bias_term")
     kept = tuple(entry for entry in given.entries if entry.name not in training)
-    said = () if has_bias else (Entry("bias_term", value=False),)
-    return (Entry(name, TextMessage((*kept, *said))),)
+    said = () if has_bias else (TextEntry("bias_term", value=False),)
+    return (TextEntry(name, TextMessage((*kept, *said))),)
 
 
 def _per_output(factors: Array, layer: CaffeLayer) -> Array:
@@ -234,9 +234,9 @@ class _CaffeWriter:
 
     def files(self) -> CaffeFiles:
         layers = [layer for each in self._placement.layers for layer in self._written(each)]
-        name = (Entry("name", self._net.name),) if self._net.name else ()
-        text = TextMessage((*name, *(Entry("layer", message) for message, _ in layers)))
-        stored = TextMessage((*name, *(Entry("layer", _stored(message, blobs)) for message, blobs in layers)))
+        name = (TextEntry("name", self._net.name),) if self._net.name else ()
+        text = TextMessage((*name, *(TextEntry("layer", message) for message, _ in layers)))
+        stored = TextMessage((*name, *(TextEntry("layer", _stored(message, blobs)) for message, blobs in layers)))
         written = text_proto_text(text, text_table("NetParameter"))
         return CaffeFiles(written, tuple(encode(stored, "NetParameter")))
 
@@ -276,11 +276,11 @@ class _CaffeWriter:
         shapes = input_shapes(layer, self._net, needed=needed)
         if not shapes:
             return
-        dims = [TextMessage(tuple(Entry("dim", size) for size in shape)) for shape in shapes.values()]
-        given = TextMessage(tuple(Entry("shape", shape) for shape in dims))
+        dims = [TextMessage(tuple(TextEntry("dim", size) for size in shape)) for shape in shapes.values()]
+        given = TextMessage(tuple(TextEntry("shape", shape) for shape in dims))
         tops = [layer.tops[index] for index in shapes]
         fresh = replace(layer, type="Input", tops=tuple(tops), message=TextMessage())
-        yield _message(fresh, [], (Entry("input_param", given),)), ()
+        yield _message(fresh, [], (TextEntry("input_param", given),)), ()
 
     def _reader(self, layer: CaffeLayer, index: int) -> str:
         """Who reads a Quant layer: all that take integers, all that take rounded floats, or one layer in place."""
@@ -299,7 +299,7 @@ class _CaffeWriter:
         # What a layer overwrites anyway is quantized in place; Caffe allows no other way to write it.
         top = source if key[1] == layer.name else name
         self._entered[key] = top
-        fields = (Entry("quant_param", _quant_parameters(entrance.quantizer)),)
+        fields = (TextEntry("quant_param", _quant_parameters(entrance.quantizer)),)
         yield _message(CaffeLayer(name, "Quant", (source,), (top,), TextMessage()), [source], fields), ()
 
     def _exit(self, layer: CaffeLayer, factors: Array) -> tuple[TextMessage, tuple[Array, ...]]:
@@ -309,14 +309,14 @@ class _CaffeWriter:
         made = CaffeLayer(name, "DeQuant", (top,), (top,), TextMessage())
         factors, shifts = self._ending(layer.name, factors)
         wide = factors.size > 1
-        given = (Entry("channel_wise", wide), Entry("layer_type", layer.type))
+        given = (TextEntry("channel_wise", wide), TextEntry("layer_type", layer.type))
         blobs: tuple[Array, ...]
         if self._deploy:
             low = factors.astype(np.float32).view(np.uint32).astype(np.uint64)
             blobs = (low | shifts.astype(np.uint64) << np.uint64(32),)
         else:
             blobs = (factors, shifts, np.zeros_like(factors))
-        return _message(made, [top], (Entry("dequant_param", TextMessage(given)),)), blobs
+        return _message(made, [top], (TextEntry("dequant_param", TextMessage(given)),)), blobs
 
     def _free(self, wanted: str) -> str:
         name = wanted
@@ -339,20 +339,20 @@ def _renamed(placement: CaffePlacement) -> dict[str, str]:
     return names
 
 
-def _message(layer: CaffeLayer, bottoms: list[str], more: tuple[Entry, ...]) -> TextMessage:
+def _message(layer: CaffeLayer, bottoms: list[str], more: tuple[TextEntry, ...]) -> TextMessage:
     changed = {entry.name for entry in more}
     kept = [entry for entry in layer.message.entries if entry.name not in (*_LEFT_OUT, *changed)]
-    head = [Entry("name", layer.name), Entry("type", layer.type)]
-    head += [Entry("bottom", bottom) for bottom in bottoms] + [Entry("top", top) for top in layer.tops]
+    head = [TextEntry("name", layer.name), TextEntry("type", layer.type)]
+    head += [TextEntry("bottom", bottom) for bottom in bottoms] + [TextEntry("top", top) for top in layer.tops]
     return TextMessage((*head, *kept, *more))
 
 
 def _stored(message: TextMessage, blobs: tuple[Array, ...]) -> TextMessage:
-    return TextMessage((*message.entries, *(Entry("blobs", blob_message(blob)) for blob in blobs)))
+    return TextMessage((*message.entries, *(TextEntry("blobs", blob_message(blob)) for blob in blobs)))
 
 
 def _quant_parameters(quantizer: Quantizer) -> TextMessage:
     zero = int(quantizer.params.zero_point) - (0 if quantizer.spec.signed else _SIGN)
     offset = np.array(zero, np.int8).tobytes()
     # With all digits of a double: not every float32 number is the reciprocal of one, and the step must come back.
-    return TextMessage((Entry("scale", repr(1 / float(quantizer.params.scale))), Entry("offset", offset)))
+    return TextMessage((TextEntry("scale", repr(1 / float(quantizer.params.scale))), TextEntry("offset", offset)))

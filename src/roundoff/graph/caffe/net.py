@@ -11,7 +11,7 @@ import numpy as np
 from roundoff.core.array_files import MAX_AXES, map_bytes
 from roundoff.core.files import read_small, regular_file
 from roundoff.core.tensors import Array, DType
-from roundoff.core.text_proto import Entry, TextMessage, TextValue, parse_text_proto
+from roundoff.core.text_proto import TextEntry, TextMessage, TextValue, parse_text_proto
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.caffe.fields import layer_types_v1, text_table
 from roundoff.graph.caffe.wire import decode
@@ -106,16 +106,16 @@ def _bare(shape: Sequence[int]) -> tuple[int, ...]:
 
 def blob_message(values: Array) -> TextMessage:
     """A blob to be stored: float32, or int8, int32 and uint64 as the vendor's deployed nets have them."""
-    shape = Entry("shape", TextMessage(tuple(Entry("dim", int(size)) for size in values.shape)))
+    shape = TextEntry("shape", TextMessage(tuple(TextEntry("dim", int(size)) for size in values.shape)))
     match values.dtype.name:
         case "int8":
-            return TextMessage((shape, Entry("int8_data", values.tobytes())))
+            return TextMessage((shape, TextEntry("int8_data", values.tobytes())))
         case "int32":
-            return TextMessage((shape, Entry("int32_data", values.ravel())))
+            return TextMessage((shape, TextEntry("int32_data", values.ravel())))
         case "uint64":
-            return TextMessage((shape, Entry("uint64_data", values.ravel())))
+            return TextMessage((shape, TextEntry("uint64_data", values.ravel())))
         case _:
-            return TextMessage((shape, Entry("data", np.ascontiguousarray(values, np.float32).ravel())))
+            return TextMessage((shape, TextEntry("data", np.ascontiguousarray(values, np.float32).ravel())))
 
 
 # Old forms of a net made new: layers of the first two formats, and inputs that were fields of the net.
@@ -168,7 +168,7 @@ def upgraded(net: TextMessage, *, what: str) -> TextMessage:
     return TextMessage((*inputs, *newer, *kept))
 
 
-def _input_layer(net: TextMessage, *, what: str) -> Iterator[Entry]:
+def _input_layer(net: TextMessage, *, what: str) -> Iterator[TextEntry]:
     names = net.all("input")
     if not names:
         return
@@ -180,30 +180,36 @@ def _input_layer(net: TextMessage, *, what: str) -> Iterator[Entry]:
         said = f"{len(shapes)} shapes" if not flat else f"{len(flat)} values of input_dim"
         problem = f"{what}, line {net.line('input')}: the net has {len(names)} inputs, but {said}."
         raise BadInput(problem, fix="give one input_shape, or four values of input_dim, for each input")
-    dims = [TextMessage(tuple(Entry("dim", size) for size in shape)) for shape in shapes]
-    parameters = TextMessage(tuple(Entry("shape", shape) for shape in dims))
-    tops = tuple(Entry("top", name) for name in names)
+    dims = [TextMessage(tuple(TextEntry("dim", size) for size in shape)) for shape in shapes]
+    parameters = TextMessage(tuple(TextEntry("shape", shape) for shape in dims))
+    tops = tuple(TextEntry("top", name) for name in names)
     # The field `input` tells this layer from one that the file has.
-    named = tuple(Entry("input", name) for name in names)
-    fields = (Entry("name", "input"), Entry("type", "Input"), *tops, Entry("input_param", parameters), *named)
-    yield Entry("layer", TextMessage(fields), net.line("input"))
+    named = tuple(TextEntry("input", name) for name in names)
+    fields = (
+        TextEntry("name", "input"),
+        TextEntry("type", "Input"),
+        *tops,
+        TextEntry("input_param", parameters),
+        *named,
+    )
+    yield TextEntry("layer", TextMessage(fields), net.line("input"))
 
 
-def _from_v1(entry: Entry, *, what: str) -> Entry:
+def _from_v1(entry: TextEntry, *, what: str) -> TextEntry:
     old = entry.value
     assert isinstance(old, TextMessage)  # noqa: S101 - the table says so
     inner = old.message("layer")
     if inner is not None:
-        return Entry("layer", _from_v0(old, inner, line=entry.line, what=what), entry.line)
+        return TextEntry("layer", _from_v0(old, inner, line=entry.line, what=what), entry.line)
     kind = old.get("type", "NONE")
     types = layer_types_v1()
     if kind not in types:
         raise BadInput(f"{what}: a layer has the type {kind!r}, which Caffe never had.", fix="check the file")
     special = ("type", "param", "blob_share_mode", "blobs_lr", "weight_decay")
     fields = [part for part in old.entries if part.name not in special]
-    shared = (Entry("param", TextMessage((Entry("name", name),))) for name in old.all("param"))
-    kinds = Entry("type", types[str(kind)][1], old.line("type"))
-    return Entry("layer", TextMessage((*fields, kinds, *shared)), entry.line)
+    shared = (TextEntry("param", TextMessage((TextEntry("name", name),))) for name in old.all("param"))
+    kinds = TextEntry("type", types[str(kind)][1], old.line("type"))
+    return TextEntry("layer", TextMessage((*fields, kinds, *shared)), entry.line)
 
 
 def _from_v0(old: TextMessage, inner: TextMessage, *, line: int, what: str) -> TextMessage:
@@ -211,23 +217,26 @@ def _from_v0(old: TextMessage, inner: TextMessage, *, line: int, what: str) -> T
     if kind not in _OLDEST_TYPES:
         problem = f"{what}, line {line}: {kind!r} is no layer type of the oldest format."
         raise BadInput(problem, fix=nearest(kind, _OLDEST_TYPES))
-    parameters: list[Entry] = []
+    parameters: list[TextEntry] = []
     for part in inner.entries:
         steers = _STEERS.get(part.name)
         if steers is not None and kind in steers:
-            parameters.append(Entry(_RENAMED.get(part.name, part.name), part.value, part.line))
+            parameters.append(TextEntry(_RENAMED.get(part.name, part.name), part.value, part.line))
         elif steers and kind != "padding":
             raise BadInput(
                 f"{what}, line {part.line}: {part.name!r} means nothing in a layer of type {kind!r}.",
                 fix="leave it out",
             )
     if kind in ("data", "images") and "cropsize" in inner:
-        parameters.append(Entry("crop_size", _given(inner, "cropsize")))
-    fields = [Entry("name", inner.get("name") or ""), Entry("type", _OLDEST_TYPES[kind], inner.line("type"))]
+        parameters.append(TextEntry("crop_size", _given(inner, "cropsize")))
+    fields = [
+        TextEntry("name", inner.get("name") or ""),
+        TextEntry("type", _OLDEST_TYPES[kind], inner.line("type")),
+    ]
     fields += [part for part in old.entries if part.name in ("bottom", "top")]
     fields += [part for part in inner.entries if part.name == "blobs"]
     if parameters:
-        fields.append(Entry(_PARAMETERS[kind], TextMessage(tuple(parameters)), line))
+        fields.append(TextEntry(_PARAMETERS[kind], TextMessage(tuple(parameters)), line))
     return TextMessage(tuple(fields))
 
 
@@ -237,7 +246,7 @@ def _given(message: TextMessage, name: str) -> TextValue:
     return value
 
 
-def _without_padding(layers: list[Entry], *, what: str) -> list[Entry]:
+def _without_padding(layers: list[TextEntry], *, what: str) -> list[TextEntry]:
     """The oldest nets have layers that only pad; the layers behind them pad themselves instead."""
     padded: dict[str, tuple[str, TextValue]] = {}
     kept = []
@@ -255,7 +264,7 @@ def _without_padding(layers: list[Entry], *, what: str) -> list[Entry]:
     return kept
 
 
-def _padding_itself(entry: Entry, padded: Mapping[str, tuple[str, TextValue]], *, what: str) -> Entry:
+def _padding_itself(entry: TextEntry, padded: Mapping[str, tuple[str, TextValue]], *, what: str) -> TextEntry:
     message = entry.value
     assert isinstance(message, TextMessage)  # noqa: S101 - the table says so
     inner = message.message("layer")
@@ -267,9 +276,9 @@ def _padding_itself(entry: Entry, padded: Mapping[str, tuple[str, TextValue]], *
         raise BadInput(problem, fix="correct that layer")
     source, pad = padded[str(used[0])]
     own = tuple(part for part in inner.entries if part.name != "pad")
-    parts = [Entry("layer", TextMessage((*own, Entry("pad", pad)))), Entry("bottom", source)]
+    parts = [TextEntry("layer", TextMessage((*own, TextEntry("pad", pad)))), TextEntry("bottom", source)]
     parts += [part for part in message.entries if part.name not in ("layer", "bottom")]
-    return Entry(entry.name, TextMessage(tuple(parts)), entry.line)
+    return TextEntry(entry.name, TextMessage(tuple(parts)), entry.line)
 
 
 # The format cannot hold more.

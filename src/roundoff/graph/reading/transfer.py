@@ -19,7 +19,7 @@ from roundoff.graph.reading.float_model import codes_of, quantizers_of, twin_of,
 from roundoff.graph.units import derived_constants
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import attribute, producers, readers
-from roundoff.messages.numbers import counted
+from roundoff.messages.numbers import counted, share_text
 
 __all__ = [
     "match_nodes",
@@ -449,7 +449,8 @@ class _Move:
         apart = float(np.mean(np.abs(wanted.astype(np.int64) - codes.astype(np.int64)) > _STEPS_APART))
         if apart > _SHARE_APART:
             node = quantizer.consumers[0].node
-            text = f"{apart:.0%} of the weights of {node!r} differ from the float model's by more than a step"
+            share = share_text(apart, 0)
+            text = f"{share} of the weights of {node!r} differ from the float model's by more than a step"
             self.oddities.append(Oddity("disagreement", node, text))
 
 

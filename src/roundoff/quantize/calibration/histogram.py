@@ -63,6 +63,8 @@ class Grid:
 
     def edges(self, exponent: Array) -> Array:
         """Borders of the bins of the positive side, [rows, bins]; the bin around zero ends at the first."""
+        # The leading bits of a float32, read as an integer, count through exponent and fraction without a gap:
+        # bins are runs of these integers, even within a doubling, and one is found by a shift, not a logarithm.
         leading = self.first(exponent)[:, None] + np.arange(self.bins)
         bits = (leading << (FRACTION_BITS - self.bits)).astype(np.uint32)
         values = bits.view(np.float32).astype(np.float64)

@@ -15,6 +15,7 @@ from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, message, some
+from roundoff.messages.numbers import share_text
 from roundoff.quantize.corrections.layers import (
     Gram,
     QuantizedLayer,
@@ -92,6 +93,9 @@ def rounded_together(steps: Array, nearest: Array, gram: Array, *, limits: tuple
 
 def _with_feedback(steps: Array, whole: Array, limits: tuple[int, int]) -> Array | None:
     """Round element by element, the errors so far being made up for; None where nothing is known of the inputs."""
+    # As in GPTQ: with rows of the inverse's Cholesky factor, an error in one element is made up for by those still
+    # to come in the way that leaves the least error of the results. Loud inputs come first, while most of the
+    # others are still free to answer.
     order = np.argsort(-np.einsum("gkk->k", whole), kind="stable")
     try:
         inverse = np.linalg.inv(whole[:, order][:, :, order])
@@ -115,6 +119,8 @@ def _polished(steps: Array, codes: Array, whole: Array, *, limits: tuple[int, in
     # A value that is a code already, or beyond the last one, has no other.
     movable = (low < high) & (low >= limits[0]) & (high <= limits[1])
     other = np.where(codes == low, high, low)
+    # E(e) = e G e'. Moving one code by m changes it by 2 m (e G)_k + m^2 G_kk: `pull` is e G, kept up to date by a
+    # row of G for each code that moves, so that no error is ever computed anew.
     pull = (codes - steps) @ whole
     own = np.einsum("gkk->gk", whole)
     order = np.argsort(-own.sum(axis=0), kind="stable")
@@ -284,7 +290,7 @@ class _Rounding:
         )
         self._readings[Consumer(each.layer.node, _WEIGHT)] = substitute
         left = float(np.minimum(before, after).sum() / before.sum())
-        text = message("quantize.rounding_done", changed=changed, all=values.size, share=f"{left:.0%}")
+        text = message("quantize.rounding_done", changed=changed, all=values.size, share=share_text(left, 0))
         self._taken.append(Participation(each.layer.node, "layer", text))
 
     def _rounded(self, steps: Array, nearest: Array, gram: Array, *, limits: tuple[int, int]) -> Array:

@@ -205,6 +205,9 @@ class Wishes:
         for part in PARTS:
             refused = []
             granted = None
+            # Strongest first; one that the target cannot grant makes way for the next, and is on record. A rule
+            # for a whole node that fails in one part is not granted in the parts behind it either: half of it
+            # would be a precision that nobody asked for.
             for wish in self.asked(unit, part):
                 reason = whole_refused.get(wish.order) if wish.whole else None
                 reason = reason or self._refusal(unit, part, wish.dtype)
@@ -370,6 +373,7 @@ class Roles:
         if len(unit.nodes) == 1 and unit.first.operation in self.target.pass_through and not unit.is_pattern:
             return "follow"
         decided = self.decisions(unit)
+        # Activations decide the arithmetic: an integer weight with float activations is stored, not computed with.
         if decided["activation"].dtype != FLOAT:
             return "integer"
         return "weight_only" if decided["weight"].dtype not in ("", FLOAT) else "float"

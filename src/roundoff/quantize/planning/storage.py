@@ -18,7 +18,7 @@ from roundoff.quantize.planning.view import FusedUnit, GraphView
 __all__ = [
     "Copy",
     "Links",
-    "StoredTensor",
+    "StorageSpec",
     "TensorStorage",
     "find_links",
     "store",
@@ -188,7 +188,7 @@ def find_links(roles: Roles) -> Links:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredTensor:
+class StorageSpec:
     """How the tensors of one group are stored.
 
     Attributes:
@@ -231,13 +231,13 @@ class TensorStorage:
     """
 
     group_of: Mapping[str, str]
-    stored: Mapping[str, StoredTensor]
+    stored: Mapping[str, StorageSpec]
     quantized: frozenset[str]
     readers: Mapping[str, tuple[Consumer, ...]]
     copies: Mapping[str, tuple[Copy, ...]]
     seen: Mapping[Consumer, QuantSpec]
 
-    def spec_of(self, tensor: str) -> StoredTensor | None:
+    def spec_of(self, tensor: str) -> StorageSpec | None:
         """How a tensor is stored; None when it is not quantized where it is computed."""
         return self.stored[self.group_of[tensor]] if tensor in self.quantized else None
 
@@ -267,6 +267,8 @@ class _Storing:
     def storage(self) -> TensorStorage:
         links = self.links
         tensors = [name for name in (*self.view.inputs, *self.view.producers) if self._is_live(name)]
+        # First what each reader wants by itself; then one spec for each group, since its tensors share one scale;
+        # last who is content with that, and who reads a copy that is quantized again.
         wants = {tensor: list(self._wants(tensor)) for tensor in tensors}
         stored = self._decide(tensors, wants)
         readers: dict[str, tuple[Consumer, ...]] = {}
@@ -297,6 +299,7 @@ class _Storing:
             if blocked or not self.roles.is_operand(reader) or role in ("float", "weight_only"):
                 yield _Want(reader, unit, None)
             elif role == "follow":
+                # A Reshape hands on codes while both of its sides are of one group; else it reads float.
                 if unit.first.name in self.links.active:
                     yield _Want(reader, unit, None, self.links.group(tensor))
                 else:
@@ -319,7 +322,7 @@ class _Storing:
 
     # How groups are stored
 
-    def _decide(self, tensors: list[str], wants: Mapping[str, list[_Want]]) -> dict[str, StoredTensor]:
+    def _decide(self, tensors: list[str], wants: Mapping[str, list[_Want]]) -> dict[str, StorageSpec]:
         members: dict[str, list[str]] = defaultdict(list)
         for tensor in tensors:
             members[self.links.group(tensor)].append(tensor)
@@ -331,7 +334,9 @@ class _Storing:
 
     def _decide_group(
         self, group: str, members: list[str], wants: Mapping[str, list[_Want]], sharers: list[FusedUnit]
-    ) -> StoredTensor:
+    ) -> StorageSpec:
+        # In this order: an operation that a target lets decide for all it ties together (a Concat on some chips),
+        # the strongest rule that names a tensor or the output of what computes it, what readers want.
         asked = list(self._asked(members, sharers))
         why: Message | None
         if sharers and self.target.shared_scale_decides == "operation":
@@ -343,7 +348,7 @@ class _Storing:
             spec, why = self._by_readers([want for name in members for want in wants[name]], bool(sharers))
         ranges = dict(self.links.fixed_ranges(group))
         fixed = ranges.get(spec.dtype, ranges.get(""))
-        return StoredTensor(spec, why, fixed)
+        return StorageSpec(spec, why, fixed)
 
     def _asked(
         self, members: list[str], sharers: list[FusedUnit]
@@ -394,6 +399,7 @@ class _Storing:
             wanted.setdefault(default, self.roles.units[0])
         if not wanted:
             return default, None
+        # The widest: a reader of fewer bits can be given a copy, bits that were dropped do not come back.
         spec = max(wanted, key=lambda each: (each.bits, each == default))
         name = self.roles.names.original(wanted[spec].first.name)
         return spec, message("quantize.why_reader", node=name, dtype=spec.dtype) if spec != default else None
@@ -401,7 +407,7 @@ class _Storing:
     # Who reads the storage, and who a copy
 
     def _split(
-        self, tensor: str, spec: QuantSpec, wants: list[_Want], stored: Mapping[str, StoredTensor]
+        self, tensor: str, spec: QuantSpec, wants: list[_Want], stored: Mapping[str, StorageSpec]
     ) -> tuple[tuple[Consumer, ...], tuple[Copy, ...]]:
         group = self.links.group(tensor)
         own: list[Consumer] = []

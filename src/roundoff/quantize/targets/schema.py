@@ -9,12 +9,12 @@ from roundoff.core.quantizers import QuantSpec, Rounding, SymmetricScale
 from roundoff.core.target import Arithmetic, CalibrationDefaults, Costs, Target
 from roundoff.errors import nearest
 from roundoff.graph.patterns import PATTERNS
+from roundoff.quantize.calibration.methods import all_methods
 from roundoff.quantize.planning.view import NEEDS
 
 __all__ = ["CostTable", "TargetFile"]
 
 Dtype = Literal["u8", "s8", "u16", "s16", "u4", "s4"]
-Method = Literal["minmax", "percentile", "mse", "entropy", "ifmr", "hfmg"]
 
 _MOST_AXES = 8
 
@@ -49,6 +49,13 @@ def _check_need(name: str) -> str:
     return name
 
 
+def _check_method(name: str) -> str:
+    known = [each.name for each in all_methods()]
+    if name not in known:
+        raise ValueError(f"there is no calibration method {name!r}; {nearest(name, known)}")
+    return name
+
+
 def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
@@ -56,6 +63,7 @@ def _as_tuple(value: Any) -> Any:
 OpType = Annotated[str, AfterValidator(_check_op)]
 Step = Annotated[str, AfterValidator(_check_step)]
 Need = Annotated[str, AfterValidator(_check_need)]
+Method = Annotated[str, AfterValidator(_check_method)]
 Axis = Annotated[int, Field(ge=-_MOST_AXES, lt=_MOST_AXES)]
 Cost = Annotated[FiniteFloat, Field(ge=0)]
 Range = Annotated[tuple[FiniteFloat, FiniteFloat], BeforeValidator(_as_tuple)]

@@ -90,6 +90,8 @@ class PairedNoise:
 
     def add_to(self, logarithms: Array, slope: Array) -> float:
         """See `NoiseTerm`."""
+        # Noise = step^2 x cost. The step follows the largest scaled magnitude, as a power mean that has a slope;
+        # the cost of a unit of noise falls with the square of the same factor, which is divided out behind it.
         ratio = np.exp(logarithms[self.times] - logarithms[self.over])
         scaled = self.magnitudes * ratio
         top = float(scaled.max(initial=0.0))
@@ -101,6 +103,7 @@ class PairedNoise:
         cost = float(costs.sum())
         value = (top * total ** (1 / _POWER)) ** 2 * cost
         if value:
+            # Slope by the logarithm of each ratio: its share of the step, less its share of the cost.
             push = 2 * value * (shares / total - costs / cost)
             slope += np.bincount(self.times.ravel(), push.ravel(), slope.size)
             slope -= np.bincount(self.over.ravel(), push.ravel(), slope.size)
@@ -144,6 +147,7 @@ class DenseNoise:
         into, out = np.exp(logarithms[self.inputs]), np.exp(logarithms[self.outputs])
         energies, gains = self.energy / into**2, self.gain * out**2
         energy = float(energies.sum())
+        # The scaled weight is w x into / out, so that its power sums are a matrix product: no scaled copy is made.
         by_output = (self.powers @ into**_POWER) / out**_POWER
         shared = by_output if self.per_output else np.full(by_output.shape, by_output.sum())
         alive = shared > 0
@@ -239,6 +243,7 @@ def importance_of(found: ScalingMap, weights: Weights, seen: Mapping[str, Channe
         reads, writes = found.roots(layer.reads), found.roots(layer.writes)
         outputs = np.unique(layer.writes).size
         power = float((squares * energy).sum()) / max(outputs, 1)
+        # Where channels cannot be followed further, noise is set against the energy of what is computed there.
         ends = (writes == 0) | (result.channel[writes] == 0)
         counts = np.where(ends, 1 / power if power else 0.0, result.channel[writes] * alive[writes])
         result.at_result[layer.node], result.energy[layer.node] = counts, energy

@@ -97,6 +97,7 @@ def smoothing_factors(balance: Balance, alpha: float) -> Array:
     factors = np.ones(balance.count)
     if not alive.any():
         return factors
+    # Factors are relative: a common one changes no rounding error, so that their geometric mean is made 1.
     logarithms = alpha * np.log(activations[alive]) - (1 - alpha) * np.log(weights[alive])
     logarithms -= logarithms.mean()
     factors[alive] = np.exp(np.clip(logarithms, -np.log(LARGEST_FACTOR), np.log(LARGEST_FACTOR)))
@@ -127,6 +128,9 @@ def expected_noise(balance: Balance, factors: Array) -> float:
         if balance.per_channel:
             largest = np.zeros(largest.size)
             np.maximum.at(largest, reader.rows.ravel(), weight.ravel())
+        # Two sources, each in squared steps: rounded activations are multiplied with all of the weight, and have
+        # one step; rounded weights are multiplied with the activations, with a step for each row or one for all.
+        # The common 1 / 12 and the number of codes do not change which factors are best.
         signal = float(np.square(weight * spread).sum())
         by_activations = float(np.square(weight).sum()) * float(peaks.max(initial=0.0)) ** 2
         by_weights = float((np.square(largest)[reader.rows] * np.square(spread)).sum())

@@ -12,6 +12,7 @@ from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, quantize
 from roundoff.core.tensors import Array
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
+from roundoff.messages.numbers import share_text
 from roundoff.studies.audit.checks import EffectiveView
 from roundoff.studies.audit.result import AuditFinding
 
@@ -187,7 +188,11 @@ def compare_codes(fake_quant: QuantizedModel, deploy: QuantizedModel) -> Finding
         ours = _codes(quantizer, values[quantizer.tensor])
         theirs = _codes(partner, floats[partner.tensor])
         if ours.shape != theirs.shape or not np.array_equal(ours, theirs):
-            apart = "shape" if ours.shape != theirs.shape else f"{np.mean(ours != theirs):.2%} of its codes"
+            apart = (
+                "shape"
+                if ours.shape != theirs.shape
+                else f"{share_text(float(np.mean(ours != theirs)))} of its codes"
+            )
             text = f"{_what(partner)} differs between the two models: {apart}"
             finding = AuditFinding("codes", "silent", text, _noun(quantizer), "with other codes in one model")
             _blame(findings, quantizer, {}, finding)

@@ -8,6 +8,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.messages.message import NOTHING, Message, joined, message, verbatim
+from roundoff.messages.numbers import share_text
 from roundoff.preprocessing.colours import MATRICES
 from roundoff.preprocessing.conventions import Convention, MeanStd, conventions
 from roundoff.studies.check_io.candidates import (
@@ -84,7 +85,7 @@ def colour_claim(pairs: PixelPairs, *, tolerance: float) -> Claim | None:
     error = np.abs(first[kept] - linear.apply(second[kept]))
     notes: tuple[Message, ...] = ()
     if kept.mean() < _NEARLY_ALL:
-        notes = (message("check_io.pixels_left_out", share=f"{1 - kept.mean():.0%}"),)
+        notes = (message("check_io.pixels_left_out", share=share_text(1 - float(kept.mean()), 0)),)
     residual = float(error.max())
     exact = residual <= tolerance
     return Claim(

@@ -8,6 +8,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.messages.message import Message, joined, message, verbatim
+from roundoff.messages.numbers import share_text
 from roundoff.studies.check_io.candidates import (
     Candidate,
     Claim,
@@ -127,7 +128,7 @@ class PictureSearch:
         share = float(np.mean([((each == low) | (each == high)).mean() for each in self.deployed]))
         candidates = (_without(candidate, low, high) for candidate in self._read(layouts, _AS_IT_IS))
         for claim in self._verified(candidate for candidate in candidates if candidate is not None):
-            note = message("check_io.cut_left_out", share=f"{share:.1%}", low=f"{low:g}", high=f"{high:g}")
+            note = message("check_io.cut_left_out", share=share_text(share, 1), low=f"{low:g}", high=f"{high:g}")
             yield replace(claim, exact=False, notes=(*claim.notes, note))
 
     def _candidate(

@@ -11,8 +11,8 @@ from pathlib import Path
 from roundoff.core.document import RunDocument
 from roundoff.core.files import reading
 from roundoff.errors import BadInput, nearest
-from roundoff.messages.message import NOTHING, Message, joined, message, verbatim
-from roundoff.studies.run_diff.result import Gate, GateRow, RowDiff, RunDiff
+from roundoff.messages.message import NOTHING, Argument, Message, joined, message, verbatim
+from roundoff.studies.run_diff.result import CEILING_DB, Gate, GateRow, RowDiff, RunDiff
 from roundoff.studies.run_diff.study import LEVEL
 
 __all__ = [
@@ -219,7 +219,7 @@ def _below(row: RowDiff, least: float | None) -> Message:
     if least is None or (row.after is not None and row.after >= least):
         return NOTHING
     none = row.after is None
-    found = message("terminal.no_score") if none else message("run_diff.now_db", db=f"{row.after:.1f}")
+    found = message("terminal.no_score") if none else message("run_diff.now_db", db=_shown_db(row.after))
     return message("run_diff.must_reach", text=found, least=f"{least:g}")
 
 
@@ -239,8 +239,14 @@ def _lost(row: RowDiff, allowed: float, *, comparable: bool, strict: bool) -> Me
         certain = message("run_diff.by_chance_less")
     else:
         certain = message("run_diff.by_chance", share=f"{100 * chance:.1f}")
-    numbers = {"loss": f"{-row.change_db:.1f}", "before": f"{row.before:.1f}", "after": f"{row.after:.1f}"}
+    numbers = {"loss": f"{-row.change_db:.1f}", "before": _shown_db(row.before), "after": _shown_db(row.after)}
     return joined((message("run_diff.lost", **numbers, allowed=f"{allowed:g}"), certain))
+
+
+def _shown_db(value: float | None) -> Argument:
+    """Decibels as the page of a diff shows them: what reaches the ceiling is no error of the quantization."""
+    exact = value is not None and value >= CEILING_DB
+    return message("common.exact") if exact else f"{value:.1f}"
 
 
 def new_problems(before: RunDocument, after: RunDocument, diff: RunDiff) -> tuple[Message, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from roundoff.core.files import model_files, read_small
 from roundoff.core.tensors import Array
-from roundoff.core.text_proto import Entry, TextMessage
+from roundoff.core.text_proto import TextEntry, TextMessage
 from roundoff.graph.caffe.convert import import_caffe, net_of, runs_of, tell
 from roundoff.graph.caffe.export import Ending, deploy_net, fake_quant_net, save_net
 from roundoff.graph.caffe.net import CaffeLayer, Net, read_net
@@ -172,7 +172,7 @@ class CaffeFlavour(Flavour):
                 what = f"{name} asks for inputs of {settings.activation.bits} bits in {layer!r}; Caffe's have 8."
                 raise WrongValue(what, fix="remove dst_type or num_bits of its activation")
 
-    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[Entry, ...]]:
+    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[TextEntry, ...]]:
         """Channels, height and width of what each layer reads, as AMCT's records of Caffe nets have them."""
         # The number of samples may be any.
         fed = {
@@ -190,7 +190,7 @@ class CaffeFlavour(Flavour):
                 tensor = step.input[0]
             sizes = (shapes.get(tensor) or ())[1:]
             named = zip(("channels", "height", "width"), (*sizes, 1, 1), strict=False)
-            found[name] = tuple(Entry(key, size) for key, size in named) if sizes else ()
+            found[name] = tuple(TextEntry(key, size) for key, size in named) if sizes else ()
         return found
 
     def write_modified(

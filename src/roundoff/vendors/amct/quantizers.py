@@ -8,7 +8,7 @@ import numpy as np
 
 from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec, parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.core.text_proto import Entry, TextMessage
+from roundoff.core.text_proto import TextEntry, TextMessage
 from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.reading.read import read_quantized
@@ -274,7 +274,7 @@ def short_mantissa(scales: Array) -> Array:
     return (scales.astype(np.float32).view(np.uint32) & _KEPT_BITS).view(np.float32)
 
 
-_TENSOR_MARK = TextMessage((Entry("is_tensor_quantize", value=True),))
+_TENSOR_MARK = TextMessage((TextEntry("is_tensor_quantize", value=True),))
 
 Observed = Callable[[str], Observation]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.core.files import read_small, write_text
-from roundoff.core.text_proto import Entry, Field, FieldTable, TextMessage, parse_text_proto, text_proto_text
+from roundoff.core.text_proto import Field, FieldTable, TextEntry, TextMessage, parse_text_proto, text_proto_text
 from roundoff.vendors.facade import WrongValue
 
 __all__ = [
@@ -160,10 +160,10 @@ def record_bits(record: LayerRecord, part: str) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def type_entries(activation: int, weight: int) -> tuple[Entry, ...]:
+def type_entries(activation: int, weight: int) -> tuple[TextEntry, ...]:
     """What widths are written as in a record, where they are not the usual ones."""
     wanted = {"act_type": activation, "wts_type": weight}
-    return tuple(Entry(name, f"INT{bits}") for name, bits in wanted.items() if bits != _USUAL_BITS)
+    return tuple(TextEntry(name, f"INT{bits}") for name, bits in wanted.items() if bits != _USUAL_BITS)
 
 
 def check_record(layer: str, record: LayerRecord, *, channels: int | None, bits: int = 8) -> None:
@@ -226,17 +226,18 @@ def write_records(path: Path, records: Mapping[str, LayerRecord]) -> None:
 def record_text(records: Mapping[str, LayerRecord]) -> str:
     """Records as the text of a file: one value in a line, nine digits."""
     entries = tuple(
-        Entry("record", TextMessage((Entry("key", layer), _value(record)))) for layer, record in records.items()
+        TextEntry("record", TextMessage((TextEntry("key", layer), _value(record))))
+        for layer, record in records.items()
     )
     return text_proto_text(TextMessage(entries), _FILE)
 
 
-def _value(record: LayerRecord) -> Entry:
+def _value(record: LayerRecord) -> TextEntry:
     if record.cache is not None:
-        return Entry("kv_cache_value", record.cache)
-    entries: list[Entry] = []
+        return TextEntry("kv_cache_value", record.cache)
+    entries: list[TextEntry] = []
     for name in _OWN:
         value = getattr(record, name)
         several = value if isinstance(value, tuple) else () if value is None else (value,)
-        entries += (Entry(name, each) for each in several)
-    return Entry("value", TextMessage((*entries, *record.others.entries)))
+        entries += (TextEntry(name, each) for each in several)
+    return TextEntry("value", TextMessage((*entries, *record.others.entries)))

@@ -10,7 +10,7 @@ import numpy as np
 from roundoff.core.files import regular_file
 from roundoff.core.table import Table
 from roundoff.core.tensors import Array
-from roundoff.core.text_proto import Entry, TextMessage
+from roundoff.core.text_proto import TextEntry, TextMessage
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import prepare
 from roundoff.vendors.amct.arguments import keep_apart
@@ -89,7 +89,7 @@ class Flavour(Protocol):
         """
         return
 
-    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[Entry, ...]]:
+    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[TextEntry, ...]]:
         """What its records say of layers beside the factors."""
         return dict.fromkeys(layers, ())
 
@@ -288,12 +288,12 @@ def begin_calibration(
     return opened, records, stage
 
 
-def _facts_of(name: str, facts: Mapping[str, tuple[Entry, ...]], config: AmctConfig) -> tuple[Entry, ...]:
-    apart = (Entry("skip_fusion", value=True),) if facts[name] and not config.may_fold(name) else ()
+def _facts_of(name: str, facts: Mapping[str, tuple[TextEntry, ...]], config: AmctConfig) -> tuple[TextEntry, ...]:
+    apart = (TextEntry("skip_fusion", value=True),) if facts[name] and not config.may_fold(name) else ()
     return (*facts[name], *apart)
 
 
-def _completed(record: LayerRecord, factors: Array | None, facts: tuple[Entry, ...]) -> LayerRecord:
+def _completed(record: LayerRecord, factors: Array | None, facts: tuple[TextEntry, ...]) -> LayerRecord:
     others = TextMessage((*facts, *record.others.entries))
     balance = () if factors is None else tuple(factors.tolist())
     return replace(record, tensor_balance_factor=balance, others=others)

@@ -15,7 +15,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
 from roundoff.graph.shapes import values
-from roundoff.messages.numbers import counted
+from roundoff.messages.numbers import counted, share_text
 from roundoff.quantize.agreement import check_preparation
 from roundoff.quantize.calibration.run import RunLimits
 from roundoff.run.capture import Samples, complete_values, read_feed
@@ -186,8 +186,8 @@ def tell_analysis(log: Log, analysis: Analysis, tree: Tree, *, advise: bool = Tr
     _tell_judgement(log, analysis, advise=advise)
     for finding in analysis.findings[:_LISTED]:
         log.alert(
-            f"Reference and NPUBackend disagree at {finding.operator}: {finding.share:.2%} of the codes of "
-            f"{finding.tensor!r} differ by more than one step, which rounding cannot explain"
+            f"Reference and NPUBackend disagree at {finding.operator}: {share_text(finding.share)} of the codes "
+            f"of {finding.tensor!r} differ by more than one step, which rounding cannot explain"
         )
     if len(analysis.findings) > _LISTED:
         log.alert(f"... and at {counted(len(analysis.findings) - _LISTED, 'more layer')}; see build_context.json")
