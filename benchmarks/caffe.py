@@ -17,8 +17,8 @@ from typing import TypeAlias
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.core.text_proto import Entry, TextMessage
-from roundoff.graph.caffe.blobs import blob_message
+from roundoff.core.text_proto import TextEntry, TextMessage
+from roundoff.graph.caffe.net import blob_message
 from roundoff.graph.caffe.wire import encode
 
 IMAGES = 32
@@ -40,7 +40,7 @@ class Writer:
     def __init__(self) -> None:
         self._rng = np.random.default_rng(1)
         self._text = f'input: "data" input_shape {{ dim: 1 dim: 3 dim: {SIZE} dim: {SIZE} }}\n'
-        self._layers: list[Entry] = []
+        self._layers: list[TextEntry] = []
 
     def write(self, folder: Path) -> tuple[Path, Path]:
         blob, channels = self._unit("conv1", "data", 3, 64, kernel=7, stride=2), 64
@@ -93,8 +93,10 @@ class Writer:
     ) -> str:
         wires = " ".join(f'bottom: "{bottom}"' for bottom in bottoms)
         self._text += f'layer {{ name: "{name}" type: "{kind}" {wires} top: "{top or name}" {params} }}\n'
-        stored = tuple(Entry("blobs", blob_message(blob)) for blob in blobs)
-        self._layers.append(Entry("layer", TextMessage((Entry("name", name), Entry("type", kind), *stored))))
+        stored = tuple(TextEntry("blobs", blob_message(blob)) for blob in blobs)
+        self._layers.append(
+            TextEntry("layer", TextMessage((TextEntry("name", name), TextEntry("type", kind), *stored)))
+        )
         return top or name
 
     def _normal(self, *shape: int, fan_in: int) -> Array:

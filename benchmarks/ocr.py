@@ -22,10 +22,9 @@ import numpy as np
 from roundoff.demo.ocr import Words, characters, decoded, find_model, vocabulary
 from roundoff.graph.load import load_model
 from roundoff.quantize.targets.loading import load_target
-from roundoff.search.judge_options import JudgeOptions
+from roundoff.search.evaluators import JudgeOptions
 from roundoff.search.result import Trial
-from roundoff.search.settings import TestSet, TuneData, TuneSettings, TuneStore
-from roundoff.search.tune import tune
+from roundoff.search.tune import TestSet, TuneData, TuneSettings, TuneStore, tune
 
 NAME, HIGHER_IS_BETTER, RANGE = "words read", True, (0, 1)
 CALIBRATION, SEARCH, TEST = 64, 256, 400

@@ -11,11 +11,9 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.preparation.steps import prepare
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.quantize.corrections.registry import apply_correction
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.steps import StepContext, apply_correction, apply_transform
 from roundoff.quantize.targets.loading import load_target
-from roundoff.quantize.transforms.registry import apply_transform
 
 TARGET = "generic-int8-per-tensor"
 TRANSFORMS: tuple[tuple[Step, ...], ...] = (
@@ -28,13 +26,13 @@ CORRECTIONS = ((), ("bias_correct",), ("round_weights",), ("round_weights", "bia
 ALLOWED_DROP = 0.01
 
 
-def transformed(model: Model, steps: tuple[Step, ...], context: WorkContext) -> Model:
+def transformed(model: Model, steps: tuple[Step, ...], context: StepContext) -> Model:
     for step in steps:
         model = apply_transform(step, model, context).model
     return model
 
 
-def measured(task: Task, quantized: QuantizedModel, names: tuple[str, ...], context: WorkContext) -> float:
+def measured(task: Task, quantized: QuantizedModel, names: tuple[str, ...], context: StepContext) -> float:
     for name in names:
         quantized = apply_correction(Step(name), quantized, context).quantized
     return accuracy(task, switch_on(quantized.float_model, quantized.quantizers))
@@ -46,7 +44,7 @@ def main() -> int:
         print("MobileNetV1-0.25 and its pictures do not lie beside the repository: nothing measured")
         return 0
     samples = Arrays(task.input, task.calibration)
-    context = WorkContext(load_target(TARGET), samples)
+    context = StepContext(load_target(TARGET), samples)
     prepared = prepare(load_model(task.path)).model
     reference = accuracy(task, prepared)
     print(f"{task.name}: {len(task.labels)} images, {TARGET}, float {reference:.2%}")

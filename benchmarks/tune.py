@@ -32,9 +32,8 @@ from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import load_model
 from roundoff.measure.inference import mean_interval
 from roundoff.quantize.targets.loading import load_target
-from roundoff.search.judge_options import JudgeOptions
-from roundoff.search.settings import TuneData, TuneSettings
-from roundoff.search.tune import tune
+from roundoff.search.evaluators import JudgeOptions
+from roundoff.search.tune import TuneData, TuneSettings, tune
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 MODEL = SHARED / "models" / "repvgg_fmnist" / "repvgg_fmnist_deploy.onnx"

@@ -5,6 +5,9 @@ import signal
 
 # Before any test imports onnxruntime.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+# The language of the machine is not that of the tests, nor of the commands they start.
+os.environ["ROUNDOFF_LANG"] = os.environ["LC_ALL"] = os.environ["LC_MESSAGES"] = ""
+os.environ["LANG"] = "C.UTF-8"
 
 from hypothesis import settings
 

@@ -4,15 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from roundoff.studies.channels.result import ChannelBox, ChannelReport, ChannelSpread
 from roundoff.studies.distribution.result import (
     Bins,
-    Distribution,
+    ChannelBox,
+    ChannelReport,
+    ChannelSpread,
     DistributionReport,
+    OutlierReport,
+    OutlierRow,
     QuantizerFacts,
+    TensorDistribution,
     ValueSummary,
 )
-from roundoff.studies.outliers.result import OutlierReport, OutlierRow
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
 
 __all__ = [
@@ -50,7 +53,7 @@ def values(centre: float = 0.0, *, bins: int = 30) -> ValueSummary:
     )
 
 
-def distribution(name: str = "conv1", *, quantized: bool = True) -> Distribution:
+def distribution(name: str = "conv1", *, quantized: bool = True) -> TensorDistribution:
     """One distribution; with all that a node can have where it is quantized."""
     facts = QuantizerFacts(
         name="q",
@@ -70,7 +73,7 @@ def distribution(name: str = "conv1", *, quantized: bool = True) -> Distribution
         entropy_bits=6.5,
         sqnr_db=38.25,
     )
-    return Distribution(
+    return TensorDistribution(
         name=name,
         kind="node",
         tensor=f"{name}_out",

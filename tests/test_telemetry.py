@@ -90,7 +90,7 @@ def test_scripts_that_are_written_switch_it_off() -> None:
         assert all(off < line for line in loads(tree)), place
         seen.append(place.split(":")[0])
     dialects = {f"vendors/dialects/{name}.py" for name in ("nncf", "onnxruntime", "rknn")}
-    assert set(seen) == {"case/script.py", *dialects}
+    assert set(seen) == {"case/archive.py", *dialects}
 
 
 @pytest.mark.parametrize("folder", sorted(FIRST))

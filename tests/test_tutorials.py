@@ -155,7 +155,7 @@ def test_the_way_back_of_the_recogniser(
         printed = plain(captured.out), plain(captured.err)
         for piece in map(plain, pieces):
             assert any(piece in each for each in printed), f"{words} does not print: {piece}\nbut: {printed}"
-        told = re.findall(r"^  (in float|in 8 bits|repaired) +([\d.]+)% are read", captured.err, re.MULTILINE)
+        told = re.findall(r"^  (in float|in 8 bits|repaired) +([\d.]+) % are read", captured.err, re.MULTILINE)
         rates = {name: float(share) for name, share in told}
         assert rates["repaired"] >= 0.98 * rates["in float"] > rates["in 8 bits"]
 

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
     from roundoff.core.tensors import InputSpec, TensorInfo, TensorSource
     from roundoff.errors import BadInput, CannotAlign, MissingExtra, ModelFailed, RoundoffError
+    from roundoff.graph.caffe.conversion import register_layer
     from roundoff.graph.caffe.convert import import_caffe
-    from roundoff.graph.caffe.registry import register_layer
     from roundoff.graph.insertion import bake_quantizers, insert_quantizers
     from roundoff.graph.interface import inputs, topology
     from roundoff.graph.load import load_model
@@ -218,7 +218,7 @@ _HOMES = {
 # `roundoff.case` goes on from earlier runs. Who reads the words of their commands, and the folders of vendors'
 # builds by a file they have, is above it, and loaded when such a run is there.
 COMMAND_READER = "cli.earlier_runs"
-BUILD_READERS = {"build_context.json": "vendors.pulsar2.build_record"}
+BUILD_READERS = {"build_context.json": "vendors.pulsar2.ticket"}
 
 # Packages of ours that are called like a function, and can be called as it: whatever was imported before, the same
 # thing has that name (`roundoff.core.callable_module`).

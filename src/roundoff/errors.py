@@ -4,9 +4,11 @@ Each error says what failed (with the offending value) and how to go on. The com
 leaves with the error's exit code; nothing a user can do may end in a traceback.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+from roundoff.messages.message import Translatable, english
 
 __all__ = [
     "EXIT_INTERRUPTED",
@@ -40,8 +42,9 @@ class RoundoffError(Exception):
     """Base of all errors meant for the user.
 
     Args:
-        what: What failed, with the value that made it fail; one or two sentences.
-        fix: What to type or change next.
+        what: What failed, with the value that made it fail; one or two sentences. As `english` gives it, it is
+            shown in the language of the terminal; it is English for everybody else.
+        fix: What to type or change next; likewise.
     """
 
     exit_code = 2
@@ -72,8 +75,12 @@ class MissingExtra(BadInput):
 
     def __init__(self, purpose: str, /, *, package: str, extra: str) -> None:
         super().__init__(
-            f"{purpose} needs the package {package!r}, which is not installed.",
-            fix=f"pip install 'roundoff[{extra}]'",
+            english(
+                "{purpose} needs the package {package!r}, which is not installed.",
+                purpose=purpose,
+                package=package,
+            ),
+            fix=english("pip install 'roundoff[{extra}]'", extra=extra),
         )
 
 
@@ -100,8 +107,10 @@ class StepFailed(RoundoffError):
     exit_code = 4
 
     def __init__(self, name: str, why: str, /) -> None:
-        what = f"{name} failed on this model: {why}."
-        super().__init__(what, fix="leave that step out, or limit it to other nodes with --nodes")
+        super().__init__(
+            english("{name} failed on this model: {why}.", name=name, why=why),
+            fix=english("leave that step out, or limit it to other nodes with --nodes"),
+        )
         self.why = why
 
 
@@ -129,24 +138,33 @@ def reason(error: Exception) -> str:
         return error.why
     if isinstance(error, RoundoffError):
         return error.what
-    text = " ".join(str(error).split())
+    if isinstance(said := str(error), Translatable):
+        return english("{error}: {said}", error=type(error).__name__, said=said)
+    text = " ".join(said.split())
     return f"{type(error).__name__}: {text}"[:_LONGEST_REASON] if text else type(error).__name__
 
 
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """Say which known name was probably meant: ``"did you mean 'x'?"``; or list the choices, the nearest ones."""
+def nearest(name: str, choices: Iterable[str], *, listed: Sequence[str] = ()) -> str:
+    """Say which known name was probably meant: ``"did you mean 'x'?"``; or list the choices, the nearest ones.
+
+    Args:
+        name: What was written.
+        choices: What there is.
+        listed: What to list, in this order, where nothing is near; the nearest choices by default.
+    """
     # Only needed when something went wrong, and slow to import.
     import difflib
 
     known = list(choices)
     if not known:
-        return "there is nothing to choose from"
+        return english("there is nothing to choose from")
     folded = {choice.casefold(): choice for choice in known}
     close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
     if close:
-        return f"did you mean {folded[close[0]]!r}?"
-    listed, more = known, ""
-    if len(known) > _MOST_LISTED:
+        return english("did you mean {name!r}?", name=folded[close[0]])
+    if listed:
+        known, listed = list(listed), listed[:_MOST_LISTED]
+    elif len(known) > _MOST_LISTED:
         likeness = difflib.SequenceMatcher(b=name.casefold())
 
         def unlike(choice: str) -> tuple[float, str]:
@@ -155,5 +173,9 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 
         # The nearest first, and those that are equally near by their letters.
         listed = [folded[choice] for choice in sorted(folded, key=unlike)[:_MOST_LISTED]]
-        more = f" ... and {len(known) - len(listed)} more"
-    return "choose one of: " + ", ".join(choice or "''" for choice in listed) + more
+    else:
+        listed = known
+    names, more = ", ".join(choice or "''" for choice in listed), len(known) - len(listed)
+    if more:
+        return english("choose one of: {names} ... and {more} more", names=names, more=more)
+    return english("choose one of: {names}", names=names)

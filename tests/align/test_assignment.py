@@ -5,17 +5,17 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.align.evidence import Evidence, assign
+from roundoff.align.evidence import MatchEvidence, assign
 
 TABLES = st.integers(1, 4).flatmap(
     lambda size: st.lists(st.lists(st.floats(0, 20), min_size=size, max_size=size), min_size=1, max_size=4)
 )
 
 
-def items(table: list[list[float]]) -> tuple[list[Evidence], dict[tuple[int, int], float]]:
+def items(table: list[list[float]]) -> tuple[list[MatchEvidence], dict[tuple[int, int], float]]:
     weights = {(row, column): value for row, line in enumerate(table) for column, value in enumerate(line)}
     evidence = [
-        Evidence(row, column, None, residual=0.1, difference=0.1, effective=100, trials=1)
+        MatchEvidence(row, column, None, residual=0.1, difference=0.1, effective=100, trials=1)
         for row, column in weights
     ]
     return evidence, weights

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.align.evidence import Evidence, compare, fingerprints, order_prior
+from roundoff.align.evidence import MatchEvidence, compare, fingerprints, order_prior
 from roundoff.align.pairing import Layout
 from roundoff.align.values import settle
 
@@ -21,9 +21,9 @@ def seen(
     effective: float = 1000,
     layout: Layout | None = None,
     difference: float | None = None,
-) -> Evidence:
+) -> MatchEvidence:
     difference = residual if difference is None else difference
-    return Evidence(reference, candidate, layout, residual, difference, effective, trials=10)
+    return MatchEvidence(reference, candidate, layout, residual, difference, effective, trials=10)
 
 
 @given(near=RESIDUALS, far=RESIDUALS, effective=SIZES, noise=st.floats(1e-9, 0.1))

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roundoff.align.layout import positions, seen_through, take
-from roundoff.align.shapes import layouts_between, layouts_within
+from roundoff.align.layout import layouts_between, layouts_within, positions, seen_through, take
 from tests.align.shapes import arrays_in_other_layouts, shapes
 
 

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from roundoff.core.progress import RunningJob, progress_path
-from roundoff.report.run_directory import write_run
-from roundoff.report.serving.server import make_server
+from roundoff.report.pages import write_run
+from roundoff.report.server import make_server
 from roundoff.studies.run_diff.study import diff_runs
 from tests.browser.chromium import Browser
 from tests.report.documents import large_document

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from roundoff.case.anonymous import without_names
 from roundoff.case.minimal import (
     NotLocal,
     Reproducer,
@@ -25,7 +24,7 @@ from roundoff.case.minimal import (
     reproduce_quantized,
     shrink,
 )
-from roundoff.case.reproduce import verify, write_reproducer
+from roundoff.case.reproduce import verify, without_names, write_reproducer
 from roundoff.core.target import Arithmetic
 from roundoff.diagnosis.checks import check_file, check_sums
 from roundoff.diagnosis.result import Finding

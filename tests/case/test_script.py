@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from roundoff.case.script import SCRIPT
+from roundoff.case.archive import SCRIPT
 from roundoff.core.tensors import Array
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import measure_pair

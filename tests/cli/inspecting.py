@@ -11,7 +11,9 @@ import pytest
 from roundoff.cli import main
 from roundoff.demo import load_split, model_path
 from roundoff.graph.insertion import insert_quantizers
-from roundoff.report.plots import channels, distribution, outliers
+from roundoff.report.plots import distributions as channels
+from roundoff.report.plots import distributions as distribution
+from roundoff.report.plots import distributions as outliers
 from tests.quantized import with_scale_times
 from tests.studies.layers.support import demo_network
 

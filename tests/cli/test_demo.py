@@ -72,7 +72,7 @@ def test_it_says_what_it_shows_and_names_the_results(
 ) -> None:
     run("board", "-o", str(tmp_path / "demo"))
     printed = capsys.readouterr().err
-    assert "reads 99.6% of the handwritten digits of its test set right;\non a board, 83.6%." in printed
+    assert "reads 99.6 % of the handwritten digits of its test set right;\non a board, 83.6 %." in printed
     assert "tensors for 8 of the images" in printed
     results = tmp_path / "demo" / "results"
     assert printed.endswith(f"The results:\n  {results}/run.json\n  {results}/tensors.csv\n")
@@ -137,7 +137,7 @@ def test_the_repair_brings_the_accuracy_back(tmp_path: Path, capsys: pytest.Capt
     folder = tmp_path / "demo"
     assert roundoff.cli.main(["demo", "-o", str(folder)]) == 0
     printed = capsys.readouterr()
-    rates = dict(re.findall(r"^  (on the chip|repaired|in float) +([\d.]+)%", printed.err, re.MULTILINE))
+    rates = dict(re.findall(r"^  (on the chip|repaired|in float) +([\d.]+) %", printed.err, re.MULTILINE))
     broken, repaired, exact = (float(rates[name]) for name in ("on the chip", "repaired", "in float"))
     assert broken < exact - 5
     assert repaired > exact - 2

@@ -48,7 +48,7 @@ def test_the_verdict_fits_a_screen_and_names_node_cause_proof_and_remedy(run: Ru
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     text = " ".join(out.split())
-    assert "1 block3/relu (100% of the loss): clipping" in text
+    assert "1 block3/relu (100 % of the loss): clipping" in text
     assert "proof the range of 'block3/relu' (Relu) widened from " in text
     assert "SQNR of 'logits'" in text
     assert "remedy set the range of 'block3/relu' to " in text
@@ -182,9 +182,9 @@ def test_samples_for_which_the_float_model_gives_no_numbers(run: Run) -> None:
     images = np.load("images.npy")
     images[2] = np.nan
     np.save("images.npy", images)
-    code, _, err = run(quantized="good.onnx")
+    code, out, _ = run(quantized="good.onnx")
     assert code == 0
-    assert "nothing but NaN and infinite values for 1 sample, first 2: left out" in " ".join(err.split())
+    assert "nothing but NaN and infinite values for 1 sample, first 2: left out" in " ".join(out.split())
     np.save("images.npy", images * np.nan)
     code, out, err = run(quantized="good.onnx")
     assert (code, out) == (2, "")

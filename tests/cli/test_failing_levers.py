@@ -12,9 +12,9 @@ import pytest
 from roundoff.cli import main
 from roundoff.core.document import load_document
 from roundoff.demo import load_split, model_path
-from roundoff.quantize.corrections import registry as corrections
-from roundoff.quantize.step_table import StepKind, StepTable
-from roundoff.quantize.transforms import registry as transforms
+from roundoff.quantize import steps as corrections
+from roundoff.quantize import steps as transforms
+from roundoff.quantize.steps import StepKind, StepTable
 from tests.cli.test_tune import plant
 from tests.diagnosis.deep import CHIP, deep_inputs, save_deep
 
@@ -51,7 +51,7 @@ def break_steps(monkeypatch: pytest.MonkeyPatch, *names: str, error: type[Except
 
         return work
 
-    tables: tuple[StepTable[Any], ...] = (transforms.TABLE, corrections.TABLE)
+    tables: tuple[StepTable[Any], ...] = (transforms.TRANSFORMS, corrections.CORRECTIONS)
     for table in tables:
         kinds: Mapping[str, StepKind[Any]] = dict(table)
         for name, kind in kinds.items():
@@ -71,13 +71,13 @@ def test_a_failing_lever_is_a_row_of_the_history(
     assert found is not None
     assert code == 0, out + err
     assert {"equalize", "smooth"} <= set(begun)
-    failed = [trial for trial in found.trials if "failed, " in trial.change]
+    failed = [trial for trial in found.trials if "failed, " in str(trial.change)]
     assert not any(trial.met or trial.samples for trial in failed)
     for words_of in ("equalize", "smooth", "bias correct"):
         ending = f"{words_of}: failed, {error.__name__}: {BROKEN}"
-        assert any(trial.change.endswith(ending) for trial in failed), [trial.change for trial in failed]
+        assert any(str(trial.change).endswith(ending) for trial in failed), [trial.change for trial in failed]
     assert found.best.met
-    assert "failed, " not in found.best.change
+    assert "failed, " not in str(found.best.change)
     assert "failed" in Path("out/trials.csv").read_text()
     # A search that goes on knows of it, and tries nothing twice.
     begun.clear()
@@ -88,7 +88,7 @@ def test_a_failing_lever_is_a_row_of_the_history(
 
 
 def test_a_lever_whose_model_cannot_be_measured_is_a_row(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    from roundoff.search.trials import TrialModels
+    from roundoff.search.engine import TrialModels
 
     right = TrialModels.measure
 
@@ -103,12 +103,12 @@ def test_a_lever_whose_model_cannot_be_measured_is_a_row(call: Call, monkeypatch
     found = load_document(Path("out")).tuning
     assert found is not None
     assert code == 0, out + err
-    assert any(trial.change.endswith(f"failed, RuntimeError: {BROKEN}") for trial in found.trials)
+    assert any(str(trial.change).endswith(f"failed, RuntimeError: {BROKEN}") for trial in found.trials)
 
 
 def test_the_plain_recipe_failing_is_the_end(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     from roundoff.errors import ModelFailed
-    from roundoff.search.trials import TrialModels
+    from roundoff.search.engine import TrialModels
 
     def measure(bench: TrialModels, recipe: Any, indices: list[int]) -> Any:
         raise ModelFailed("It cannot be run.", fix="none")

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 """--lang: which language is spoken, and what it leaves alone."""
 
 import json
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from roundoff.cli import main
+from roundoff.cli import COMMANDS, main
 from roundoff.cli.language import LANGUAGE_VARIABLE, chosen_command, chosen_language, without_language
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
@@ -87,6 +88,68 @@ def test_words_are_told_apart() -> None:
     assert chosen_command(words) == "layers"
     assert chosen_language(words) == "en"
     assert chosen_command(["--lang"]) is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "language"),
+    [
+        ({"LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "zh_TW"}, "zh"),
+        ({"LANG": "de_DE.UTF-8"}, "en"),
+        ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C.UTF-8"}, "en"),
+        ({"LANG": "C", "LC_MESSAGES": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "zh_CN.UTF-8", LANGUAGE_VARIABLE: "en"}, "en"),
+        ({"LANG": ""}, "en"),
+    ],
+)
+def test_the_locale_chooses_where_nothing_else_does(
+    variables: dict[str, str], language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert chosen_language([]) == language
+    assert chosen_language(["--lang", "en"]) == "en"
+    assert chosen_language(["--lang", "zh"]) == "zh"
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_in_chinese_fits_80_columns(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LANG", "zh_CN.UTF-8")
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("用法")
+    assert any("显示此帮助并退出" in line for line in lines)
+    assert max(map(cell_len, lines)) <= 80
+    # Another parser, and another reader, are not changed by it.
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help", "--lang", "en"])
+    assert "show this help message" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "fix"),
+    [
+        (["compare", "a"], "缺少以下参数：CANDIDATE", "见 'roundoff compare --help'"),
+        (["{x}'q"], '没有命令 "{x}\'q"', "见 'roundoff --help'"),
+        (["layer"], "没有命令 'layer'", "是否想写 'layers'？ 见 'roundoff --help'"),
+        (["compare", "a", "b", "--{x}"], "无法识别的参数：--{x}", "见 'roundoff compare --help'"),
+        (["compare", "a", "b", "--json", "--csv"], "参数 --csv：不能与参数 --json 同时使用", None),
+        (["compare", "a", "b", "--sort", "up"], "参数 --sort：无效的选择：'up'（可选：'order', 'worst'）", None),
+        (["compare", "a", "b", "--rows"], "参数 --rows：应有一个值", None),
+    ],
+)
+def test_what_is_wrong_with_options_is_said_in_chinese(
+    words: list[str], what: str, fix: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([*words, "--lang", "zh"])
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == f"错误：{what}"
+    assert fix is None or said[1] == f"处理：{fix}"
 
 
 def test_a_wrong_language_is_left_to_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ def test_integers(run: Run) -> None:
     layers = json.loads(out)["layers"]
     assert code == 0
     assert layers["mode"] == "integer"
-    assert "multiplier of 31 bits and a shift" in layers["arithmetic"]
+    assert "multiplier of 31 bits and a shift" in layers["arithmetic"]["text"]
     assert [each["node"] for each in layers["verdict"]["culprits"]] == ["block3/relu"]
 
 
@@ -130,7 +130,7 @@ def test_a_folder_that_quantize_wrote_is_taken(run: Run, capsys: pytest.CaptureF
     code, out, _ = run("--mode", "integer", "--json", "--samples", "4", quantized="q")
     assert code == 0
     layers = json.loads(out)["layers"]
-    assert "multiplier of 31 bits" in layers["arithmetic"]
+    assert "multiplier of 31 bits" in layers["arithmetic"]["text"]
     assert layers["verdict"]["kind"] == "fine"
     alone = json.loads(run("--mode", "integer", "--json", "--samples", "4", quantized="q", model=None)[1])[
         "layers"

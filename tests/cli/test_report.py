@@ -11,8 +11,7 @@ from roundoff import demo
 from roundoff.cli import main
 from roundoff.core.document import load_document
 from roundoff.pages.blocks import TableBlock
-from roundoff.report.pages import all_pages
-from roundoff.report.run_directory import write_run
+from roundoff.report.pages import all_pages, write_run
 from tests.report.documents import HOSTILE, empty_document, full_document
 
 DEMO = Path(demo.__file__).parent

@@ -66,7 +66,7 @@ def test_a_host_whose_kernels_saturate(
     assert "Conv, whole range data: 40 of 100 move, at most 2 steps" in text
     assert "Gemm, whole range data: 1 of 100 move, at most 1 step" in text
     assert "MatMul, whole range data: not fused" in text
-    assert "is 50.6% of what it should be: pairs saturate at 16 bits" in text
+    assert "is 50.6 % of what it should be: pairs saturate at 16 bits" in text
     assert text.count("NOT bit-equal -> Keep this setting the same in runs that are compared.") == 3
 
 

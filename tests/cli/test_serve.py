@@ -11,7 +11,7 @@ import pytest
 from roundoff.cli import main
 from roundoff.cli.terminal import Terminal
 from roundoff.core.progress import read_progress
-from roundoff.report.run_directory import write_run
+from roundoff.report.pages import write_run
 from tests.report.documents import full_document
 
 

@@ -14,9 +14,9 @@ from hypothesis.extra import numpy as hnp
 
 from roundoff.core.quantizers import QuantSpec, parameters_from_range
 from roundoff.core.tensors import Array
+from roundoff.quantize.calibration.calibration import observed_range, range_error
+from roundoff.quantize.calibration.methods import get_method
 from roundoff.quantize.calibration.observer import Observation
-from roundoff.quantize.calibration.ranges import observed_range, range_error
-from roundoff.quantize.calibration.registry import get_method
 from tests.quantize.calibration.observing import counted, observed
 
 SPECS = [

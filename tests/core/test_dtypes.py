@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from roundoff.core.dtypes import as_values, is_extended, parse_dtype, why_refused
+from roundoff.core.tensors import as_values, is_extended, parse_dtype, why_refused
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roundoff.core.text_proto import (
-    Entry,
     Field,
     FieldTable,
+    TextEntry,
     TextMessage,
     TextValue,
     parse_text_proto,
@@ -139,7 +139,7 @@ def test_nesting_is_limited() -> None:
 
 @given(st.floats(width=32, allow_nan=False), st.integers(-(2**63), 2**63), st.text(), st.binary(), st.booleans())
 def test_what_is_written_is_read_back(ratio: float, count: int, name: str, raw: bytes, flag: bool) -> None:
-    inner = TextMessage((Entry("x", count),))
+    inner = TextMessage((TextEntry("x", count),))
     values: dict[str, TextValue] = {
         "ratio": ratio,
         "count": count,
@@ -149,7 +149,7 @@ def test_what_is_written_is_read_back(ratio: float, count: int, name: str, raw: 
         "mode": "FAST",
         "inner": inner,
     }
-    message = TextMessage(tuple(Entry(key, each) for key, each in values.items()))
+    message = TextMessage(tuple(TextEntry(key, each) for key, each in values.items()))
     text = text_proto_text(message, TABLE)
     found = parse(text)
     assert np.float32(found.get("ratio")) == np.float32(ratio)  # type: ignore[arg-type]

@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from roundoff.core.text_proto import Entry, Field, FieldTable, TextMessage, parse_text_proto, text_proto_text
+from roundoff.core.text_proto import Field, FieldTable, TextEntry, TextMessage, parse_text_proto, text_proto_text
 from roundoff.errors import BadInput
 
 TABLE = FieldTable("Table", {"many": Field("float", repeated=True), "one": Field("float")})
 
 
 def test_an_array_is_written_as_a_list() -> None:
-    text = text_proto_text(TextMessage((Entry("many", np.array([1.5, -2], np.float32)),)), TABLE)
+    text = text_proto_text(TextMessage((TextEntry("many", np.array([1.5, -2], np.float32)),)), TABLE)
     assert text == "many: [1.5, -2]\n"
     assert parse_text_proto(text, TABLE, what="it").all("many") == [1.5, -2.0]
 
 
 def test_a_number_may_be_given_as_it_is_to_be_written() -> None:
-    text = text_proto_text(TextMessage((Entry("one", repr(1 / 3)),)), TABLE)
+    text = text_proto_text(TextMessage((TextEntry("one", repr(1 / 3)),)), TABLE)
     assert parse_text_proto(text, TABLE, what="it").get("one") == 1 / 3
 
 

@@ -7,17 +7,26 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from roundoff.diagnosis.page import DiagnosisPart, diagnosis_page, measure_text
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure, Remedy, Repair, RepairStep
-from roundoff.diagnosis.terminal import diagnosis_verdict, findings_csv, measure_text, repair_line, repair_table
 from roundoff.messages.message import message, verbatim
+from roundoff.pages.terminal import terminal_page
+from roundoff.report.pages import run_files
+from tests.report.documents import empty_document
 
 LONG = "model/backbone/stage4/block2/branch_with_a_rather_long_name/conv"
 
 
-def shown(renderable: object) -> list[str]:
+def shown(found: Diagnosis, part: DiagnosisPart = "whole") -> list[str]:
+    page = diagnosis_page(empty_document(diagnosis=found), part)
+    assert page is not None
     console = Console(file=io.StringIO(), width=80)
-    console.print(renderable)
+    console.print(terminal_page(page))
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined, no-any-return]
+
+
+def findings_csv(found: Diagnosis) -> str:
+    return run_files(empty_document(diagnosis=found))["findings.csv"]
 
 
 def finding(number: int, *, proven: bool = True) -> Finding:
@@ -59,7 +68,7 @@ def diagnosis(kind: DiagnosisKind, *findings: Finding) -> Diagnosis:
 
 
 def test_many_findings_fit_a_screen() -> None:
-    lines = shown(diagnosis_verdict(diagnosis("culprits", *(finding(number) for number in range(1, 4)))))
+    lines = shown(diagnosis("culprits", *(finding(number) for number in range(1, 4))))
     assert lines[0] == "CULPRITS: said"
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
@@ -76,7 +85,7 @@ def test_twenty_findings_fit_a_larger_screen() -> None:
         "roundoff bundle repaired",
     )
     found = replace(diagnosis("culprits", *(finding(number) for number in range(1, 21))), next_steps=steps)
-    lines = shown(diagnosis_verdict(found))
+    lines = shown(found)
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 80
     assert any("and 13 more findings: see --json" in line for line in lines)
@@ -91,7 +100,7 @@ def test_a_proof_says_why_it_begins_elsewhere_than_the_loss() -> None:
     ):
         first = replace(finding(1), measures=(measure,))
         found = replace(diagnosis("culprits", first, finding(2)), measures=(whole,))
-        assert said in " ".join(" ".join(shown(diagnosis_verdict(found))).split())
+        assert said in " ".join(" ".join(shown(found)).split())
 
 
 @pytest.mark.parametrize(
@@ -105,7 +114,7 @@ def test_a_proof_says_why_it_begins_elsewhere_than_the_loss() -> None:
 def test_a_repair_is_told_in_a_line(after: float, reached: bool, line: str) -> None:
     measure = Measure(verbatim("top-1 accuracy"), "", 0.5, after)
     found = replace(diagnosis("culprits", finding(1)), repair=Repair((), (measure,), reached))
-    assert shown(repair_line(found)) == [line]
+    assert shown(found, "repair") == [line]
 
 
 @pytest.mark.parametrize(
@@ -113,11 +122,11 @@ def test_a_repair_is_told_in_a_line(after: float, reached: bool, line: str) -> N
     [("healthy", "HEALTHY"), ("distributed", "DISTRIBUTED"), ("elsewhere", "NOT A QUANTIZATION PROBLEM")],
 )
 def test_each_verdict_has_its_word(kind: DiagnosisKind, word: str) -> None:
-    assert shown(diagnosis_verdict(diagnosis(kind)))[0].startswith(f"{word}: ")
+    assert shown(diagnosis(kind))[0].startswith(f"{word}: ")
 
 
 def test_what_is_only_suspected_is_said_to_be_so() -> None:
-    text = " ".join(" ".join(shown(diagnosis_verdict(diagnosis("healthy", finding(1, proven=False))))).split())
+    text = " ".join(" ".join(shown(diagnosis("healthy", finding(1, proven=False)))).split())
     assert "suspected not proven: clipping, " in text
     assert "proof" not in text
 
@@ -136,17 +145,18 @@ def test_steps_of_a_repair_are_a_table() -> None:
         RepairStep(verbatim("widen it"), "free", 1, measure, kept=True),
         RepairStep(verbatim("16 bits"), "16 bit", 2, measure, kept=False, why=verbatim("no better")),
     )
-    lines = shown(repair_table(Repair(steps, (measure,))))
-    assert "widen it" in lines[1]
-    assert "kept" in lines[1]
-    assert "no better" in lines[2]
+    found = replace(diagnosis("culprits"), repair=Repair(steps, (measure,)))
+    lines = shown(found, "repair")
+    assert lines[0].startswith("BETTER: SQNR 1.0 -> 9.0 dB")
+    assert lines[3].split() == ["1", "widen", "it", "free", "1.0", "9.0", "kept"]
+    assert lines[4].split() == ["2", "16", "bits", "16", "bit", "1.0", "9.0", "no", "better"]
 
 
 def test_all_findings_are_in_the_csv() -> None:
     rows = findings_csv(diagnosis("culprits", finding(1), finding(2))).splitlines()
     assert len(rows) == 3
     assert rows[0].startswith("number,proven,cause,")
-    assert rows[1].startswith("1,True,clipping,")
+    assert rows[1].startswith("1,yes,clipping,")
 
 
 def test_numbers_measured_on_other_samples_say_on_how_many() -> None:
@@ -154,20 +164,20 @@ def test_numbers_measured_on_other_samples_say_on_how_many() -> None:
         Measure(verbatim("SQNR of 'logits'"), "dB", 2.0, 24.0, samples=32),
         Measure(verbatim("top-1 accuracy"), "", 0.5, 0.9, samples=64),
     )
-    text = " ".join(" ".join(shown(diagnosis_verdict(replace(diagnosis("culprits"), measures=measures)))).split())
+    text = " ".join(" ".join(shown(replace(diagnosis("culprits"), measures=measures))).split())
     assert "2.0 dB (24.0 expected), on 32 samples; top-1 accuracy 0.5 (0.9 in float), on 64 samples" in text
 
 
 def test_the_other_places_of_a_finding_are_named() -> None:
     names = tuple(f"conv{number}" for number in range(9))
     joint = replace(finding(1), nodes=(*names, "clip"), places=9)
-    text = " ".join(" ".join(shown(diagnosis_verdict(diagnosis("culprits", joint)))).split())
+    text = " ".join(" ".join(shown(diagnosis("culprits", joint))).split())
     assert "also conv1, conv2, conv3, conv4 and 4 more (all of them: findings.csv, --html, --json)" in text
     assert "clip " not in text
 
 
 def test_findings_told_in_short_say_where_the_rest_is() -> None:
-    lines = shown(diagnosis_verdict(diagnosis("culprits", *(finding(number) for number in range(1, 7)))))
+    lines = shown(diagnosis("culprits", *(finding(number) for number in range(1, 7))))
     text = " ".join(" ".join(lines).split())
     assert "5, 6 in short: summary, proof and remedy are in --html and --json)" in text
 

@@ -34,7 +34,7 @@ CASES = [(channels, formula) for channels, formulas in WAYS.items() for formula 
 
 
 def way_of(formula: str, channels: int) -> Convention:
-    return next(each for each in preparations(channels) if each.formula == formula)
+    return next(each for each in preparations(channels) if str(each.formula) == formula)
 
 
 def pictures(channels: int, seed: int) -> Array:

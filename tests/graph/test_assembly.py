@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from roundoff.graph.build import Assembly, opset_of
+from roundoff.graph.build import opset_of
+from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model
 from tests.models import conv_net, value, with_if, wrapped
 

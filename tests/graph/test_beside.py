@@ -6,7 +6,7 @@ from onnx import GraphProto, helper, numpy_helper
 
 from roundoff.core.tensors import Array
 from roundoff.graph.blocks import BlockModels
-from roundoff.graph.cutting import Block
+from roundoff.graph.cutting import ModelBlock
 from roundoff.graph.save import add_declared
 from roundoff.graph.shapes import values
 from roundoff.graph.subgraph import detached, tap
@@ -48,7 +48,7 @@ def test_a_block_runs_with_what_is_beside_it(tmp_path: Path, how: str) -> None:
     ]
     weights = [numpy_helper.from_array(LARGE, "w")]
     model = loaded(wrapped(nodes, [value("x", (2, 40))], [value("y", (2, 40))], weights), tmp_path)
-    block = Block(("product",), ("x",), ("product",), seconds=1.0)
+    block = ModelBlock(("product",), ("x",), ("product",), seconds=1.0)
     made = BlockModels(model, values(model)).make(block)
     assert made.beside.keys() == {"w"}
     x = np.ones((2, 40), np.float32)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from roundoff.graph.channel_axes import channel_axes, weight_axis
-from roundoff.graph.shapes import values
+from roundoff.graph.shapes import channel_axes, values, weight_axis
 from tests.models import loaded, value, weight, wrapped
 
 

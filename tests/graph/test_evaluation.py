@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from roundoff.graph.evaluation import CannotEvaluate, evaluate
 from roundoff.graph.load import Model
+from roundoff.graph.preparation.steps import CannotEvaluate, evaluate
 from tests.models import value, wrapped
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from roundoff.core.quantizers import Consumer, Quantizer, QuantSpec, fake_quantize, parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.graph import fake_constants
-from roundoff.graph.fake_constants import FakeConstants, chain_of, fake_quantized
+from roundoff.graph import quantized_model as fake_constants
+from roundoff.graph.quantized_model import FakeConstants, chain_of, fake_quantized
 from tests.graph.quantized_nets import S8, make_quantizer, mixed_net
 from tests.models import loaded
 

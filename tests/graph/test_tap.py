@@ -7,7 +7,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from roundoff.errors import BadInput
-from roundoff.graph.subgraph import Taps, detached, tap, tap_shapes
+from roundoff.graph.subgraph import TappedModel, detached, tap, tap_shapes
 from roundoff.run.session import open_session
 from tests.models import conv_net, loaded, value, weight, with_if, wrapped
 
@@ -44,7 +44,9 @@ def test_tensors_inside_a_subgraph_are_out_of_reach_and_said_so(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("function", [tap, tap_shapes])
-def test_an_unknown_tensor_is_answered_with_the_nearest(tmp_path: Path, function: Callable[..., Taps]) -> None:
+def test_an_unknown_tensor_is_answered_with_the_nearest(
+    tmp_path: Path, function: Callable[..., TappedModel]
+) -> None:
     with pytest.raises(BadInput) as caught:
         function(loaded(conv_net(), tmp_path), ["relu_1"])
 

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.measure import metrics as table
-from roundoff.measure.aggregate import SampleTally
-from roundoff.measure.light_pairs import LIGHT_FIELDS, ErrorTotals, Job, LightMeter
+from roundoff.measure.light_pairs import LIGHT_FIELDS, ErrorTotals, LightMeter, MeterJob
 from roundoff.measure.metrics import Metric, all_metrics, get_metric, judging, mean_of, metric, require
 from roundoff.measure.pairs import ALL_FIELDS, NOTHING, Field, PairSums, SideSums, measure_pair
-from roundoff.measure.rows import ROW_FIELDS, merged_rows, row_table
+from roundoff.measure.rows import ROW_FIELDS, SampleTally, merged_rows, row_table
 from roundoff.measure.statistics import histogram_of
 
 ODD = np.array([0.0, -0.0, 1.0, -1.0, 1e-3, 1.0005, 3e4, math.nan, math.inf, -math.inf])
@@ -38,7 +37,7 @@ def registered(name: str, needs: tuple[Field, ...], compute: Any) -> Iterator[Me
 def light_sums(reference: Array, candidate: Array) -> PairSums:
     totals = ErrorTotals()
     with np.errstate(all="ignore"):
-        LightMeter().measure([Job(reference, [candidate], [totals])])
+        LightMeter().measure([MeterJob(reference, [candidate], [totals])])
     return totals.sums()
 
 

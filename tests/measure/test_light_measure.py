@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from roundoff.core.tensors import Array
-from roundoff.measure.light_pairs import CodedValues, ErrorTotals, Job, LightMeter, Range
+from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob, Range
 from roundoff.measure.metrics import cosine, mse, score, sqnr_db, status_of, worst_channel, worst_channel_sqnr_db
 from roundoff.measure.pairs import measure_pair
 
@@ -21,7 +21,7 @@ def measured(
     reference: Array, *candidates: Array | CodedValues, axis: int | None = None, limits: Range | None = None
 ) -> tuple[int, list[ErrorTotals]]:
     totals = [ErrorTotals() for _ in candidates]
-    job = Job(reference, candidates, totals, axis, limits)
+    job = MeterJob(reference, candidates, totals, axis, limits)
     with np.errstate(all="ignore"):
         LightMeter().measure([job])
     return job.clipped, totals
@@ -94,7 +94,7 @@ def test_several_samples_add_up_like_one_tensor() -> None:
     parts = [noisy((1, 3, 8, 8), 0.1, seed) for seed in range(4)]
     total, meter = ErrorTotals(), LightMeter()
     for x, y in parts:
-        meter.measure([Job(x, [y], [total], 1)])
+        meter.measure([MeterJob(x, [y], [total], 1)])
     whole = measured(np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]), axis=1)[1][0]
     assert total.count == whole.count
     assert total.error == pytest.approx(whole.error, rel=1e-6)
@@ -109,8 +109,8 @@ def test_several_samples_add_up_like_one_tensor() -> None:
 def test_jobs_done_together_give_what_each_gives_alone(shape: tuple[int, ...], coded: bool) -> None:
     rng = np.random.default_rng(5)
     axis = 1 if len(shape) > 1 else None
-    together: list[Job] = []
-    alone: list[Job] = []
+    together: list[MeterJob] = []
+    alone: list[MeterJob] = []
     for index in range(7):
         x = (rng.standard_normal(shape) * (index + 1)).astype(np.float32)
         if index == 4:
@@ -122,7 +122,7 @@ def test_jobs_done_together_give_what_each_gives_alone(shape: tuple[int, ...], c
             candidates.append(meaning if coded else meaning.values(slice(None)).reshape(shape))
         limits = Range(*(np.float32(limit) + np.zeros(()) for limit in (-2 * (index + 1), index, 1)))
         for jobs in (together, alone):
-            jobs.append(Job(x, candidates, [ErrorTotals(), ErrorTotals()], axis, limits))
+            jobs.append(MeterJob(x, candidates, [ErrorTotals(), ErrorTotals()], axis, limits))
     with np.errstate(all="ignore"):
         LightMeter().measure(together)
         for job in alone:
@@ -139,7 +139,7 @@ def test_samples_with_other_channels_have_no_channels_together() -> None:
     total, meter = ErrorTotals(), LightMeter()
     for channels in (3, 4):
         x, y = noisy((1, channels, 5, 5), 0.1)
-        meter.measure([Job(x, [y], [total], 1)])
+        meter.measure([MeterJob(x, [y], [total], 1)])
     assert total.channels is None
     assert total.count == 7 * 25
 

@@ -11,8 +11,8 @@ from hypothesis.extra import numpy as hnp
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.measure.blocks import split_blocks
 from roundoff.measure.pairs import PairSums, channel_axis_of, measure_pair
+from roundoff.measure.statistics import split_blocks
 
 _SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=7)
 _FLOATS = st.floats(-1e4, 1e4, width=32)

@@ -12,7 +12,7 @@ from roundoff.core.tensors import Array
 from roundoff.measure import rows
 from roundoff.measure.metrics import get_metric, judging, score
 from roundoff.measure.pairs import measure_pair
-from roundoff.measure.rows import ROW_FIELDS, RowMeter, row_sums, sample_scores
+from roundoff.measure.rows import ROW_FIELDS, RowMeter, row_table, sample_scores, sums_of_row
 
 ODD = [0.0, 0.0, 1.0, -1.0, 1e-3, 1.0005, 1e30, math.nan, math.inf, -math.inf]
 
@@ -70,7 +70,9 @@ def test_outputs_of_another_shape_have_no_score() -> None:
 def test_long_rows_are_summed_in_pieces() -> None:
     x = np.random.default_rng(1).standard_normal((2, 20_001)).astype(np.float32)
     y = x + np.float32(1e-3) * np.sin(x)
-    (one, two) = row_sums(x, y)
+    one, two = (sums_of_row(row) for row in row_table(x, y))
+    assert one is not None
+    assert two is not None
     error = (x.astype(float) - y.astype(float)) ** 2
     assert one.error_energy == pytest.approx(error[0].sum(), rel=1e-13)
     assert two.count == 20_001

@@ -13,10 +13,10 @@ from roundoff.messages.phrases import commas, count_of, few, headline, semicolon
 from roundoff.messages.sentences import SENTENCES
 from roundoff.studies.accumulate import result as accumulation
 from roundoff.studies.audit import result as audit
-from roundoff.studies.channels import result as channel_spread
 from roundoff.studies.check_calibration import result as calibration_check
 from roundoff.studies.check_io import result as io_check
 from roundoff.studies.compare import result as comparison
+from roundoff.studies.distribution import result as channel_spread
 from roundoff.studies.distribution import result as distributions
 from roundoff.studies.layers import result as layer_scores
 from roundoff.studies.run_diff import result as run_diff
@@ -46,9 +46,9 @@ def test_chinese_is_chinese() -> None:
 
 def test_no_phrase_is_unused() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES.rglob("*.py"))
-    whole = set(re.findall(r"""["']([a-z_]+\.[a-z_]+)["']""", code))
+    whole = set(re.findall(r"""["']([a-z_0-9]+\.[a-z_]+)["']""", code))
     # Sentences of results are tested to be said where they are known again.
-    starts = (*re.findall(r"""f["']([a-z_]+\.[a-z_]*)\{""", code), *(f"{stem}." for stem in SENTENCES))
+    starts = (*re.findall(r"""f["']([a-z_0-9]+\.[a-z_]*)\{""", code), *(f"{stem}." for stem in SENTENCES))
     unused = {key for key in catalogue() if key not in whole and not key.startswith(starts)}
     assert not unused
 
@@ -82,8 +82,8 @@ CHOSEN = [
     ("run_diff.word_", run_diff.DiffKind),
     ("run_diff.change_", run_diff.Change),
     ("run_diff.", run_diff.Pairing),
-    ("diagnosis_text.word_", findings.DiagnosisKind),
-    ("diagnosis_text.cost_", findings.CostClass),
+    ("diagnosis.word_", findings.DiagnosisKind),
+    ("diagnosis.cost_", findings.CostClass),
     ("check_calibration.kind_", calibration_check.FindingKind),
     ("check_io.stage_", io_check.Stage),
 ]

@@ -34,8 +34,8 @@ from roundoff.messages.numbers import (
         ("sqnr_db", 12.345, "12.3"),
         ("sqnr_db", math.inf, "exact"),
         ("mse", 0.00012345, "0.0001234"),
-        ("accuracy", 0.78788, "78.79%"),
-        ("accuracy", 0.999999, "99.99%"),
+        ("accuracy", 0.78788, "78.79 %"),
+        ("accuracy", 0.999999, "99.99 %"),
         ("mine", 1234567.0, "1.235e+06"),
         ("mean_cosine", 0.9999999, "0.99999"),
         ("mean_sqnr_db", 31.26, "31.3"),
@@ -69,7 +69,7 @@ def test_what_has_no_noise_is_exact_everywhere() -> None:
 
 
 def test_all_is_only_what_is_all() -> None:
-    assert (share_text(1.0), share_text(0.99999), share_text(0.9029)) == ("100.00%", "99.99%", "90.29%")
+    assert (share_text(1.0), share_text(0.99999), share_text(0.9029)) == ("100.00 %", "99.99 %", "90.29 %")
 
 
 def test_a_curve_is_high_where_it_is_good() -> None:

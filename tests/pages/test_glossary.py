@@ -63,7 +63,7 @@ def explained_names() -> list[str]:
 
 @pytest.mark.parametrize("name", explained_names())
 def test_every_entry_explains_something(name: str) -> None:
-    code = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("page.py"))
+    code = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*page*.py"))
     if name.startswith("word_"):
         assert f"glossary.{name.removeprefix('word_')}" in catalogue()
         return
@@ -103,12 +103,12 @@ def test_every_cause_has_a_name_in_both_languages_and_is_explained_where_it_occu
     causes = [name.removeprefix("cause_") for name in phrase_names("terms") if name.startswith("cause_")]
     assert causes
     for cause in causes:
-        name = named(f"causes.name_{cause}")
+        name = named(f"diagnosis.cause_{cause}")
         assert name is not None, cause
         assert (name.en, cause in name.zh, name.zh != name.en) == (cause, True, True)
     column = Column("cause", plain("cause"), "text")
     table = TableBlock(
-        "findings", plain("t"), (column,), ((named("causes.name_outlier-channel"),), ("unheard-of",))
+        "findings", plain("t"), (column,), ((named("diagnosis.cause_outlier-channel"),), ("unheard-of",))
     )
     page = glossary_page((Page("p", plain("p"), (table,)),))
     assert page is not None

@@ -7,8 +7,7 @@ import math
 from roundoff.diagnosis.result import Check, Diagnosis, Finding, Measure, Repair, RepairStep
 from roundoff.messages.message import verbatim
 from roundoff.pages.csv import page_tables
-from roundoff.report.pages import all_pages
-from roundoff.report.run_directory import run_files
+from roundoff.report.pages import all_pages, run_files
 from tests.report.documents import HOSTILE, empty_document
 
 MEASURE = Measure(verbatim("SQNR"), "dB", -0.125, math.inf)

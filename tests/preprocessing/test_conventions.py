@@ -46,9 +46,9 @@ def test_ways_of_colours_are_known_in_both_orders_of_channels() -> None:
     for name in ("ImageNet", "CLIP", "CIFAR-10", "CIFAR-100", "Caffe", "Caffe, times 0.017"):
         rgb, bgr = found[name, "RGB"], found[name, "BGR"]
         assert rgb.words == rgb.formula
-        assert bgr.words == f"{bgr.formula}, channels being BGR"
+        assert str(bgr.words) == f"{bgr.formula}, channels being BGR"
         assert not alike(rgb, bgr, 1.0)
-    (imagenet,) = [each for each in preparations(3) if each.words == "(x / 255 - mean) / std of ImageNet"]
+    (imagenet,) = [each for each in preparations(3) if str(each.words) == "(x / 255 - mean) / std of ImageNet"]
     white = (1 - np.array([0.485, 0.456, 0.406])) / np.array([0.229, 0.224, 0.225])
     np.testing.assert_allclose(imagenet.ends()[1], white)
     caffe = found["Caffe", "BGR"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
 from roundoff.preprocessing.conventions import Convention, alike, preparations
-from roundoff.preprocessing.ranking import Hypothesis, Observation, leading, plausible, rank
+from roundoff.preprocessing.ranking import Hypothesis, InputObservation, leading, plausible, rank
 
 TRAINED = {channels: [each for each in preparations(channels) if not each.slip] for channels in (1, 3)}
 
@@ -41,7 +41,7 @@ def test_the_way_of_bytes_ranks_first_at_any_contrast(
 ) -> None:
     way = data.draw(st.sampled_from(TRAINED[channels]))
     pixels = pictures(channels, darkest=contrast[0], brightest=contrast[1], seed=seed)
-    ranked = plausible(Observation.of(way.made(pixels, 1), 1))
+    ranked = plausible(InputObservation.of(way.made(pixels, 1), 1))
     # Whole numbers less a whole number are whole as well: ends alone tell these apart.
     least = ranked[0][1]
     told = [each for each, cost in ranked if cost <= least + 0.15]
@@ -54,7 +54,9 @@ def test_the_way_of_bytes_ranks_first_at_any_contrast(
 def test_a_range_alone_from_black_to_white_ranks_the_true_way_first(way: Convention) -> None:
     pixels = pictures(3, darkest=0, brightest=255, seed=1)
     values = way.made(pixels, 1)
-    ranked = rank(Observation.of(pixels, 1), Observation.within(float(values.min()), float(values.max()), 3))
+    ranked = rank(
+        InputObservation.of(pixels, 1), InputObservation.within(float(values.min()), float(values.max()), 3)
+    )
     assert ranked[0].given.name == "x"
     assert alike(ranked[0].wanted, way, 0.008) or ranked[0].wanted.formula == way.formula
 
@@ -66,23 +68,23 @@ def test_other_pictures_than_those_of_calibration_keep_the_true_way_in_the_list(
 ) -> None:
     pixels = pictures(3, darkest=fed[0], brightest=fed[1], seed=seed)
     values = way.made(pictures(3, darkest=calibrated[0], brightest=calibrated[1], seed=seed + 1), 1)
-    theirs = Observation.within(float(values.min()), float(values.max()), 3)
-    assert named(way, wanted(leading(rank(Observation.of(pixels, 1), theirs))))
+    theirs = InputObservation.within(float(values.min()), float(values.max()), 3)
+    assert named(way, wanted(leading(rank(InputObservation.of(pixels, 1), theirs))))
 
 
 @given(st.sampled_from(TRAINED[3]), CONTRASTS, st.integers(0, 2**32 - 1))
 def test_what_is_made_in_one_way_may_always_be_so(way: Convention, contrast: tuple[int, int], seed: int) -> None:
     values = way.made(pictures(3, darkest=contrast[0], brightest=contrast[1], seed=seed), 1)
-    seen = Observation.of(values, 1)
-    ranked = rank(seen, Observation.within(float(values.min()), float(values.max()), 3))
+    seen = InputObservation.of(values, 1)
+    ranked = rank(seen, InputObservation.within(float(values.min()), float(values.max()), 3))
     assert any(each.same or alike(each.given, each.wanted, 0.02) for each in leading(ranked))
 
 
 def test_what_is_beyond_black_and_white_is_ruled_out() -> None:
-    names = {each.name for each, _ in plausible(Observation.within(-2.118, 2.64, 3))}
+    names = {each.name for each, _ in plausible(InputObservation.within(-2.118, 2.64, 3))}
     assert "ImageNet" in names
     assert not {"x / 127.5 - 1", "x / 255", "CLIP", "CIFAR-10", "CIFAR-100", "x"} & names
-    assert plausible(Observation.within(-30.0, 1e4, 3)) == []
+    assert plausible(InputObservation.within(-30.0, 1e4, 3)) == []
 
 
 def test_a_symmetric_grid_does_not_tell_one_side_from_both() -> None:
@@ -90,8 +92,10 @@ def test_a_symmetric_grid_does_not_tell_one_side_from_both() -> None:
         most = max(-low, high)
         return -most, most
 
-    pixels = Observation.of(pictures(3, darkest=0, brightest=255, seed=2), 1)
-    told = {each.wanted.formula for each in leading(rank(pixels, Observation.within(-1.0, 1.0, 3, mirrored)))}
+    pixels = InputObservation.of(pictures(3, darkest=0, brightest=255, seed=2), 1)
+    told = {
+        str(each.wanted.formula) for each in leading(rank(pixels, InputObservation.within(-1.0, 1.0, 3, mirrored)))
+    }
     assert {"x / 255", "x / 127.5 - 1"} <= told
 
 

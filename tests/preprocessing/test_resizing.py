@@ -126,6 +126,6 @@ def test_a_constant_picture_stays_constant(shape: tuple[int, int, int, int, int]
 def test_the_same_size_changes_nothing_and_styles_have_names() -> None:
     pixels = picture(5, 4, 3)
     assert resized(pixels, (5, 4)) is pixels
-    assert str(Resampling()) == "bilinear (OpenCV)"
-    assert str(Resampling("nearest", "antialiased")) == "nearest (Pillow: half-pixel centres)"
-    assert str(Resampling("nearest", "align-corners")) == "nearest with aligned corners"
+    assert str(Resampling().words) == "bilinear (OpenCV)"
+    assert str(Resampling("nearest", "antialiased").words) == "nearest (Pillow: half-pixel centres)"
+    assert str(Resampling("nearest", "align-corners").words) == "nearest with aligned corners"

@@ -56,7 +56,7 @@ def _plan(*, per_channel: bool) -> QuantPlan:
 
 def _found(model: Model, plan: QuantPlan, seen: _Seen) -> tuple[dict[str, Quantizer], tuple[str, ...]]:
     numbers = find_parameters(plan, model, seen, weights=weight_parameters(plan, model))
-    return {each.name: each for each in numbers.quantizers}, numbers.notes
+    return {each.name: each for each in numbers.quantizers}, tuple(map(str, numbers.notes))
 
 
 WEIGHT = np.array([[1.0, -2.0], [0.5, 0.25], [-4.0, 3.0]], dtype=np.float32)

@@ -11,7 +11,8 @@ from roundoff.core.plan import NodePlan, PlannedQuantizer, Precision, QuantPlan,
 from roundoff.core.quantizers import Consumer, QuantParams, QuantSpec
 from roundoff.core.target import Arithmetic
 from roundoff.errors import BadInput
-from roundoff.quantize.parameters import Numbers, planned_with
+from roundoff.messages.message import message
+from roundoff.quantize.parameters import QuantNumbers, planned_with
 from roundoff.quantize.plan_file import PLAN_NAME, SavedPlan, load_plan, plan_json, saved_numbers
 
 U8 = QuantSpec(8, signed=False, symmetric=False)
@@ -23,15 +24,15 @@ PLAN = QuantPlan(
         PlannedQuantizer("x", "x", "activation", U8, (Consumer("c", 0),)),
         PlannedQuantizer("w", "w", "weight", S8, (Consumer("c", 1),)),
     ),
-    nodes=(NodePlan("c", "Conv", "c", Precision("u16"), Precision("u8"), "not offered"),),
-    resolutions=(Resolution(RULE, ("c",), (), {"c": "not offered"}),),
+    nodes=(NodePlan("c", "Conv", "c", Precision("u16"), Precision("u8"), message("quantize.why_in_float")),),
+    resolutions=(Resolution(RULE, ("c",), (), {"c": message("quantize.why_in_float")}),),
 )
 SCALES = {"x": np.float32(0.1), "w": np.array([1e-30, 3.0000001, 2**-126], dtype=np.float32)}
 PARAMS = {
     "x": QuantParams(np.asarray(SCALES["x"]), np.asarray(np.int64(113))),
     "w": QuantParams(np.asarray(SCALES["w"]), np.zeros(3, dtype=np.int64)),
 }
-NUMBERS = Numbers(tuple(planned_with(each, PARAMS[each.name]) for each in PLAN.quantizers), ())
+NUMBERS = QuantNumbers(tuple(planned_with(each, PARAMS[each.name]) for each in PLAN.quantizers), ())
 SAVED = SavedPlan(
     schema=1,
     roundoff="0",

@@ -82,7 +82,9 @@ def test_what_counts_as_rounding_depends_on_the_type(dtype: Any, factor: float, 
     check = check_preparation(_scaled(1, dtype), _scaled(factor, dtype), samples)
     assert check.agrees == agrees
     if not agrees:
-        assert check.notes[0].startswith("output 'y' of the prepared model differs from the original's: largest")
+        assert str(check.notes[0]).startswith(
+            "output 'y' of the prepared model differs from the original's: largest"
+        )
 
 
 def test_values_that_are_not_finite_must_be_in_the_same_places() -> None:
@@ -93,7 +95,7 @@ def test_values_that_are_not_finite_must_be_in_the_same_places() -> None:
     other = in_memory(single_node(helper.make_node("Neg", ["image"], ["y"], name="n"), [value("image", (2,))]))
     check = check_preparation(model, other, zero)
     assert not check.agrees
-    assert "values that are not finite are at other places" in check.notes[0]
+    assert "values that are not finite are at other places" in str(check.notes[0])
 
 
 def test_other_shapes_and_what_holds_no_numbers() -> None:
@@ -121,7 +123,7 @@ def test_what_does_not_run_is_reported_not_raised() -> None:
     broken = in_memory(single_node(node, [value("image", SHAPE)], held))
     check = check_preparation(broken, broken, _IMAGES)
     assert not check.agrees
-    assert check.notes[0].startswith("the prepared model could not be compared with the original: ")
+    assert str(check.notes[0]).startswith("the prepared model could not be compared with the original: ")
     wrong = _Samples(np.zeros((1, 2), np.float32))
     model = in_memory(conv_net())
     assert "must be float32 [1, 3, 8, 8]" in check_preparation(model, model, wrong).problem

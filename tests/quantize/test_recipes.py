@@ -20,7 +20,7 @@ from roundoff.quantize.calibration.run import calibrate as observe
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.recipes import Making, RecipeBuilder, possible_variations, varied_target
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.steps import StepContext, StepLibrary
 from roundoff.quantize.targets.loading import load_target
 from tests.models import conv_net, loaded, residual
 
@@ -40,7 +40,7 @@ class Images:
 
 
 @dataclass
-class FakeWorkshop:
+class FakeStepLibrary(StepLibrary):
     """A transform that changes nothing, and a correction that doubles the scales of weights."""
 
     done: list[str] = field(default_factory=list)
@@ -51,13 +51,13 @@ class FakeWorkshop:
     def corrections(self) -> tuple[str, ...]:
         return ("coarse",)
 
-    def transform(self, step: Step, model: Model, context: WorkContext) -> Any:
+    def transform(self, step: Step, model: Model, context: StepContext) -> Any:
         self.done.append(step.name)
         return SimpleNamespace(
             model=replace(model), taken=(Participation("everybody", "", ""),), notes=("transformed",)
         )
 
-    def correct(self, step: Step, quantized: QuantizedModel, context: WorkContext) -> Any:
+    def correct(self, step: Step, quantized: QuantizedModel, context: StepContext) -> Any:
         self.done.append(step.name)
         coarse = tuple(
             replace(each, params=replace(each.params, scale=each.params.scale * 2))
@@ -100,8 +100,8 @@ def test_the_plain_recipe_is_what_quantize_makes(tmp_path: Path) -> None:
 
 
 def test_activations_are_observed_once_for_each_chain_of_transforms(counted: list[int], tmp_path: Path) -> None:
-    workshop = FakeWorkshop()
-    making = Making(workshop=workshop, folder=tmp_path, key="k")
+    library = FakeStepLibrary()
+    making = Making(library=library, folder=tmp_path, key="k")
     builder = RecipeBuilder(loaded(conv_net(), tmp_path), Images(), TARGET, making=making)
     wide = Rule("node", ("Conv2",), Precision("s16", "", "s16"))
     for recipe in (
@@ -116,7 +116,7 @@ def test_activations_are_observed_once_for_each_chain_of_transforms(counted: lis
     built = builder.build(Recipe(transforms=(Step("same"),), corrections=(Step("coarse"),)))
     builder.build(Recipe(method="mse", transforms=(Step("same"),)))
     assert len(counted) == 2
-    assert workshop.done.count("same") == 1
+    assert library.done.count("same") == 1
     assert built.taken == {"same": (Participation("everybody", "", ""),), "coarse": (Participation("w", "", ""),)}
     assert {"transformed", "corrected"} <= set(built.notes)
     again = RecipeBuilder(loaded(conv_net(), tmp_path), Images(), TARGET, making=making)
@@ -125,24 +125,24 @@ def test_activations_are_observed_once_for_each_chain_of_transforms(counted: lis
 
 
 def test_a_correction_of_the_same_numbers_is_computed_once(tmp_path: Path) -> None:
-    workshop = FakeWorkshop()
+    library = FakeStepLibrary()
     builder = RecipeBuilder(
-        loaded(conv_net(), tmp_path), Images(), TARGET, making=Making(workshop=workshop, folder=None)
+        loaded(conv_net(), tmp_path), Images(), TARGET, making=Making(library=library, folder=None)
     )
     coarse = (Step("coarse"),)
     first = builder.build(Recipe(corrections=coarse))
     # Another recipe of the same numbers: the method is the one that the target has by default.
     again = builder.build(Recipe(method=TARGET.calibration.method, corrections=coarse))
-    assert workshop.done == ["coarse"]
+    assert library.done == ["coarse"]
     assert scales(first) == scales(again) != scales(builder.build(Recipe()))
     builder.build(Recipe(method="mse", corrections=coarse))
     builder.build(Recipe(corrections=(Step("coarse", (("by", 2),)),)))
-    assert workshop.done == ["coarse"] * 3
+    assert library.done == ["coarse"] * 3
 
 
 def test_tensors_that_a_transform_adds_are_observed(tmp_path: Path) -> None:
-    class Renaming(FakeWorkshop):
-        def transform(self, step: Step, model: Model, context: WorkContext) -> Any:
+    class Renaming(FakeStepLibrary):
+        def transform(self, step: Step, model: Model, context: StepContext) -> Any:
             proto = onnx.ModelProto()
             proto.CopyFrom(model.proto)
             for node in proto.graph.node:
@@ -150,7 +150,7 @@ def test_tensors_that_a_transform_adds_are_observed(tmp_path: Path) -> None:
                     names[:] = ["renamed" if name == "relu1" else name for name in names]
             return SimpleNamespace(model=replace(model, proto=proto), taken=(), notes=())
 
-    builder = RecipeBuilder(loaded(conv_net(), tmp_path), Images(), TARGET, making=Making(workshop=Renaming()))
+    builder = RecipeBuilder(loaded(conv_net(), tmp_path), Images(), TARGET, making=Making(library=Renaming()))
     plain = builder.build(Recipe())
     built = builder.build(Recipe(transforms=(Step("same"),)))
     assert scales(built)["renamed"] == scales(plain)["relu1"]

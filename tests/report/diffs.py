@@ -1,7 +1,7 @@
 """A made-up difference of two runs, for reports and pages."""
 
 from roundoff.messages.message import verbatim
-from roundoff.studies.run_diff.result import Gate, GateRow, InputChange, RowDiff, RunDiff
+from roundoff.studies.run_diff.result import Gate, GateRow, RowDiff, RunDiff, RunInputChange
 
 __all__ = ["diff_of"]
 
@@ -24,7 +24,10 @@ def diff_of(*tensors: str, gate: bool = False) -> RunDiff:
         only_before=("gone",),
         only_after=("=new",),
         renamed=(("old", tensors[-1]),),
-        inputs=(InputChange("quantized", "a.onnx (01)", "b.onnx (02)"), InputChange("numpy", "2.0", "2.1", True)),
+        inputs=(
+            RunInputChange("quantized", "a.onnx (01)", "b.onnx (02)"),
+            RunInputChange("numpy", "2.0", "2.1", True),
+        ),
         pairing="paired",
         samples=(8, 8),
         floor_db=0.5,

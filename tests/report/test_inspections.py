@@ -5,7 +5,7 @@ from pathlib import Path
 
 from roundoff.core.document import SCHEMA, Environment, RunDocument, load_document
 from roundoff.messages.numbers import decibels, number, percentage
-from roundoff.report.run_directory import write_run
+from roundoff.report.pages import write_run
 from tests import inspections
 from tests.inspections import HOSTILE
 

@@ -129,9 +129,9 @@ def test_a_run_without_a_judgement_has_none() -> None:
 
 def test_goals_that_are_missed_fail() -> None:
     found = test_tuning.FOUND
-    assert cases(empty_document(tuning=found)) == {found.goal: ("passed", "")}
+    assert cases(empty_document(tuning=found)) == {str(found.goal): ("passed", "")}
     missed = cases(empty_document(tuning=replace(found, verdict="best_effort")))
-    assert missed[found.goal][0] == "failure"
+    assert missed[str(found.goal)][0] == "failure"
     sweep = sweep_of()
     assert [outcome for outcome, _ in cases(empty_document(partial=sweep)).values()] == ["passed"]
     failed = cases(empty_document(partial=without_goal(sweep)))

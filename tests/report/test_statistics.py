@@ -61,7 +61,7 @@ def test_the_table_starts_with_what_is_not_finite() -> None:
     text = shown(GOOD, DAMAGED, EMPTY)
 
     assert text.splitlines()[0] == "1 of 3 tensors holds NaN or infinite values: =cmd()"
-    assert "33.3%" in text
+    assert "33.3 %" in text
     assert shown(GOOD).startswith("1 tensor, all values finite")
 
 

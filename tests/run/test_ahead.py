@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from roundoff.run.budget import run_ahead
+from roundoff.run.bench import run_ahead
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -43,7 +43,7 @@ def test_whoever_wants_no_more_stops_the_rest() -> None:
     stopped = threading.Event()
     results = run_ahead(lambda x: x, range(100), stop=stopped.set)
     next(results)
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     assert stopped.is_set()
 
 

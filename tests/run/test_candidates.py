@@ -12,8 +12,10 @@ from roundoff.core.tensors import Array
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
-from roundoff.run import candidates as module
-from roundoff.run.candidates import CandidateSession, build_candidates
+from roundoff.run import variants as module
+from roundoff.run.bench import Bench
+from roundoff.run.variants import build_candidates
+from roundoff.samples.sample_set import ArraySamples
 from tests.graph.quantized_nets import mixed_net, mixed_quantizers, run_model
 from tests.models import random_feed
 
@@ -28,7 +30,9 @@ def of(*names: str) -> list[Quantizer]:
 
 def logits(choices: list[list[Quantizer]]) -> tuple[Array, list[Array]]:
     read = [value for value in values(MODEL, {"image": (1, 3, 4, 4)}) if value.name == "logits"]
-    return CandidateSession(build_candidates(MODEL, choices), read).run(FEED)["logits"]
+    copies = build_candidates(MODEL, choices)
+    found = Bench(MODEL, ArraySamples(FEED)).open_copies(copies, read).run(FEED)
+    return found["logits"], [found[copies.tap("logits", at).name] for at in range(len(choices))]
 
 
 def test_each_candidate_computes_what_it_does_alone() -> None:
@@ -55,7 +59,8 @@ def test_the_same_candidate_twice_costs_nothing() -> None:
     once = build_candidates(MODEL, [list(QUANTIZERS)])
     twice = build_candidates(MODEL, [list(QUANTIZERS), list(QUANTIZERS)])
     assert len(twice.model.proto.graph.node) == len(once.model.proto.graph.node)
-    assert twice.places[0] == twice.places[1] == once.places[0]
+    for tensor, own in twice.taps.items():
+        assert own[0] == own[1] == once.tap(tensor, 0)
 
 
 def test_weights_are_quantized_once_and_before_the_run() -> None:

@@ -51,12 +51,11 @@ def network(model: Any, folder: Path, recipe: Recipe | None = None) -> tuple[Qua
 
 
 def computed(
-    copies: Copies, quantized: QuantizedModel, feed: Mapping[str, Array]
+    copies: Copies[Variant], quantized: QuantizedModel, feed: Mapping[str, Array]
 ) -> dict[Variant, dict[str, Array]]:
     """The values of every tap."""
     names = list(dict.fromkeys(each.name for variants in copies.taps.values() for each in variants.values()))
-    taps = replace(tap(copies.model, names), constants=copies.constants)
-    session = open_session(quantized.float_model, outputs=taps)
+    session = open_session(quantized.float_model, outputs=tap(copies.model, names))
     arrays = dict(zip(names, session.run(feed), strict=True))
     found: dict[Variant, dict[str, Array]] = {}
     for tensor, variants in copies.taps.items():

@@ -13,7 +13,7 @@ from PIL import Image
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.samples.fit import cast, check_symbols, possible_counts
+from roundoff.samples.arrays import cast, check_symbols, possible_counts
 from roundoff.samples.options import ImageOptions, SampleOptions
 from roundoff.samples.sample_set import open_samples
 from tests.samples.support import complaint, save, spec, values

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roundoff.errors import BadInput
-from roundoff.samples.unpacking import Limits, unpack
+from roundoff.samples.files import ArchiveLimits, unpack
 
 FILES = {"a.npy": b"first", "sub/b.npy": b"second" * 1000, "sub/empty.npy": b""}
 
@@ -118,17 +118,17 @@ def test_a_name_no_disk_takes_is_refused(tmp_path: Path) -> None:
 def test_bombs_are_refused_before_they_are_unpacked(kind: str, tmp_path: Path) -> None:
     files = {f"{index}.bin": bytes(1 << 20) for index in range(8)}
     path = tar(tmp_path / "a", files, kind) if kind != "zip" else zipped(tmp_path / "a", files)
-    limits = Limits(free_bytes=1 << 21, ratio=10)
+    limits = ArchiveLimits(free_bytes=1 << 21, ratio=10)
     with pytest.raises(BadInput, match="as archives made to fill disks do"):
         unpack(path, tmp_path / "out", limits)
     assert not (tmp_path / "out").exists()
-    assert unpack(path, tmp_path / "out", Limits(free_bytes=1 << 24, ratio=10)) == 8
+    assert unpack(path, tmp_path / "out", ArchiveLimits(free_bytes=1 << 24, ratio=10)) == 8
 
 
 def test_too_many_files_are_refused(tmp_path: Path) -> None:
     path = tar(tmp_path / "a.tar", {str(index): b"" for index in range(5)})
     with pytest.raises(BadInput, match="holds more than 4 files"):
-        unpack(path, tmp_path / "out", Limits(files=4))
+        unpack(path, tmp_path / "out", ArchiveLimits(files=4))
 
 
 def test_a_member_that_claims_too_much_is_refused(tmp_path: Path) -> None:

@@ -9,14 +9,13 @@ import numpy as np
 from roundoff.core.plan import FLOAT, Precision, Recipe, Rule
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
-from roundoff.search.engine import TrialBudget
+from roundoff.messages.message import Message, verbatim
+from roundoff.search.engine import SearchFound, TrialRunner, run_search
 from roundoff.search.free_options import FreeOption
 from roundoff.search.goal import GoalReading, TuneGoal
-from roundoff.search.journal import TrialJournal, recipe_key
+from roundoff.search.store import TrialJournal, recipe_key
 from roundoff.search.strategies import STRATEGIES
-from roundoff.search.strategies.strategy import Strategy
-from roundoff.search.trials import TrialRunner
-from roundoff.search.tune import SearchFound, run_search
+from roundoff.search.strategies.strategy import Strategy, TrialBudget
 
 __all__ = ["FakeJudge", "FakeProblem", "FakeWorkbench", "Killed", "search"]
 
@@ -91,7 +90,7 @@ class FakeJudge:
     name: str = "fake"
     higher_is_better: bool = True
     limits: tuple[float, float] | None = (0.0, 1.0)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
 
     def float_values(self) -> Array:
         return np.ones(self.total) if self.by_sample else np.array(1.0)
@@ -140,7 +139,7 @@ def search(
     """Run a search to its end, or until it is killed."""
     memory = TrialJournal(journal, {"problem": "made up"})
     try:
-        reading = GoalReading(workbench.judge, TuneGoal("made up", goal), early=strategy.early)
+        reading = GoalReading(workbench.judge, TuneGoal(verbatim("made up"), goal), early=strategy.early)
         bench = TrialRunner(workbench, reading, journal=memory, plain=problem.base)
         return run_search(problem, bench, strategy, budget=budget)
     finally:

@@ -13,7 +13,7 @@ from roundoff.errors import BadInput
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.quantize.targets.loading import load_target
 from roundoff.search.cost import CostModel, load_costs
-from roundoff.search.ranking import outstanding
+from roundoff.search.problem import outstanding
 from tests.models import conv_net, loaded, value, weight, wrapped
 from tests.search.test_judges import Images
 

@@ -20,11 +20,11 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 from roundoff.quantize.plan_file import load_plan
 from roundoff.quantize.recipes import Making, RecipeBuilder
-from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.steps import StepContext, StepLibrary
 from roundoff.quantize.targets.loading import load_target
 from roundoff.run.session import open_session
-from roundoff.search.delivery import BEST_NAME, Delivery, discard_folder, open_folder
 from roundoff.search.result import Trial
+from roundoff.search.store import BEST_NAME, Delivery, discard_folder, open_folder
 from tests.models import conv_net, loaded
 from tests.search.test_judges import Images
 
@@ -32,7 +32,7 @@ TARGET = load_target("generic-int8")
 TRIAL = Trial(Recipe(), "plain", True, 1.0, 0.0, 1.0, 1, whole=True)
 
 
-class Rounding:
+class Rounding(StepLibrary):
     """A transform that changes nothing, and a correction that moves every code of the weights by one."""
 
     def transforms(self) -> tuple[str, ...]:
@@ -41,10 +41,10 @@ class Rounding:
     def corrections(self) -> tuple[str, ...]:
         return ("round",)
 
-    def transform(self, step: Step, model: Model, context: WorkContext) -> Any:
+    def transform(self, step: Step, model: Model, context: StepContext) -> Any:
         return SimpleNamespace(model=model, taken=(), notes=())
 
-    def correct(self, step: Step, quantized: QuantizedModel, context: WorkContext) -> Any:
+    def correct(self, step: Step, quantized: QuantizedModel, context: StepContext) -> Any:
         weights = Weights(quantized.float_model)
         moved = []
         for each in quantized.quantizers:
@@ -58,7 +58,7 @@ class Rounding:
 def test_the_best_so_far_is_exchanged_and_the_answer_can_be_read(tmp_path: Path) -> None:
     model = loaded(conv_net(), tmp_path)
     np.save(tmp_path / "data.npy", Images().values[:4, 0])
-    builder = RecipeBuilder(model, Images(), TARGET, making=Making(workshop=Rounding()))
+    builder = RecipeBuilder(model, Images(), TARGET, making=Making(library=Rounding()))
     folder = tmp_path / "out"
     assert not open_folder(folder, resume=False, force=False)
     delivery = Delivery(folder, "m", "model.onnx", "0" * 64, TARGET, "1")

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.search.engine import BudgetSpent, next_count, run_trials
+from roundoff.search.strategies.bisect import next_count
+from roundoff.search.strategies.strategy import BudgetSpent, run_trials
 
 
 def proposals(nodes: int, needed: int) -> list[int]:

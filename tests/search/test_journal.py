@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from roundoff.errors import BadInput
-from roundoff.search.journal import TrialJournal, problem_differences
+from roundoff.search.store import TrialJournal, problem_differences
 
 PROBLEM = {"the model": "a", "--data": "b"}
 

@@ -13,7 +13,7 @@ from roundoff.graph.load import Model
 from roundoff.run import bench as running
 from roundoff.run.bench import Bench
 from roundoff.run.session import Session, open_session
-from roundoff.search.judge_options import JudgeOptions, make_judge
+from roundoff.search.evaluators import JudgeOptions, make_judge
 from roundoff.search.judges import SignalJudge, TrialJudge
 from tests.models import conv_net, loaded, residual
 
@@ -145,7 +145,7 @@ def test_functions_give_a_value_for_each_sample_or_one_for_all(tmp_path: Path, m
 def test_values_that_go_by_position_are_noticed(tmp_path: Path, model: Model) -> None:
     judge = judged(tmp_path, BY_PLACE, model)
     assert not judge.by_sample
-    assert "another value among other samples" in judge.notes[0]
+    assert "another value among other samples" in str(judge.notes[0])
     assert judge.measure(model, [3]) == judge.float_values()
 
 

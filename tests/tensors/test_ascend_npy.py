@@ -8,7 +8,7 @@ import pytest
 from roundoff.core.tensors import TensorInfo
 from roundoff.errors import BadInput
 from roundoff.tensors import open_source
-from roundoff.tensors.ascend_names import GoldenName, parse_name
+from roundoff.tensors.ascend_npy import GoldenName, parse_name
 from roundoff.tensors.writer import open_writer
 
 TIME = 1_700_000_100_000_000

@@ -18,8 +18,8 @@ __all__ = [
     "SAMPLES",
     "SHORT",
     "Choice",
-    "Evidence",
     "Fingerprints",
+    "MatchEvidence",
     "assign",
     "compare",
     "fingerprints",
@@ -152,7 +152,7 @@ _OTHER_LAYOUT = math.log(6.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class MatchEvidence:
     """What speaks for one reference tensor and one candidate tensor being the same.
 
     Attributes:
@@ -203,7 +203,7 @@ class Evidence:
 
 def compare(
     reference: Fingerprints, candidate: Fingerprints, *, layout: Layout | None, trials: int
-) -> list[Evidence]:
+) -> list[MatchEvidence]:
     """Compare each with each and keep the best few of every row and column.
 
     Args:
@@ -220,7 +220,7 @@ def compare(
 
 def _correlated(
     reference: Fingerprints, candidate: Fingerprints, *, layout: Layout | None, trials: int
-) -> list[Evidence]:
+) -> list[MatchEvidence]:
     products = reference.unit @ candidate.unit.T
     found = []
     for row, column in _best(products, least=LEAST_CORRELATION):
@@ -230,7 +230,7 @@ def _correlated(
             shift = (candidate.mean[column] - reference.mean[row]) / reference.deviation[row]
             difference = shift**2 + (1 - gain) ** 2 + 2 * gain * (1 - correlation)
         found.append(
-            Evidence(
+            MatchEvidence(
                 reference.owners[row],
                 candidate.owners[column],
                 layout,
@@ -245,7 +245,7 @@ def _correlated(
 
 def _equal(
     reference: Fingerprints, candidate: Fingerprints, *, layout: Layout | None, trials: int
-) -> list[Evidence]:
+) -> list[MatchEvidence]:
     rows, columns = np.flatnonzero(reference.flat), np.flatnonzero(candidate.flat)
     left, right = reference.head[rows], candidate.head[columns]
     largest = np.maximum(np.abs(left).max(axis=1, initial=0.0), np.finfo(np.float64).tiny)
@@ -256,7 +256,7 @@ def _equal(
     for row, column in _best(-relative, least=-SAME_VALUE):
         gap = max(float(relative[row, column]), _ROUNDING)
         found.append(
-            Evidence(
+            MatchEvidence(
                 reference.owners[rows[row]],
                 candidate.owners[columns[column]],
                 layout,
@@ -287,7 +287,7 @@ def _best(scores: npt.NDArray[np.floating], *, least: float) -> list[tuple[int, 
 
 # Choosing one partner for each tensor so that the evidence as a whole is strongest.
 
-Choice = dict[int, Evidence]
+Choice = dict[int, MatchEvidence]
 """The evidence chosen, by index of the reference tensor."""
 
 _SWEEPS = 20
@@ -297,7 +297,7 @@ _TIE_DIGITS = 6
 """Weights that agree to so many digits are equal."""
 
 
-def assign(evidence: Sequence[Evidence], weights: Mapping[tuple[int, int], float]) -> Choice:
+def assign(evidence: Sequence[MatchEvidence], weights: Mapping[tuple[int, int], float]) -> Choice:
     """One-to-one choice of high total weight: the strongest first, then exchanges while they help.
 
     Args:
@@ -314,11 +314,11 @@ def assign(evidence: Sequence[Evidence], weights: Mapping[tuple[int, int], float
 class _Matching:
     """A one-to-one choice that can be improved."""
 
-    def __init__(self, evidence: Sequence[Evidence], weights: Mapping[tuple[int, int], float]) -> None:
+    def __init__(self, evidence: Sequence[MatchEvidence], weights: Mapping[tuple[int, int], float]) -> None:
         self.weights = weights
         self.chosen: Choice = {}
         self.taken: Choice = {}
-        self.rows: dict[int, list[Evidence]] = defaultdict(list)
+        self.rows: dict[int, list[MatchEvidence]] = defaultdict(list)
         for item in sorted(evidence, key=lambda item: -round(weights[item.key], _TIE_DIGITS)):
             self.rows[item.reference].append(item)
             if item.reference not in self.chosen and item.candidate not in self.taken:
@@ -343,17 +343,17 @@ class _Matching:
                 return True
         return False
 
-    def _instead(self, theirs: Evidence, *, freed: Evidence | None) -> Evidence | None:
+    def _instead(self, theirs: MatchEvidence, *, freed: MatchEvidence | None) -> MatchEvidence | None:
         """The best that the owner of `theirs` can take when it loses that and `freed` becomes free."""
         for item in self.rows[theirs.reference]:
             if item.candidate not in self.taken or (freed and item.candidate == freed.candidate):
                 return item
         return None
 
-    def _choose(self, item: Evidence) -> None:
+    def _choose(self, item: MatchEvidence) -> None:
         self.chosen[item.reference] = self.taken[item.candidate] = item
 
-    def _weight(self, item: Evidence | None) -> float:
+    def _weight(self, item: MatchEvidence | None) -> float:
         return self.weights[item.key] if item else 0.0
 
 
@@ -367,7 +367,7 @@ _FARTHEST = 5.0
 """Distance beyond which being out of place counts no more."""
 
 
-def order_prior(anchors: Sequence[tuple[int, int]]) -> Callable[[Evidence], float]:
+def order_prior(anchors: Sequence[tuple[int, int]]) -> Callable[[MatchEvidence], float]:
     """Log-prior of a match from its place among sure pairs (reference index, candidate index).
 
     Zero for all unless both sides evidently list their tensors in the same order. Both then begin together.
@@ -379,7 +379,7 @@ def order_prior(anchors: Sequence[tuple[int, int]]) -> Callable[[Evidence], floa
     if np.mean(np.diff(references) > 0) < _AGREEMENT:
         return lambda _: 0.0
 
-    def prior(item: Evidence) -> float:
+    def prior(item: MatchEvidence) -> float:
         beyond = max(item.candidate - candidates[-1], 0.0)
         expected = float(np.interp(item.candidate, candidates, references)) + beyond
         return -math.log1p(min(abs(item.reference - expected), _FARTHEST))

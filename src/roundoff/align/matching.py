@@ -4,11 +4,10 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from roundoff.align.layout import correlation, find_layout, positions, take
+from roundoff.align.layout import correlation, find_layout, positions, relabelled, take
 from roundoff.align.names import by_node, check_aliases, match_by_origin, match_by_spelling
-from roundoff.align.pairing import Match, MatchedBy, Named, Pairing, TensorPair, pair_samples
-from roundoff.align.shapes import relabelled
-from roundoff.align.values import Side, match_by_value, reported
+from roundoff.align.pairing import Match, MatchedBy, NamedTensor, Pairing, TensorPair, pair_samples
+from roundoff.align.values import SampleSide, match_by_value, reported
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.errors import CannotAlign
@@ -38,7 +37,9 @@ _FEWEST = 16
 """Smaller tensors say too little."""
 
 
-def match_rest_by_value(found: Sequence[Match], ours: Side, theirs: Side, *, progress: Progress) -> list[Match]:
+def match_rest_by_value(
+    found: Sequence[Match], ours: SampleSide, theirs: SampleSide, *, progress: Progress
+) -> list[Match]:
     """All matches: those found by name, less those that values contradict, and those found by value.
 
     A name is given up only where another tensor's values agree clearly better.
@@ -47,6 +48,7 @@ def match_rest_by_value(found: Sequence[Match], ours: Side, theirs: Side, *, pro
     doubted = [match for match, value in agreement.items() if value is not None and value < _AGREEING]
     trusted = [match for match in found if match not in doubted]
     by_value = match_by_value(ours, theirs, known=trusted, progress=progress)
+    # Both ends of a doubted pair by one key: reference indices as they are, candidate indices as their complement.
     worst = {match.reference: agreement[match] for match in doubted} | {
         ~m.candidate: agreement[m] for m in doubted
     }
@@ -68,7 +70,7 @@ def _outdoes(agreement: float | None, rivals: Sequence[float]) -> bool:
     return agreement is not None and all(_CLEARLY * (1 - agreement) < 1 - rival for rival in rivals)
 
 
-def _agreement(match: Match, ours: Side, theirs: Side) -> float | None:
+def _agreement(match: Match, ours: SampleSide, theirs: SampleSide) -> float | None:
     """Correlation of a pair on a few elements; None where it says nothing, or the user or a tool has spoken."""
     if match.how in ("alias", "origin") or match.layout is not None:
         return None
@@ -149,7 +151,7 @@ def align(
     found = _match_names(ours, theirs, aliases=aliases, origins=recorded)
     samples = pair_samples(reference.samples, candidate.samples)
     if samples:
-        sides = Side(reference, samples[0][0]), Side(candidate, samples[0][1])
+        sides = SampleSide(reference, samples[0][0]), SampleSide(candidate, samples[0][1])
         found = _with_layouts(found, *sides, progress=progress)
         if by_value:
             found = match_rest_by_value(found, *sides, progress=progress)
@@ -167,9 +169,15 @@ def pair_names(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo]) -> dict
 
 
 def _match_names(
-    ours: Sequence[Named], theirs: Sequence[Named], *, aliases: Mapping[str, str], origins: Mapping[str, str]
+    ours: Sequence[NamedTensor],
+    theirs: Sequence[NamedTensor],
+    *,
+    aliases: Mapping[str, str],
+    origins: Mapping[str, str],
 ) -> list[Match]:
     """Pair by all that names can tell, the surest first."""
+    # Each step sees only what those before it left: a name that was used up cannot be claimed again by a looser
+    # rule. The last two compare nodes' names with tensors', for dumps that name what they hold after the node.
     found = _equal(_renamed(ours, aliases), theirs, how="alias")
     left, right = _left(ours, theirs, found)
     found += _equal(_renamed(left, origins), right, how="origin")
@@ -181,22 +189,22 @@ def _match_names(
     return found
 
 
-def _renamed(tensors: Sequence[Named], names: Mapping[str, str]) -> list[Named]:
+def _renamed(tensors: Sequence[NamedTensor], names: Mapping[str, str]) -> list[NamedTensor]:
     return [replace(tensor, name=names[tensor.name]) for tensor in tensors if tensor.name in names]
 
 
-def _named(tensors: Sequence[TensorInfo]) -> list[Named]:
-    return [Named(index, info.name, info) for index, info in enumerate(tensors)]
+def _named(tensors: Sequence[TensorInfo]) -> list[NamedTensor]:
+    return [NamedTensor(index, info.name, info) for index, info in enumerate(tensors)]
 
 
-def _equal(ours: Sequence[Named], theirs: Sequence[Named], *, how: MatchedBy) -> list[Match]:
+def _equal(ours: Sequence[NamedTensor], theirs: Sequence[NamedTensor], *, how: MatchedBy) -> list[Match]:
     places = {tensor.name: tensor.index for tensor in theirs}
     return [Match(tensor.index, places[tensor.name], how) for tensor in ours if tensor.name in places]
 
 
 def _left(
-    ours: Sequence[Named], theirs: Sequence[Named], found: Collection[Match]
-) -> tuple[list[Named], list[Named]]:
+    ours: Sequence[NamedTensor], theirs: Sequence[NamedTensor], found: Collection[Match]
+) -> tuple[list[NamedTensor], list[NamedTensor]]:
     """What has no partner yet."""
     our_taken, their_taken = {match.reference for match in found}, {match.candidate for match in found}
     return (
@@ -205,7 +213,9 @@ def _left(
     )
 
 
-def _with_layouts(found: Sequence[Match], ours: Side, theirs: Side, *, progress: Progress) -> list[Match]:
+def _with_layouts(
+    found: Sequence[Match], ours: SampleSide, theirs: SampleSide, *, progress: Progress
+) -> list[Match]:
     """The matches, with the change of layout of those whose shapes differ."""
     complete = []
     with reported(progress, "Comparing layouts", len(found)):
@@ -215,7 +225,7 @@ def _with_layouts(found: Sequence[Match], ours: Side, theirs: Side, *, progress:
     return complete
 
 
-def _with_layout(match: Match, ours: Side, theirs: Side) -> Match:
+def _with_layout(match: Match, ours: SampleSide, theirs: SampleSide) -> Match:
     left, right = ours.tensors[match.reference], theirs.tensors[match.candidate]
     if left.dtype and right.dtype and left.shape == right.shape:
         return match
@@ -244,7 +254,7 @@ def _nothing_matched(
     return CannotAlign(f"{what}, neither by name nor by value.", fix=fix)
 
 
-def _pairing(found: Sequence[Match], ours: Sequence[Named], theirs: Sequence[Named]) -> Pairing:
+def _pairing(found: Sequence[Match], ours: Sequence[NamedTensor], theirs: Sequence[NamedTensor]) -> Pairing:
     our_rest, their_rest = _left(ours, theirs, found)
     return Pairing(
         pairs=tuple(

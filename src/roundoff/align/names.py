@@ -11,16 +11,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from roundoff.align.axes import core
-from roundoff.align.pairing import Match, Named
-from roundoff.align.shapes import layouts_between
+from roundoff.align.layout import core, layouts_between
+from roundoff.align.pairing import Match, NamedTensor
 from roundoff.core.files import read_small
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.errors import BadInput, nearest
 
 __all__ = [
     "SPELLINGS",
-    "Rule",
+    "NameRule",
     "Spelling",
     "by_node",
     "check_aliases",
@@ -31,7 +30,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class NameRule:
     """One difference in spelling that carries no meaning.
 
     Attributes:
@@ -45,8 +44,8 @@ class Rule:
     replacement: str
 
 
-def _rule(why: str, pattern: str, replacement: str) -> Rule:
-    return Rule(why, re.compile(pattern), replacement)
+def _rule(why: str, pattern: str, replacement: str) -> NameRule:
+    return NameRule(why, re.compile(pattern), replacement)
 
 
 _FILES = (
@@ -75,7 +74,7 @@ class Spelling:
         shapes_must_fit: Whether tensors whose shapes contradict the match are left alone.
     """
 
-    rules: tuple[Rule, ...]
+    rules: tuple[NameRule, ...]
     confidence: float
     shapes_must_fit: bool
 
@@ -85,7 +84,7 @@ class Spelling:
 
 
 @lru_cache(maxsize=32_768)
-def _respelled(name: str, rules: tuple[Rule, ...]) -> str:
+def _respelled(name: str, rules: tuple[NameRule, ...]) -> str:
     name = name.casefold().strip()
     for rule in rules:
         name = rule.pattern.sub(rule.replacement, name)
@@ -100,7 +99,7 @@ SPELLINGS = (
 """From the closest to the name as written to the farthest."""
 
 
-def match_by_spelling(reference: Sequence[Named], candidate: Sequence[Named]) -> list[Match]:
+def match_by_spelling(reference: Sequence[NamedTensor], candidate: Sequence[NamedTensor]) -> list[Match]:
     """Pair tensors whose names differ in spelling only.
 
     The spelling that explains most names comes first: where all of a side carry an output index, ``a_0:0``
@@ -119,22 +118,22 @@ def match_by_spelling(reference: Sequence[Named], candidate: Sequence[Named]) ->
     return found
 
 
-def by_node(tensors: Sequence[Named]) -> list[Named]:
+def by_node(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
     """The tensors under the names of their nodes, where known and where a node has but one."""
     count = Counter(tensor.info.node for tensor in tensors)
     return [
-        Named(tensor.index, tensor.info.node, tensor.info)
+        NamedTensor(tensor.index, tensor.info.node, tensor.info)
         for tensor in tensors
         if tensor.info.node and count[tensor.info.node] == 1
     ]
 
 
 def _pairs(
-    reference: Sequence[Named], candidate: Sequence[Named], *, spelling: Spelling
-) -> Iterator[tuple[Named, Named]]:
+    reference: Sequence[NamedTensor], candidate: Sequence[NamedTensor], *, spelling: Spelling
+) -> Iterator[tuple[NamedTensor, NamedTensor]]:
     """A key that several tensors of a side share is used only where their shapes tell them apart."""
 
-    def key(tensor: Named) -> str:
+    def key(tensor: NamedTensor) -> str:
         return spelling.key(tensor.name)
 
     ours, theirs = _grouped(reference, key), _grouped(candidate, key)
@@ -147,7 +146,9 @@ def _pairs(
             yield from _told_apart(ours[shared], theirs[shared])
 
 
-def _told_apart(ours: Sequence[Named], theirs: Sequence[Named]) -> Iterator[tuple[Named, Named]]:
+def _told_apart(
+    ours: Sequence[NamedTensor], theirs: Sequence[NamedTensor]
+) -> Iterator[tuple[NamedTensor, NamedTensor]]:
     """Pairs that alone on both sides have their lengths of axes, in whatever order."""
     left, right = _grouped(ours, _lengths), _grouped(theirs, _lengths)
     for lengths in left.keys() & right.keys() - {""}:
@@ -155,7 +156,7 @@ def _told_apart(ours: Sequence[Named], theirs: Sequence[Named]) -> Iterator[tupl
             yield left[lengths][0], right[lengths][0]
 
 
-def _lengths(tensor: Named) -> str:
+def _lengths(tensor: NamedTensor) -> str:
     """The lengths of the axes longer than one, sorted; empty when unknown."""
     return str(sorted(core(tensor.info.shape))) if tensor.info.dtype else ""
 
@@ -165,8 +166,8 @@ def _may_be_one(left: TensorInfo, right: TensorInfo) -> bool:
     return not known or left.shape == right.shape or bool(layouts_between(left.shape, right.shape))
 
 
-def _grouped(tensors: Sequence[Named], key: Callable[[Named], str]) -> dict[str, list[Named]]:
-    groups: dict[str, list[Named]] = defaultdict(list)
+def _grouped(tensors: Sequence[NamedTensor], key: Callable[[NamedTensor], str]) -> dict[str, list[NamedTensor]]:
+    groups: dict[str, list[NamedTensor]] = defaultdict(list)
     for tensor in tensors:
         groups[key(tensor)].append(tensor)
     return groups
@@ -175,7 +176,7 @@ def _grouped(tensors: Sequence[Named], key: Callable[[Named], str]) -> dict[str,
 # Matching by what each tensor is of the original model, as recorded by the tool that fused or renamed it.
 
 
-def match_by_origin(reference: Sequence[Named], candidate: Sequence[Named]) -> list[Match]:
+def match_by_origin(reference: Sequence[NamedTensor], candidate: Sequence[NamedTensor]) -> list[Match]:
     """Pair tensors that are the same one of the original model.
 
     A side that records nothing of a tensor is taken for the original model itself. Where several tensors have one
@@ -206,16 +207,16 @@ def match_by_origin(reference: Sequence[Named], candidate: Sequence[Named]) -> l
     ]
 
 
-def _under_origins(tensors: Sequence[Named]) -> list[Named]:
+def _under_origins(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
     """Each tensor under the name it had in the original model; the first of several."""
-    first: dict[str, Named] = {}
+    first: dict[str, NamedTensor] = {}
     for tensor in tensors:
         name = tensor.info.origin or tensor.name
         first.setdefault(name, replace(tensor, name=name))
     return list(first.values())
 
 
-def _tells(ours: Named, theirs: Named) -> bool:
+def _tells(ours: NamedTensor, theirs: NamedTensor) -> bool:
     """Whether a record says more than the names do; names that are enough can still be doubted."""
     key = SPELLINGS[0].key
     renamed = any(tensor.info.origin and key(tensor.info.origin) != key(tensor.name) for tensor in (ours, theirs))

@@ -10,7 +10,7 @@ __all__ = [
     "Layout",
     "Match",
     "MatchedBy",
-    "Named",
+    "NamedTensor",
     "Pairing",
     "TensorPair",
     "pair_samples",
@@ -95,7 +95,7 @@ def pair_samples(reference: Sequence[str], candidate: Sequence[str]) -> tuple[tu
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedTensor:
     """A tensor under one of the names it goes by.
 
     Attributes:

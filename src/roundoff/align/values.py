@@ -8,31 +8,40 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.align.axes import Shape
 from roundoff.align.evidence import (
     LEAST_CORRELATION,
     LEAST_NOISE,
     SAME_VALUE,
     SAMPLES,
     Choice,
-    Evidence,
     Fingerprints,
+    MatchEvidence,
     assign,
     compare,
     fingerprints,
     joined,
     order_prior,
 )
-from roundoff.align.layout import Floats, correlation, only_padding, positions, seen_through, take
+from roundoff.align.layout import (
+    Floats,
+    Shape,
+    correlation,
+    layouts_between,
+    layouts_within,
+    only_padding,
+    positions,
+    relabelled,
+    seen_through,
+    take,
+)
 from roundoff.align.pairing import Layout, Match
-from roundoff.align.shapes import layouts_between, layouts_within, relabelled
 from roundoff.core.progress import Progress
 from roundoff.core.tensors import Array, TensorSource
 from roundoff.errors import RoundoffError
 
 __all__ = [
     "SURE",
-    "Side",
+    "SampleSide",
     "match_by_value",
     "reported",
     "settle",
@@ -64,8 +73,8 @@ Reader = Callable[[int], Array | None]
 
 
 def verified(
-    evidence: Sequence[Evidence], chosen: Choice, *, reference: Reader, candidate: Reader
-) -> list[Evidence]:
+    evidence: Sequence[MatchEvidence], chosen: Choice, *, reference: Reader, candidate: Reader
+) -> list[MatchEvidence]:
     """Measure anew, with more elements and in float64, what was chosen and what rivals it, where in doubt.
 
     Evidence that does not hold, or that would crop away more than padding, is dropped.
@@ -92,7 +101,7 @@ def verified(
     return list(settled.values())
 
 
-def _doubtful(evidence: Sequence[Evidence], chosen: Choice) -> list[Evidence]:
+def _doubtful(evidence: Sequence[MatchEvidence], chosen: Choice) -> list[MatchEvidence]:
     """What comes near a choice for either tensor, what it is near to, and what is not clear by itself."""
     by_candidate = {item.candidate: item for item in chosen.values()}
     doubtful = {item.key for item in chosen.values() if not _clear(item)}
@@ -104,13 +113,13 @@ def _doubtful(evidence: Sequence[Evidence], chosen: Choice) -> list[Evidence]:
     return [item for item in evidence if item.key in doubtful]
 
 
-def _clear(item: Evidence) -> bool:
+def _clear(item: MatchEvidence) -> bool:
     """Whether the fingerprint says all: many elements agree closely, and nothing is cropped."""
     cropped = item.layout is not None and item.layout.crop is not None
     return item.effective >= _CLEAR_ELEMENTS and item.residual <= _CLEAR_RESIDUAL and not cropped
 
 
-def _measured(item: Evidence, reference: Array, candidate: Array) -> Evidence | None:
+def _measured(item: MatchEvidence, reference: Array, candidate: Array) -> MatchEvidence | None:
     if item.layout and not only_padding(item.layout, candidate):
         return None
     left = take(reference, positions(reference.size, _SAMPLES))
@@ -184,13 +193,18 @@ _UNUSUAL = 0.25
 _MOST_LOG_ODDS = 50.0
 
 
-def settle(evidence: Sequence[Evidence], anchors: Sequence[tuple[int, int]]) -> tuple[Choice, dict[int, float]]:
+def settle(
+    evidence: Sequence[MatchEvidence], anchors: Sequence[tuple[int, int]]
+) -> tuple[Choice, dict[int, float]]:
     """Choose partners and say how sure each choice is, by index of the reference tensor.
 
     Args:
         evidence: At most one item per pair; the order decides between equal ones.
         anchors: Pairs known to be right (reference index, candidate index).
     """
+    # Twice: the first choice, by values alone, tells how noisy matches usually are and gives pairs that are beyond
+    # doubt. Networks run in order, so these vote on the others in the second (`order_prior`): of equal tensors the
+    # one in the right place wins.
     weights = {item.key: item.strength(LEAST_NOISE) for item in evidence}
     chosen = assign(evidence, weights)
     usual = _Usual.of(chosen)
@@ -224,7 +238,7 @@ class _Usual:
         changed = sum(item.layout is not None for item in items) / len(items)
         return cls(noise, changed, sum(item.agrees_plainly(noise) for item in items) / len(items))
 
-    def suspects(self, item: Evidence) -> bool:
+    def suspects(self, item: MatchEvidence) -> bool:
         """Whether a match is unlike the others."""
         changed = self.changed if item.layout else 1 - self.changed
         plain = self.plain if item.agrees_plainly(self.noise) else 1 - self.plain
@@ -233,11 +247,11 @@ class _Usual:
 
 
 def _confidence(
-    evidence: Sequence[Evidence],
+    evidence: Sequence[MatchEvidence],
     chosen: Choice,
     *,
     usual: _Usual,
-    prior: Callable[[Evidence], float],
+    prior: Callable[[MatchEvidence], float],
 ) -> dict[int, float]:
     """How sure each choice is: its odds against all rivals, times how sure it would be without them."""
     strengths = {item.key: item.strength(_NOISE_SLACK * usual.noise) + prior(item) for item in evidence}
@@ -262,7 +276,7 @@ def _rivals(strengths: Mapping[tuple[int, int], float], chosen: Choice) -> Mappi
     return {row: max(odds[row, "row"], odds[row, "column"]) for row in chosen}
 
 
-def _alone(item: Evidence, usual: _Usual) -> float:
+def _alone(item: MatchEvidence, usual: _Usual) -> float:
     """Confidence of a match that has no rivals."""
     if item.constant:
         return _CONSTANT_CEILING * item.beyond_chance()
@@ -286,7 +300,7 @@ _View = tuple[Shape, Layout]
 _Views = Callable[[Sequence[Shape], Shape], list[_View]]
 
 
-class Side:
+class SampleSide:
     """One sample of a source, its tensors known by index."""
 
     def __init__(self, source: TensorSource, sample: str) -> None:
@@ -309,7 +323,9 @@ class Side:
         return sorted(left, key=lambda index: self.tensors[index].name)
 
 
-def match_by_value(reference: Side, candidate: Side, *, known: Sequence[Match], progress: Progress) -> list[Match]:
+def match_by_value(
+    reference: SampleSide, candidate: SampleSide, *, known: Sequence[Match], progress: Progress
+) -> list[Match]:
     """Pair by value what has no partner yet.
 
     Args:
@@ -325,6 +341,9 @@ def match_by_value(reference: Side, candidate: Side, *, known: Sequence[Match], 
     with reported(progress, "Matching by value", len(ours) + len(theirs)):
         our_scan, their_scan = _scan(reference, ours, progress), _scan(candidate, theirs, progress)
     anchors = [(match.reference, match.candidate) for match in known]
+    # From cheap to costly: first as stored (every tensor is read once, compared by fingerprints), then through
+    # other orders of axes, then through padding. Each round looks only at what the one before left in doubt, for
+    # the number of layouts tried is what makes chance agreements likely.
     evidence = list(_as_stored(our_scan, their_scan))
     for title, views in (("Trying layouts", _views_of_same_size), ("Trying padding", _views_of_other_size)):
         chosen, sure = settle(evidence, anchors)
@@ -333,6 +352,7 @@ def match_by_value(reference: Side, candidate: Side, *, known: Sequence[Match], 
         with reported(progress, title, len(their_rest.shapes)):
             moved = _rearranged(rest, their_rest, views=views, candidate=candidate, progress=progress)
             evidence = _best_of_each_pair([*evidence, *moved])
+    # Fingerprints are few elements in float32: what was chosen, and what came near it, is measured anew.
     chosen, _ = settle(evidence, anchors)
     evidence = verified(evidence, chosen, reference=reference.read, candidate=candidate.read)
     chosen, sure = settle(evidence, anchors)
@@ -359,7 +379,7 @@ class _Scan:
         return self.prints[math.prod(shape)].subset(owners)
 
 
-def _scan(side: Side, indices: Sequence[int], progress: Progress) -> _Scan:
+def _scan(side: SampleSide, indices: Sequence[int], progress: Progress) -> _Scan:
     shapes: dict[int, Shape] = {}
     waiting: dict[int, dict[int, Floats]] = defaultdict(dict)
     done: dict[int, list[Fingerprints]] = defaultdict(list)
@@ -381,7 +401,7 @@ def _scan(side: Side, indices: Sequence[int], progress: Progress) -> _Scan:
     return _Scan({size: joined(parts) for size, parts in done.items()}, shapes)
 
 
-def _as_stored(known: _Scan, other: _Scan) -> Iterator[Evidence]:
+def _as_stored(known: _Scan, other: _Scan) -> Iterator[MatchEvidence]:
     for size, prints in known.prints.items():
         if size in other.prints:
             trials = len(prints.owners) + len(other.prints[size].owners)
@@ -391,8 +411,8 @@ def _as_stored(known: _Scan, other: _Scan) -> Iterator[Evidence]:
 
 
 def _rearranged(
-    known: _Scan, other: _Scan, *, views: _Views, candidate: Side, progress: Progress
-) -> Iterator[Evidence]:
+    known: _Scan, other: _Scan, *, views: _Views, candidate: SampleSide, progress: Progress
+) -> Iterator[MatchEvidence]:
     """Compare as the views show it; each candidate tensor is read once."""
     by_shape: dict[Shape, list[int]] = defaultdict(list)
     for index, shape in other.shapes.items():
@@ -429,8 +449,8 @@ def _views_of_other_size(wanted: Sequence[Shape], stored: Shape) -> list[_View]:
 
 
 def _through_views(
-    known: _Scan, views: Sequence[_View], *, candidate: Side, indices: Sequence[int]
-) -> Iterator[Evidence]:
+    known: _Scan, views: Sequence[_View], *, candidate: SampleSide, indices: Sequence[int]
+) -> Iterator[MatchEvidence]:
     rows: dict[_View, dict[int, Floats]] = defaultdict(dict)
     for index in indices:
         array = candidate.read(index)
@@ -446,9 +466,9 @@ def _through_views(
         yield from compare(prints, fingerprints(some), layout=layout, trials=trials)
 
 
-def _best_of_each_pair(evidence: Iterable[Evidence]) -> list[Evidence]:
+def _best_of_each_pair(evidence: Iterable[MatchEvidence]) -> list[MatchEvidence]:
     """The best layout of each pair; the earlier, more usual one where the values hardly tell."""
-    best: dict[tuple[int, int], Evidence] = {}
+    best: dict[tuple[int, int], MatchEvidence] = {}
     for item in evidence:
         if item.key not in best or item.residual * _TIED < best[item.key].residual:
             best[item.key] = item

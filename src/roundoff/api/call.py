@@ -18,7 +18,7 @@ from roundoff.messages.numbers import parse_size
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
     from roundoff.core.tensors import Topology
-    from roundoff.quantize.calibration.watch import RunLimits
+    from roundoff.quantize.calibration.run import RunLimits
     from roundoff.samples.options import SampleOptions
 
 __all__ = [
@@ -205,7 +205,7 @@ class Call:
     @property
     def limits(self) -> "RunLimits":
         """Threads and memory."""
-        from roundoff.quantize.calibration.watch import RunLimits
+        from roundoff.quantize.calibration.run import RunLimits
 
         return RunLimits(threads=self.threads, max_memory=self.max_memory)
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from roundoff.core.document import InputFile
     from roundoff.studies.check_calibration.result import CalibrationCheck
     from roundoff.studies.check_io.result import IoCheck, Stage
-    from roundoff.studies.check_io.sides import RawLayout, SideLike
-    from roundoff.studies.check_io.study import CheckSettings, StageValues
+    from roundoff.studies.check_io.sides import RawLayout, SideLike, StageValues
+    from roundoff.studies.check_io.study import IoCheckSettings
 
 __all__ = ["STAGES", "check_calibration", "check_io"]
 
@@ -151,15 +151,15 @@ def _side(stage: str, given: Any) -> "SideLike | None":
     return arrays if isinstance(given, Mapping) else arrays[""]
 
 
-def _settings(scale: float | None, mean: Any, std: Any, tolerances: tuple[float, float]) -> "CheckSettings":
+def _settings(scale: float | None, mean: Any, std: Any, tolerances: tuple[float, float]) -> "IoCheckSettings":
     from roundoff.preprocessing.conventions import MeanStd
-    from roundoff.studies.check_io.study import CheckSettings
+    from roundoff.studies.check_io.study import IoCheckSettings
 
     for option, value in zip(("input", "result"), tolerances, strict=True):
         if value < 0:
             raise BadInput(f"--{option}-tolerance {value:g} is negative.", fix="give 0 or more")
     if scale is None and mean is None and std is None:
-        return CheckSettings(*tolerances)
+        return IoCheckSettings(*tolerances)
     factor, means, stds = 1.0 if scale is None else scale, _channels(mean) or (0.0,), _channels(std) or (1.0,)
     if 0 in (factor, *stds):
         what = "A scale or std of 0 leaves nothing of a picture."
@@ -173,7 +173,7 @@ def _settings(scale: float | None, mean: Any, std: Any, tolerances: tuple[float,
     # The same numbers for values from 0 to 1.
     unit = _BYTE * factor
     known = MeanStd("training", tuple(value / unit for value in means), tuple(value / unit for value in stds))
-    return CheckSettings(*tolerances, (known,))
+    return IoCheckSettings(*tolerances, (known,))
 
 
 def _channels(given: Any) -> tuple[float, ...]:
@@ -184,13 +184,8 @@ def _channels(given: Any) -> tuple[float, ...]:
 
 def _values(pairs: "Mapping[Stage, Any]", layouts: "Mapping[Stage, RawLayout]") -> "dict[Stage, StageValues]":
     from roundoff.studies.check_io.sides import read_sides
-    from roundoff.studies.check_io.study import StageValues
 
-    found: dict[Stage, StageValues] = {}
-    for stage, (one, other) in pairs.items():
-        sides = read_sides(one, other, layouts[stage])
-        found[stage] = StageValues(sides.names, sides.training, sides.deployed, sides.notes)
-    return found
+    return {stage: read_sides(one, other, layouts[stage]) for stage, (one, other) in pairs.items()}
 
 
 def _layouts(shape: Any, dtype: Any, model: GivenModel | None) -> "dict[Stage, RawLayout]":
@@ -266,7 +261,7 @@ def check_calibration(
         options: The samples, and what the run may take.
     """
     from roundoff.graph.interface import inputs
-    from roundoff.studies.check_calibration.ranges import CheckSettings
+    from roundoff.studies.check_calibration.ranges import CalibrationCheckSettings
     from roundoff.studies.check_calibration.study import check_calibration as check_samples
 
     own = {"model": model, "target": target, "calibration": calibration, "share": share, "seed": seed}
@@ -275,7 +270,7 @@ def check_calibration(
         raise BadInput(f"--seed {seed} is negative.", fix="give a number from 0 on")
     if not 0 <= share <= _HIGHEST_SHARE:
         raise BadInput(f"--share {share} is not a share.", fix="give a number from 0 to 0.5")
-    settings = CheckSettings(
+    settings = CalibrationCheckSettings(
         target=target_of(target), method=calibration or "", share=share, seed=seed, limits=call.limits
     )
     given = open_model(model)

@@ -264,7 +264,7 @@ class _Opening:
         """One side; a model comes along when it is one."""
         from roundoff.run.capture import LiveSource
         from roundoff.tensors import open_source
-        from roundoff.tensors.in_memory import MappingSource
+        from roundoff.tensors.stored import MappingSource
 
         if isinstance(given, Mapping):
             label = "reference" if given is self._asked.reference else "candidate"

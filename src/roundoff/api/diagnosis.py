@@ -117,7 +117,7 @@ class DiagnosisOutcome(Outcome["Diagnosis"]):
     def save(self, directory: PathLike, *, force: bool = False) -> tuple[Path, ...]:
         """Write run.json and findings.csv; after a repair that helped the repaired model, too."""
         from roundoff.core.document import DOCUMENT_NAME
-        from roundoff.report.run_directory import run_files
+        from roundoff.report.pages import run_files
 
         folder = as_path(directory, option="-o")
         with output_directory(folder, marker=DOCUMENT_NAME, force=force) as staged:
@@ -234,7 +234,7 @@ def open_dumps(
     from roundoff.graph.quantized_model import dequantized_tensors
     from roundoff.graph.shapes import tensor_infos
     from roundoff.tensors import open_source
-    from roundoff.tensors.in_memory import MappingSource
+    from roundoff.tensors.stored import MappingSource
 
     source: TensorSource
     if is_path(dumps):

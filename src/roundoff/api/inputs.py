@@ -179,7 +179,7 @@ def _source(given: DataLike, names: Sequence[str]) -> Path | dict[str, Path] | N
 
 
 def _in_memory(given: DataLike, inputs: "Sequence[InputSpec]", options: "SampleOptions") -> "Samples":
-    from roundoff.samples.in_memory import GivenSamples, array_samples, listed_samples
+    from roundoff.samples.arrays import GivenSamples, array_samples, listed_samples
 
     said = _file_options(options)
     if said:

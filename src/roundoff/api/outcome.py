@@ -47,11 +47,9 @@ class Outcome(Generic[T]):
     @property
     def page(self) -> "Page":
         """What is shown: verdict, tables and charts as blocks that any renderer takes."""
-        from roundoff.report.pages import PAGES, about_page
+        from roundoff.report.pages import about_page, section_pages
 
-        return next(
-            (page for make in PAGES if (page := make(self.document)) is not None), about_page(self.document)
-        )
+        return next(section_pages(self.document), about_page(self.document))
 
     @property
     def pages(self) -> "tuple[Page, ...]":
@@ -111,7 +109,7 @@ class Outcome(Generic[T]):
         Raises:
             BadInput: Something else is there, or it cannot be written.
         """
-        from roundoff.report.run_directory import write_run
+        from roundoff.report.pages import write_run
 
         return write_run(self.document, Path(directory), force=force)
 

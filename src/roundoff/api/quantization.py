@@ -363,7 +363,7 @@ def _audit_run(path: Path, *, notes: bool) -> "Audit":
         raise BadInput(f"{path} names no models.", fix="write the run again with 'roundoff quantize'")
     corrected = CORRECTED in saved.files
     found = audit_run(saved.plan, saved.quantizers(), models, subject=str(path), corrected=corrected)
-    return replace(found, notes=(*found.notes, *saved.notes)) if notes else found
+    return replace(found, notes=(*found.notes, *map(str, saved.notes))) if notes else found
 
 
 def _audit_model(subject: QuantizedLike, float_model: ModelLike | None, target: Any) -> "Audit":

@@ -97,7 +97,7 @@ class ReportFile:
 
     def __init__(self, path: Path, form: str | None = None, *, title: str = "", force: bool = False) -> None:
         from roundoff.core.document import DOCUMENT_NAME
-        from roundoff.graph.overlay import OVERLAY_START
+        from roundoff.graph.build import OVERLAY_START
 
         self.path, self.title, self.force = path, title, force
         self.form = chosen_format(path, form)
@@ -121,8 +121,7 @@ class ReportFile:
         Raises:
             BadInput: The run has nothing that such a report could show.
         """
-        from roundoff.report.pages import all_pages
-        from roundoff.report.run_directory import write_run
+        from roundoff.report.pages import all_pages, write_run
 
         shown = all_pages(document) if pages is None else pages
         if self.form == "csv":
@@ -138,7 +137,7 @@ class ReportFile:
         from roundoff.messages.catalogue import spoken
         from roundoff.pages.markdown import markdown_report
         from roundoff.report.junit import document_junit
-        from roundoff.report.overlay import model_explorer_overlay
+        from roundoff.report.network import model_explorer_overlay
 
         if self.form == "json":
             return to_json(document)
@@ -162,16 +161,16 @@ def _more_tables(document: "RunDocument", pages: "Sequence[Page]") -> dict[str, 
     """The tables of the report that no command writes by itself."""
     from roundoff.messages.catalogue import spoken
     from roundoff.pages.csv import page_tables
-    from roundoff.report.run_directory import run_files
+    from roundoff.report.pages import run_files
 
     found = page_tables(pages, run_files(document), language=spoken())
     return {name: text.encode("utf-8", "surrogatepass") for name, text in found.items()}
 
 
 def _annotated(document: "RunDocument", pages: "Sequence[Page]", origin: str) -> bytes:
-    from roundoff.graph.overlay import annotated_model
+    from roundoff.graph.build import annotated_model
     from roundoff.messages.catalogue import spoken
-    from roundoff.report.overlay import node_facts
+    from roundoff.report.network import node_facts
 
     if document.network is None:
         what = f"{origin} knows no network, so there is nothing for Netron to draw."

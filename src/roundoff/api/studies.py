@@ -39,13 +39,10 @@ if TYPE_CHECKING:
     from roundoff.messages.message import Message
     from roundoff.run.capture import Samples
     from roundoff.studies.accumulate.result import Accumulation, Curve
-    from roundoff.studies.channels.result import ChannelReport
-    from roundoff.studies.distribution.result import DistributionReport
+    from roundoff.studies.distribution.result import ChannelReport, DistributionReport, OutlierReport
     from roundoff.studies.layers.result import LayerReport
-    from roundoff.studies.outliers.result import OutlierReport
     from roundoff.studies.partial.result import PartialQuantization
-    from roundoff.studies.sensitivity.result import SensitivityReport
-    from roundoff.studies.sensitivity.result import Subject as SwitchedSubject
+    from roundoff.studies.sensitivity.result import SensitivityReport, SwitchedSubject
 
 __all__ = [
     "WorstSamplesOutcome",
@@ -262,9 +259,9 @@ def sensitivity(
     """
     from roundoff.measure.metrics import require
     from roundoff.measure.rows import ROW_FIELDS
-    from roundoff.studies.sensitivity.settings import SensitivitySettings
+    from roundoff.studies.sensitivity.ranking import report_sensitivity
     from roundoff.studies.sensitivity.study import analyze_sensitivity
-    from roundoff.studies.sensitivity.summary import report_sensitivity
+    from roundoff.studies.sensitivity.subjects import SensitivitySettings
 
     own = {"kind": kind, "metric": metric, "exact": exact, "fast": fast}
     call = Call("sensitivity", options, SubjectOptions, {"model": model, **own})
@@ -478,7 +475,7 @@ def channels(
         axis: Where the channels are.
         options: What is quantized or is to be, and what it is fed.
     """
-    from roundoff.studies.channels.study import ChannelSettings, describe_channels
+    from roundoff.studies.distribution.study import ChannelSettings, describe_channels
 
     call = Call("channels", options, SubjectOptions, {"model": model, "nodes": nodes, "kind": kind})
     names, kinds = _chosen_nodes(nodes), _chosen_kinds(kind)
@@ -506,7 +503,7 @@ def outliers(
         axis: Where the channels are.
         options: What it is fed; it need not be quantized.
     """
-    from roundoff.studies.outliers.study import OutlierSettings, find_outliers
+    from roundoff.studies.distribution.study import OutlierSettings, find_outliers
 
     call = Call("outliers", options, SubjectOptions, {"model": model, "nodes": nodes, "log_base": log_base})
     check_subject(call, model)

@@ -20,6 +20,7 @@ from roundoff.api.inputs import (
 )
 from roundoff.core.provenance import bytes_input, input_file
 from roundoff.errors import BadInput
+from roundoff.messages.message import Remark, message
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile
@@ -79,7 +80,7 @@ class Subject:
     quantized: "QuantizedModel"
     samples: "Samples"
     arithmetic: "Arithmetic"
-    words: str
+    words: Remark
     call: Call
     given: GivenModel | None = None
     file: "Model | None" = None
@@ -284,7 +285,7 @@ def _quantized_here(call: Call, model: ModelLike, *, explore: bool) -> Subject:
     given = open_model(model)
     samples = samples_for(call, given.model)
     result = quantize_model(given.model, samples, settings, explore=explore, progress=call.progress)
-    words = f"quantized for {settings.target.name}, calibrated by {result.best.method}"
+    words = message("common.quantized_for", target=settings.target.name, method=str(result.best.method))
     return Subject(
         result.quantized,
         samples,
@@ -304,7 +305,8 @@ def _quantized_before(call: Call, model: ModelLike | None, *, needs_samples: boo
     from roundoff.graph.reading.read import read_quantized
 
     given = call.get("quantized")
-    words, arithmetic, file, plan = "" if given is None else _called(given), WIDEST, None, None
+    words: Remark = "" if given is None else _called(given)
+    arithmetic, file, plan = WIDEST, None, None
     ours = None if model is None else open_model(model)
     if given is None and ours is not None:
         quantized = QuantizedModel(ours.model, ())
@@ -350,7 +352,7 @@ class StoredQuantization(NamedTuple):
 
     quantized: "QuantizedModel"
     arithmetic: "Arithmetic"
-    words: str
+    words: Remark
     model: "Model | None"
     plan: "QuantPlan"
 
@@ -368,7 +370,7 @@ def open_stored(folder: Path, model: ModelLike | None) -> StoredQuantization:
     from roundoff.quantize.plan_file import CORRECTED, load_plan
 
     saved = load_plan(folder)
-    words = f"{folder}, quantized for {saved.plan.target}, calibrated by {saved.method}"
+    words = message("common.saved_for", folder=str(folder), target=saved.plan.target, method=saved.method)
     if model is None:
         found = read_quantized(load_model(folder / saved.files["fake_quant"]))
         return StoredQuantization(found, saved.arithmetic, words, None, saved.plan)

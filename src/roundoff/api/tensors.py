@@ -20,10 +20,11 @@ from roundoff.api.inputs import (
 )
 from roundoff.api.outcome import PageOutcome
 from roundoff.api.subject import samples_for
-from roundoff.core.disk import DiskBudget, disk_budget
 from roundoff.core.files import (
+    DiskBudget,
     caffe_pair,
     check_output_directory,
+    disk_budget,
     is_caffe,
     output_directory,
     write_text,

@@ -66,7 +66,7 @@ class TransformOutcome(Outcome[TransformReport]):
         """Write the float model, the quantized ones and the run document."""
         from roundoff.graph.insertion import deploy_model, fake_quant_model
         from roundoff.graph.save import save_model
-        from roundoff.report.run_directory import write_run
+        from roundoff.report.pages import write_run
 
         quantized = self.quantized
         model, quantizers = quantized.float_model, quantized.quantizers
@@ -140,8 +140,7 @@ def transform(
 def _steps(given: str | Sequence[str], option: Any, nodes: tuple[str, ...]) -> "list[Step]":
     """The steps with their options, checked before anything runs."""
     from roundoff.core.plan import Step
-    from roundoff.quantize.corrections.registry import all_corrections
-    from roundoff.quantize.transforms.registry import all_transforms
+    from roundoff.quantize.steps import all_corrections, all_transforms
     from roundoff.studies.transform.study import check_steps
 
     known = {each.name: tuple(each.options) for each in all_transforms()}

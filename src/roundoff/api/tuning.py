@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from roundoff.quantize.recipes import Built
     from roundoff.run.capture import Samples
     from roundoff.search.result import Trial
-    from roundoff.search.settings import TuneData, TuneSettings
     from roundoff.search.strategies.strategy import Strategy
+    from roundoff.search.tune import TuneData, TuneSettings
     from roundoff.vendors.dialects.settings import ToolSettings
 
 __all__ = ["TuneOutcome", "judge_options", "tune"]
@@ -83,7 +83,7 @@ class TuneOutcome(Outcome[Tuning]):
     @public
     def save(self, directory: PathLike, *, force: bool = False) -> tuple[Path, ...]:
         """Write the models, the plan and the run document, as a search with a folder does."""
-        from roundoff.search.delivery import open_folder
+        from roundoff.search.store import open_folder
 
         folder = as_path(directory, option="-o")
         open_folder(folder, resume=False, force=force)
@@ -92,7 +92,7 @@ class TuneOutcome(Outcome[Tuning]):
     def deliver(self, folder: Path) -> tuple[Path, ...]:
         """Write what was found to the open folder of a search."""
         from roundoff.graph.save import save_model
-        from roundoff.report.run_directory import run_files
+        from roundoff.report.pages import run_files
 
         built, more = self.built, self.tool_settings
         files = {**run_files(self.document), **({} if more is None else more.files())}
@@ -107,7 +107,7 @@ class TuneOutcome(Outcome[Tuning]):
 
 def _delivery(folder: Path, given: GivenModel, target: Any, sha256: str) -> Any:
     from roundoff import __version__
-    from roundoff.search.delivery import Delivery
+    from roundoff.search.store import Delivery
 
     return Delivery(folder, model_stem(given.path), str(given.path), sha256, target, __version__)
 
@@ -190,8 +190,8 @@ def tune(
         tell: Told what the reader should know.
         options: The chip, where the search begins, and what the model is fed.
     """
-    from roundoff.search.delivery import discard_folder, open_folder
-    from roundoff.search.settings import TuneStore
+    from roundoff.search.store import discard_folder, open_folder
+    from roundoff.search.tune import TuneStore
     from roundoff.search.tune import tune as search_recipe
 
     asked = _Asked(
@@ -281,7 +281,7 @@ def _check_goal(call: Call, asked: _Asked) -> None:
 def _settings(call: Call, asked: _Asked) -> "TuneSettings":
     from roundoff.core.plan import Recipe
     from roundoff.search.cost import load_costs
-    from roundoff.search.settings import TuneSettings
+    from roundoff.search.tune import TuneSettings
 
     quantize = quantize_settings(call)
     method = quantize.methods[0] if quantize.methods else ""
@@ -320,7 +320,7 @@ def judge_options(
     Raises:
         BadInput: It is nothing of that kind.
     """
-    from roundoff.search.judge_options import JudgeOptions
+    from roundoff.search.evaluators import JudgeOptions
 
     if evaluator is None or is_path(evaluator):
         path = None if evaluator is None else Path(evaluator)
@@ -362,8 +362,8 @@ def _strategy(given: Any) -> "Strategy":
 
 
 def _sensitivity(given: Any) -> Any:
-    from roundoff.search.ranking import SENSITIVITIES
-    from roundoff.studies.sensitivity.functions import load_sensitivity
+    from roundoff.search.problem import SENSITIVITIES
+    from roundoff.studies.sensitivity.ranking import load_sensitivity
 
     if not is_path(given):
         return given
@@ -388,9 +388,8 @@ def _with_data(
     call: Call, asked: _Asked, settings: "TuneSettings", model: "Model"
 ) -> "tuple[TuneSettings, TuneData]":
     """Open all samples, and the labels that go with them."""
-    from roundoff.search.evaluators import fed_samples
-    from roundoff.search.judge_options import calibration_in, with_evaluator
-    from roundoff.search.settings import TestSet, TuneData
+    from roundoff.search.evaluators import calibration_in, fed_samples, with_evaluator
+    from roundoff.search.tune import TestSet, TuneData
 
     judge = with_evaluator(settings.judge)
     data, most = call.get("data"), call.get("samples")
@@ -472,7 +471,7 @@ def _facts(
 
     from roundoff import __version__
     from roundoff.search.evaluators import FedSamples
-    from roundoff.search.journal import recipe_json
+    from roundoff.search.store import recipe_json
 
     files: dict[str, str] = {}
     for option, each in read:

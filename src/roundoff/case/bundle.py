@@ -16,6 +16,7 @@ from roundoff.align.pairing import TensorPair, pair_samples
 from roundoff.case.archive import (
     FLOAT_MODEL,
     MANIFEST_NAME,
+    SCRIPT,
     Content,
     environment_bytes,
     json_bytes,
@@ -29,7 +30,6 @@ from roundoff.case.archive import (
 from roundoff.case.disguise import Confidence, find_disguise, mixed_alike
 from roundoff.case.excerpt import CaseNumbers, CaseSamples, Chosen, QuantizedCase, choose_samples
 from roundoff.case.leaks import refuse_leaks
-from roundoff.case.script import SCRIPT
 from roundoff.case.sources import (
     BundleSettings,
     CaseSource,
@@ -55,10 +55,11 @@ from roundoff.graph.load import Model, load_model
 from roundoff.graph.subgraph import tap
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import measure_pair
+from roundoff.messages.message import Remark, message
 from roundoff.messages.numbers import counted, number
 from roundoff.messages.phrases import few
-from roundoff.quantize.calibration.watch import RunLimits
-from roundoff.studies.compare.measuring import read_pair
+from roundoff.quantize.calibration.run import RunLimits
+from roundoff.studies.compare.pairs import read_pair
 from roundoff.studies.compare.result import Comparison, TensorComparison
 
 __all__ = ["SUPPORTED", "Bundle", "bundle"]
@@ -115,7 +116,7 @@ class Bundle:
 
     members: Mapping[str, bytes]
     names: Mapping[str, Mapping[str, str]] | None
-    lines: tuple[tuple[str, str], ...]
+    lines: tuple[tuple[str, Remark], ...]
     shown: bool
     archive: Path = Path()
     names_file: Path | None = None
@@ -322,14 +323,13 @@ def _shows_fault(diagnosis: Diagnosis | None, numbers: CaseNumbers) -> bool:
 
 def _model_lines(
     source: CaseSource, numbers: CaseNumbers, chosen: Chosen, confidence: Confidence | None, *, extra: Extra | None
-) -> list[tuple[str, str]]:
-    some = counted(len(chosen.indices), "sample")
+) -> list[tuple[str, Remark]]:
     scores = f"{number(numbers.sqnr_db)} dB, cosine {number(numbers.cosine, 6)}"
     faulty = _shows_fault(source.diagnosis, numbers)
     word = numbers.verdict if source.diagnosis is None else source.diagnosis.kind.replace("_", " ")
-    lines = [
+    lines: list[tuple[str, Remark]] = [
         ("fault" if faulty else "result", f"{numbers.output}: {scores}; {word}"),
-        ("samples", f"{some} of {chosen.total}, the worst, verified to show it"),
+        ("samples", message("bundle_text.worst_samples", some=len(chosen.indices), all=chosen.total)),
     ]
     accused = list(dict.fromkeys(name for each in source.findings for name in each.accused_nodes))
     if accused and confidence is not None:
@@ -339,7 +339,7 @@ def _model_lines(
     if makers or estimated:
         lines.insert(1, ("made by" if makers else "mostly by", few(makers or estimated, _NAMED)))
     if not faulty:
-        lines.append(("note", "the outputs agree with those of the float model: there is little to show"))
+        lines.append(("note", message("bundle_text.little_to_show")))
     if extra is not None and extra.recalibrated:
         lines.append(("", extra.recalibrated))
     if confidence is not None:
@@ -355,9 +355,9 @@ def _model_lines(
     return lines
 
 
-def _lacks(reasons: tuple[str, ...], instead: str) -> list[tuple[str, str]]:
+def _lacks(reasons: tuple[str, ...], instead: Remark) -> list[tuple[str, Remark]]:
     """Why nothing was packed, and what to do instead; nothing where there is no reason."""
-    lines = [("" if at else "lacks", reason) for at, reason in enumerate(reasons)]
+    lines: list[tuple[str, Remark]] = [("" if at else "lacks", reason) for at, reason in enumerate(reasons)]
     return [*lines, ("instead", instead)] if lines else []
 
 
@@ -451,7 +451,7 @@ def _pack_secret_dump(
     if fault.kind == "layout":
         reasons.append("axes that were exchanged cannot be seen when elements are in another order")
     if reasons:
-        instead = "send the bundle without --confidential, or 'roundoff reproduce' of a diagnosis"
+        instead = message("bundle_text.without_confidential")
         return Bundle(members={}, names=None, lines=(*lines, *_lacks(tuple(reasons), instead)), shown=False)
     accused = () if document.diagnosis is None else document.diagnosis.accused
     causes = ", ".join(dict.fromkeys(finding.cause for finding in accused))

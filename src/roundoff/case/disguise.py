@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from roundoff.case.anonymous import anonymous_quantizers
 from roundoff.case.excerpt import (
     AT_OUTPUTS,
     FACTOR_DB,
@@ -17,20 +16,19 @@ from roundoff.case.excerpt import (
     same_fault,
 )
 from roundoff.core.progress import Progress
-from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_range, representable_range
+from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, parameters_from_range, representable_range
 from roundoff.core.tensors import Array
-from roundoff.graph.anonymous import anonymized
-from roundoff.graph.channel_axes import channel_moments, weight_axis
+from roundoff.graph.anonymous import Anonymous, anonymized
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.shapes import channel_moments, weight_axis
 from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights, constant_value
 from roundoff.graph.wiring import subgraphs
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import channel_axis_of, measure_pair
 from roundoff.quantize.calibration.observer import Observer
-from roundoff.quantize.calibration.run import calibrate
-from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.quantize.calibration.run import RunLimits, calibrate
 from roundoff.quantize.planning.view import BIAS_INPUT, PRODUCTS, setting_inputs
 from roundoff.run.capture import Samples
 from roundoff.run.session import open_session
@@ -349,11 +347,32 @@ def disguised(case: QuantizedCase, how: Disguise, *, keep_data: bool, seed: int)
     samples = CaseSamples("samples", names, feeds)
     if how != "random":
         match_statistics(anonymous.model, samples, results_of(original, case.samples, names=anonymous.tensors))
-    renamed = anonymous_quantizers(case.quantized.quantizers, anonymous)
+    renamed = _anonymous_quantizers(case.quantized.quantizers, anonymous)
     scaled = _scaled(case, renamed, QuantizedCase(QuantizedModel(anonymous.model, ()), samples))
     quantized = QuantizedModel(anonymous.model, tuple(scaled))
     everything = {**anonymous.tensors, **anonymous.nodes}
     return Disguised(QuantizedCase(quantized, samples), everything, anonymous.tensors, anonymous.others, replaced)
+
+
+def _anonymous_quantizers(quantizers: Sequence[Quantizer], names: Anonymous) -> list[Quantizer]:
+    """The same quantizers for the same model under other names; codes belong to its weights, and are left out.
+
+    Args:
+        quantizers: The originals.
+        names: The model, and what everything in it was called.
+    """
+    chain = {each.name: f"q_{place}" for place, each in enumerate(quantizers)}
+    return [
+        replace(
+            each,
+            name=chain[each.name],
+            tensor=names.tensors[each.tensor],
+            consumers=tuple(Consumer(names.nodes[edge.node], edge.input) for edge in each.consumers),
+            after=chain.get(each.after, ""),
+            codes=None,
+        )
+        for each in quantizers
+    ]
 
 
 def _replace_weights(model: Model, *, shuffle: bool, random: np.random.Generator) -> int:

@@ -8,7 +8,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.numbers import decibels_text
-from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.quantize.calibration.run import RunLimits
 from roundoff.run.capture import Samples
 from roundoff.studies.layers.result import LayerReport, VerdictKind
 from roundoff.studies.layers.study import LayerSettings, analyze_layers

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 import numpy as np
 
 from roundoff.case import ticket
-from roundoff.case.script import SCRIPT
+from roundoff.case.archive import SCRIPT
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, weight_tensors
 from roundoff.graph.weights import constant_value

@@ -39,7 +39,7 @@ from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.shapes import Value
 from roundoff.graph.shapes import values as shapes_of
-from roundoff.graph.subgraph import Part, Parts
+from roundoff.graph.subgraph import ModelPart, ModelParts
 from roundoff.messages.message import message
 from roundoff.messages.numbers import decibels_text
 from roundoff.run.integer.runner import IntegerRunner
@@ -212,7 +212,7 @@ def reproduce_quantized(case: Case, finding: Finding, *, most_samples: int = MOS
             fix="choose another finding with --finding, or send the whole case with roundoff bundle",
         )
     golden = GoldenFeeds(case, _places(case, blamed, most_samples))
-    search = _PartSearch(case, blamed, Parts(case.facts.quantized.float_model, case.facts.everything), golden)
+    search = _PartSearch(case, blamed, ModelParts(case.facts.quantized.float_model, case.facts.everything), golden)
     found = search.reproducer(search.smallest(finding))
     if not (finding.proven or found.passes):
         raise NotLocal(_harmless(found), fix="choose another row with --finding, or run roundoff diagnose")
@@ -245,7 +245,7 @@ def _places(case: Case, blamed: Blame, most: int) -> tuple[int, ...]:
 class _PartSearch:
     case: Case
     blamed: Blame
-    parts: Parts
+    parts: ModelParts
     golden: GoldenFeeds
     enough: float = _SMALLEST_DB
     _measured: dict[tuple[str, ...], Gap | None] = field(default_factory=dict)
@@ -293,7 +293,7 @@ class _PartSearch:
             self._measured[key] = self._measure(self.parts.part(nodes))
         return self._measured[key]
 
-    def _measure(self, part: Part) -> Gap | None:
+    def _measure(self, part: ModelPart) -> Gap | None:
         faulty = self._placed(part, mended=False)
         mine = any(each.name in self.blamed.quantizers for each in faulty)
         if not mine or not part.writes or not self.parts.can_be_fed(part):
@@ -306,7 +306,7 @@ class _PartSearch:
         )
         return largest_gap(exact, worse, better)
 
-    def _placed(self, part: Part, *, mended: bool) -> list[Quantizer]:
+    def _placed(self, part: ModelPart, *, mended: bool) -> list[Quantizer]:
         quantizers = self.case.quantizers(self.blamed.fixes if mended else None)
         return placed(quantizers, part, self.blamed.quantizers)
 
@@ -370,9 +370,9 @@ def reproduce_file(case: Case, given: Model, finding: Finding, *, most_samples: 
         ModelFailed: The network cannot be run.
     """
     golden = GoldenFeeds(case, case.runner.few()[:most_samples])
-    parts = Parts(case.runner.model, case.facts.everything)
+    parts = ModelParts(case.runner.model, case.facts.everything)
     shapes = {name: array.shape for name, array in case.runner.feeds()[0][1].items()}
-    theirs = Parts(given, shapes_of(given, shapes))
+    theirs = ModelParts(given, shapes_of(given, shapes))
     for name in _candidates(case, given, finding):
         part, node = parts.part([name]), case.facts.nodes[name]
         cut = _cut_from_file(given, theirs, node)
@@ -425,7 +425,7 @@ def _candidates(case: Case, given: Model, finding: Finding) -> Iterator[str]:
             yield name
 
 
-def _cut_from_file(given: Model, theirs: Parts, node: Any) -> tuple[Model, tuple[str, ...]] | None:
+def _cut_from_file(given: Model, theirs: ModelParts, node: Any) -> tuple[Model, tuple[str, ...]] | None:
     """The node as it is in the file, with the quantize nodes before it, and what it reads, by its float names."""
     graph = given.proto.graph
     makers = {name: each for each in graph.node for name in each.output}
@@ -438,7 +438,7 @@ def _cut_from_file(given: Model, theirs: Parts, node: Any) -> tuple[Model, tuple
         if name and name not in theirs.constant:
             names[name] = ours
     found = theirs.part(chain)
-    part = Part(found.nodes, found.reads, tuple(twin.output))
+    part = ModelPart(found.nodes, found.reads, tuple(twin.output))
     if not theirs.can_be_fed(part) or not set(part.reads) <= names.keys():
         return None
     return _renamed(theirs.model(part), names), tuple(names[name] for name in part.reads)
@@ -486,7 +486,7 @@ def reproduce_accumulator(case: Case, finding: Finding, *, most_samples: int = M
     model, quantizers = case.runner.model, case.quantizers()
     runners = [IntegerRunner(model, quantizers, each) for each in (wide, arithmetic)]
     golden = GoldenFeeds(case, case.runner.few()[:most_samples])
-    parts = Parts(model, case.facts.everything)
+    parts = ModelParts(model, case.facts.everything)
     for name in finding.nodes:
         part = parts.part([name])
         tensor = case.facts.nodes[name].output[0]
@@ -570,7 +570,7 @@ def reproduce_device(
         )
         raise BadInput(what, fix="choose another finding with --finding")
     span = replay.spans[tensor]
-    parts = Parts(replay.model, values)
+    parts = ModelParts(replay.model, values)
     part = parts.part(span.nodes)
     # The device's own inputs: what it made of them is then its own fault alone.
     feeds = [{name: view[name] for name in part.reads} for view in map(replay.view, chosen)]

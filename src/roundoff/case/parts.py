@@ -15,7 +15,7 @@ from roundoff.diagnosis.repairable_model import edit
 from roundoff.diagnosis.result import Finding, RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.graph.load import Model
-from roundoff.graph.subgraph import Part
+from roundoff.graph.subgraph import ModelPart
 from roundoff.measure.metrics import ratio_db
 from roundoff.run.session import open_session
 
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-def placed(quantizers: Sequence[Quantizer], part: Part, preferred: Collection[str] = ()) -> list[Quantizer]:
+def placed(quantizers: Sequence[Quantizer], part: ModelPart, preferred: Collection[str] = ()) -> list[Quantizer]:
     """Those that a part sees: of what its nodes read, and of what it hands on to others.
 
     Args:
@@ -61,7 +61,7 @@ def placed(quantizers: Sequence[Quantizer], part: Part, preferred: Collection[st
 
 
 def _leaving(
-    quantizers: Sequence[Quantizer], part: Part, preferred: Collection[str]
+    quantizers: Sequence[Quantizer], part: ModelPart, preferred: Collection[str]
 ) -> Iterator[tuple[str, Quantizer]]:
     inside, written = set(part.nodes), set(part.writes)
     chosen: dict[str, Quantizer] = {}

@@ -4,16 +4,16 @@ import io
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from roundoff.case.anonymous import without_names
-from roundoff.case.archive import json_bytes
+from roundoff.case.archive import SCRIPT, json_bytes
 from roundoff.case.minimal import (
     MOST_SAMPLES,
     Reproducer,
+    ReproducerSample,
     is_accumulator,
     is_of_file,
     reproduce_accumulator,
@@ -21,7 +21,6 @@ from roundoff.case.minimal import (
     reproduce_file,
     reproduce_quantized,
 )
-from roundoff.case.script import SCRIPT
 from roundoff.case.sources import EarlierRun, findings_of, number_of, open_run, path_of
 from roundoff.core.files import check_output_directory, output_directory, write_bytes, write_text
 from roundoff.core.progress import SILENT, Progress
@@ -31,14 +30,15 @@ from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.result import Finding
 from roundoff.diagnosis.subject import open_case
 from roundoff.errors import BadInput
+from roundoff.graph.anonymous import anonymized
 from roundoff.graph.load import load_model
 from roundoff.graph.save import save_model
 from roundoff.graph.shapes import values
 from roundoff.messages.numbers import counted
-from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.quantize.calibration.run import RunLimits
 from roundoff.run.capture import complete_values, read_feed
 
-__all__ = ["CASE_NAME", "Reproduction", "Verified", "reproduce", "verify", "write_reproducer"]
+__all__ = ["CASE_NAME", "Reproduction", "Verified", "reproduce", "verify", "without_names", "write_reproducer"]
 
 CASE_NAME = "case.json"
 """By this file the folder of a reproducer is known."""
@@ -178,6 +178,36 @@ def _of_device(
     settings = DiagnoseSettings(arithmetic=opened.arithmetic, threads=limits.threads, progress=progress)
     with open_replay(opened.quantized, opened.samples, dumps, settings=settings, names=names) as replay:
         return reproduce_device(replay, finding, values=everything, most_samples=most_samples)
+
+
+def without_names(found: Reproducer) -> Reproducer:
+    """The same reproducer with other names.
+
+    Raises:
+        BadInput: Its operations are someone's own, and their names would tell.
+    """
+    quantized = None if found.quantized_model is None else anonymized(found.quantized_model)
+    plain = anonymized(found.float_model, like=quantized)
+    return replace(
+        found,
+        nodes=tuple((plain.nodes[name], kind) for name, kind in found.nodes),
+        float_model=plain.model,
+        quantized_model=None if quantized is None else quantized.model,
+        samples=tuple(
+            ReproducerSample(
+                f"sample {number}",
+                _keyed(sample.inputs, plain.tensors),
+                _keyed(sample.expected, plain.tensors),
+                _keyed(sample.observed, plain.tensors),
+            )
+            for number, sample in enumerate(found.samples)
+        ),
+        spot=replace(found.spot, tensor=plain.tensors[found.spot.tensor]),
+    )
+
+
+def _keyed(arrays: Mapping[str, Array], names: Mapping[str, str]) -> dict[str, Array]:
+    return {names[name]: array for name, array in arrays.items()}
 
 
 def write_reproducer(folder: Path, found: Reproducer, finding: Finding) -> tuple[str, ...]:

@@ -32,9 +32,9 @@ from roundoff.diagnosis.result import Diagnosis, Finding
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.message import verbatim
+from roundoff.messages.message import Remark, verbatim
 from roundoff.messages.numbers import counted
-from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
+from roundoff.quantize.calibration.run import UNLIMITED, RunLimits
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.plan_file import PLAN_NAME
 from roundoff.quantize.targets.loading import target_text
@@ -98,7 +98,7 @@ class OpenedModel(Protocol):
         ...
 
     @property
-    def words(self) -> str:
+    def words(self) -> Remark:
         """Quantized how, in words."""
         ...
 
@@ -441,7 +441,7 @@ def source_of(run: EarlierRun) -> CaseSource:
         samples=opened.samples,
         original=opened.quantized.float_model if given.model is None else load_model(given.model),
         model="model/float.onnx" + ("" if given.model is None else f" ({shown(given.model.name)})"),
-        words=opened.words or "quantized as in config/quantizers.csv",
+        words=str(opened.words or "quantized as in config/quantizers.csv"),
         command=document.command,
         environment=document.environment,
         paths=tuple(each.path for each in document.inputs),

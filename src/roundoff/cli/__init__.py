@@ -7,13 +7,15 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from roundoff import __version__
 from roundoff.cli.language import (
     add_language_option,
     chosen_command,
     chosen_language,
+    translate_help,
+    translated_argparse,
     with_language_first,
     without_language,
 )
@@ -21,6 +23,7 @@ from roundoff.cli.process import heard, interrupt_tidily
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, nearest, on_the_command_line
 from roundoff.messages.catalogue import speaking, told
+from roundoff.messages.message import english, shown
 
 __all__ = ["COMMANDS", "main", "parse_words"]
 
@@ -95,7 +98,8 @@ def _run(words: list[str], *, leave: bool) -> int:
     terminal = Terminal()
     arguments: argparse.Namespace | None = None
     try:
-        arguments = parse_words(words)
+        with translated_argparse():
+            arguments = parse_words(words)
         if arguments is None:
             return BadInput.exit_code
         arguments.words = without_language(words)
@@ -154,6 +158,18 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.refuse(message)
 
+    def format_help(self) -> str:
+        translate_help(self)
+        return super().format_help()
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            # What is wrong with a value is part of a longer text, where its language would be lost.
+            error.message = shown(error.message)
+            raise
+
     def refuse(self, message: str, *, wrong: str = "", known: Iterable[str] = ()) -> NoReturn:
         """End with an error.
 
@@ -164,8 +180,11 @@ class _Parser(argparse.ArgumentParser):
         """
         # Where nothing is alike the help is the better list.
         meant = nearest(wrong, known) if wrong else ""
-        see = f"{meant} See" if meant.endswith("?") else "see"
-        error = told("terminal.error", what=message, fix=f"{see} '{self.prog} --help'")
+        if meant.endswith("?"):
+            fix = english("{meant} See '{prog} --help'", meant=meant, prog=self.prog)
+        else:
+            fix = english("see '{prog} --help'", prog=self.prog)
+        error = told("terminal.error", what=message, fix=fix)
         self.exit(BadInput.exit_code, f"{error}\n")
 
 
@@ -210,7 +229,7 @@ def parse_words(argv: Sequence[str]) -> argparse.Namespace | None:
         parser.print_help(sys.stderr)
         return None
     if chosen is not None and chosen not in COMMANDS:
-        parser.refuse(f"there is no command {chosen!r}", wrong=chosen, known=COMMANDS)
+        parser.refuse(english("there is no command {chosen!r}", chosen=chosen), wrong=chosen, known=COMMANDS)
     arguments, unknown = parser.parse_known_args(with_language_first(argv))
     # argparse takes words in one place only; names may stand behind options, too.
     loose = [] if any(word.startswith("-") for word in unknown) else unknown
@@ -219,5 +238,6 @@ def parse_words(argv: Sequence[str]) -> argparse.Namespace | None:
     elif unknown:
         option = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
         options = [each for each in arguments.parser._option_string_actions if each.startswith("--")]
-        arguments.parser.refuse(f"unrecognized arguments: {' '.join(unknown)}", wrong=option, known=options)
+        what = english("unrecognized arguments: {unknown}", unknown=" ".join(unknown))
+        arguments.parser.refuse(what, wrong=option, known=options)
     return arguments

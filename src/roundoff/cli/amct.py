@@ -24,7 +24,7 @@ from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
 if TYPE_CHECKING:
     from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationResult
-    from roundoff.vendors.amct.flavour import Files, Flavour
+    from roundoff.vendors.amct.workflow import Files, Flavour
 
 _DATA_FLAGS = ("input_shape", "data_dir", "data_types")
 
@@ -109,9 +109,9 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
     import tempfile
 
     from roundoff.core.files import write_bytes
+    from roundoff.vendors.amct.auto import load_evaluator, parse_binary_data
     from roundoff.vendors.amct.config import read_config
     from roundoff.vendors.amct.deploy import make_folder, results_of
-    from roundoff.vendors.amct.evaluators import load_evaluator, parse_binary_data
     from roundoff.vendors.amct.workflow import calibrate_by, open_model
 
     flavour, files = _model(args)
@@ -153,10 +153,9 @@ def _search(args: argparse.Namespace, terminal: Terminal) -> int:
     """Search for a configuration that is good enough, and write its models."""
     import tempfile
 
-    from roundoff.vendors.amct.auto import ModelAutoCalibration
+    from roundoff.vendors.amct.auto import ModelAutoCalibration, load_evaluator
     from roundoff.vendors.amct.common.auto_calibration import MseSensitivity, SearchOptions, SqnrSensitivity
     from roundoff.vendors.amct.deploy import results_of
-    from roundoff.vendors.amct.evaluators import load_evaluator
 
     flavour, files = _model(args)
     if args.config_file is not None and (args.calibration_config is not None or args.batch_num is not None):

@@ -73,11 +73,11 @@ def _print(packed: "Bundle", terminal: Terminal) -> None:
 
     headline = Text()
     if packed.shown:
-        headline.append(told("bundle_text.word_packed"), style="bold green")
-        headline.append(told("bundle_text.packed", file=packed.archive))
+        headline.append(told("case.word_packed"), style="bold green")
+        headline.append(told("case.packed", file=packed.archive))
     else:
-        headline.append(told("bundle_text.word_not_packed"), style="bold red")
-        headline.append(told("bundle_text.not_packed"))
+        headline.append(told("case.word_not_packed"), style="bold red")
+        headline.append(told("case.not_packed"))
     lines = [(_label(label), sentence(text)) for label, text in for_people(packed.lines)]
     if packed.shown:
         files = sorted(packed.members.items())
@@ -85,7 +85,7 @@ def _print(packed: "Bundle", terminal: Terminal) -> None:
             lines.append(("" if place else _label("files"), f"{name}, {format_size(len(content))}"))
     terminal.print(verdict_page(headline, lines))
     if packed.names_file is not None:
-        terminal.note(told("bundle_text.keep", file=packed.archive, names=packed.names_file))
+        terminal.note(told("case.keep", file=packed.archive, names=packed.names_file))
     elif packed.shown:
         terminal.written([packed.archive])
 
@@ -94,5 +94,5 @@ def _label(word: str) -> str:
     """The word before a line, in the language of the terminal."""
     from roundoff.messages.catalogue import named, spoken
 
-    found = named(f"bundle_text.label_{word.replace(' ', '_')}")
+    found = named(f"case.label_{word.replace(' ', '_')}")
     return word if found is None else found.within(spoken())

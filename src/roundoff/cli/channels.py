@@ -20,7 +20,7 @@ from roundoff.cli.terminal import Terminal
 if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
     from roundoff.cli.results import Painter
-    from roundoff.studies.channels.result import ChannelReport, ChannelSpread
+    from roundoff.studies.distribution.result import ChannelReport, ChannelSpread
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
     from roundoff.api.studies import channels
-    from roundoff.studies.channels.page import CHANNELS_CSV_START
+    from roundoff.studies.distribution.channel_pages import CHANNELS_CSV_START
 
     names = names_from(args)
     check_results(args, csv_start=CHANNELS_CSV_START)
@@ -49,8 +49,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, outcome: "Outcome[ChannelReport]") -> Results:
-    from roundoff.report.plots.channels import channels_picture
-    from roundoff.studies.channels.page import channels_page
+    from roundoff.report.plots.distributions import channels_picture
+    from roundoff.studies.distribution.channel_pages import channels_page
 
     report = outcome.result
 

@@ -104,7 +104,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _results(args: argparse.Namespace, outcome: "Outcome[CalibrationCheck]") -> Results:
     from roundoff.pages.blocks import View
-    from roundoff.report.plots.calibration_check import calibration_picture
+    from roundoff.report.plots.curves import calibration_picture
     from roundoff.studies.check_calibration.page import calibration_page
 
     page = calibration_page(outcome.document, View(args.top))

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.core.document import DOCUMENT_NAME, to_json
     from roundoff.core.files import check_output_directory
     from roundoff.pages.terminal import terminal_page
-    from roundoff.report.run_directory import write_run
+    from roundoff.report.pages import write_run
     from roundoff.studies.check_io.page import io_check_page
 
     if args.output_dir is not None:

@@ -178,7 +178,7 @@ def _asked(args: argparse.Namespace) -> "SidesAsked":
 def _write(args: argparse.Namespace, document: "RunDocument", comparison: "Comparison") -> list[Path]:
     from roundoff.core.files import write_text
     from roundoff.report.junit import comparison_junit
-    from roundoff.report.run_directory import write_run
+    from roundoff.report.pages import write_run
 
     written = [] if args.output is None else list(write_run(document, args.output, force=args.force))
     if args.junit is not None:
@@ -195,7 +195,7 @@ def _print(
     from roundoff.messages.catalogue import told
     from roundoff.pages.blocks import View
     from roundoff.pages.terminal import terminal_page, verdict_lines
-    from roundoff.report.run_directory import run_files
+    from roundoff.report.pages import run_files
     from roundoff.studies.compare.page import comparison_page
 
     if args.json:

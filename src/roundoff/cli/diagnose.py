@@ -40,6 +40,7 @@ from roundoff.messages.message import message
 
 if TYPE_CHECKING:
     from roundoff.api.diagnosis import DiagnosisOutcome
+    from roundoff.diagnosis.page import DiagnosisPart
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, diagnose, repair, write, print."""
     from roundoff.api.diagnosis import diagnose
-    from roundoff.diagnosis.terminal import check_line
+    from roundoff.diagnosis.page import check_line
 
     _check_output(args)
     check_html(args)
@@ -100,8 +101,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _repaired(args: argparse.Namespace, outcome: "DiagnosisOutcome", terminal: Terminal) -> "DiagnosisOutcome":
     """Tell and write what was found, so that nothing is lost whatever becomes of the repair; then repair it."""
-    from roundoff.diagnosis.terminal import diagnosis_verdict
-    from roundoff.messages.sanitize import for_people
     from roundoff.search.page import trial_line
 
     unrepaired = argparse.Namespace(**{**vars(args), "fix": False})
@@ -111,7 +110,7 @@ def _repaired(args: argparse.Namespace, outcome: "DiagnosisOutcome", terminal: T
     args.force = True
     write_html(args, first.document)
     if not args.json:
-        terminal.print(diagnosis_verdict(for_people(outcome.result)))
+        _show(terminal, outcome, "verdict")
     return outcome.fix(
         dialect=args.dialect,
         on_trial=lambda trial, best, name: terminal.wrapped(trial_line(trial, best, name)),
@@ -143,20 +142,19 @@ def _check_output(args: argparse.Namespace) -> None:
 
 def _print(args: argparse.Namespace, terminal: Terminal, outcome: "DiagnosisOutcome") -> None:
     from roundoff.core.document import to_json
-    from roundoff.diagnosis.terminal import diagnosis_verdict, next_lines, repair_line, repair_table
-    from roundoff.messages.sanitize import for_people
 
     if args.json:
         terminal.text(to_json(outcome.document))
         return
-    shown = for_people(outcome.result)
-    if not args.fix:
-        terminal.print(diagnosis_verdict(shown))
-    if shown.repair is not None:
+    if outcome.result.repair is not None:
         terminal.text("")
-        terminal.print(repair_line(shown))
-        terminal.print(repair_table(shown.repair))
-    if args.fix and shown.next_steps:
-        terminal.print(next_lines(shown))
-    for note in outcome.result.notes:
-        terminal.remark(note)
+    _show(terminal, outcome, "repair" if args.fix else "whole")
+
+
+def _show(terminal: Terminal, outcome: "DiagnosisOutcome", part: "DiagnosisPart") -> None:
+    from roundoff.diagnosis.page import diagnosis_page
+    from roundoff.pages.terminal import terminal_page
+
+    page = diagnosis_page(outcome.document, part)
+    if page is not None and page.blocks:
+        terminal.print(terminal_page(page))

@@ -114,7 +114,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 def write_diff(args: argparse.Namespace, document: "RunDocument") -> list[Path]:
     """Write the files that were asked for."""
     from roundoff.core.files import write_text
-    from roundoff.report.run_directory import run_files, write_run
+    from roundoff.report.pages import run_files, write_run
 
     written = [] if args.output is None else list(write_run(document, args.output, force=args.force))
     if args.csv is not None and document.diff is not None:

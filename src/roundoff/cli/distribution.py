@@ -21,7 +21,7 @@ from roundoff.cli.terminal import Terminal
 if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
     from roundoff.cli.results import Painter
-    from roundoff.studies.distribution.result import Distribution, DistributionReport
+    from roundoff.studies.distribution.result import DistributionReport, TensorDistribution
 
 _MOST_BINS = 10_000
 
@@ -53,12 +53,12 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, outcome: "Outcome[DistributionReport]") -> Results:
-    from roundoff.report.plots.distribution import distribution_picture
+    from roundoff.report.plots.distributions import distribution_picture
     from roundoff.studies.distribution.page import distribution_page
 
     report = outcome.result
 
-    def painter(each: "Distribution") -> "Painter":
+    def painter(each: "TensorDistribution") -> "Painter":
         return lambda form: distribution_picture(each, form=form)
 
     return Results(

@@ -15,7 +15,7 @@ from roundoff.core.document import RunDocument
 from roundoff.core.files import is_model
 from roundoff.core.progress import Progress
 from roundoff.errors import BadInput
-from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.quantize.calibration.run import RunLimits
 
 if TYPE_CHECKING:
     from roundoff.cli.terminal import Terminal

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         raise BadInput(f"There is no sub-command {args.sub!r}.", fix=nearest(name, _SUBCOMMANDS))
     found = vars(_parser(name).parse_args(join_lists(args.rest)))
     import roundoff.vendors.horizon as functions
-    from roundoff.vendors.logging import reporting_to
+    from roundoff.vendors.facade import reporting_to
 
     with reporting_to(terminal):
         getattr(functions, name.replace("-", "_"))(**found)

@@ -1,23 +1,30 @@
-"""--lang of every command: the language in which the terminal speaks and in which reports open."""
+"""--lang of every command: the language in which the terminal speaks, help is shown and reports open."""
 
 import argparse
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from roundoff.errors import BadInput
-from roundoff.messages.catalogue import LANGUAGES, Language
+from roundoff.messages.catalogue import LANGUAGES, Language, spoken, translation
+from roundoff.messages.message import english
 
 __all__ = [
     "LANGUAGE_VARIABLE",
     "add_language_option",
     "chosen_command",
     "chosen_language",
+    "translate_help",
+    "translated_argparse",
     "with_language_first",
     "without_language",
 ]
 
 LANGUAGE_VARIABLE = "ROUNDOFF_LANG"
 """What stands in this environment variable is the language where no option says another."""
+
+_LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
+"""The first of them that is set is the locale of messages, as everywhere on POSIX systems."""
 
 _OPTION = "--lang"
 # argparse takes beginnings of options; no other option begins so.
@@ -30,12 +37,12 @@ def add_language_option(parser: argparse.ArgumentParser) -> None:
         _OPTION,
         choices=LANGUAGES,
         default=argparse.SUPPRESS,
-        help=f"language of texts and reports (default: {LANGUAGE_VARIABLE}, else en)",
+        help=f"language of texts and reports (default: {LANGUAGE_VARIABLE}, else LANG)",
     )
 
 
 def chosen_language(words: Sequence[str]) -> Language:
-    """The language that words ask for, or else the environment.
+    """The language that words ask for, or else the environment: our own variable, or else the locale.
 
     A word that is none is left to the parser, which says so in English.
 
@@ -48,9 +55,55 @@ def chosen_language(words: Sequence[str]) -> Language:
         if language == asked:
             return language
     if asked and not given:
-        fix = f"set it to {' or '.join(LANGUAGES)}, or unset it"
-        raise BadInput(f"{LANGUAGE_VARIABLE} is {asked!r}, which is no language that is spoken here.", fix=fix)
-    return "en"
+        fix = english("set it to {languages}, or unset it", languages="/".join(LANGUAGES))
+        what = "{language_variable} is {asked!r}, which is no language that is spoken here."
+        raise BadInput(english(what, language_variable=LANGUAGE_VARIABLE, asked=asked), fix=fix)
+    return "en" if given else _locale_language()
+
+
+def _locale_language() -> Language:
+    """Chinese wherever it is spoken (zh_CN.UTF-8, zh_TW, zh); all else, and no locale at all, is English."""
+    locale = next(filter(None, map(os.environ.get, _LOCALE_VARIABLES)), "")
+    return "zh" if locale.lower().startswith("zh") else "en"
+
+
+@contextmanager
+def translated_argparse() -> Iterator[None]:
+    """While it lasts, argparse speaks the language of the terminal of wrong options and in its titles.
+
+    It asks gettext for each text by the English one. What it asks for is in our catalogue, which needs no files of
+    gettext's own.
+    """
+    if spoken() == "en":
+        yield
+        return
+    gettext, ngettext = argparse._, argparse.ngettext  # type: ignore[attr-defined]
+    argparse._ = _help_text  # type: ignore[attr-defined]
+    argparse.ngettext = lambda one, more, count: _help_text(one if count == 1 else more)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        argparse._, argparse.ngettext = gettext, ngettext  # type: ignore[attr-defined]
+
+
+def translate_help(parser: argparse.ArgumentParser) -> None:
+    """Put all that a parser shows as its help into the language of the terminal."""
+    if spoken() == "en":
+        return
+    described = (parser, *parser._action_groups)
+    for each in described:
+        each.description = each.description and _help_text(each.description)
+    parser.epilog = parser.epilog and _help_text(parser.epilog)
+    for group in parser._action_groups:
+        group.title = group.title and _help_text(group.title)
+    commands = [each for action in parser._actions for each in getattr(action, "_choices_actions", ())]
+    for action in (*parser._actions, *commands):
+        if action.help is not argparse.SUPPRESS:
+            action.help = action.help and _help_text(action.help)
+
+
+def _help_text(text: str) -> str:
+    return translation(text) or text
 
 
 def chosen_command(words: Sequence[str]) -> str | None:

@@ -110,7 +110,7 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
 def _write(args: argparse.Namespace, document: "RunDocument") -> list[Path]:
     from roundoff.core.files import write_text
-    from roundoff.report.run_directory import run_files, write_run
+    from roundoff.report.pages import run_files, write_run
 
     written = [] if args.output is None else list(write_run(document, args.output, force=args.force))
     if args.csv is not None:

@@ -15,7 +15,7 @@ from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
-    from roundoff.studies.outliers.result import OutlierReport
+    from roundoff.studies.distribution.result import OutlierReport
 
 _DEFAULT_ROWS = 20
 
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
     from roundoff.api.studies import outliers
-    from roundoff.studies.outliers.page import OUTLIERS_CSV_START
+    from roundoff.studies.distribution.channel_pages import OUTLIERS_CSV_START
 
     check_results(args, csv_start=OUTLIERS_CSV_START)
     outcome = outliers(
@@ -56,8 +56,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _results(args: argparse.Namespace, outcome: "Outcome[OutlierReport]") -> Results:
     from roundoff.pages.blocks import View
-    from roundoff.report.plots.outliers import outliers_picture
-    from roundoff.studies.outliers.page import outliers_page
+    from roundoff.report.plots.distributions import outliers_picture
+    from roundoff.studies.distribution.channel_pages import outliers_page
 
     report = outcome.result
     return Results(

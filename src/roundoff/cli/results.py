@@ -179,7 +179,7 @@ def show_results(args: argparse.Namespace, terminal: "Terminal", results: Result
     """Write the files that were asked for, and print."""
     from roundoff.core.document import to_json
     from roundoff.core.files import write_bytes, write_text
-    from roundoff.report.run_directory import run_files, write_run
+    from roundoff.report.pages import run_files, write_run
 
     written: list[Path] = []
     if args.output is not None:

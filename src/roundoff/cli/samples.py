@@ -78,7 +78,7 @@ def _check_copy(args: argparse.Namespace) -> None:
 
 def _results(args: argparse.Namespace, outcome: "Outcome[WorstSamples]") -> Results:
     from roundoff.pages.blocks import View
-    from roundoff.report.plots.worst_samples import worst_samples_picture
+    from roundoff.report.plots.curves import worst_samples_picture
     from roundoff.studies.samples.page import samples_page
 
     worst = outcome.result

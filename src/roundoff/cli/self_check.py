@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK
+from roundoff.messages.numbers import share_text
 
 if TYPE_CHECKING:
     from roundoff.run.host_arithmetic import FusedPath, HostArithmetic
@@ -99,7 +100,7 @@ def _saturation(host: "HostArithmetic") -> tuple[str, str, str]:
     measured = "the sum of products 255 x 127 is exact"
     meaning = "Large weights and activations do no harm in integer kernels here."
     if host.saturates:
-        share = f"{host.largest_product:.1%}"
+        share = share_text(host.largest_product, 1)
         measured = f"the sum of products 255 x 127 is {share} of what it should be: pairs saturate at 16 bits"
         meaning = (
             "In integer kernels int8 models lose accuracy here that they do not lose on a chip, unless weights "

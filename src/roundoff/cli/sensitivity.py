@@ -152,7 +152,7 @@ def _results(args: argparse.Namespace, outcome: "Outcome[SensitivityReport]") ->
     from functools import partial
 
     from roundoff.pages.blocks import View
-    from roundoff.report.plots.sensitivity import sensitivity_picture
+    from roundoff.report.plots.curves import sensitivity_picture
     from roundoff.studies.sensitivity.page import sensitivity_page
 
     report = outcome.result

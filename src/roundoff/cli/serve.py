@@ -32,7 +32,7 @@ def _port(text: str) -> int:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Serve until interrupted."""
     from roundoff.messages.catalogue import spoken
-    from roundoff.report.serving.server import make_server
+    from roundoff.report.server import make_server
     from roundoff.studies.run_diff.study import diff_runs
 
     if not args.folder.is_dir():

@@ -123,12 +123,11 @@ class Terminal:
 
     def remark(self, text: str | Message) -> None:
         """Say what the reader should know of a result."""
-        spoken = text_of(text) if isinstance(text, Message) else sentence(text)
-        self.note(told("terminal.note", text=spoken))
+        self.note(told("terminal.note", text=sentence(text)))
 
     def note(self, text: str) -> None:
         """Say something that is not a result."""
-        self.err.print(shown(harmless(text, newlines=True)), markup=False, soft_wrap=True)
+        self.err.print(shown(harmless(text_of(text), newlines=True)), markup=False, soft_wrap=True)
 
     def wrapped(self, text: str) -> None:
         """Say something that is not a result, in lines that fit the screen; names are not torn."""
@@ -136,7 +135,7 @@ class Terminal:
 
         from rich.text import Text
 
-        clean, width = harmless(text), max(_NARROWEST, self.err.width)
+        clean, width = harmless(text_of(text)), max(_NARROWEST, self.err.width)
         if clean.isascii():
             whole = textwrap.TextWrapper(width, subsequent_indent=_INDENT, break_long_words=False)
             whole.break_on_hyphens = False

@@ -5,7 +5,7 @@ and imported when a document is read or written.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +15,7 @@ from roundoff.core.files import reading, regular_file
 from roundoff.core.names import shown
 from roundoff.core.tensors import Topology
 from roundoff.errors import BadInput
-from roundoff.messages.message import Message
+from roundoff.messages.message import Message, message_content
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from roundoff.search.result import Tuning
     from roundoff.studies.accumulate.result import Accumulation
     from roundoff.studies.audit.result import Audit
-    from roundoff.studies.channels.result import ChannelReport
     from roundoff.studies.check_calibration.result import CalibrationCheck
     from roundoff.studies.check_io.result import IoCheck
     from roundoff.studies.compare.result import Comparison
-    from roundoff.studies.distribution.result import DistributionReport
+    from roundoff.studies.distribution.result import ChannelReport, DistributionReport, OutlierReport
     from roundoff.studies.layers.result import LayerReport
-    from roundoff.studies.outliers.result import OutlierReport
     from roundoff.studies.partial.result import PartialQuantization
     from roundoff.studies.run_diff.result import RunDiff
     from roundoff.studies.samples.result import WorstSamples
@@ -46,7 +44,6 @@ __all__ = [
     "RunDocument",
     "json_text",
     "load_document",
-    "load_section_types",
     "to_json",
 ]
 
@@ -57,24 +54,24 @@ SCHEMA = 2
 _READ = (1, SCHEMA)
 
 _SECTION_TYPES = {
-    "Accumulation": "roundoff.studies.accumulate.result",
-    "Audit": "roundoff.studies.audit.result",
-    "CalibrationCheck": "roundoff.studies.check_calibration.result",
-    "ChannelReport": "roundoff.studies.channels.result",
-    "Comparison": "roundoff.studies.compare.result",
-    "DistributionReport": "roundoff.studies.distribution.result",
-    "Diagnosis": "roundoff.diagnosis.result",
-    "IoCheck": "roundoff.studies.check_io.result",
-    "LayerReport": "roundoff.studies.layers.result",
-    "OutlierReport": "roundoff.studies.outliers.result",
-    "PartialQuantization": "roundoff.studies.partial.result",
-    "RunDiff": "roundoff.studies.run_diff.result",
-    "SensitivityReport": "roundoff.studies.sensitivity.result",
-    "TransformReport": "roundoff.quantize.step_report",
-    "Tuning": "roundoff.search.result",
-    "WorstSamples": "roundoff.studies.samples.result",
+    "comparison": ("Comparison", "roundoff.studies.compare.result"),
+    "layers": ("LayerReport", "roundoff.studies.layers.result"),
+    "distributions": ("DistributionReport", "roundoff.studies.distribution.result"),
+    "channels": ("ChannelReport", "roundoff.studies.distribution.result"),
+    "outliers": ("OutlierReport", "roundoff.studies.distribution.result"),
+    "worst_samples": ("WorstSamples", "roundoff.studies.samples.result"),
+    "accumulation": ("Accumulation", "roundoff.studies.accumulate.result"),
+    "partial": ("PartialQuantization", "roundoff.studies.partial.result"),
+    "sensitivity": ("SensitivityReport", "roundoff.studies.sensitivity.result"),
+    "transform": ("TransformReport", "roundoff.quantize.step_report"),
+    "tuning": ("Tuning", "roundoff.search.result"),
+    "io_check": ("IoCheck", "roundoff.studies.check_io.result"),
+    "calibration_check": ("CalibrationCheck", "roundoff.studies.check_calibration.result"),
+    "diagnosis": ("Diagnosis", "roundoff.diagnosis.result"),
+    "diff": ("RunDiff", "roundoff.studies.run_diff.result"),
+    "audit": ("Audit", "roundoff.studies.audit.result"),
 }
-"""Where the type of each section is defined."""
+"""The type of each section, and where it is defined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +157,16 @@ class RunDocument:
     environment: Environment
 
 
-def load_section_types() -> None:
-    """Import the types that the fields of a document name, so that pydantic can look them up in this module."""
-    for name, module in _SECTION_TYPES.items():
-        globals().setdefault(name, getattr(import_module(module), name))
+def _load_section_types(sections: Collection[object]) -> None:
+    """Import the types of the sections that a document has, so that pydantic can look them up in this module.
+
+    Of those that it has not, nothing is needed but that their names mean something: they are None.
+    """
+    for section, (name, module) in _SECTION_TYPES.items():
+        if section in sections:
+            globals()[name] = getattr(import_module(module), name)
+        else:
+            globals().setdefault(name, type(None))
 
 
 # Run documents as JSON, and back.
@@ -177,27 +180,25 @@ _OURS = "give a folder that roundoff wrote"
 
 def to_json(document: RunDocument) -> str:
     """The document as JSON text; infinities and NaN are written as strings, so that none is lost."""
-    from pydantic import RootModel
-
-    load_section_types()
-    content = RootModel[RunDocument](document).model_dump()
+    content = {each.name: getattr(document, each.name) for each in fields(document)}
     # A document has one result; those of other kinds of runs are not mentioned.
-    kept = {key: value for key, value in content.items() if value is not None}
-    # pydantic would write inf as null; model_dump keeps the float.
-    return json_text(kept)
+    return _text({key: value for key, value in content.items() if value is not None}, message_content)
 
 
 def json_text(content: object) -> str:
     """Dictionaries, lists, results, texts and numbers as JSON; infinities and NaN are written as strings."""
+    return _text(content, str)
+
+
+def _text(content: object, of_message: Callable[[Message], object]) -> str:
     # Should a float that JSON lacks be left, it refuses it loudly.
-    return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(_plain(content, of_message), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def load_document(path: Path | str) -> RunDocument:
     """Read a run directory or its run.json."""
     from pydantic import TypeAdapter, ValidationError
 
-    load_section_types()
     file = Path(path) / DOCUMENT_NAME if Path(path).is_dir() else Path(path)
     regular_file(file, what="The run document")
     with reading(file, what="The run document"):
@@ -208,6 +209,7 @@ def load_document(path: Path | str) -> RunDocument:
         if schema not in _READ:
             what = f"{file} has schema {schema!r}; this version reads {' and '.join(map(str, _READ))}."
             raise BadInput(what, fix="run the command again with this version of roundoff")
+        _load_section_types(content)
         return replace(TypeAdapter(RunDocument).validate_python(content), schema=SCHEMA)
     except (UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{file} is not a run document: it is no JSON.", fix=_OURS) from error
@@ -224,18 +226,18 @@ def _first(wrong: "Sequence[ErrorDetails]") -> str:
     return f"{place}: {wrong[0]['msg']}{more}"
 
 
-def _plain(value: object) -> object:
+def _plain(value: object, of_message: Callable[[Message], object]) -> object:
     """The same content in JSON's types, with floats JSON lacks as the strings Python reads back."""
     if isinstance(value, Message):
-        value = str(value)
+        value = of_message(value)
     elif is_dataclass(value):
         value = {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, str):
         return shown(value)
     if isinstance(value, dict):
-        return {_plain(key): _plain(item) for key, item in value.items()}
+        return {_plain(key, of_message): _plain(item, of_message) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_plain(item, of_message) for item in value]
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124
         return str(value)
     return value

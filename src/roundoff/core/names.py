@@ -140,11 +140,11 @@ def parse_name_list(text: str) -> NameList:
         BadInput: A bracket or a quote is not closed, or something follows the list.
     """
     stripped = text.strip()
-    reader = _Reader(stripped if stripped.startswith("[") else f"[{stripped}]", given=text)
+    reader = _NameReader(stripped if stripped.startswith("[") else f"[{stripped}]", given=text)
     return reader.read()
 
 
-class _Reader:
+class _NameReader:
     """Goes through a text once."""
 
     def __init__(self, text: str, *, given: str) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from roundoff.core.quantizers import Consumer, Kind, QuantSpec
+from roundoff.messages.message import NOTHING, Message
 
 __all__ = [
     "FLOAT",
@@ -116,8 +117,8 @@ class Resolution:
     rule: Rule
     matched: tuple[str, ...]
     applied: tuple[str, ...]
-    reasons: dict[str, str]
-    remarks: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, Message]
+    remarks: dict[str, Message] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ class NodePlan:
         effective: What it gets, of the parts that are its own: a node inside a unit has none.
         reason: Why that differs from the request, or from the target's default; empty when it does not.
         seen: What it reads, its weight and what it hands on in the model that is written, as
-            `roundoff.graph.precisions` sees it there; a node inside a unit has the inputs and the output of that.
+            `roundoff.graph.units` sees it there; a node inside a unit has the inputs and the output of that.
     """
 
     node: str
@@ -140,7 +141,7 @@ class NodePlan:
     unit: str
     requested: Precision
     effective: Precision
-    reason: str = ""
+    reason: Message = NOTHING
     seen: Precision = Precision()
 
     @property

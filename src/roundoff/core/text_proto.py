@@ -16,9 +16,9 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 
 __all__ = [
-    "Entry",
     "Field",
     "FieldTable",
+    "TextEntry",
     "TextMessage",
     "TextValue",
     "Token",
@@ -208,7 +208,7 @@ class FieldTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TextEntry:
     """One value of one field, and the line it stands in."""
 
     name: str
@@ -220,7 +220,7 @@ class Entry:
 class TextMessage:
     """The values of a message's fields in the order of the file; enumerations as their names."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[TextEntry, ...] = ()
 
     def __contains__(self, name: str) -> bool:
         return any(entry.name == name for entry in self.entries)
@@ -258,10 +258,10 @@ def parse_text_proto(text: str, table: FieldTable, *, what: str, most_fields: in
     Raises:
         BadInput: It does not follow the format or the table, or is absurdly large.
     """
-    return _Parser(Tokens(text, what), what, most_fields).message(table, end="", depth=0)
+    return _TextParser(Tokens(text, what), what, most_fields).message(table, end="", depth=0)
 
 
-class _Parser:
+class _TextParser:
     """Reads one text from its start to its end."""
 
     def __init__(self, tokens: Tokens, what: str, most_fields: int) -> None:
@@ -272,7 +272,7 @@ class _Parser:
         if depth > _DEEPEST:
             raise self._wrong(self._tokens.peek(), f"messages are nested more than {_DEEPEST} deep")
         opened = self._tokens.peek().line
-        entries: list[Entry] = []
+        entries: list[TextEntry] = []
         while not self._ends(end, table, opened):
             for entry in self._field(table, depth):
                 self._check_single(entry, table, entries)
@@ -298,7 +298,7 @@ class _Parser:
             return True
         return False
 
-    def _field(self, table: FieldTable, depth: int) -> Iterator[Entry]:
+    def _field(self, table: FieldTable, depth: int) -> Iterator[TextEntry]:
         token = self._tokens.take()
         if token.kind != "name":
             raise self._wrong(token, f"the name of a field is expected, not {token_text(token)}")
@@ -314,16 +314,16 @@ class _Parser:
         if following.kind == "mark" and following.text == "[":
             yield from self._list(token, known, depth)
         else:
-            yield Entry(token.text, self._value(token, known, depth), token.line)
+            yield TextEntry(token.text, self._value(token, known, depth), token.line)
 
-    def _list(self, name: Token, known: Field | None, depth: int) -> Iterator[Entry]:
+    def _list(self, name: Token, known: Field | None, depth: int) -> Iterator[TextEntry]:
         opening = self._tokens.take()
         if known is not None and not known.repeated:
             raise self._wrong(opening, f"{name.text!r} has one value, not a list")
         if self._tokens.skip("]"):
             return
         while True:
-            yield Entry(name.text, self._value(name, known, depth), self._tokens.peek().line)
+            yield TextEntry(name.text, self._value(name, known, depth), self._tokens.peek().line)
             if self._tokens.skip("]"):
                 return
             if not self._tokens.skip(","):
@@ -364,7 +364,7 @@ class _Parser:
         except UnicodeDecodeError:
             raise self._wrong(token, "the text is not UTF-8") from None
 
-    def _check_single(self, entry: Entry, table: FieldTable, entries: Sequence[Entry]) -> None:
+    def _check_single(self, entry: TextEntry, table: FieldTable, entries: Sequence[TextEntry]) -> None:
         known = table.fields.get(entry.name)
         if known is None or known.repeated:
             return
@@ -375,7 +375,7 @@ class _Parser:
             if earlier.name in others:
                 self._refuse(entry.line, f"{entry.name!r} and {earlier.name!r} exclude each other")
 
-    def _check_required(self, table: FieldTable, entries: Sequence[Entry], opened: int) -> None:
+    def _check_required(self, table: FieldTable, entries: Sequence[TextEntry], opened: int) -> None:
         given = {entry.name for entry in entries}
         for name, known in table.fields.items():
             if known.required and name not in given:

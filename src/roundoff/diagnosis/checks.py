@@ -150,7 +150,7 @@ def _sums(node: Any, edges: Edges, weights: Weights, arithmetic: Arithmetic) -> 
 
 
 def _output_axis(node: Any, rank: int) -> int:
-    from roundoff.graph.channel_axes import weight_axis
+    from roundoff.graph.shapes import weight_axis
 
     return weight_axis(
         node.op_type, rank, transposed=any(each.name == "transB" and each.i for each in node.attribute)

@@ -1,7 +1,12 @@
-"""From the accused to findings: the cause of each, proven where all others are put right."""
+"""Who makes the loss, and why: suspects put right, or into float, until it is gone; then the cause of each.
+
+A fault can hide another: next to a tensor that is wrecked, nothing seems to cost anything. So each suspect is
+first judged in a network in which all others are at their best, and only then in the network as it is.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from roundoff.core.plan import FLOAT, NodePlan, QuantPlan
 from roundoff.core.quantizers import Quantizer
@@ -11,13 +16,14 @@ from roundoff.diagnosis.result import Finding, Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import message
-from roundoff.studies.sensitivity.groups import PlaceCosts, place_costs
+
+if TYPE_CHECKING:
+    from roundoff.studies.sensitivity.ranking import PlaceCosts
 
 __all__ = [
     "MOST_EXPLAINED",
     "Accused",
     "Record",
-    "SuspectCosts",
     "alone_loss",
     "asked_bits",
     "explained",
@@ -30,11 +36,10 @@ __all__ = [
     "together",
 ]
 
-SuspectCosts = PlaceCosts[Suspect]
-"""Suspects by what they cost alone."""
 
-
-def rank(case: Case, suspects: Sequence[Suspect], *, out_of_time: Callable[[], bool]) -> SuspectCosts | None:
+def rank(
+    case: Case, suspects: Sequence[Suspect], *, out_of_time: Callable[[], bool]
+) -> "PlaceCosts[Suspect] | None":
     """Order places by what they cost alone.
 
     Args:
@@ -45,6 +50,9 @@ def rank(case: Case, suspects: Sequence[Suspect], *, out_of_time: Callable[[], b
     Returns:
         The order; None when the time did not suffice.
     """
+    # Only a loss that no better quantizer explains is ranked.
+    from roundoff.studies.sensitivity.ranking import place_costs
+
     return place_costs(
         suspects,
         lambda group: alone_loss(case, *group).value,
@@ -100,11 +108,15 @@ def find_needed(
         candidates: Suspects, with what puts each right.
         out_of_time: Whether to stop looking.
     """
+    # Costs are measured leave-one-out against the network with all fixes in, not one-in against the network as it
+    # is: beside a wrecked tensor every other one looks harmless, since its error drowns in what is lost already.
     best = merged(fixes for _, fixes in candidates)
     goal = case.loss(best)
     ranked = sorted(
         _costs(case, candidates, best, goal=goal, out_of_time=out_of_time), key=lambda each: -each.cost
     )
+    # Greedy, costliest first, until what is chosen does as well as everything; the order of leave-one-out costs is
+    # not quite that of joint ones, which is why those that turned out not to be needed are pruned in the end.
     chosen: list[Accused] = []
     for accused in ranked:
         if accused.cost < _LEAST_COST * ranked[0].cost:
@@ -137,6 +149,8 @@ def _costs(
         mine = {name for _, fixes in members for name in fixes}
         return case.loss({name: each for name, each in best.items() if name not in mine}).value - goal.value
 
+    # Group testing: of many candidates few are to blame, so whole groups are left as they are at once, and only
+    # those that cost something are halved. Breadth first, so that `worst` is known before groups are dismissed.
     groups = [[each] for each in candidates]
     if len(candidates) > _ONE_BY_ONE:
         size = -(-len(candidates) // _GROUPS)

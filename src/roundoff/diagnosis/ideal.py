@@ -6,7 +6,6 @@ is lost beyond that is looked into.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Literal
 
 import numpy as np
@@ -26,7 +25,7 @@ from roundoff.diagnosis.loss import joined_slices
 from roundoff.diagnosis.registry import ENOUGH, Intervention
 from roundoff.diagnosis.result import RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, QuantizationFacts, Suspect, same_grid
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, joined, message
 
 __all__ = [
     "Ideal",
@@ -123,6 +122,8 @@ def options(facts: QuantizationFacts, suspect: Suspect) -> tuple[float, list[Ide
         loss, found = _of_activation(facts, suspect, main)
     else:
         return 0.0, []
+    # Judged at the tensor, without a run: a constant is quantized anew, an activation that fits its range has the
+    # error of rounding, step^2 / 12 a value. What that is worth at the outputs is measured for the best only.
     ratio = 0.0 if damage is None else damage.ratio
     return loss, [each for each in found if each.is_better(loss, ratio)]
 
@@ -182,6 +183,8 @@ def _of_activation(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) 
         found = [_rounding(facts, fixes[each.name]) for each in seen]
         return IdealOption(kind, fixes, max(loss for loss, _ in found), max(ratio for _, ratio in found), setting)
 
+    # All members keep one grid: values only move between their tensors, so that a range of its own for one of them
+    # would need a requantization that the hardware does not have there.
     low, high = facts.value_range(suspect)
     fixed = {each.name: with_range(each, low, high) for each in members}
     found = [option("range", fixed, setting=not _is_tied(facts, suspect, main))]
@@ -308,7 +311,7 @@ def numbers_would_do(case: Case, suspect: Suspect) -> bool:
 
 def alternatives(ways: Sequence[Message]) -> Message:
     """Ways that cannot be told apart, side by side."""
-    return reduce(lambda before, after: message("diagnosis.alternatives", before=before, after=after), ways)
+    return joined(ways, key="terminal.alternatives")
 
 
 def called(suspect: Suspect) -> Message:

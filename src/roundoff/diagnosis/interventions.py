@@ -221,6 +221,8 @@ class InterventionRunner:
         evenly = spread(len(self._exact), FEW_SAMPLES)
         if len(evenly) == len(self._exact):
             return
+        # Half of the few are the worst samples, half are spread evenly: chosen on the worst alone, an intervention
+        # may harm all others. What was chosen is confirmed on all samples (`more`).
         own = self.loss(quantizers, more=True).by_sample
         worst = sorted(range(len(own)), key=lambda place: -own[place])[: FEW_SAMPLES // 2]
         others = [place for place in spread(len(self._exact), FEW_SAMPLES // 2) if place not in worst]
@@ -241,6 +243,8 @@ class InterventionRunner:
         """
         chosen = tuple(range(len(self._exact))) if more else self.few()
         chosen = chosen if places is None else tuple(places)
+        # By identity, not by value: comparing scales of every channel would cost as much as a small run. All that
+        # were ever measured are kept alive in `_kept`, so that no id is given to another quantizer.
         key = chosen, frozenset((each.name, id(each)) for each in quantizers)
         if key not in self._known:
             self._kept += quantizers

@@ -1,120 +1,322 @@
 """The diagnosis: verdict, causes with their proofs, victims, what was looked at, what was repaired."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from rich.cells import cell_len
 
 from roundoff.core.document import RunDocument
-from roundoff.diagnosis.result import CostClass, Diagnosis, Finding, Repair
-from roundoff.messages.catalogue import Phrase, named, plain, say
-from roundoff.messages.message import Message, phrase_of
-from roundoff.messages.numbers import number
+from roundoff.diagnosis.result import Check, Diagnosis, Finding, Measure, Repair
+from roundoff.messages.catalogue import Phrase, in_all, named, plain, say, speaking, told
+from roundoff.messages.message import Message, phrase_of, shown, verbatim
+from roundoff.messages.numbers import EXACT_DB, decibels, score_text, share_text
+from roundoff.messages.phrases import cause_name, commas, cost_name, count_of, few, semicolons
+from roundoff.messages.sanitize import short_name
 from roundoff.pages.blocks import (
     Block,
     Cell,
     Column,
+    ColumnKind,
     Commands,
+    Facts,
     Headline,
     Page,
     Paragraph,
+    Place,
     TableBlock,
     Tone,
     few_names,
     notes,
+    spoken_facts,
 )
-from roundoff.pages.coverage import coverage_phrase
+from roundoff.pages.coverage import coverage_lines, coverage_phrase
 
-__all__ = ["diagnosis_page"]
+__all__ = ["DiagnosisPart", "check_line", "diagnosis_page", "measure_text"]
+
+DiagnosisPart = Literal["whole", "verdict", "repair"]
+"""What of the page is shown: a command that repairs tells the verdict before it begins, the rest afterwards."""
 
 _TONES: dict[str, Tone] = {"healthy": "good", "culprits": "bad", "distributed": "bad"}
-_COSTS: dict[CostClass, str] = {"free": "free", "16 bit": "sixteen", "float": "float", "outside": "outside"}
+# Findings are told in full while lines are left on a screen of 24, less those of loss, victims and what is next.
+_LINES, _COLUMNS, _IN_SHORT = 16, 68, 6
+_SUSPECTED, _NAMED, _PLACES = 2, 4, 4
+# Names in sentences are cut to this many characters, with both ends kept.
+_LONGEST, _START = 40, 16
+# Less is not told apart: NaN, infinite, or beyond all measure.
+_FEWEST_DB = -60.0
+_TERMINAL: tuple[Place, ...] = ("terminal",)
+_BROWSER: tuple[Place, ...] = ("html",)
+_KEPT: tuple[Place, ...] = ("html", "csv")
+_Line = tuple[str, str]
 
 _MEASURES = (
-    Column("measure", say("diagnosis.measure"), "text"),
-    Column("before", say("diagnosis.before"), "number"),
-    Column("after", say("diagnosis.after"), "number"),
+    Column("measure", say("diagnosis.measure"), "text", on=_BROWSER),
+    Column("before", say("diagnosis.before"), "number", on=_BROWSER),
+    Column("after", say("diagnosis.after"), "number", on=_BROWSER),
 )
 _FINDINGS = (
-    Column("number", plain("#"), "count"),
-    Column("node", say("common.node"), "node"),
-    Column("cause", say("diagnosis.cause"), "text"),
-    Column("share", say("diagnosis.share"), "share"),
-    Column("summary", say("diagnosis.summary"), "text"),
-    Column("remedy", say("diagnosis.remedy"), "text"),
-    Column("cost", say("diagnosis.cost"), "text"),
+    Column("number", plain("#"), "count", on=_BROWSER),
+    Column("node", say("common.node"), "node", on=_BROWSER),
+    Column("cause", say("diagnosis.cause"), "text", on=_BROWSER),
+    Column("share", say("diagnosis.share"), "share", on=_BROWSER),
+    Column("summary", say("diagnosis.summary"), "text", on=_BROWSER),
+    Column("remedy", say("diagnosis.remedy"), "text", on=_BROWSER),
+    Column("cost", say("diagnosis.cost"), "text", on=_BROWSER),
     *_MEASURES,
-    Column("intervention", say("diagnosis.intervention"), "text"),
+    Column("intervention", say("diagnosis.intervention"), "text", on=_BROWSER),
 )
+_OTHERS = Column("others", say("diagnosis.others"), "text", on=_BROWSER)
+_FILE = (
+    "number", "proven", "cause", "node", "tensor", "share", "measure", "unit", "before", "after", "samples",
+    "intervention", "remedy", "cost", "summary",
+)  # fmt: skip
 _LOSS = (
-    _MEASURES[0],
-    Column("met", say("diagnosis.met"), "number"),
-    Column("expected", say("diagnosis.expected"), "number"),
-    Column("in_float", say("diagnosis.in_float"), "number"),
-    Column("samples", say("diagnosis.samples"), "count"),
+    Column("measure", say("diagnosis.measure"), "text", on=_KEPT),
+    Column("met", say("diagnosis.met"), "number", on=_KEPT),
+    Column("expected", say("diagnosis.expected"), "number", on=_KEPT),
+    Column("in_float", say("diagnosis.in_float"), "number", on=_KEPT),
+    Column("samples", say("diagnosis.samples"), "count", on=_KEPT),
 )
-_OTHERS = Column("others", say("diagnosis.others"), "text")
 _CHECKS = (
-    Column("check", say("diagnosis.check"), "text"),
-    Column("result", say("diagnosis.result"), "text"),
-    Column("passed", say("compare.passed"), "truth"),
-    Column("seconds", say("about.elapsed"), "seconds"),
-)
-_REPAIR = (
-    Column("remedy", say("diagnosis.step"), "text"),
-    Column("cost", say("diagnosis.cost"), "text"),
-    *_MEASURES,
-    Column("kept", say("diagnosis.kept"), "truth"),
-    Column("why", say("diagnosis.why"), "text"),
+    Column("check", say("diagnosis.check"), "text", on=_KEPT),
+    Column("result", say("diagnosis.result"), "text", on=_KEPT),
+    Column("passed", say("compare.passed"), "truth", on=_KEPT),
+    Column("seconds", say("about.elapsed"), "seconds", on=_KEPT),
 )
 
 
-def diagnosis_page(document: RunDocument) -> Page | None:
+def diagnosis_page(document: RunDocument, part: DiagnosisPart = "whole") -> Page | None:
     """The page on a diagnosis; None when none was made."""
     found = document.diagnosis
     if found is None:
         return None
-    headline = Headline(_TONES.get(found.kind, "open"), _verdict(found), f"diagnosis_{found.kind}")
-    blocks = (headline, Paragraph(phrase_of(found.verdict)), *_coverage(found), *_parts(found))
-    return Page("diagnosis", say("diagnosis.title"), (*blocks, *notes(found.notes)))
+    verdict, repair, details = tuple(_verdict(found, part)), tuple(_repair(found)), tuple(_details(found))
+    rest = (*_next(found, apart=part == "repair" or found.repair is not None), *notes(found.notes))
+    blocks: dict[DiagnosisPart, tuple[Block, ...]] = {
+        "whole": (*verdict, *repair, *details, *rest),
+        "verdict": verdict,
+        "repair": (*repair, *rest),
+    }
+    return Page("diagnosis", say("diagnosis.title"), blocks[part])
 
 
-def _coverage(found: Diagnosis) -> Iterator[Block]:
-    if found.outputs is not None and not found.outputs.complete:
-        yield Paragraph(coverage_phrase(found.outputs, other="dump"))
+def check_line(check: Check) -> str:
+    """One check, as it is told while others are under way."""
+    name, result = shown(check.name), shown(check.result)
+    return told("diagnosis.check_line", name=name, result=result, seconds=f"{check.seconds:.1f}")
 
 
-def _verdict(found: Diagnosis) -> Phrase:
-    """The verdict, with where the causes are, those that make most of the loss first."""
-    nodes = tuple(dict.fromkeys(node for each in found.accused for node in each.nodes[:1])) or ("-",)
-    count = sum(each.places for each in found.accused)
-    if found.kind == "culprits" and count > len(found.accused):
-        return say("diagnosis.culprits_joint", count=count, first=nodes[0])
+def measure_text(measure: Measure) -> str:
+    """A number before and after, with its unit: ``SQNR of 'logits' 2.2 -> 24.1 dB``."""
+    before, after = _number(measure.before, measure), _number(measure.after, measure)
+    if measure.unit == "dB" and measure.after >= EXACT_DB:
+        return f"{shown(measure.what)} {before} {measure.unit} -> {after}"
+    unit = f" {measure.unit}" if measure.unit else ""
+    return f"{shown(measure.what)} {before} -> {after}{unit}"
+
+
+def _number(value: float, measure: Measure) -> str:
+    if measure.unit == "dB" and (math.isfinite(value) or value >= EXACT_DB):
+        low = value <= _FEWEST_DB
+        return told("diagnosis.under", limit=f"{_FEWEST_DB:.0f}") if low else decibels(value)
+    if not math.isfinite(value):
+        return str(value)
+    return share_text(value, 1) if measure.of_top1 else score_text("", value)
+
+
+# The verdict: a sentence, and in a terminal what a busy person reads on one screen.
+
+
+def _verdict(found: Diagnosis, part: DiagnosisPart) -> Iterator[Block]:
     side = "_device" if found.kind == "elsewhere" and found.side == "device" else ""
-    return say(f"diagnosis.{found.kind}{side}", count=count, places=few_names(nodes))
+    yield Headline(
+        _TONES.get(found.kind, "open"),
+        say("diagnosis.titled", text=phrase_of(found.verdict)),
+        f"diagnosis_{found.kind}",
+        say(f"diagnosis.word_{found.kind}{side}"),
+    )
+    if found.outputs is not None and not found.outputs.complete:
+        yield Paragraph(coverage_phrase(found.outputs, other="dump"), on=_BROWSER)
+    parts: tuple[Callable[[Diagnosis], Iterator[_Line]], ...] = (_loss, _findings, _suspected, _victims, _limits)
+    if part == "whole" and found.repair is None:
+        parts = (*parts, _next_lines)
+
+    def lines() -> Iterator[_Line]:
+        yield from coverage_lines(found.outputs, other="dump")
+        for each in parts:
+            yield from each(found)
+
+    yield _in_terminal(lines)
 
 
-def _parts(found: Diagnosis) -> Iterator[Block]:
-    if found.repair is not None:
-        yield from _repair(found.repair)
+def _in_terminal(lines: Callable[[], Iterator[_Line]]) -> Facts:
+    return replace(spoken_facts(lines), on=_TERMINAL)
+
+
+def _loss(found: Diagnosis) -> Iterator[_Line]:
+    parts: dict[int, list[str]] = {}
+    for measure in found.measures:
+        exact = measure.unit == "dB" and measure.before >= EXACT_DB
+        unit = f" {measure.unit}" if measure.unit and not exact else ""
+        text = f"{shown(measure.what)} {_number(measure.before, measure)}{unit}"
+        value = _number(measure.after, measure)
+        if measure.unit == "dB" and measure.after < measure.before:
+            text = told("diagnosis.as_expected", text=text)
+        elif measure.unit == "dB":
+            text = told("diagnosis.expected_value", text=text, value=value)
+        elif measure.of_task:
+            text = told("diagnosis.value_in_float", text=text, value=value)
+        parts.setdefault(measure.samples or found.samples, []).append(text)
+    if len(parts) == 1:
+        [(samples, texts)] = parts.items()
+        yield told("diagnosis.label_loss"), semicolons(commas(*texts), count_of(samples, "sample"))
+    elif parts:
+        groups = [
+            told("diagnosis.measured_on", text=commas(*texts), samples=count_of(samples, "sample"))
+            for samples, texts in parts.items()
+        ]
+        yield told("diagnosis.label_loss"), semicolons(*groups)
+
+
+def _findings(found: Diagnosis) -> Iterator[_Line]:
+    proven = [each for each in found.findings if each.proven]
+    whole = _told_in_full(proven, found)
+    for finding in proven[:whole]:
+        yield from _in_full(finding, found)
+    short = proven[whole : whole + _IN_SHORT]
+    for finding in short:
+        text = _said(_where(finding), cause_name(finding.cause))
+        yield str(finding.number), _said(text, measure_text(finding.measures[0])) if finding.measures else text
+    more = len(proven) - whole - _IN_SHORT
+    if more > 0:
+        yield "", told("diagnosis.more_findings", count=more)
+    elif short:
+        numbers = ", ".join(str(each.number) for each in short)
+        yield "", told("diagnosis.short_findings", numbers=numbers)
+
+
+def _told_in_full(proven: Sequence[Finding], found: Diagnosis) -> int:
+    """How many findings find room, by their English: a page has as many lines in every language."""
+    left = _LINES
+    with speaking("en"):
+        for number, finding in enumerate(proven):
+            left -= sum(-(-cell_len(text) // _COLUMNS) for _, text in _in_full(finding, found))
+            if left < 0 and number:
+                return number
+    return len(proven)
+
+
+def _in_full(finding: Finding, found: Diagnosis) -> Iterator[_Line]:
+    """Where, why, the proof and what to do."""
+    yield str(finding.number), _said(_where(finding), cause_name(finding.cause))
+    yield "", _cut(shown(finding.summary), finding)
+    others = finding.accused_nodes[1:]
+    if others:
+        names = few([short_name(name) for name in others], _PLACES)
+        text = told("diagnosis.places", names=names) if len(others) > _PLACES else names
+        yield told("diagnosis.label_also"), text
+    if finding.measures:
+        proof = measure_text(finding.measures[0])
+        if finding.intervention:
+            proof = _said(shown(finding.intervention), proof)
+        yield told("diagnosis.label_proof"), _cut(_than_above(proof, finding, found), finding)
+    if finding.remedy is not None:
+        title, cost = shown(finding.remedy.title), cost_name(finding.remedy.cost)
+        yield told("diagnosis.label_remedy"), _cut(told("diagnosis.priced", title=title, cost=cost), finding)
+
+
+def _said(name: str, text: str) -> str:
+    return told("diagnosis.said", name=name, text=text)
+
+
+def _than_above(text: str, finding: Finding, found: Diagnosis) -> str:
+    """A proof, and why the number before it is not the one in the line on the loss, where it is not."""
+    ours, whole = finding.measures[0], found.measures[:1]
+    if not whole or ours.what != whole[0].what or _number(ours.before, ours) == _number(whole[0].before, ours):
+        return text
+    if ours.samples != whole[0].samples:
+        return told("diagnosis.on_samples", text=text, samples=count_of(ours.samples, "sample"))
+    return told("diagnosis.others_right", text=text) if len(found.accused) > 1 else text
+
+
+def _cut(text: str, finding: Finding) -> str:
+    """A sentence with long names of nodes and tensors cut in their middle."""
+    for name in sorted({*finding.nodes, *finding.tensors}, key=len, reverse=True):
+        if len(name) > _LONGEST:
+            text = text.replace(name, f"{name[:_START]}...{name[_START + 3 - _LONGEST :]}")
+    return text
+
+
+def _where(finding: Finding) -> str:
+    names = finding.nodes[:1] or finding.tensors[:1]
+    name = short_name(names[0]) if names else told("diagnosis.whole_network")
+    return (
+        told("diagnosis.share_of_loss", name=name, share=share_text(finding.share, 0)) if finding.share else name
+    )
+
+
+def _suspected(found: Diagnosis) -> Iterator[_Line]:
+    open_ones = [each for each in found.findings if not each.proven]
+    for index, finding in enumerate(open_ones[:_SUSPECTED]):
+        text = told("diagnosis.not_proven", cause=cause_name(finding.cause), summary=shown(finding.summary))
+        if finding.measures:
+            text = told("diagnosis.with_change", text=text, change=measure_text(finding.measures[0]))
+        yield "" if index else told("diagnosis.label_suspected"), text
+
+
+def _victims(found: Diagnosis) -> Iterator[_Line]:
+    if found.victims:
+        names = few([short_name(name) for name in found.victims], _NAMED)
+        yield told("diagnosis.label_victims"), told("diagnosis.wrong_inputs", names=names)
+
+
+def _limits(found: Diagnosis) -> Iterator[_Line]:
+    for index, text in enumerate(found.not_looked_at):
+        yield "" if index else told("diagnosis.label_not_seen"), shown(text)
+
+
+def _next_lines(found: Diagnosis) -> Iterator[_Line]:
+    for index, command in enumerate(found.next_steps):
+        yield "" if index else told("diagnosis.label_next"), command
+
+
+def _next(found: Diagnosis, *, apart: bool) -> Iterator[Block]:
+    """What to type next; in a terminal below the verdict, or apart from it where a repair comes between."""
+    if not found.next_steps:
+        return
+    yield Paragraph(say("diagnosis.next"), on=_BROWSER)
+    yield Commands(found.next_steps, on=_BROWSER)
+    if apart:
+        yield _in_terminal(lambda: _next_lines(found))
+
+
+# What a browser has room for, and files.
+
+
+def _details(found: Diagnosis) -> Iterator[Block]:
     proven, suspected = (
         [each for each in found.findings if each.proven is is_proven] for is_proven in (True, False)
     )
     if proven:
-        yield _findings("findings", say("diagnosis.findings"), proven)
+        yield _cards("findings", say("diagnosis.findings"), proven)
     if found.victims:
-        yield Paragraph(say("diagnosis.victims", names=few_names(found.victims)))
+        yield Paragraph(say("diagnosis.victims", names=few_names(found.victims)), on=_BROWSER)
     if found.measures:
-        yield _loss(found)
+        yield _loss_table(found)
     if suspected:
-        yield _findings("suspected", say("diagnosis.suspected"), suspected)
-    if found.next_steps:
-        yield Paragraph(say("diagnosis.next"))
-        yield Commands(found.next_steps)
+        yield _cards("suspected", say("diagnosis.suspected"), suspected)
+    columns = tuple(Column(name, plain(name), "text", on=("csv",)) for name in _FILE)
+    rows = tuple(row for each in found.findings for row in _rows(each))
+    yield TableBlock("findings-measured", say("diagnosis.findings"), columns, rows, file="findings.csv")
     checks = tuple((phrase_of(each.name), phrase_of(each.result), each.ok, each.seconds) for each in found.checks)
     yield TableBlock("checks", say("diagnosis.checks"), _CHECKS, checks, folded=True)
     for what in found.not_looked_at:
-        yield Paragraph(say("diagnosis.not_looked_at", what=phrase_of(what)), note=True)
+        yield Paragraph(say("diagnosis.not_looked_at", what=phrase_of(what)), note=True, on=_BROWSER)
 
 
-def _loss(found: Diagnosis) -> TableBlock:
+def _loss_table(found: Diagnosis) -> TableBlock:
     """What was met: distances beside what is expected, the metric beside that of the float network."""
     rows = [
         (
@@ -127,13 +329,13 @@ def _loss(found: Diagnosis) -> TableBlock:
         for each in found.measures
     ]
     kept = [at for at in range(len(_LOSS)) if any(row[at] is not None for row in rows)]
-    shown = tuple(tuple(row[at] for at in kept) for row in rows)
-    return TableBlock("loss", say("diagnosis.loss"), tuple(_LOSS[at] for at in kept), shown)
+    cells = tuple(tuple(row[at] for at in kept) for row in rows)
+    return TableBlock("loss", say("diagnosis.loss"), tuple(_LOSS[at] for at in kept), cells)
 
 
-def _findings(name: str, caption: Phrase, findings: Sequence[Finding]) -> TableBlock:
-    """One row for each; those of many places name all of them."""
-    rows = [_finding(each) for each in findings]
+def _cards(name: str, caption: Phrase, findings: Sequence[Finding]) -> TableBlock:
+    """One card for each; those of many places name all of them."""
+    rows = [_card(each) for each in findings]
     if all(each.places == 1 for each in findings):
         return TableBlock(name, caption, _FINDINGS, tuple(rows), cards=True)
     others = [", ".join(each.accused_nodes[1:]) or None for each in findings]
@@ -142,18 +344,18 @@ def _findings(name: str, caption: Phrase, findings: Sequence[Finding]) -> TableB
     return TableBlock(name, caption, columns, cells, cards=True)
 
 
-def _finding(each: Finding) -> tuple[Cell, ...]:
+def _card(each: Finding) -> tuple[Cell, ...]:
     measure: tuple[Cell, ...] = (None, None, None)
     if each.measures:
         first = each.measures[0]
         measure = (_unit(first.what, first.unit), first.before, first.after)
     remedy: tuple[Cell, ...] = (None, None)
     if each.remedy is not None:
-        remedy = (phrase_of(each.remedy.title), say(f"diagnosis.{_COSTS[each.remedy.cost]}"))
+        remedy = (phrase_of(each.remedy.title), _cost(each.remedy.cost))
     return (
         each.number,
         each.nodes[0] if each.nodes else None,
-        named(f"causes.name_{each.cause}") or each.cause,
+        named(f"diagnosis.cause_{each.cause}") or each.cause,
         each.share,
         phrase_of(each.summary),
         *remedy,
@@ -162,29 +364,77 @@ def _finding(each: Finding) -> tuple[Cell, ...]:
     )
 
 
-def _repair(repair: Repair) -> Iterator[Block]:
-    if repair.measures:
-        first = repair.measures[0]
-        values = {"before": number(first.before), "after": number(first.after)}
-        key = "diagnosis.repaired" if repair.reached else "diagnosis.not_repaired"
-        yield Headline("good" if repair.reached else "bad", say(key, what=_unit(first.what, first.unit), **values))
-    rows = tuple(
-        (
-            phrase_of(step.title),
-            say(f"diagnosis.{_COSTS[step.cost]}"),
-            _unit(step.measure.what, step.measure.unit),
-            step.measure.before,
-            step.measure.after,
-            step.kept,
-            phrase_of(step.why) if step.why else None,
-        )
-        for step in repair.steps
-    )
-    yield TableBlock("repair", say("diagnosis.repair"), _REPAIR, rows)
-    if any(step.kept for step in repair.steps):
-        yield Paragraph(say("diagnosis.same_samples"), note=True)
+def _rows(each: Finding) -> Iterator[tuple[Cell, ...]]:
+    """A finding in findings.csv: one row for each measure, in English."""
+    remedy = ("", "") if each.remedy is None else (str(each.remedy.title), each.remedy.cost)
+    words = ("" if each.intervention is None else str(each.intervention), *remedy, str(each.summary))
+    place = (" ".join(each.nodes), " ".join(each.tensors))
+    for measure in each.measures or (Measure(verbatim(""), "", math.nan, math.nan),):
+        numbers = (str(measure.what), measure.unit, measure.before, measure.after, measure.samples)
+        yield each.number, each.proven, each.cause, *place, round(each.share, 4), *numbers, *words
+
+
+def _cost(cost: str) -> Phrase:
+    return in_all(lambda: cost_name(cost))
 
 
 def _unit(what: Message, unit: str) -> Phrase:
     name = phrase_of(what)
     return say("diagnosis.with_unit", what=name, unit=unit) if unit else name
+
+
+# What came of the repair: ``REPAIRED: words read 0.0104 -> 0.9896 (1 in float)``, and every step.
+
+
+def _repair(found: Diagnosis) -> Iterator[Block]:
+    repair = found.repair
+    if repair is None:
+        return
+    if repair.measures:
+        measure = repair.measures[0]
+        word = "not_repaired" if not measure.improved else "repaired" if repair.reached else "better"
+        tones: dict[str, Tone] = {"not_repaired": "bad", "repaired": "good", "better": "open"}
+
+        def text() -> str:
+            said = measure_text(measure)
+            goal = next((_number(each.after, each) for each in found.measures if each.what == measure.what), None)
+            return said if goal is None else told("diagnosis.value_in_float", text=said, value=goal)
+
+        titled = in_all(lambda: told("diagnosis.titled", text=text()))
+        yield Headline(tones[word], titled, word=say(f"diagnosis.word_{word}"))
+    yield _steps(repair)
+    if any(step.kept for step in repair.steps):
+        yield Paragraph(say("diagnosis.same_samples"), note=True)
+
+
+def _steps(repair: Repair) -> TableBlock:
+    kind: ColumnKind = "number"
+    if repair.steps:
+        first = repair.steps[0].measure
+        kind = "decibels" if first.unit == "dB" else "share" if first.of_top1 else "number"
+    columns = (
+        Column("for", say("diagnosis.column_for"), "count"),
+        Column("remedy", say("diagnosis.step"), "text"),
+        Column("cost", say("diagnosis.cost"), "text", short=say("diagnosis.column_cost")),
+        Column("measure", say("diagnosis.measure"), "text", on=_KEPT),
+        Column("before", say("diagnosis.before"), kind),
+        Column("after", say("diagnosis.after"), kind),
+        Column("kept", say("diagnosis.kept"), "truth", on=_KEPT),
+        Column("why", say("diagnosis.why"), "text", on=_KEPT),
+        Column("outcome", plain(""), "text", on=_TERMINAL),
+    )
+    rows = tuple(
+        (
+            step.finding or None,
+            phrase_of(step.title),
+            _cost(step.cost),
+            _unit(step.measure.what, step.measure.unit),
+            step.measure.before,
+            step.measure.after,
+            step.kept,
+            phrase_of(step.why) if step.why else None,
+            say("diagnosis.kept") if step.kept else phrase_of(step.why) if step.why else None,
+        )
+        for step in repair.steps
+    )
+    return TableBlock("repair", say("diagnosis.repair"), columns, rows)

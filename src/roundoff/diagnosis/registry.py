@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from roundoff.diagnosis import causes
@@ -158,8 +159,12 @@ def cause_names() -> tuple[str, ...]:
 
 
 def find_cause(name: str, of: CauseOf) -> CauseKind[Any]:
-    """The cause of this name."""
-    _load(of)
+    """The cause of this name; its module alone is imported where it is called so."""
+    module = name.replace("-", "_") if of == "quantization" else f"{of}_{name.replace('-', '_')}"
+    if (of, name) not in _CAUSES and find_spec(f"{causes.__name__}.{module}") is not None:
+        import_module(f"{causes.__name__}.{module}")
+    if (of, name) not in _CAUSES:
+        _load(of)
     return _CAUSES[of, name]
 
 

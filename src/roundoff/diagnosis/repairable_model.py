@@ -21,7 +21,8 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import Edges, deploy_model, fake_quant_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
-from roundoff.quantize.parameters import Numbers
+from roundoff.messages.message import message
+from roundoff.quantize.parameters import QuantNumbers
 from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
 from roundoff.quantize.recipes import PER_CHANNEL, Built, RecipeBuilder
 
@@ -212,7 +213,7 @@ class RecipeModel:
         return None
 
     def _transformed(self, recipe: Recipe, step: Step) -> Recipe | None:
-        if step.name not in self.builder.workshop.transforms() or step in recipe.transforms:
+        if step.name not in self.builder.library.transforms() or step in recipe.transforms:
             return None
         return replace(recipe, transforms=(*recipe.transforms, step), tensor_methods=())
 
@@ -317,9 +318,9 @@ def write_repaired(
         samples=origin.samples,
         arithmetic=origin.arithmetic,
         plan=plan or QuantPlan("as given", tuple(_planned(quantizers)), ()),
-        numbers=saved_numbers(Numbers(quantizers, ())),
+        numbers=saved_numbers(QuantNumbers(quantizers, ())),
         files={**files, CORRECTED: files["fake_quant"]},
-        notes=(f"repaired by roundoff diagnose, from {origin.model}",),
+        notes=(message("quantize.repaired_by", file=origin.model),),
     )
     write_text(folder / PLAN_NAME, plan_json(saved))
     return {**files, "plan": PLAN_NAME}

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from roundoff.diagnosis.causes.calibration_coverage import misfit
 from roundoff.diagnosis.culprits import (
     Accused,
     Record,
@@ -119,6 +118,8 @@ class CulpritStages:
         self, case: Case, accused: list[Accused], fresh: Sequence[tuple[Suspect, IdealOption]]
     ) -> tuple[Case, list[Accused]]:
         """Where many ranges do not fit: samples unlike those of calibration, or processed otherwise."""
+        from roundoff.diagnosis.causes.calibration_coverage import misfit
+
         # Named, recalibrated for the proof and put right afterwards are the same places: all ranges that clearly
         # do not fit, those without which the loss stays first.
         unfit = {

@@ -16,17 +16,16 @@ from roundoff.diagnosis.evidence import Damage, Observed, observe, quantize_valu
 from roundoff.diagnosis.interventions import InterventionRunner
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.result import Measure
-from roundoff.graph.channel_axes import channel_axes, weight_axis
 from roundoff.graph.insertion import Edges
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.shapes import Value, values
+from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
 from roundoff.graph.units import derived_constants, units
 from roundoff.graph.weights import Weights, codes_of
 from roundoff.messages.message import message
 from roundoff.run.bench import MORE_SAMPLES
 from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.run.variants import written_quantizers
-from roundoff.studies.layers.verdict import forwarded_tensors
+from roundoff.studies.layers.attribution import forwarded_tensors
 
 __all__ = [
     "JOINING",

@@ -6,15 +6,15 @@ from typing import Any
 
 from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.core.tensors import Array
-from roundoff.graph.build import Assembly, all_names
-from roundoff.graph.cutting import Block, Cutting
-from roundoff.graph.fake_constants import FakeConstants, chain_of, fake_quantized
+from roundoff.graph.cutting import Cutting, ModelBlock
+from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model
 from roundoff.graph.qdq import FLOAT32, add_quantizer
+from roundoff.graph.quantized_model import FakeConstants, chain_of, fake_quantized
 from roundoff.graph.save import add_declared
 from roundoff.graph.shapes import Value
-from roundoff.graph.units import derived_constants
-from roundoff.graph.wiring import reads
+from roundoff.graph.units import derived_constants, with_constant_nodes
+from roundoff.graph.wiring import all_names, reads
 
 __all__ = [
     "BlockModels",
@@ -60,18 +60,16 @@ class BlockModels:
         graph = model.proto.graph
         self._model = model
         self._values: Mapping[str, Value] = {value.name: value for value in values}
-        self._nodes = {node.name: (position, node) for position, node in enumerate(graph.node)}
-        self._constant = derived_constants(graph)
-        self._producers = {
-            name: node.name for node in graph.node for name in node.output if name in self._constant
-        }
+        self._nodes = {node.name: node for node in graph.node}
+        constant = derived_constants(graph)
+        self._makers = {name: node.name for node in graph.node for name in node.output if name in constant}
         self._initializers = {tensor.name: tensor for tensor in graph.initializer}
         self._sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
         self._taken = frozenset(all_names(graph))
         self._own = free_prefix(self._taken)
         self._needed: dict[tuple[str, ...], list[Any]] = {}
 
-    def make(self, block: Block, readings: Mapping[Consumer, Reading] | None = None) -> Model:
+    def make(self, block: ModelBlock, readings: Mapping[Consumer, Reading] | None = None) -> Model:
         """The model of a block, made to be run; its outputs are what the block writes.
 
         Args:
@@ -86,16 +84,18 @@ class BlockModels:
         for node in self._with_constants(block.nodes):
             copies.add(node, readings or {})
         graph = assembly.proto.graph
+        # Only now is it known which constants are read: a substitute takes the place of a weight, which then must
+        # not be carried along. Large ones stay beside the model, as they are: blocks are opened many times.
         read = dict.fromkeys(name for node in graph.node for name in reads(node))
         beside = add_declared(graph, (self._initializers[name] for name in read if name in self._initializers))
         graph.sparse_initializer.extend(self._sparse[name] for name in read if name in self._sparse)
         return Model(assembly.proto, self._model.path, self._model.file_bytes, beside=beside)
 
-    def nodes_in(self, block: Block) -> frozenset[str]:
+    def nodes_in(self, block: ModelBlock) -> frozenset[str]:
         """Names of all nodes in the model of a block, copies of those that compute constants included."""
         return frozenset(node.name for node in self._with_constants(block.nodes))
 
-    def _frame(self, block: Block) -> Model:
+    def _frame(self, block: ModelBlock) -> Model:
         """A model with the inputs and outputs of a block, and nothing between them."""
         from onnx import ModelProto
 
@@ -113,20 +113,8 @@ class BlockModels:
     def _with_constants(self, names: tuple[str, ...]) -> list[Any]:
         """Nodes and what computes the constants they read, in order."""
         if names not in self._needed:
-            self._needed[names] = self._find(names)
+            self._needed[names] = with_constant_nodes(self._nodes, names, self._makers)
         return self._needed[names]
-
-    def _find(self, names: Iterable[str]) -> list[Any]:
-        found: dict[str, tuple[int, Any]] = {}
-        waiting = list(names)
-        while waiting:
-            name = waiting.pop()
-            if name in found:
-                continue
-            position, node = self._nodes[name]
-            found[name] = position, node
-            waiting += [self._producers[tensor] for tensor in reads(node) if tensor in self._producers]
-        return [node for _, node in sorted(found.values(), key=lambda entry: entry[0])]
 
     def _add_input(self, graph: Any, name: str) -> None:
         value = self._values[name]
@@ -258,6 +246,7 @@ class BlockVariants:
         readers: dict[Consumer, Quantizer] = {}
         for each in by_name.values():
             for consumer in each.consumers:
+                # A requantization names the same inputs as the quantizer it follows: they read what comes last.
                 other = readers.get(consumer)
                 if other is None or any(before is other for before in chain_of(each, by_name)):
                     readers[consumer] = each
@@ -282,7 +271,7 @@ class BlockVariants:
         """Whether its constant already holds exactly what the quantizer would leave of it."""
         return not quantizer.after and self._constants.is_idle(quantizer)
 
-    def model(self, index: int, switched: Switched | None = None, *, part: Block | None = None) -> Model:
+    def model(self, index: int, switched: Switched | None = None, *, part: ModelBlock | None = None) -> Model:
         """The model of a block.
 
         Args:

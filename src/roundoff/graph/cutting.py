@@ -22,9 +22,9 @@ from roundoff.graph.wiring import reads
 __all__ = [
     "BYTE_S",
     "MOST_BLOCKS",
-    "Block",
     "Cutting",
     "Demand",
+    "ModelBlock",
     "Shapes",
     "Tail",
     "cut_model",
@@ -122,7 +122,7 @@ _MOST_PLACES = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ModelBlock:
     """Consecutive nodes of a model.
 
     Attributes:
@@ -149,7 +149,7 @@ class Tail:
     """
 
     index: int
-    block: Block
+    block: ModelBlock
     live: tuple[str, ...]
 
 
@@ -165,7 +165,7 @@ class Cutting:
             the block and the model could be cut there.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[ModelBlock, ...]
     live: tuple[tuple[str, ...], ...]
     wanted: tuple[str, ...]
     tails: Mapping[str, Tail]
@@ -217,7 +217,7 @@ def cut_model(
     changes = demand.changes
     counts = np.array([1.0 if changes is None else changes.get(name, 0.0) for name in path.names])
     with_tails = path.bytes_before(counts > 0) <= demand.tail_bytes
-    choice = _Choice(path, counts, samples=demand.samples, with_tails=with_tails)
+    choice = _CutChoice(path, counts, samples=demand.samples, with_tails=with_tails)
     chosen = choice.best(path.places(), blocks)
     bounds = [0, *chosen, len(path.names)]
     spans = [(start, end) for start, end in pairwise(bounds) if end > start]
@@ -273,6 +273,8 @@ class _Path:
 
     def live_bytes(self) -> Array:
         """Bytes live before each node, and after the last; infinite where something cannot be handed on."""
+        # A tensor is live from behind its producer to its last reader: add its bytes at the first place, take them
+        # off behind the last, and sum up. What cannot be handed on bars every place in its span in the same way.
         steps = np.zeros(len(self._nodes) + 2)
         barred = np.zeros(len(self._nodes) + 2, dtype=np.int64)
         for name, last in self._last.items():
@@ -317,7 +319,7 @@ class _Path:
         """Tensors that exist before a node and are read by it or later ones."""
         return tuple(name for name, last in self._last.items() if self._made[name] < place <= last)
 
-    def block(self, start: int, end: int) -> Block:
+    def block(self, start: int, end: int) -> ModelBlock:
         inside = range(start, end)
         read = dict.fromkeys(name for index in inside for name in self._reads[index] if self._made[name] < start)
         written = dict.fromkeys(
@@ -327,7 +329,7 @@ class _Path:
             if name and (name in self._wanted or self._last.get(name, -1) >= end)
         )
         names = tuple(self.names[start:end])
-        return Block(names, tuple(read), tuple(written), float(self.seconds[start:end].sum()))
+        return ModelBlock(names, tuple(read), tuple(written), float(self.seconds[start:end].sum()))
 
 
 def _needed(nodes: Iterable[Any], wanted: Iterable[str], constant: frozenset[str]) -> list[Any]:
@@ -347,7 +349,7 @@ def _is_plain(value: Value) -> bool:
     return value.kind == "tensor" and element is not None and element.bits > 0 and element.widened == element.dtype
 
 
-class _Choice:
+class _CutChoice:
     """Finds the cuts with the least expected time, all changes together."""
 
     def __init__(self, path: _Path, demand: Array, *, samples: int, with_tails: bool) -> None:
@@ -356,7 +358,9 @@ class _Choice:
         self._samples = samples
         self._start = start
         self._demand = np.concatenate([[0.0], np.cumsum(demand)])
-        # What all changes up to a node would run of the model before their own nodes.
+        # Everything is kept as prefix sums over nodes, so that the cost of a block [start, end) is a difference of
+        # two entries, for all starts at once. `_before`: what all changes up to a node would run of the model
+        # before their own nodes.
         self._before = np.concatenate([[0.0], np.cumsum(demand * start[:-1])])
         self._weights = np.concatenate([[0.0], np.cumsum(path.weight_bytes)])
         self._live = path.live_bytes()
@@ -368,6 +372,9 @@ class _Choice:
         most = min(MOST_BLOCKS if blocks is None else blocks, count - 1)
         if most <= 1:
             return []
+        # Shortest path over the places: cost[end, start] is that of one block, total[end] the least for everything
+        # before `end` with the blocks used so far. Each round allows one block more; `came_from` keeps where the
+        # last of them began, to walk back from the end.
         cost = np.array([self._cost(points, points[index]) for index in range(count)])
         total, came_from = cost[:, 0], [np.zeros(count, np.int64)]
         totals = [total[-1]]
@@ -386,6 +393,8 @@ class _Choice:
     def _cost(self, starts: Array, end: int) -> Array:
         """Expected seconds that blocks from each start to this end add; infinite for those that are none."""
         changes = self._demand[end] - self._demand[starts]
+        # Each change at a node runs the block from its start to that node for nothing:
+        # sum of demand(node) * (start(node) - start(block)), which is a difference of the prefix sums.
         in_vain = self._before[end] - self._before[starts] - self._start[starts] * changes
         if self._with_tails:
             in_vain = np.zeros_like(in_vain)

@@ -10,7 +10,7 @@ import numpy as np
 from roundoff.core.quantizers import Consumer, Quantizer, dequantize
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.build import Assembly
+from roundoff.graph.draft import Assembly
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.qdq import (
@@ -24,7 +24,7 @@ from roundoff.graph.qdq import (
 from roundoff.graph.save import LARGEST_MESSAGE_BYTES, DeferredModel, drop_unused, fill, pending_bytes
 from roundoff.graph.shapes import ValueTypes
 from roundoff.graph.weights import Weights, codes_of
-from roundoff.graph.wiring import reads, subgraphs
+from roundoff.graph.wiring import reads, rename_captured, subgraphs
 
 __all__ = [
     "Edges",
@@ -32,7 +32,6 @@ __all__ = [
     "deploy_model",
     "fake_quant_model",
     "insert_quantizers",
-    "rename_captured",
     "switch_on",
 ]
 
@@ -174,23 +173,6 @@ def _check_consumer(quantizer: Quantizer, consumer: Consumer, nodes: dict[str, A
     raise BadInput(what, fix=_STALE)
 
 
-def rename_captured(node: Any, names: dict[str, str]) -> None:
-    """Give tensors that the subgraphs of a node take from outside their new names, in place."""
-    for graph in subgraphs(node):
-        inside = {value.name for value in (*graph.input, *graph.initializer)}
-        inside.update(sparse.values.name for sparse in graph.sparse_initializer)
-        inside.update(name for inner in graph.node for name in inner.output)
-        outer = {old: new for old, new in names.items() if old not in inside}
-        if not outer:
-            continue
-        for inner in graph.node:
-            for position, name in enumerate(inner.input):
-                inner.input[position] = outer.get(name, name)
-            rename_captured(inner, outer)
-        for value in graph.output:
-            value.name = outer.get(value.name, value.name)
-
-
 def insert_quantizers(model: Model, quantizers: Sequence[Quantizer]) -> Model:
     """The model with quantizers switched on; without any it computes what it did.
 
@@ -257,6 +239,8 @@ class _Insertion:
         self._graph = Assembly(model)
         self._arrays: dict[str, Callable[[], Array]] = {}
         self._targets: dict[str, str] = {}
+        # An output that leaves quantized keeps its name, for callers fetch it by that; the float tensor behind it
+        # gets another one.
         self._float_names = {tensor: self._graph.free_tensor(f"{tensor}_float") for tensor in self._edges.leaving}
 
     def build(self) -> DeferredModel:
@@ -298,6 +282,8 @@ class _Insertion:
 
     def _read_in_float(self) -> set[str]:
         edges, graph = self._edges, self._model.proto.graph
+        # A float copy of a weight is needed by an output, by an input that no quantizer serves, by a subgraph, and
+        # by a quantizer that works on values, down its chain to the first one that is kept as codes.
         needed = {value.name for value in graph.output if value.name not in edges.leaving}
         for node in graph.node:
             needed.update(name for at, name in enumerate(node.input) if edges.read_by(node.name, at) is None)

@@ -1,19 +1,24 @@
 """What goes into a model, what comes out, and how its nodes hang together."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from onnx import TensorProto
+
 from roundoff.core.tensors import InputSpec, NodeInfo, Topology
-from roundoff.errors import BadInput
+from roundoff.errors import BadInput, nearest
 from roundoff.graph.load import Model
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import by_number, constants, reads, subgraphs
+from roundoff.messages.message import Message, message, some
 
 __all__ = [
     "RANDOM_OPS",
     "check_repeatable",
+    "find_outputs",
     "hidden_tensors",
     "inputs",
+    "other_outputs",
     "outputs",
     "random_outputs",
     "topology",
@@ -134,7 +139,7 @@ def check_repeatable(model: Model, names: Collection[str] | None = None) -> None
 
 def _random_tensors(model: Model) -> Mapping[str, str]:
     functions = {(each.domain, each.name): each.node for each in model.proto.functions}
-    constants = _Constants(model)
+    constants = _KnownValues(model)
     found: dict[str, str] = {}
     for node in model.proto.graph.node:
         source = next((found[name] for name in reads(node) if name in found), "")
@@ -158,7 +163,7 @@ def _with_nodes_inside(node: Any, functions: Mapping[tuple[str, str], Any], dept
         yield from _with_nodes_inside(each, functions, depth + 1)
 
 
-class _Constants:
+class _KnownValues:
     """What is known of values before anything runs."""
 
     def __init__(self, model: Model) -> None:
@@ -175,14 +180,62 @@ class _Constants:
         return name in self._computed
 
 
-def _is_random(node: Any, constants: _Constants) -> bool:
+def _is_random(node: Any, constants: _KnownValues) -> bool:
     if node.domain not in ("", "ai.onnx"):
         return False
     return node.op_type in RANDOM_OPS or (node.op_type == "Dropout" and _drops(node, constants))
 
 
-def _drops(node: Any, constants: _Constants) -> bool:
+def _drops(node: Any, constants: _KnownValues) -> bool:
     """Whether a Dropout is in training mode, or may be."""
     mode = node.input[_TRAINING_AT] if len(node.input) > _TRAINING_AT else ""
     ratio = node.input[_RATIO_AT] if len(node.input) > _RATIO_AT else ""
     return bool(mode) and constants.may_be_set(mode) and (not ratio or constants.may_be_set(ratio))
+
+
+# What is compared of two runs of a model.
+
+_MOST_NAMED = 5
+
+
+def find_outputs(model: Model, names: Sequence[str]) -> tuple[str, ...]:
+    """The tensors to compare: the model's outputs that are numbers, or those named, or the outputs of nodes named.
+
+    Raises:
+        BadInput: There is no tensor or node of that name.
+    """
+    graph = model.proto.graph
+    if not names:
+        every = tuple(dict.fromkeys(outputs(model)))
+        numbers = {each.name for each in graph.output if _is_of_numbers(each.type)}
+        return tuple(name for name in every if name in numbers) or every
+    nodes = {node.name: [name for name in node.output if name] for node in graph.node}
+    tensors = {value.name for value in graph.input} | {name for node in graph.node for name in node.output if name}
+    found: dict[str, None] = {}
+    for name in names:
+        if name in tensors:
+            found[name] = None
+        elif name in nodes:
+            found |= dict.fromkeys(nodes[name])
+        else:
+            holder = hidden_tensors(model).get(name)
+            fix = (
+                f"it is computed inside of node {holder!r}; take that"
+                if holder
+                else nearest(name, (*nodes, *tensors))
+            )
+            raise BadInput(f"{model.path} has no tensor or node {name!r} to compare at.", fix=fix)
+    return tuple(found)
+
+
+def other_outputs(model: Model, compared: Sequence[str]) -> list[Message]:
+    """A note on the model's outputs that are no numbers and so are not compared; none when all are."""
+    left = [name for name in dict.fromkeys(outputs(model)) if name not in frozenset(compared)]
+    names = some(left, _MOST_NAMED, quoted=True)
+    return [message("coverage.not_compared", names=names, count=len(left))] if left else []
+
+
+def _is_of_numbers(kind: Any) -> bool:
+    if kind.WhichOneof("value") is None:
+        return True
+    return bool(kind.HasField("tensor_type") and kind.tensor_type.elem_type != TensorProto.STRING)

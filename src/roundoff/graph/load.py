@@ -10,7 +10,7 @@ from typing import Any
 from roundoff.core.files import caffe_pair, is_caffe, reading, regular_file
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.wiring import by_number, is_sorted, sort_nodes, subgraphs
+from roundoff.graph.wiring import by_number, free_name, is_sorted, sort_nodes, subgraphs
 
 __all__ = [
     "Model",
@@ -170,21 +170,12 @@ def name_nodes(graph: Any) -> dict[str, tuple[str, ...]]:
     renamed: dict[str, tuple[str, ...]] = {}
     for index, node in enumerate(graph.node):
         if not node.name or node.name in seen:
-            name = _free_name(f"{node.op_type}_{index}", taken)
+            name = free_name(f"{node.op_type}_{index}", taken)
             if node.name:
                 renamed[node.name] = (*renamed.get(node.name, ()), name)
             node.name = name
-            taken.add(name)
         seen.add(node.name)
     return renamed
-
-
-def _free_name(wanted: str, taken: set[str]) -> str:
-    name, count = wanted, 1
-    while name in taken:
-        count += 1
-        name = f"{wanted}_{count}"
-    return name
 
 
 # The format behind ONNX cannot hold more in one file; larger models keep their weights beside it.

@@ -5,7 +5,6 @@ it down is found, and a constant that makes it another function is not overlooke
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +15,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import reads
+from roundoff.graph.wiring import producers, readers
 
 __all__ = [
     "NORMALIZATIONS",
@@ -311,7 +310,7 @@ class Pattern:
 
 def find_patterns(model: Model) -> tuple[Pattern, ...]:
     """All patterns of a model's main graph, in order of their last nodes; one may be a part of another."""
-    graph = _Graph(model)
+    graph = _PatternGraph(model)
     found: dict[tuple[str, str], Pattern] = {}
     for node in graph.nodes:
         match = match_normalization(node, graph) or _match_function(node, graph)
@@ -324,24 +323,20 @@ def find_patterns(model: Model) -> tuple[Pattern, ...]:
     return tuple(found.values())
 
 
-class _Graph:
+class _PatternGraph:
     """Who computes and who reads what."""
 
     def __init__(self, model: Model) -> None:
         self._weights = Weights(model)
         self.nodes = [node for node in model.proto.graph.node if node.op_type != "Constant"]
         self.index = {node.name: place for place, node in enumerate(self.nodes)}
-        self._producers = {name: node for node in self.nodes for name in node.output if name}
+        self._producers = producers(self.nodes)
         self._outputs = {value.name for value in model.proto.graph.output}
         self._scalars: dict[str, Array | None] = {}
 
     @cached_property
     def _readers(self) -> dict[str, set[str]]:
-        readers = defaultdict(set)
-        for node in self.nodes:
-            for name in reads(node):
-                readers[name].add(node.name)
-        return readers
+        return {tensor: {node.name for node in found} for tensor, found in readers(self.nodes).items()}
 
     def producer(self, tensor: str) -> Any | None:
         """The node that computes a tensor; None for inputs and constants."""
@@ -373,10 +368,10 @@ class _Graph:
         """Whether what these nodes compute is read by themselves alone, but for the result of the last one."""
         nodes = (self.nodes[self.index[name]] for name in names if name != last.name)
         inner = {tensor for node in nodes for tensor in node.output if tensor}
-        return not inner & self._outputs and all(self._readers[tensor] <= names for tensor in inner)
+        return not inner & self._outputs and all(self._readers.get(tensor, set()) <= names for tensor in inner)
 
 
-def _match_function(last: Any, graph: _Graph) -> tuple[str, set[str], str] | None:
+def _match_function(last: Any, graph: _PatternGraph) -> tuple[str, set[str], str] | None:
     """Walk backwards from a node until everything hangs on one tensor, and see which function of it that is."""
     if last.op_type not in _LAST_OPS or last.domain or len(last.output) != 1:
         return None
@@ -388,7 +383,7 @@ def _match_function(last: Any, graph: _Graph) -> tuple[str, set[str], str] | Non
     return None
 
 
-def _regions(last: Any, graph: _Graph) -> Iterator[tuple[list[Any], str]]:
+def _regions(last: Any, graph: _PatternGraph) -> Iterator[tuple[list[Any], str]]:
     """Ever larger sets of nodes, in execution order, that compute the last one's result from one tensor."""
     nodes = [last]
     frontier = {name for name in last.input if name and graph.scalar(name) is None}
@@ -404,7 +399,7 @@ def _regions(last: Any, graph: _Graph) -> Iterator[tuple[list[Any], str]]:
         frontier = (frontier - {latest}) | {name for name in node.input if name and graph.scalar(name) is None}
 
 
-def _evaluate(nodes: list[Any], entry: str, graph: _Graph) -> Array:
+def _evaluate(nodes: list[Any], entry: str, graph: _PatternGraph) -> Array:
     known = {entry: _POINTS, "": np.zeros(0)}
     for node in nodes:
         inputs = [known[name] if name in known else graph.scalar(name) for name in node.input]

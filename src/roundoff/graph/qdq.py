@@ -18,10 +18,11 @@ import numpy as np
 from roundoff.core.quantizers import Quantizer, QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.build import DEFAULT_OPSET, Assembly
+from roundoff.graph.build import DEFAULT_OPSET
+from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
-from roundoff.graph.wiring import ElementType, by_dtype
+from roundoff.graph.wiring import OnnxType, by_dtype
 
 __all__ = [
     "FLOAT32",
@@ -57,7 +58,7 @@ _FAR_STEPS = 2.0 ** (WIDEST_COMPUTED + 4)
 _FIRST_VERSION = {"Sign": 9, "Max": 8, "Min": 8}
 
 
-def code_element(spec: QuantSpec) -> ElementType:
+def code_element(spec: QuantSpec) -> OnnxType:
     """The element type of a model file that holds the codes.
 
     Raises:

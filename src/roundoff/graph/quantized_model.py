@@ -1,19 +1,37 @@
 """A quantized model, whoever made it: a float model and the quantizers that can be switched on in it."""
 
-from dataclasses import dataclass
+import hashlib
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+from threading import Lock
 from typing import Literal
 
-from roundoff.core.quantizers import Quantizer
-from roundoff.graph.load import Model
+import numpy as np
+
+from roundoff.core.quantizers import Quantizer, dequantize, fake_quantize
+from roundoff.core.tensors import Array
+from roundoff.graph.load import Model, weight_tensors
+from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import constants
+from roundoff.messages.message import Remark
 
 __all__ = [
+    "FakeConstants",
+    "ModelHashes",
     "Oddity",
     "OddityKind",
     "QuantizedModel",
+    "chain_of",
+    "combined_hash",
     "dequantized_tensors",
+    "fake_quantized",
+    "has_exact_weights",
+    "model_hash",
+    "quantizer_hash",
 ]
-
 
 OddityKind = Literal["disagreement", "not_represented", "dynamic", "interface", "restored"]
 
@@ -51,9 +69,9 @@ class QuantizedModel:
 
     float_model: Model
     quantizers: tuple[Quantizer, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
     oddities: tuple[Oddity, ...] = ()
-    preparation: tuple[str, ...] = ()
+    preparation: tuple[Remark, ...] = ()
 
 
 # What a quantized model says of its own tensors.
@@ -77,3 +95,179 @@ def dequantized_tensors(model: Model) -> dict[str, str]:
         if node.op_type == "DequantizeLinear" and node.input[0] in quantized:
             found.setdefault(quantized[node.input[0]], node.output[0])
     return found
+
+
+def combined_hash(parts: Iterable[object]) -> str:
+    """A hash of some values that print the same when they are the same."""
+    return hashlib.sha256("\n".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def model_hash(model: Model) -> str:
+    """A hash of a model; weights outside its file count by place, size and time of change."""
+    outside = set()
+    for tensor in weight_tensors(model.proto):
+        if tensor.data_location == tensor.EXTERNAL:
+            outside.add(next((entry.value for entry in tensor.external_data if entry.key == "location"), ""))
+    stats: list[tuple[str, os.stat_result]] = [(name, (model.folder / name).stat()) for name in sorted(outside)]
+    return combined_hash(
+        [
+            *((package, metadata.version(package)) for package in ("roundoff", "onnxruntime", "numpy")),
+            hashlib.sha256(model.proto.SerializeToString(deterministic=True)).hexdigest(),
+            *((name, status.st_size, status.st_mtime_ns) for name, status in stats),
+        ]
+    )
+
+
+class ModelHashes:
+    """Hashes of a few models that live as long as this: each is computed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Model, str]] = {}
+
+    def of(self, model: Model) -> str:
+        """The hash of a model."""
+        if id(model) not in self._known:
+            self._known[id(model)] = model, model_hash(model)
+        return self._known[id(model)][1]
+
+
+def quantizer_hash(quantizers: Sequence[Quantizer]) -> str:
+    """A hash of quantizers, their numbers included."""
+    return combined_hash(
+        (
+            each.name, each.tensor, each.kind, each.spec, each.consumers, each.output, each.after,
+            _array_hash(each.params.scale), _array_hash(each.params.zero_point),
+            "" if each.codes is None else _array_hash(each.codes),
+        )
+        for each in sorted(quantizers, key=lambda quantizer: quantizer.name)
+    )  # fmt: skip
+
+
+def _array_hash(array: Array) -> str:
+    data = np.asarray(array, order="C")
+    return hashlib.sha256(f"{data.dtype} {data.shape} ".encode() + data.tobytes()).hexdigest()
+
+
+# Values of one step: with all that is computed between, they stay in the cache.
+_BLOCK_ELEMENTS = 1 << 16
+_EXACT_BITS = 16
+# What is kept for the next to ask; most models have less.
+_KEPT_BYTES = 64 << 20
+# Values compared before all of them.
+_PREFIX = 256
+
+
+def fake_quantized(values: Array, quantizer: Quantizer) -> Array:
+    """Values as one quantizer leaves them, in the type they had; what is computed between stays small."""
+    spec, params = quantizer.spec, quantizer.params
+    result = np.empty(values.shape, values.dtype)
+    if values.ndim == 0:
+        result[...] = _fake(values, quantizer)
+        return result
+    rows = max(1, _BLOCK_ELEMENTS // max(1, values[:1].size))
+    by_row = params.scale.ndim > 0 and spec.axis is not None and spec.axis % values.ndim == 0
+    for start in range(0, values.shape[0], rows):
+        part = slice(start, start + rows)
+        own = quantizer
+        if by_row:
+            own = replace(
+                quantizer, params=replace(params, scale=params.scale[part], zero_point=params.zero_point[part])
+            )
+        if quantizer.codes is not None:
+            own = replace(own, codes=quantizer.codes[part])
+        result[part] = _fake(values[part], own)
+    return result
+
+
+def _fake(values: Array, quantizer: Quantizer) -> Array:
+    spec, params = quantizer.spec, quantizer.params
+    if quantizer.codes is not None:
+        return dequantize(quantizer.codes, params, spec.axis)
+    # As the operators do: they compute in float32, whatever the type of the model.
+    narrow = values.astype(np.float32, copy=False)
+    if spec.bits > _EXACT_BITS or spec.rounding != "half_even" or not np.isfinite(narrow).all():
+        return fake_quantize(narrow, params, spec)
+    shape = [1] * values.ndim
+    if params.scale.ndim and spec.axis is not None:
+        shape[spec.axis] = -1
+    scale, zero = params.scale.reshape(shape), params.zero_point.reshape(shape)
+    # The same in fewer steps: whole numbers of so few bits are exact in float32, with or without the zero point.
+    with np.errstate(over="ignore"):
+        steps = np.asarray(np.rint(narrow / scale))
+    low, high = (np.asarray(code - zero, dtype=np.float32) for code in (spec.code_min, spec.code_max))
+    np.clip(steps, low, high, out=steps)
+    steps += np.float32(0)  # there is no negative zero among codes
+    return np.asarray(np.multiply(steps, scale, out=steps))
+
+
+class FakeConstants:
+    """The constants of a model as quantizers leave them; those asked for last are kept.
+
+    Safe to use from threads.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._weights = Weights(model)
+        self._kept: OrderedDict[tuple[str, ...], Array] = OrderedDict()
+        self._idle: dict[str, bool] = {}
+        self._bytes = 0
+        self._lock = Lock()
+
+    def __contains__(self, tensor: str) -> bool:
+        """Whether a tensor is a constant."""
+        return tensor in self._weights.protos
+
+    def values(self, quantizer: Quantizer, earlier: Mapping[str, Quantizer]) -> Array:
+        """What a quantizer makes of its constant.
+
+        Args:
+            quantizer: The quantizer.
+            earlier: Quantizers by name; those it follows (`Quantizer.after`) come before it if they are here.
+        """
+        chain = chain_of(quantizer, earlier)
+        key = tuple(each.name for each in chain)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        values = self._weights[quantizer.tensor]
+        for each in chain:
+            values = fake_quantized(values, each)
+        with self._lock:
+            self._keep(key, values)
+        return values
+
+    def is_idle(self, quantizer: Quantizer) -> bool:
+        """Whether a quantizer leaves its constant as it is, bit for bit."""
+        if quantizer.tensor not in self:
+            return False
+        if quantizer.name not in self._idle:
+            left, given = self.values(quantizer, {}), self._weights[quantizer.tensor]
+            # What is changed at all mostly is from the beginning.
+            same = np.array_equal(left.flat[:_PREFIX], given.flat[:_PREFIX]) and np.array_equal(left, given)
+            self._idle[quantizer.name] = same
+        return self._idle[quantizer.name]
+
+    def _keep(self, key: tuple[str, ...], values: Array) -> None:
+        if key in self._kept or values.nbytes > _KEPT_BYTES:
+            return
+        self._kept[key] = values
+        self._bytes += values.nbytes
+        while self._bytes > _KEPT_BYTES:
+            _, dropped = self._kept.popitem(last=False)
+            self._bytes -= dropped.nbytes
+
+
+def chain_of(quantizer: Quantizer, others: Mapping[str, Quantizer]) -> list[Quantizer]:
+    """A quantizer and those of the others that come before it, the first first."""
+    chain = [quantizer]
+    while chain[-1].after in others:
+        chain.append(others[chain[-1].after])
+    return chain[::-1]
+
+
+def has_exact_weights(quantized: QuantizedModel) -> bool:
+    """Whether the float weights are the values of their codes already, so that no weight is changed any more."""
+    weights = [each for each in quantized.quantizers if each.kind == "weight"]
+    constants = FakeConstants(quantized.float_model)
+    return bool(weights) and all(constants.is_idle(each) for each in weights)

@@ -14,7 +14,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, declared_outside, is_external, stored_bytes, weight_tensors
 from roundoff.graph.weights import constant_value
-from roundoff.graph.wiring import ElementType, by_number, reads
+from roundoff.graph.wiring import OnnxType, by_number, reads
 
 __all__ = [
     "LARGEST_MESSAGE_BYTES",
@@ -90,7 +90,7 @@ def packed(values: Array, tensor: Any) -> bytes:
     return (halves[0::2] | (halves[1::2] << 4)).tobytes()
 
 
-def _stored(element: ElementType) -> np.dtype[Any]:
+def _stored(element: OnnxType) -> np.dtype[Any]:
     return np.dtype(element.dtype).newbyteorder("<")
 
 
@@ -125,7 +125,7 @@ def save_model(
     deferred = model if isinstance(model, DeferredModel) else DeferredModel(model)
     target = Path(os.path.realpath(path))
     data = target.with_name(f"{target.name}.data")
-    writer = _Writer(deferred, largest_file=largest_file, data_name=data.name)
+    writer = _OnnxWriter(deferred, largest_file=largest_file, data_name=data.name)
     for file in (target, data) if writer.outside else (target,):
         _check_free(file, deferred.model, replace=replace)
     with writing(Path(path)):
@@ -171,7 +171,7 @@ def _staged(path: Path) -> Iterator[Path]:
             staged.unlink(missing_ok=True)
 
 
-class _Writer:
+class _OnnxWriter:
     """One model on its way to the disk.
 
     Attributes:

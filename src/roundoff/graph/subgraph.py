@@ -10,14 +10,14 @@ from roundoff.graph.interface import hidden_tensors, outputs
 from roundoff.graph.load import Model, checked_model, is_external
 from roundoff.graph.save import add_declared
 from roundoff.graph.shapes import Value
-from roundoff.graph.units import derived_constants
+from roundoff.graph.units import derived_constants, with_constant_nodes
 from roundoff.graph.weights import constant_value
-from roundoff.graph.wiring import by_dtype, reads
+from roundoff.graph.wiring import by_dtype, readers, reads
 
 __all__ = [
-    "Part",
-    "Parts",
-    "Taps",
+    "ModelPart",
+    "ModelParts",
+    "TappedModel",
     "detached",
     "tap",
     "tap_shapes",
@@ -28,7 +28,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ModelPart:
     """Some nodes of a model.
 
     Attributes:
@@ -42,7 +42,7 @@ class Part:
     writes: tuple[str, ...]
 
 
-class Parts:
+class ModelParts:
     """Cuts parts out of a model; constants, and the nodes that compute them, belong to every part that reads them.
 
     Args:
@@ -59,13 +59,10 @@ class Parts:
         self.computing = tuple(
             node.name for node in graph.node if any(name and name not in self.constant for name in node.output)
         )
-        self._readers: dict[str, set[str]] = {}
-        for node in graph.node:
-            for name in reads(node):
-                self._readers.setdefault(name, set()).add(node.name)
+        self._readers = {name: {node.name for node in found} for name, found in readers(graph.node).items()}
         self._outputs = {value.name for value in graph.output}
 
-    def part(self, nodes: Collection[str]) -> Part:
+    def part(self, nodes: Collection[str]) -> ModelPart:
         """What some nodes read and write."""
         chosen = [name for name in self.computing if name in nodes]
         inside = set(chosen)
@@ -78,9 +75,9 @@ class Parts:
             if name and (name in self._outputs or self._readers.get(name, set()) - inside)
         ]
         outside = tuple(name for name in read if name not in made and name not in self.constant)
-        return Part(tuple(chosen), outside, tuple(written))
+        return ModelPart(tuple(chosen), outside, tuple(written))
 
-    def can_be_fed(self, part: Part) -> bool:
+    def can_be_fed(self, part: ModelPart) -> bool:
         """Whether all that a part reads are tensors of types that numpy has."""
         found = [self._values.get(name) for name in part.reads]
         return all(
@@ -91,7 +88,7 @@ class Parts:
             for value in found
         )
 
-    def model(self, part: Part, shapes: Mapping[str, Shape] | None = None) -> Model:
+    def model(self, part: ModelPart, shapes: Mapping[str, Shape] | None = None) -> Model:
         """A part as a model.
 
         Args:
@@ -106,7 +103,8 @@ class Parts:
         )
         graph = proto.graph
         graph.name = "part"
-        nodes = self._with_constants(part.nodes)
+        makers = {name: node.name for node in source.graph.node for name in node.output if name in self.constant}
+        nodes = with_constant_nodes(self._nodes, part.nodes, makers)
         graph.node.extend(nodes)
         for entries, names in ((graph.input, part.reads), (graph.output, part.writes)):
             for name in names:
@@ -119,19 +117,6 @@ class Parts:
             each for each in source.graph.sparse_initializer if each.values.name in read
         )
         return checked_model(proto, path=self._model.path, size=proto.ByteSize())
-
-    def _with_constants(self, names: Sequence[str]) -> list[Any]:
-        producers = {
-            output: node.name for node in self._nodes.values() for output in node.output if output in self.constant
-        }
-        needed: set[str] = set()
-        waiting = list(names)
-        while waiting:
-            name = waiting.pop()
-            if name not in needed:
-                needed.add(name)
-                waiting += [producers[each] for each in reads(self._nodes[name]) if each in producers]
-        return [node for name, node in self._nodes.items() if name in needed]
 
     def _declare(self, entry: Any, shape: Shape | None) -> None:
         value = self._values.get(entry.name)
@@ -152,7 +137,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Taps:
+class TappedModel:
     """A model with more outputs than it had.
 
     Attributes:
@@ -167,7 +152,7 @@ class Taps:
     constants: Mapping[str, Array] = field(default_factory=dict)
 
 
-def tap(model: Model, tensors: Sequence[str], *, widen: Mapping[str, str] | None = None) -> Taps:
+def tap(model: Model, tensors: Sequence[str], *, widen: Mapping[str, str] | None = None) -> TappedModel:
     """Add tensors to the outputs of a model.
 
     Args:
@@ -189,10 +174,10 @@ def tap(model: Model, tensors: Sequence[str], *, widen: Mapping[str, str] | None
         else:
             name = f"{tensor}//{kind.dtype}"
             names.append(patch.add_output(name, make_node("Cast", [tensor], [name], to=kind.number)))
-    return Taps(patch.serialize(), tuple(names), model.beside)
+    return TappedModel(patch.serialize(), tuple(names), model.beside)
 
 
-def tap_shapes(model: Model, tensors: Sequence[str]) -> Taps:
+def tap_shapes(model: Model, tensors: Sequence[str]) -> TappedModel:
     """Add the shapes of tensors to the outputs of a model, so that they can be known at no cost in memory.
 
     Raises:
@@ -205,10 +190,10 @@ def tap_shapes(model: Model, tensors: Sequence[str]) -> Taps:
     names = [f"{tensor}//shape" for tensor in tensors]
     for tensor, name in zip(tensors, names, strict=True):
         patch.add_output(name, make_node("Shape", [tensor], [name]))
-    return Taps(patch.serialize(), tuple(names), model.beside)
+    return TappedModel(patch.serialize(), tuple(names), model.beside)
 
 
-def detached(model: Model) -> Taps:
+def detached(model: Model) -> TappedModel:
     """The model with its larger weights beside it, so that these are not serialized and read again."""
     from onnx import ModelProto
 
@@ -219,7 +204,7 @@ def detached(model: Model) -> Taps:
     for field_name in ("node", "input", "output", "value_info", "sparse_initializer"):
         getattr(graph, field_name).extend(getattr(source.graph, field_name))
     constants = {**model.beside, **add_declared(graph, source.graph.initializer)}
-    return Taps(light.SerializeToString(), tuple(value.name for value in graph.output), constants)
+    return TappedModel(light.SerializeToString(), tuple(value.name for value in graph.output), constants)
 
 
 class _Patch:

@@ -1,19 +1,29 @@
-"""Which names a node reads, including what its subgraphs take from outside, and which of them are constant."""
+"""Nodes and names: what a node reads (also in its subgraphs), its attributes, the element types of tensors."""
 
 import heapq
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from roundoff.errors import BadInput
+
 __all__ = [
-    "ElementType",
+    "OnnxType",
+    "all_names",
+    "attribute",
     "by_dtype",
     "by_number",
     "by_session_name",
     "captured",
     "constants",
+    "free_name",
     "is_sorted",
+    "producers",
+    "readers",
     "reads",
+    "rename_captured",
+    "set_attribute",
     "sort_nodes",
     "subgraphs",
 ]
@@ -25,12 +35,12 @@ _MAY_HOLD_GRAPHS = frozenset((0, 5, 10))
 
 def subgraphs(node: Any) -> Iterator[Any]:
     """The graphs a node carries as attributes (branches of If, bodies of Loop and Scan)."""
-    for attribute in node.attribute:
+    for item in node.attribute:
         # This is asked of every node, often. Files of the first versions do not say what an attribute is.
-        if attribute.type in _MAY_HOLD_GRAPHS:
-            if attribute.HasField("g"):
-                yield attribute.g
-            yield from attribute.graphs
+        if item.type in _MAY_HOLD_GRAPHS:
+            if item.HasField("g"):
+                yield item.g
+            yield from item.graphs
 
 
 def reads(node: Any) -> tuple[str, ...]:
@@ -50,6 +60,20 @@ def _captured(graph: Any) -> Iterator[str]:
     for node in graph.node:
         yield from (name for name in reads(node) if name not in inside)
     yield from (value.name for value in graph.output if value.name and value.name not in inside)
+
+
+def producers(nodes: Iterable[Any]) -> dict[str, Any]:
+    """The node that computes each tensor."""
+    return {name: node for node in nodes for name in node.output if name}
+
+
+def readers(nodes: Iterable[Any]) -> defaultdict[str, list[Any]]:
+    """The nodes that read each tensor, themselves or in their subgraphs, each once and in order."""
+    found = defaultdict(list)
+    for node in nodes:
+        for name in reads(node):
+            found[name].append(node)
+    return found
 
 
 def constants(graph: Any) -> frozenset[str]:
@@ -102,11 +126,97 @@ def sort_nodes(graph: Any) -> bool:
     return True
 
 
+def rename_captured(node: Any, names: dict[str, str]) -> None:
+    """Give tensors that the subgraphs of a node take from outside their new names, in place."""
+    for graph in subgraphs(node):
+        inside = {value.name for value in (*graph.input, *graph.initializer)}
+        inside.update(sparse.values.name for sparse in graph.sparse_initializer)
+        inside.update(name for inner in graph.node for name in inner.output)
+        outer = {old: new for old, new in names.items() if old not in inside}
+        if not outer:
+            continue
+        for inner in graph.node:
+            for position, name in enumerate(inner.input):
+                inner.input[position] = outer.get(name, name)
+            rename_captured(inner, outer)
+        for value in graph.output:
+            value.name = outer.get(value.name, value.name)
+
+
+def all_names(graph: Any, *, declared: bool = True) -> Iterator[str]:
+    """Every tensor name of a graph and of the graphs inside it; some come more than once.
+
+    Args:
+        graph: The graph.
+        declared: Also those of which the graph itself does no more than to declare the type.
+    """
+    yield from (value.name for value in (*graph.input, *graph.output, *graph.initializer))
+    yield from (value.name for value in graph.value_info if declared)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+    for node in graph.node:
+        yield from node.input
+        yield from node.output
+        for inner in subgraphs(node):
+            yield from all_names(inner)
+
+
+def free_name(wanted: str, taken: set[str]) -> str:
+    """A name like the wanted one that is not taken; from now on it is."""
+    name, count = wanted, 1
+    while name in taken:
+        count += 1
+        name = f"{wanted}_{count}"
+    taken.add(name)
+    return name
+
+
+# Attributes of nodes.
+
+_NUMBER_ATTRIBUTES = frozenset({
+    "axis", "block_size", "to", "output_dtype", "transB", "alpha", "beta", "levels", "channels_last", "opset",
+    "sqrt_mode", "offset", "signed", "narrow", "relu_flag", "min", "max",
+})  # fmt: skip
+_LIST_ATTRIBUTES = frozenset({"axes", "perm", "shape"})
+
+
+def attribute(node: Any, name: str, default: Any = None) -> Any:
+    """The value of a node's attribute; text comes as str.
+
+    Raises:
+        BadInput: It is not of the kind that an attribute of this name has.
+    """
+    from onnx.helper import get_attribute_value
+
+    found = next((item for item in node.attribute if item.name == name), None)
+    if found is None:
+        return default
+    value = get_attribute_value(found)
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if (name in _NUMBER_ATTRIBUTES and not isinstance(value, int | float)) or (
+        name in _LIST_ATTRIBUTES and isinstance(value, str)
+    ):
+        what = f"Attribute {name!r} of node {node.name!r} ({node.op_type}) is {value!r}, which makes no sense."
+        raise BadInput(what, fix="check the model with onnx.checker.check_model, and export it again")
+    return value
+
+
+def set_attribute(node: Any, name: str, value: Any) -> None:
+    """Give a node's attribute a value; None takes it away."""
+    from onnx.helper import make_attribute
+
+    for index in reversed(range(len(node.attribute))):
+        if node.attribute[index].name == name:
+            del node.attribute[index]
+    if value is not None:
+        node.attribute.append(make_attribute(name, value))
+
+
 # The element types of ONNX: their numpy names, their sizes, and what those numpy cannot hold are read as.
 
 
 @dataclass(frozen=True, slots=True)
-class ElementType:
+class OnnxType:
     """One element type.
 
     Attributes:
@@ -124,12 +234,12 @@ class ElementType:
     widened: str
 
 
-def _plain(number: int, name: str, bits: int) -> ElementType:
-    return ElementType(number, name, name, bits, name)
+def _plain(number: int, name: str, bits: int) -> OnnxType:
+    return OnnxType(number, name, name, bits, name)
 
 
 _TYPES = (
-    ElementType(1, "float", "float32", 32, "float32"),
+    OnnxType(1, "float", "float32", 32, "float32"),
     _plain(2, "uint8", 8),
     _plain(3, "int8", 8),
     _plain(4, "uint16", 16),
@@ -139,38 +249,38 @@ _TYPES = (
     _plain(8, "string", 0),
     _plain(9, "bool", 8),
     _plain(10, "float16", 16),
-    ElementType(11, "double", "float64", 64, "float64"),
+    OnnxType(11, "double", "float64", 64, "float64"),
     _plain(12, "uint32", 32),
     _plain(13, "uint64", 64),
     _plain(14, "complex64", 64),
     _plain(15, "complex128", 128),
-    ElementType(16, "bfloat16", "bfloat16", 16, "float32"),
-    ElementType(17, "float8e4m3fn", "float8_e4m3fn", 8, "float32"),
-    ElementType(18, "float8e4m3fnuz", "float8_e4m3fnuz", 8, "float32"),
-    ElementType(19, "float8e5m2", "float8_e5m2", 8, "float32"),
-    ElementType(20, "float8e5m2fnuz", "float8_e5m2fnuz", 8, "float32"),
-    ElementType(21, "uint4", "uint4", 4, "uint8"),
-    ElementType(22, "int4", "int4", 4, "int8"),
-    ElementType(23, "float4e2m1", "float4_e2m1fn", 4, "float32"),
-    ElementType(24, "float8e8m0", "float8_e8m0fnu", 8, "float32"),
-    ElementType(25, "uint2", "uint2", 2, "uint8"),
-    ElementType(26, "int2", "int2", 2, "int8"),
+    OnnxType(16, "bfloat16", "bfloat16", 16, "float32"),
+    OnnxType(17, "float8e4m3fn", "float8_e4m3fn", 8, "float32"),
+    OnnxType(18, "float8e4m3fnuz", "float8_e4m3fnuz", 8, "float32"),
+    OnnxType(19, "float8e5m2", "float8_e5m2", 8, "float32"),
+    OnnxType(20, "float8e5m2fnuz", "float8_e5m2fnuz", 8, "float32"),
+    OnnxType(21, "uint4", "uint4", 4, "uint8"),
+    OnnxType(22, "int4", "int4", 4, "int8"),
+    OnnxType(23, "float4e2m1", "float4_e2m1fn", 4, "float32"),
+    OnnxType(24, "float8e8m0", "float8_e8m0fnu", 8, "float32"),
+    OnnxType(25, "uint2", "uint2", 2, "uint8"),
+    OnnxType(26, "int2", "int2", 2, "int8"),
 )
 _BY_NUMBER = {kind.number: kind for kind in _TYPES}
 _BY_SESSION_NAME = {kind.session_name: kind for kind in _TYPES}
 _BY_DTYPE = {kind.dtype: kind for kind in _TYPES}
 
 
-def by_number(number: int) -> ElementType | None:
+def by_number(number: int) -> OnnxType | None:
     """The type of a number in a model file; None for one that is not known here."""
     return _BY_NUMBER.get(number)
 
 
-def by_session_name(name: str) -> ElementType | None:
+def by_session_name(name: str) -> OnnxType | None:
     """The type onnxruntime calls so."""
     return _BY_SESSION_NAME.get(name)
 
 
-def by_dtype(dtype: str) -> ElementType | None:
+def by_dtype(dtype: str) -> OnnxType | None:
     """The type of a numpy name."""
     return _BY_DTYPE.get(dtype)

@@ -136,6 +136,10 @@ def metric(
     return register
 
 
+# What people rank by most; they are named first where a metric is unknown.
+_USUAL = ("sqnr_db", "cosine", "mse", "relative_euclidean", "mean_relative_error", "chebyshev")
+
+
 def all_metrics() -> Iterator[Metric]:
     """Every metric, in the order of the tables; means over samples are not listed."""
     yield from _METRICS.values()
@@ -147,7 +151,8 @@ def get_metric(name: str) -> Metric:
         return _METRICS[name]
     base = _METRICS.get(name.removeprefix(MEAN)) if name.startswith(MEAN) else None
     if base is None or base.direction == "none":
-        raise BadInput(f"There is no metric {name!r}.", fix=nearest(name, _METRICS))
+        listed = dict.fromkeys((*_USUAL, *judging()))
+        raise BadInput(f"There is no metric {name!r}.", fix=nearest(name, _METRICS, listed=tuple(listed)))
     summary = f"Mean over samples, each scored alone. {base.summary}"
     return replace(base, name=name, summary=summary, per_sample=True)
 

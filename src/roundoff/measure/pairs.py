@@ -13,8 +13,14 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.measure.blocks import Block, release_pages, split_blocks
-from roundoff.measure.statistics import EMPTY_HISTOGRAM, Histogram, histogram_of
+from roundoff.measure.statistics import (
+    EMPTY_HISTOGRAM,
+    ArrayBlock,
+    Histogram,
+    histogram_of,
+    release_pages,
+    split_blocks,
+)
 
 __all__ = [
     "ALL_FIELDS",
@@ -484,14 +490,14 @@ class _Channels:
             return None
         return cls(axis % len(shape), shape[axis])
 
-    def row(self, part: Block) -> int | None:
+    def row(self, part: ArrayBlock) -> int | None:
         """Length of the equal pieces that BLAS can square a channel's rows in; None when they are too short."""
         length = math.prod(part.shape[self._axis + 1 :])
         fewest = -(-length // _PIECE)
         lengths = (length // count for count in range(fewest, 4 * fewest) if length % count == 0)
         return next((piece for piece in lengths if piece >= _SHORT_ROW), None)
 
-    def add(self, part: Block, *, pieces: Array | None, values: Array) -> None:
+    def add(self, part: ArrayBlock, *, pieces: Array | None, values: Array) -> None:
         """Take in one block of reference and error, in its order.
 
         Args:

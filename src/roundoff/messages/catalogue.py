@@ -1,5 +1,10 @@
-"""Phrases by their keys. The files beside this one hold them, one table per key and one entry per language."""
+"""Phrases by their keys. The files beside this one hold them, one table per key and one entry per language.
 
+Errors, help and other texts that stand where they are said have no key but their English template; the files of
+the folder ``zh`` hold what it is in Chinese.
+"""
+
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,21 +18,27 @@ __all__ = [
     "Language",
     "Phrase",
     "catalogue",
-    "english",
     "english_of",
     "explained",
     "in_all",
+    "is_key",
     "named",
     "phrase_names",
     "plain",
     "say",
     "speaking",
     "spoken",
+    "template",
     "told",
+    "translation",
 ]
 
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
+# All else is a template, which is its own key.
+_KEY = re.compile(r"[a-z0-9_]+\.[\w-]+")
+# Apart, because most commands need only one of them.
+_TRANSLATED = ("errors", "help")
 _SPOKEN: ContextVar[Language] = ContextVar("language of the terminal", default="en")
 
 
@@ -68,12 +79,12 @@ def spoken() -> Language:
     return _SPOKEN.get()
 
 
-def told(key: str, **values: Any) -> str:
+def told(key: str, /, **values: Any) -> str:
     """A phrase of the catalogue in the language of the terminal; see `say`."""
     return _said(key, spoken(), values)
 
 
-def say(key: str, **values: Any) -> Phrase:
+def say(key: str, /, **values: Any) -> Phrase:
     """A phrase of the catalogue with its gaps filled.
 
     Args:
@@ -113,7 +124,7 @@ def named(key: str) -> Phrase | None:
     return None if found is None else say(f"{stem}.{found}")
 
 
-def english(key: str) -> str:
+def template(key: str) -> str:
     """A phrase in English with its gaps open."""
     stem, _, name = key.partition(".")
     return _phrases(stem)[name]["en"]
@@ -150,15 +161,50 @@ class _Count(int):
         return super().__format__(spec)
 
 
+class _Ratio(float):
+    """A number that stands before a per cent sign with the space that `roundoff.messages.numbers` puts there."""
+
+    def __format__(self, spec: str) -> str:
+        text = super().__format__(spec)
+        return f"{text[:-1]} %" if spec.endswith("%") else text
+
+
 def _said(key: str, language: Language, values: Mapping[str, Any]) -> str:
-    stem, _, name = key.partition(".")
-    return _phrases(stem)[name][language].format(**{gap: _in(language, value) for gap, value in values.items()})
+    if is_key(key):
+        stem, _, name = key.partition(".")
+        open_text = _phrases(stem)[name][language]
+    else:
+        found = None if language == "en" else translation(key)
+        # Half a sentence in another language is worse than none: its gaps stay English, too.
+        language, open_text = ("en", key) if found is None else (language, found)
+    return open_text.format(**{gap: _in(language, value) for gap, value in values.items()})
 
 
 def _in(language: Language, value: Any) -> Any:
-    if isinstance(value, Phrase):
+    if hasattr(value, "within"):  # a phrase, or a message
         return value.within(language)
+    if isinstance(value, float):
+        return _Ratio(value)
     return _Count(value) if type(value) is int else value
+
+
+def is_key(text: str) -> bool:
+    """Whether it is the key of a phrase, not a template."""
+    return _KEY.fullmatch(text) is not None
+
+
+def translation(text: str) -> str | None:
+    """What an English template is in Chinese, with the same gaps; None when nobody has translated it."""
+    return next((found[text] for found in map(_translations, _TRANSLATED) if text in found), None)
+
+
+@cache
+def _translations(stem: str) -> dict[str, str]:
+    """Chinese templates by their English ones."""
+    import tomllib
+
+    path = Path(__file__).parent / "zh" / f"{stem}.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def catalogue() -> dict[str, dict[Language, str]]:
@@ -168,11 +214,17 @@ def catalogue() -> dict[str, dict[Language, str]]:
 
 @cache
 def _homes() -> dict[str, list[Path]]:
-    """The files of phrases by their stems: those beside this module, and words.toml in folders of questions."""
+    """The files of phrases by their stems: those beside this module, and those in folders of questions."""
     package = Path(__file__).parents[1]
     homes: dict[str, list[Path]] = {path.stem: [path] for path in Path(__file__).parent.glob("*.toml")}
-    for path in (*package.glob("*/words.toml"), *package.glob("studies/*/words.toml")):
-        homes.setdefault(path.parent.name, []).append(path)
+    places = (
+        *package.glob("*/words.toml"),
+        *package.glob("vendors/*/words.toml"),
+        *package.glob("studies/*/*.toml"),
+    )
+    for path in places:
+        # A folder that answers several questions has a file of words for each other one.
+        homes.setdefault(path.parent.name if path.stem == "words" else path.stem, []).append(path)
     return homes
 
 

@@ -1,23 +1,28 @@
-"""A text as data: a key of the catalogue and what goes into its gaps.
+"""A text as data: a key of the catalogue, or an English template, and what goes into its gaps.
 
 Results hold messages, never sentences. Words are made when a message is shown, in the reader's language, so that a
 name in a gap stays what it is and nothing is ever parsed.
 """
 
 import re
+import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Union
 
-from roundoff.messages.catalogue import Language, Phrase, speaking, spoken, told
+from roundoff.messages.catalogue import Language, Phrase, is_key, speaking, spoken, told, translation
 
 __all__ = [
     "NOTHING",
     "Argument",
     "Message",
     "Remark",
+    "Translatable",
+    "english",
     "joined",
     "message",
+    "message_content",
     "phrase_of",
     "shown",
     "some",
@@ -30,6 +35,7 @@ Argument = Union[str, int, float, bool, None, "Message", tuple["Argument", ...]]
 # The key of texts that no catalogue has: names, what users wrote, sentences of documents before schema 2.
 _VERBATIM = "verbatim"
 _JOINED = "terminal.semicolon"
+_CHAINED = "{before}{after}"
 # Where the text of another message begins and ends: there is no space between Chinese characters there.
 _END = "\0"
 _SPACED = re.compile(f"(?<=[\u4e00-\u9fff])(?:{_END} | {_END})(?=[\u4e00-\u9fff])")
@@ -40,7 +46,7 @@ class Message:
     """A text as data. `str` gives it in English, `within` in any language, `shown` in that of the terminal.
 
     Attributes:
-        key: Of the catalogue, as ``causes.clipping_summary``.
+        key: Of the catalogue, as ``causes.clipping_summary``; or the English template itself.
         arguments: What goes into the gaps, by their names, in the order they were given.
     """
 
@@ -52,6 +58,8 @@ class Message:
         values = dict(self.arguments)
         if self.key == _VERBATIM:
             return str(values["text"])
+        if language != "en" and not _is_translated(self.key):
+            return self.within("en")
         with speaking(language):
             text = told(self.key, **{gap: _filled(value, language) for gap, value in values.items()})
         return text if language == "en" else _SPACED.sub("", text).replace(_END, "")
@@ -69,7 +77,7 @@ class Message:
         from pydantic_core import core_schema
 
         return core_schema.no_info_plain_validator_function(
-            _from_document, serialization=core_schema.plain_serializer_function_ser_schema(_to_document)
+            _from_document, serialization=core_schema.plain_serializer_function_ser_schema(message_content)
         )
 
 
@@ -77,9 +85,61 @@ Remark = str | Message
 """What a result notes: a message, or a sentence of a part of the program, or of a document, that has none yet."""
 
 
-def message(key: str, **arguments: Argument) -> Message:
+def message(key: str, /, **arguments: Argument) -> Message:
     """A text of the catalogue with what goes into its gaps."""
     return Message(key, tuple(arguments.items()))
+
+
+class Translatable(str):
+    """English that keeps the message it was made of, so that whoever shows it can do so in another language.
+
+    Errors hold it: what handles their texts as strings need not know. What is made of it by other means than
+    `english`, `message`, ``+`` and ``str`` is English only.
+
+    Attributes:
+        message: What it says.
+    """
+
+    __slots__ = ("message",)
+    message: Message
+
+    def __new__(cls, source: Message, /) -> "Translatable":
+        """The message in English."""
+        made = super().__new__(cls, source.within("en"))
+        made.message = source
+        return made
+
+    def within(self, language: Language) -> str:
+        """The text in one language."""
+        return self.message.within(language)
+
+    def __str__(self) -> str:
+        # Python hands this on as the `str` of an exception that was raised with it.
+        return self
+
+    def __add__(self, other: str) -> str:
+        return english(_CHAINED, before=self, after=other)
+
+    def __radd__(self, other: str) -> str:
+        return english(_CHAINED, before=other, after=self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Translatable, (self.message,)
+
+
+def english(template: str, /, **gaps: Any) -> str:
+    """A text that stands where it is said: the English template is its key in the Chinese catalogue.
+
+    Args:
+        template: With gaps as ``str.format`` has them; ``{count:unit|units}`` is the first for one.
+        gaps: What goes into them, of any type; what is translatable appears in the reader's language.
+    """
+    used = _formats(template)
+    return Translatable(
+        Message(
+            template, tuple((gap, _as_argument(value, *used.get(gap, ("", "")))) for gap, value in gaps.items())
+        )
+    )
 
 
 def verbatim(text: str) -> Message:
@@ -91,15 +151,19 @@ NOTHING = verbatim("")
 """In the place of a text that there is none of."""
 
 
-def joined(parts: Iterable[Message]) -> Message:
-    """Several sentences as one, with semicolons between them.
+def joined(parts: Iterable[Message], *, key: str = _JOINED) -> Message:
+    """Several texts as one, with semicolons between them.
+
+    Args:
+        parts: At least one.
+        key: Of another phrase that puts two together, ``before`` and ``after``.
 
     Raises:
         ValueError: There is none.
     """
     first, *others = parts
     for part in others:
-        first = message(_JOINED, before=first, after=part)
+        first = message(key, before=first, after=part)
     return first
 
 
@@ -115,25 +179,64 @@ def some(names: Sequence[str], most: int, *, quoted: bool = False) -> Argument:
     return message("terminal.and_more", names=listed, count=len(names) - most) if len(names) > most else listed
 
 
-def phrase_of(text: Message) -> Phrase:
+def phrase_of(text: Message | Translatable) -> Phrase:
     """A message in all languages, for pages."""
     return Phrase(text.within("en"), text.within("zh"))
 
 
-def shown(text: Message) -> str:
-    """A message in the language of the terminal."""
-    return text.within(spoken())
+def shown(text: Remark) -> str:
+    """A message, or an English text that knows its own, in the language of the terminal; any other as it is."""
+    return text.within(spoken()) if isinstance(text, Message | Translatable) else text
+
+
+class _Inserted(str):
+    """The text of a message in a gap of another: it is not quoted, whatever the gap asks for."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __format__(self, spec: str) -> str:
+        return str(self)
 
 
 def _filled(value: Argument, language: Language) -> Any:
-    if isinstance(value, Message):
-        return value.within(language) if language == "en" else f"{_END}{value.within(language)}{_END}"
+    if isinstance(value, Message | Translatable):
+        text = value.within(language)
+        return _Inserted(text if language == "en" else f"{_END}{text}{_END}")
     if isinstance(value, tuple):
         return ("、" if language == "zh" else ", ").join(str(_filled(each, language)) for each in value)
     return value
 
 
-def _to_document(text: Message) -> str | dict[str, Any]:
+def _is_translated(key: str) -> bool:
+    return is_key(key) or translation(key) is not None
+
+
+@cache
+def _formats(template: str) -> dict[str, tuple[str, str]]:
+    """The conversion and the format of each gap."""
+    parsed = string.Formatter().parse(template)
+    return {gap: (conversion or "", spec or "") for _, gap, spec, conversion in parsed if gap is not None}
+
+
+def _as_argument(value: Any, conversion: str, spec: str) -> Argument:
+    """What a gap holds as data that a document can hold, too, and that looks the same in it."""
+    if isinstance(value, Translatable):
+        return value.message
+    if value is None or isinstance(value, Message) or type(value) in (str, int, float, bool):
+        return value  # type: ignore[no-any-return]
+    if conversion:
+        return verbatim(repr(value) if conversion == "r" else str(value))
+    if hasattr(value, "__index__"):
+        return int(value)
+    if spec:
+        return verbatim(format(value, spec))
+    text = str(value) if isinstance(value, Exception) else format(value)
+    return text.message if isinstance(text, Translatable) else text
+
+
+def message_content(text: Message) -> str | dict[str, Any]:
+    """A message as documents hold it: its English text, and its key with its arguments."""
     if not text:
         return ""
     content: dict[str, Any] = {"text": str(text)}
@@ -143,14 +246,16 @@ def _to_document(text: Message) -> str | dict[str, Any]:
 
 
 def _plain(value: Argument) -> Any:
+    if isinstance(value, Translatable):
+        value = value.message
     if isinstance(value, Message):
-        return _to_document(value)
+        return message_content(value)
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def _from_document(content: Any) -> Message:
-    if isinstance(content, Message):
-        return content
+    if isinstance(content, Message | Translatable):
+        return content.message if isinstance(content, Translatable) else content
     if isinstance(content, str):  # a document of schema 1
         return verbatim(content)
     if not isinstance(content, Mapping) or not isinstance(content.get("text"), str):
@@ -162,6 +267,8 @@ def _from_document(content: Any) -> Message:
         raise ValueError("a message has a key and arguments by name")
     found = Message(content["key"], tuple((str(gap), _argument(value)) for gap, value in arguments.items()))
     try:
+        if not _is_translated(found.key):  # nothing that only a file brings along is a template
+            raise KeyError(found.key)
         str(found)
     except (KeyError, IndexError, TypeError, ValueError):  # written by a version that has other messages
         return verbatim(content["text"])

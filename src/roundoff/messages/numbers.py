@@ -136,14 +136,15 @@ def _down(value: float, decimals: int) -> str:
 
 
 def percent_digits(share: float, decimals: int = 2) -> str:
-    """A share in per cent without its sign, 100 only for what really is all."""
+    """A share in per cent without its sign; with decimals, 100 only for what really is all."""
     text = f"{100 * share:.{decimals}f}"
-    return f"{100 - 10**-decimals:.{decimals}f}" if share < 1 and float(text) == 100 else text
+    rounded_up = decimals > 0 and share < 1 and float(text) == 100
+    return f"{100 - 10**-decimals:.{decimals}f}" if rounded_up else text
 
 
-def share_text(share: float) -> str:
-    """A share in per cent with two decimals."""
-    return f"{percent_digits(share)}%"
+def share_text(share: float, decimals: int = 2) -> str:
+    """A share in per cent with so many decimals: ``97.60 %``."""
+    return f"{percent_digits(share, decimals)} %"
 
 
 def text_curve(

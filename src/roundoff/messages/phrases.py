@@ -16,13 +16,13 @@ def count_of(number: int, noun: str) -> str:
 
 def cause_name(cause: str) -> str:
     """What a cause of a loss is called."""
-    name = named(f"causes.name_{cause}")
+    name = named(f"diagnosis.cause_{cause}")
     return cause if name is None else name.within(spoken())
 
 
 def cost_name(cost: str) -> str:
     """What a class of costs is called."""
-    return told(f"diagnosis_text.cost_{cost.replace(' ', '_')}")
+    return told(f"diagnosis.cost_{cost.replace(' ', '_')}")
 
 
 def few(names: Sequence[str], most: int) -> str:

@@ -9,17 +9,22 @@ import string
 from collections.abc import Iterator
 from functools import cache
 
-from roundoff.messages.catalogue import Phrase, english, phrase_names, speaking, spoken, told
-from roundoff.messages.message import Argument, Message, Remark, joined, message, phrase_of, shown, verbatim
+from roundoff.messages.catalogue import Phrase, phrase_names, speaking, spoken, template, told
+from roundoff.messages.message import (
+    Argument,
+    Message,
+    Remark,
+    Translatable,
+    joined,
+    message,
+    phrase_of,
+    shown,
+    verbatim,
+)
 
 __all__ = ["SENTENCES", "known", "recognised", "sentence"]
 
-SENTENCES = (
-    "sentences",
-    "sentences_io",
-    "sentences_calibration",
-    "sentences_steps",
-)
+SENTENCES = ("sentences",)
 """The files that hold them."""
 
 _JOINT = "; "
@@ -43,7 +48,7 @@ _WORDS = re.compile(r"[A-Za-z]{2,},? [a-z]{2,}")
 
 def sentence(text: Remark) -> str:
     """What a sentence of a result is in the language of the terminal, as far as it is known."""
-    if isinstance(text, Message):
+    if isinstance(text, Message | Translatable):
         return shown(text)
     if spoken() == "en":
         return text
@@ -59,7 +64,7 @@ def sentence(text: Remark) -> str:
 
 def known(text: Remark) -> Phrase:
     """A sentence of a result in every language, as far as it is known."""
-    if isinstance(text, Message):
+    if isinstance(text, Message | Translatable):
         return phrase_of(text)
     with speaking("zh"):
         return Phrase(text, sentence(text))
@@ -72,6 +77,8 @@ def recognised(text: str | Message) -> Message:
     """
     if isinstance(text, Message):
         return text
+    if isinstance(text, Translatable):
+        return text.message
     whole = _as_message(text)
     if whole is not None:
         return whole
@@ -134,7 +141,7 @@ def _filled(value: str) -> str | int:
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
     """What each sentence looks like, by its key."""
     keys = [f"{stem}.{name}" for stem in SENTENCES for name in phrase_names(stem)]
-    return tuple((key, re.compile("".join(_parts(english(key))), re.DOTALL)) for key in keys)
+    return tuple((key, re.compile("".join(_parts(template(key))), re.DOTALL)) for key in keys)
 
 
 def _parts(template: str) -> Iterator[str]:

@@ -130,9 +130,15 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Words and what is said of each, one below the other."""
+    """Words and what is said of each, one below the other.
+
+    Attributes:
+        rows: A word, which is empty where a line goes on with what the one above is about, and what is said.
+        on: Where they are shown.
+    """
 
     rows: tuple[tuple[Phrase, Phrase], ...]
+    on: tuple[Place, ...] = ("terminal", "html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,9 +326,10 @@ class Pictures:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Lines to be copied into a shell."""
+    """Lines to be copied into a shell, and where they are shown."""
 
     lines: tuple[str, ...]
+    on: tuple[Place, ...] = ("terminal", "html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +382,7 @@ class Page:
 
 def is_hidden(block: Block, place: Place) -> bool:
     """Whether a block has nothing to show in a place: sentences for another one, a table of columns for others."""
-    if isinstance(block, Paragraph):
+    if isinstance(block, Paragraph | Facts | Commands):
         return place not in block.on
     return isinstance(block, TableBlock) and not any(place in column.on for column in block.columns)
 

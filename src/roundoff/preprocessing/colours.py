@@ -19,6 +19,7 @@ __all__ = [
     "PlainFormat",
     "channel_count",
     "conversion_rows",
+    "converted",
     "from_yuv",
     "packed",
     "packed_shape",
@@ -229,8 +230,12 @@ def from_yuv(planes: Array, csc: Csc, *, reverse: bool = False) -> Array:
     values = planes.astype(np.float64)
     if csc.mode == "none":
         return values
-    rows = conversion_rows(csc, reverse=reverse)
-    colors: Array = np.clip(values @ rows[:, :3].T + rows[:, 3], 0, 255)
+    return converted(values, conversion_rows(csc, reverse=reverse))
+
+
+def converted(planes: Array, rows: Array) -> Array:
+    """Convert [..., 3] of Y, U, V by a matrix [3, 4], offsets in units of pixels; cut to 0..255, not rounded."""
+    colors: Array = np.clip(planes.astype(np.float64) @ rows[:, :3].T + rows[:, 3], 0, 255)
     return colors
 
 

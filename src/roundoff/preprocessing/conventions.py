@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.messages.message import Message, message, verbatim
 
 __all__ = ["BYTE", "REVERSED", "Convention", "MeanStd", "alike", "conventions", "preparations", "table_rows"]
 
@@ -25,11 +26,7 @@ _COLOURS = 3
 
 # Slips with a mean and std that statistics are asked for, of those of `_forms`; others look like one of them, or
 # like a right way. People do train without a std, so that one is none.
-_SLIPS = {
-    "no std": "x / 255 - mean of {name}, not divided by its std",
-    "not scaled": "(x - mean) / std with the small mean and std of {name}, those for x / 255",
-    "scaled twice": "(x / 255 - mean) / std with the large mean and std of {name}, those for x",
-}
+_SLIPS = ("no std", "not scaled", "scaled twice")
 _SLIPPING = "ImageNet"
 _OTHER_ORDER = 0.3
 
@@ -60,8 +57,8 @@ class Convention:
     Attributes:
         name: As the table calls it, or whose mean and std it is.
         form: What was done: ``plain`` without mean and std, ``right`` with both, else a slip.
-        text: The same in words, as seen from the values.
-        formula: The same in words, as what is done to a pixel x.
+        text: The same for people, as seen from the values.
+        formula: The same for people, as what is done to a pixel x.
         order: Of the channels, where mean or std differ between them.
         gain: float64 [channels].
         offset: float64 [channels].
@@ -72,8 +69,8 @@ class Convention:
 
     name: str
     form: str
-    text: str
-    formula: str
+    text: Message
+    formula: Message
     order: ChannelOrder
     gain: Array
     offset: Array
@@ -82,9 +79,9 @@ class Convention:
     slip: bool
 
     @property
-    def words(self) -> str:
+    def words(self) -> Message:
         """The formula, with the order of channels where that is not the usual one."""
-        return f"{self.formula}, channels being BGR" if self.order == "BGR" else self.formula
+        return message("preprocessing.being_bgr", formula=self.formula) if self.order == "BGR" else self.formula
 
     def ends(self) -> tuple[Array, Array]:
         """What black and white become, the smaller one first; float64 [channels] each."""
@@ -177,10 +174,16 @@ def _kind(row: Mapping[str, Any]) -> Literal["plain", "set", "means"]:
 def _plain(row: Mapping[str, Any], channels: int) -> Convention:
     gain, offset = 1 / row["std"], -row["mean"] / row["std"] + 0.0
     gains, offsets = np.full(channels, gain), np.full(channels, offset)
-    slip = row.get("slip", False)
-    return Convention(
-        row["name"], "plain", row["says"], row["formula"], "", gains, offsets, None, row["rarity"], slip
-    )
+    text, formula, slip = _words(row["says"]), _words(row["formula"]), row.get("slip", False)
+    return Convention(row["name"], "plain", text, formula, "", gains, offsets, None, row["rarity"], slip)
+
+
+def _words(entry: str | Mapping[str, str], **more: str) -> Message:
+    """A text of the table: a formula as it is, or a key of the catalogue with what goes into its gaps."""
+    if isinstance(entry, str):
+        return verbatim(entry)
+    gaps = {gap: value for gap, value in entry.items() if gap != "key"}
+    return message(f"preprocessing.{entry['key']}", **gaps, **more)
 
 
 def _set(row: Mapping[str, Any]) -> MeanStd:
@@ -197,55 +200,48 @@ def _means(row: Mapping[str, Any]) -> Iterator[Convention]:
     )
     for order, mean in orders:
         spelled = ", ".join(order)
-        text = row["says"].format(order=spelled, mean=", ".join(f"{value:g}" for value in mean))
+        text = _words(row["says"], order=spelled, mean=", ".join(f"{value:g}" for value in mean))
         name = row["name"].partition(",")[0]
         source = MeanStd(f"{name} ({spelled})", tuple(v / BYTE for v in mean), (1 / BYTE / factor,) * len(mean))
-        gain, offset = np.full(len(mean), factor), -factor * np.array(mean)
+        gain, offset, formula = np.full(len(mean), factor), -factor * np.array(mean), _words(row["formula"])
         yield Convention(
-            row["name"], "right", text, row["formula"], order, gain, offset, source, row["rarity"], slip=False
+            row["name"], "right", text, formula, order, gain, offset, source, row["rarity"], slip=False
         )
 
 
 def _forms(source: MeanStd, *, rarity: float, order: ChannelOrder) -> list[Convention]:
     """What is right to do with a mean and std, and what people do instead."""
     mean, std, unit = np.array(source.mean), np.array(source.std), 1 / BYTE
-    name = source.name
-    # Form, words, gain and offset on pixels, how unusual.
-    table: tuple[tuple[str, str, Array, Array, float], ...] = (
-        ("right", f"mean and std of {name}", unit / std, -mean / std, 0.2),
-        ("no std", "std is not divided by", unit + 0 * std, -mean, 1.0),
-        ("no mean", "the mean is not subtracted", unit / std, 0 * mean, 1.0),
-        ("twice", "mean and std are applied twice", unit / std**2, -mean / std**2 - mean / std, 1.0),
-        ("not scaled", "mean and std of 0..1 are applied to pixels of 0..255", 1 / std, -mean / std, 1.0),
-        ("scaled twice", "pixels are divided by 255 twice", unit**2 / std, -mean / std, 1.1),
-        ("wrong order", "divided by std before the mean is subtracted", unit / std, -mean, 1.0),
-        ("exchanged", "mean and std are exchanged", unit / mean, -std / mean, 1.0),
-        ("std multiplied", "std multiplies instead of dividing", unit * std, -mean * std, 1.1),
-        ("std twice", "std is divided by twice", unit / std**2, -mean / std**2, 1.2),
-        ("mean twice", "the mean is subtracted twice", unit / std, -2 * mean / std, 1.2),
-        ("mean added", "the mean is added instead of subtracted", unit / std, mean / std, 1.2),
-        ("mean of pixels", "a mean of 0..255 is subtracted from 0..1", unit / std, -BYTE * mean / std, 1.1),
-        (
-            "mean of units",
-            "a mean of 0..1 is subtracted from pixels of 0..255",
-            unit / std,
-            -unit * mean / std,
-            1.1,
-        ),
-        ("std of units", "pixels of 0..255 are divided by a std of 0..1", 1 / std, -BYTE * mean / std, 1.1),
-        ("std of pixels", "0..1 is divided by a std of 0..255", unit**2 / std, -unit * mean / std, 1.1),
-        ("pixel mean only", "only the mean of 0..255 is subtracted", 1 + 0 * std, -BYTE * mean, 1.1),
+    # Form, gain and offset on pixels, how unusual; preprocessing/words.toml says what each does.
+    table: tuple[tuple[str, Array, Array, float], ...] = (
+        ("right", unit / std, -mean / std, 0.2),
+        ("no std", unit + 0 * std, -mean, 1.0),
+        ("no mean", unit / std, 0 * mean, 1.0),
+        ("twice", unit / std**2, -mean / std**2 - mean / std, 1.0),
+        ("not scaled", 1 / std, -mean / std, 1.0),
+        ("scaled twice", unit**2 / std, -mean / std, 1.1),
+        ("wrong order", unit / std, -mean, 1.0),
+        ("exchanged", unit / mean, -std / mean, 1.0),
+        ("std multiplied", unit * std, -mean * std, 1.1),
+        ("std twice", unit / std**2, -mean / std**2, 1.2),
+        ("mean twice", unit / std, -2 * mean / std, 1.2),
+        ("mean added", unit / std, mean / std, 1.2),
+        ("mean of pixels", unit / std, -BYTE * mean / std, 1.1),
+        ("mean of units", unit / std, -unit * mean / std, 1.1),
+        ("std of units", 1 / std, -BYTE * mean / std, 1.1),
+        ("std of pixels", unit**2 / std, -unit * mean / std, 1.1),
+        ("pixel mean only", 1 + 0 * std, -BYTE * mean, 1.1),
     )
-    # Where std is one or the mean nothing, some slips are no slips.
-    right = (unit / std, -mean / std)
-    known = name.removesuffix(REVERSED)
-    formulas = {form: words.format(name=known) for form, words in _SLIPS.items()}
-    usual = f"(x / 255 - mean) / std of {known}"
-    return [
-        Convention(
-            known, form, text, formulas.get(form, usual), order, gain, offset, source, cost + rarity,
-            slip=form not in ("right", "no std"),
-        )
-        for form, text, gain, offset, cost in table
-        if form == "right" or not (np.allclose(gain, right[0]) and np.allclose(offset, right[1]))
-    ]  # fmt: skip
+    known = source.name.removesuffix(REVERSED)
+    found = []
+    for form, gain, offset, cost in table:
+        # Where std is one or the mean nothing, some slips are no slips.
+        if form != "right" and np.allclose(gain, unit / std) and np.allclose(offset, -mean / std):
+            continue
+        name = form.replace(" ", "_")
+        gaps = {"name": source.name} if form == "right" else {}
+        text = message(f"preprocessing.form_{name}", **gaps)
+        formula = message(f"preprocessing.formula_{name if form in _SLIPS else 'right'}", name=known)
+        slip = form not in ("right", "no std")
+        found.append(Convention(known, form, text, formula, order, gain, offset, source, cost + rarity, slip))
+    return found

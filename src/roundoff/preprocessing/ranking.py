@@ -16,7 +16,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.preprocessing.conventions import Convention, alike, preparations
 
-__all__ = ["FITS", "Hypothesis", "Observation", "apart", "leading", "plausible", "rank"]
+__all__ = ["FITS", "Hypothesis", "InputObservation", "apart", "leading", "plausible", "rank"]
 
 FITS = 0.65
 """A convention that costs no more fits a range: half of what is between black and white may well be missing."""
@@ -45,7 +45,7 @@ Represent = Callable[[float, float], tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Observation:
+class InputObservation:
     """What is known of the values of an input.
 
     Attributes:
@@ -67,18 +67,18 @@ class Observation:
     represent: Represent | None = None
 
     @staticmethod
-    def of(values: Array, axis: int) -> "Observation":
+    def of(values: Array, axis: int) -> "InputObservation":
         """All that values say of themselves; the channels lie along an axis."""
         rows = np.moveaxis(values, axis, -1).reshape(-1, values.shape[axis]).astype(np.float64)
         some = rows[:: -(-len(rows) // _MOST_PIXELS)]
-        return Observation(
+        return InputObservation(
             rows.shape[1], rows.min(axis=0), rows.max(axis=0), rows.mean(axis=0), rows.std(axis=0), some
         )
 
     @staticmethod
-    def within(low: float, high: float, channels: int, represent: Represent | None = None) -> "Observation":
+    def within(low: float, high: float, channels: int, represent: Represent | None = None) -> "InputObservation":
         """A range and nothing else."""
-        return Observation(channels, np.array([low]), np.array([high]), represent=represent)
+        return InputObservation(channels, np.array([low]), np.array([high]), represent=represent)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +105,7 @@ class Hypothesis:
         return self.wanted.made(self.given.undone(values, axis), axis)
 
 
-def rank(ours: Observation, theirs: Observation, most: float = FITS) -> tuple[Hypothesis, ...]:
+def rank(ours: InputObservation, theirs: InputObservation, most: float = FITS) -> tuple[Hypothesis, ...]:
     """Every pair of ways in which two inputs may have been made, the likeliest first.
 
     Args:
@@ -121,7 +121,7 @@ def rank(ours: Observation, theirs: Observation, most: float = FITS) -> tuple[Hy
     return tuple(sorted(found, key=lambda each: each.cost))
 
 
-def plausible(observed: Observation, most: float = FITS) -> list[tuple[Convention, float]]:
+def plausible(observed: InputObservation, most: float = FITS) -> list[tuple[Convention, float]]:
     """The ways in which an input may have been made, with what speaks against each; the likeliest first."""
     found = []
     for each in preparations(observed.channels):
@@ -154,7 +154,7 @@ def _equal(one: Hypothesis, other: Hypothesis) -> bool:
     )
 
 
-def _off_ends(observed: Observation, low: Array, high: Array) -> float:
+def _off_ends(observed: InputObservation, low: Array, high: Array) -> float:
     """How far ends are from those of black and white."""
     if observed.low.size == 1:
         bottom, top = float(low.min()), float(high.max())
@@ -166,7 +166,7 @@ def _off_ends(observed: Observation, low: Array, high: Array) -> float:
     return float(missing.mean() + _BEYOND * max(0.0, float(beyond.max()) - _SLACK))
 
 
-def _is_whole(observed: Observation, way: Convention) -> bool:
+def _is_whole(observed: InputObservation, way: Convention) -> bool:
     if observed.pixels is None:
         return False
     pixels = way.undone(observed.pixels, 1)
@@ -175,7 +175,7 @@ def _is_whole(observed: Observation, way: Convention) -> bool:
     return float(near.mean()) >= _NEARLY_ALL and float(np.ptp(np.rint(pixels))) > 1
 
 
-def _moved(ours: Observation, theirs: Observation, given: Convention, wanted: Convention) -> float:
+def _moved(ours: InputObservation, theirs: InputObservation, given: Convention, wanted: Convention) -> float:
     """How far one input, made anew in the other way, is from the other input."""
     low, high = (wanted.made(given.undone(end, 0), 0) for end in _wide(ours))
     if theirs.low.size == 1:
@@ -192,7 +192,7 @@ def _moved(ours: Observation, theirs: Observation, given: Convention, wanted: Co
     return min(off, 1.0) + _MOMENTS * apart((mean, std), (theirs.mean, theirs.std))
 
 
-def _wide(observed: Observation) -> Iterable[Array]:
+def _wide(observed: InputObservation) -> Iterable[Array]:
     return (np.broadcast_to(end, observed.channels).astype(np.float64) for end in (observed.low, observed.high))
 
 

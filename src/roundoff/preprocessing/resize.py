@@ -6,13 +6,14 @@ from typing import Literal
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.messages.message import Message, message
 
 __all__ = [
     "OPENCV_BILINEAR",
+    "FilterTaps",
     "Kernel",
     "Resampling",
     "Style",
-    "Taps",
     "area_enlarging",
     "line_taps",
     "nearest_indices",
@@ -30,7 +31,7 @@ _OPENCV_CUBIC, _PILLOW_CUBIC = -0.75, -0.5  # the "a" of Keys' kernel in either 
 
 
 @dataclass(frozen=True, slots=True)
-class Taps:
+class FilterTaps:
     """Weights of source pixels.
 
     Attributes:
@@ -77,11 +78,11 @@ def nearest_indices(size: int, target: int, style: Style) -> Array:
     return inside
 
 
-def line_taps(size: int, target: int, *, kernel: Kernel, style: Style) -> Taps:
+def line_taps(size: int, target: int, *, kernel: Kernel, style: Style) -> FilterTaps:
     """Weights for resizing a line of `size` pixels to `target`; OpenCV's are rounded to float32 as it does."""
     if kernel == "nearest":
         index = nearest_indices(size, target, style)[:, None]
-        return Taps(index, np.ones(index.shape))
+        return FilterTaps(index, np.ones(index.shape))
     if style == "antialiased":
         return _antialiased_taps(size, target, kernel)
     if kernel == "area":
@@ -103,7 +104,7 @@ def _places(size: int, target: int, style: Style) -> Array:
     return (indices * ratio if style == "asymmetric" else (indices + 0.5) * ratio - 0.5).astype(np.float32)
 
 
-def _interpolating(size: int, first: Array, part: Array, *, kernel: Kernel) -> Taps:
+def _interpolating(size: int, first: Array, part: Array, *, kernel: Kernel) -> FilterTaps:
     one = np.float32(1)
     if kernel == "bilinear":
         weights = [one - part, part]
@@ -112,7 +113,7 @@ def _interpolating(size: int, first: Array, part: Array, *, kernel: Kernel) -> T
         weights = _cubic_weights(part)
         offsets = np.arange(-1, 3)
     index = np.clip(first[:, None] + offsets, 0, size - 1)
-    return Taps(index, np.stack(weights, axis=1).astype(np.float64))
+    return FilterTaps(index, np.stack(weights, axis=1).astype(np.float64))
 
 
 def _cubic_weights(part: Array) -> list[Array]:
@@ -125,7 +126,7 @@ def _cubic_weights(part: Array) -> list[Array]:
     return [before, near, after, one - before - near - after]
 
 
-def _area(size: int, target: int) -> Taps:
+def _area(size: int, target: int) -> FilterTaps:
     """Each target pixel is the mean of what it covers."""
     ratio = size / target
     edges = np.arange(target + 1) * ratio
@@ -136,10 +137,10 @@ def _area(size: int, target: int) -> Taps:
     weight = np.clip(covered, 0, None)
     # OpenCV drops slivers below a thousandth of a pixel.
     weight[weight < 1e-3] = 0
-    return Taps(np.clip(index, 0, size - 1), weight / weight.sum(axis=1, keepdims=True))
+    return FilterTaps(np.clip(index, 0, size - 1), weight / weight.sum(axis=1, keepdims=True))
 
 
-def area_enlarging(size: int, target: int) -> Taps:
+def area_enlarging(size: int, target: int) -> FilterTaps:
     """OpenCV's area filter where either way enlarges: linear between the cells that a target pixel touches."""
     inverse = target / size
     indices = np.arange(target)
@@ -149,7 +150,7 @@ def area_enlarging(size: int, target: int) -> Taps:
     return _interpolating(size, first, part, kernel="bilinear")
 
 
-def _antialiased_taps(size: int, target: int, kernel: Kernel) -> Taps:
+def _antialiased_taps(size: int, target: int, kernel: Kernel) -> FilterTaps:
     """A kernel that widens when shrinking, as Pillow and torchvision have it."""
     ratio = size / target
     widening = max(ratio, 1.0)
@@ -160,7 +161,7 @@ def _antialiased_taps(size: int, target: int, kernel: Kernel) -> Taps:
     index = first[:, None] + np.arange(int((last - first).max()))
     weight = _shape((index - centre[:, None] + 0.5) / widening, kernel)
     weight[index >= last[:, None]] = 0
-    return Taps(np.minimum(index, size - 1), weight / weight.sum(axis=1, keepdims=True))
+    return FilterTaps(np.minimum(index, size - 1), weight / weight.sum(axis=1, keepdims=True))
 
 
 def _shape(distance: Array, kernel: Kernel) -> Array:
@@ -199,17 +200,12 @@ class Resampling:
     kernel: Kernel = "bilinear"
     style: Style = "opencv"
 
-    def __str__(self) -> str:
-        """In words."""
+    @property
+    def words(self) -> Message:
+        """What people call it."""
         if self.kernel == "nearest" and self.style == "antialiased":
-            return "nearest (Pillow: half-pixel centres)"
-        places = {
-            "opencv": "(OpenCV)",
-            "antialiased": "antialiased (Pillow, torchvision)",
-            "asymmetric": "with asymmetric pixel centres",
-            "align-corners": "with aligned corners",
-        }
-        return f"{self.kernel} {places[self.style]}"
+            return message("preprocessing.kernel_nearest_pillow")
+        return message(f"preprocessing.kernel_{self.style.replace('-', '_')}", kernel=self.kernel)
 
 
 OPENCV_BILINEAR = Resampling()
@@ -247,13 +243,13 @@ def resized(pixels: Array, size: Size, resampling: Resampling = OPENCV_BILINEAR)
     return _interpolated(pixels, rows, columns)
 
 
-def _interpolated(pixels: Array, rows: Taps, columns: Taps) -> Array:
+def _interpolated(pixels: Array, rows: FilterTaps, columns: FilterTaps) -> Array:
     if pixels.dtype != np.uint8:
         return _mixed(pixels, rows, columns)
     across, down = (
         np.rint(taps.weight.astype(np.float32) * _OPENCV_ONE).astype(np.int32) for taps in (columns, rows)
     )
-    wide = Taps(columns.index, across).along(pixels.astype(np.int32), 1)
+    wide = FilterTaps(columns.index, across).along(pixels.astype(np.int32), 1)
     parts = [(wide[rows.index[:, tap]], down[:, tap, None, None]) for tap in range(down.shape[1])]
     if len(parts) == 2:
         # Four bits are dropped before the product and sixteen behind it, so that 32 bits are enough.
@@ -264,12 +260,12 @@ def _interpolated(pixels: Array, rows: Taps, columns: Taps) -> Array:
     return rounded
 
 
-def _mixed(pixels: Array, rows: Taps, columns: Taps) -> Array:
+def _mixed(pixels: Array, rows: FilterTaps, columns: FilterTaps) -> Array:
     kind = pixels.dtype if pixels.dtype.kind == "f" and pixels.dtype.itemsize >= 4 else np.dtype(np.float32)
     return np.ascontiguousarray(columns.along(rows.along(pixels.astype(kind, copy=False), 0), 1))
 
 
-def _meaned(pixels: Array, rows: Taps, columns: Taps, *, halved: bool) -> Array:
+def _meaned(pixels: Array, rows: FilterTaps, columns: FilterTaps, *, halved: bool) -> Array:
     if pixels.dtype != np.uint8:
         return _mixed(pixels, rows, columns)
     # Sums of weights leave noise around whole numbers; halving adds two and shifts, all else is rounded to even.
@@ -289,14 +285,14 @@ def _antialiased(pixels: Array, size: Size, kernel: Kernel) -> Array:
     return np.ascontiguousarray(values)
 
 
-def _rounded_pass(pixels: Array, taps: Taps, axis: int) -> Array:
+def _rounded_pass(pixels: Array, taps: FilterTaps, axis: int) -> Array:
     """In whole numbers, all of which float64 holds exactly."""
     scaled = taps.weight * _PILLOW_ONE
-    whole = Taps(taps.index, np.trunc(scaled + np.copysign(0.5, scaled)))
+    whole = FilterTaps(taps.index, np.trunc(scaled + np.copysign(0.5, scaled)))
     mixed = whole.along(pixels.astype(np.float64), axis)
     return np.clip(np.floor((mixed + _PILLOW_ONE // 2) / _PILLOW_ONE), 0, 255).astype(np.uint8)
 
 
-def _plain_pass(pixels: Array, taps: Taps, axis: int) -> Array:
+def _plain_pass(pixels: Array, taps: FilterTaps, axis: int) -> Array:
     kind = np.float64 if pixels.dtype == np.float64 else np.float32
     return taps.along(pixels.astype(kind, copy=False), axis)

@@ -7,8 +7,9 @@ from roundoff.core.plan import QuantPlan, Resolution, rule_text
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.measure.thresholds import ThresholdSet
 from roundoff.messages.catalogue import Phrase, in_all, plain, say, spoken, told
+from roundoff.messages.message import Message, phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, percent_digits, score_text
-from roundoff.messages.phrases import commas, count_of, few
+from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.pages.blocks import Block, Column, Headline, Page, Place, TableBlock, Tone, notes, spoken_facts
 from roundoff.quantize.pipeline import Quantization
 
@@ -74,7 +75,7 @@ def quantization_page(
             yield told("quantize.next"), advice.within(spoken())
 
     rows = tuple(
-        (each.node, each.op_type, each.unit, each.seen.activation, each.seen.weight, each.reason)
+        (each.node, each.op_type, each.unit, each.seen.activation, each.seen.weight, phrase_of(each.reason))
         for each in plan.nodes
     )
     nodes = TableBlock("nodes", say("quantize.nodes"), _NODES, rows)
@@ -101,10 +102,14 @@ def _mark(method: str, taken: str) -> Phrase:
 
 def _resolution(resolution: Resolution) -> tuple[str, int, int, Phrase]:
     """What became of a rule: how many nodes it named, how many have what it asked for, and why others not."""
-    why: dict[str, list[str]] = {}
+    why: dict[Message, list[str]] = {}
     for node, reason in (*resolution.reasons.items(), *resolution.remarks.items()):
         why.setdefault(reason, []).append(node)
-    text = in_all(lambda: "; ".join(f"{few(nodes, _LISTED)}: {reason}" for reason, nodes in why.items()))
+    text = in_all(
+        lambda: semicolons(
+            *(told("quantize.said", name=few(nodes, _LISTED), text=shown(reason)) for reason, nodes in why.items())
+        )
+    )
     return rule_text(resolution.rule), len(resolution.matched), len(resolution.applied), text
 
 

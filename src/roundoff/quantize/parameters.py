@@ -14,21 +14,22 @@ from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec, paramete
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, RoundoffError
+from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.insertion import Edges
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.draft import named
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
+from roundoff.messages.message import Message, joined, message, some
 from roundoff.messages.numbers import counted
-from roundoff.quantize.calibration.ranges import weight_range
+from roundoff.quantize.calibration.calibration import weight_range
 from roundoff.run.bench import spread
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.integer.results import AccumulatorOverflow
 from roundoff.run.integer.runner import IntegerRunner
 
 __all__ = [
-    "Numbers",
-    "Ranges",
+    "QuantNumbers",
+    "RangeSource",
     "check_finite",
     "find_parameters",
     "planned_with",
@@ -45,7 +46,7 @@ _LISTED = 5
 _LARGEST_BIAS = float(2**30)
 
 
-class Ranges(Protocol):
+class RangeSource(Protocol):
     """What calibration says of the activations."""
 
     def range(self, tensors: Sequence[str], spec: QuantSpec, method: str) -> tuple[Array, Array]:
@@ -54,7 +55,7 @@ class Ranges(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class QuantNumbers:
     """The quantizers of a plan with their numbers.
 
     Attributes:
@@ -63,17 +64,17 @@ class Numbers:
     """
 
     quantizers: tuple[Quantizer, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Message, ...]
 
 
 def find_parameters(
     plan: QuantPlan,
     model: Model,
-    ranges: Ranges,
+    ranges: RangeSource,
     *,
     weights: Parameters,
     options: Mapping[str, float] | None = None,
-) -> Numbers:
+) -> QuantNumbers:
     """Give every planned quantizer its scale and zero point.
 
     Args:
@@ -91,7 +92,7 @@ def find_parameters(
     for planned in plan.quantizers:
         if planned.scale_of is not None:
             found[planned.name] = _bias_parameters(*(found[name] for name in planned.scale_of))
-    return Numbers(tuple(planned_with(planned, found[planned.name]) for planned in plan.quantizers), notes)
+    return QuantNumbers(tuple(planned_with(planned, found[planned.name]) for planned in plan.quantizers), notes)
 
 
 def weight_parameters(
@@ -161,7 +162,7 @@ def _groups(quantizers: Iterable[PlannedQuantizer]) -> dict[str, list[PlannedQua
 
 def _shared(
     members: Sequence[PlannedQuantizer],
-    ranges: Ranges,
+    ranges: RangeSource,
     weights: Weights,
     options: Mapping[str, float] | None,
 ) -> QuantParams:
@@ -185,7 +186,7 @@ def _bias_parameters(source: QuantParams, weight: QuantParams) -> QuantParams:
     return QuantParams(scale, np.zeros(scale.shape, dtype=np.int64))
 
 
-def _make_room_for_biases(plan: QuantPlan, found: dict[str, QuantParams], weights: Weights) -> tuple[str, ...]:
+def _make_room_for_biases(plan: QuantPlan, found: dict[str, QuantParams], weights: Weights) -> tuple[Message, ...]:
     """Widen the scale of weights whose bias would not fit into 32 bits at the product of the scales."""
     widened: dict[str, int] = {}
     for planned in plan.quantizers:
@@ -204,8 +205,7 @@ def _make_room_for_biases(plan: QuantPlan, found: dict[str, QuantParams], weight
     if not widened:
         return ()
     named = ", ".join(repr(bias) for bias in list(widened)[:_LISTED]) + (", ..." if len(widened) > _LISTED else "")
-    what = f"{counted(sum(widened.values()), 'scale')} of weights widened"
-    return (f"{what} so that integer biases fit into 32 bits: {named}",)
+    return (message("quantize.scales_widened", count=sum(widened.values()), names=named),)
 
 
 def planned_with(planned: PlannedQuantizer, params: QuantParams) -> Quantizer:
@@ -238,7 +238,7 @@ _LISTED_SUMS = 3
 
 def sum_notes(
     model: Model, quantizers: Sequence[Quantizer], target: Target, *, samples: Samples | None
-) -> tuple[str, ...]:
+) -> tuple[Message, ...]:
     """Which nodes add up more than the accumulator holds, by how much, and what to ask for instead.
 
     Args:
@@ -262,14 +262,18 @@ def sum_notes(
     try:
         found = _found(model, quantizers, target, samples=samples, ratios=ratios)
     except RoundoffError as error:
-        return (f"whether the sums of {named(list(ratios))} fit could not be found out: {error.what}",)
+        return (
+            message(
+                "quantize.sums_unknown", names=some(list(ratios), MOST_NAMED, quoted=True), why=str(error.what)
+            ),
+        )
     nodes = {node.name: node for node in model.proto.graph.node}
     notes = [
-        f"sums of {name!r} ({nodes[name].op_type}) {text}{_advice(nodes[name], edges, target, ratio)}"
-        for name, ratio, text in found[:_LISTED_SUMS]
+        joined((_in_words(nodes[name], ratio, overflow, target), *_advice(nodes[name], edges, target, ratio)))
+        for name, ratio, overflow in found[:_LISTED_SUMS]
     ]
     if len(found) > _LISTED_SUMS:
-        notes.append(f"sums of {counted(len(found) - _LISTED_SUMS, 'more node')} do not fit either")
+        notes.append(message("quantize.sums_more", count=len(found) - _LISTED_SUMS))
     return tuple(notes)
 
 
@@ -280,15 +284,12 @@ def _found(
     *,
     samples: Samples | None,
     ratios: Mapping[str, float],
-) -> list[tuple[str, float, str]]:
-    """Each node with the worst ratio to what fits, and words for that."""
+) -> list[tuple[str, float, AccumulatorOverflow | None]]:
+    """Each node with the worst ratio to what fits, and what was measured of that."""
     if samples is None:
-        bits = target.arithmetic.accumulator_bits
-        return [
-            (name, ratio, f"may reach {_times(ratio)} what {bits} bits hold") for name, ratio in ratios.items()
-        ]
+        return [(name, ratio, None) for name, ratio in ratios.items()]
     overflows = _measured(model, quantizers, target, samples)
-    return [(each.node, each.worst_ratio, _in_words(each, target)) for each in overflows]
+    return [(each.node, each.worst_ratio, each) for each in overflows]
 
 
 class _Terms:
@@ -331,19 +332,24 @@ def _measured(
     return (each for each in runner.report.overflows if each.kind == "accumulator")
 
 
-def _in_words(overflow: AccumulatorOverflow, target: Target) -> str:
-    bits, does = target.arithmetic.accumulator_bits, target.arithmetic.overflow
-    return (
-        f"do not fit {bits} bits and {does}: {overflow.count} of {overflow.elements} on a few samples, up to "
-        f"{_times(overflow.worst_ratio)} what fits; only --mode integer and the chip show it"
+def _in_words(node: Any, ratio: float, overflow: AccumulatorOverflow | None, target: Target) -> Message:
+    times = f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
+    bits = target.arithmetic.accumulator_bits
+    if overflow is None:
+        return message("quantize.sums_may_reach", node=repr(node.name), op=node.op_type, ratio=times, bits=bits)
+    return message(
+        "quantize.sums_overflow",
+        node=repr(node.name),
+        op=node.op_type,
+        bits=bits,
+        does=message(f"quantize.overflow_{target.arithmetic.overflow}"),
+        count=overflow.count,
+        all=overflow.elements,
+        ratio=times,
     )
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:.1f} times" if ratio < 100 else f"{ratio:.0f} times"
-
-
-def _advice(node: Any, edges: Edges, target: Target, ratio: float) -> str:
+def _advice(node: Any, edges: Edges, target: Target, ratio: float) -> Iterator[Message]:
     """The rule that makes the sums fit: narrower weights, else narrower inputs, else float."""
     offered = {"weight": target.weights, "activation": target.activations}
     for quantizer in reversed(_operands(node, edges)):
@@ -351,5 +357,7 @@ def _advice(node: Any, edges: Edges, target: Target, ratio: float) -> str:
         saved = 1 << max(0, quantizer.spec.bits - _NARROW_BITS)
         narrow = next((dtype for dtype, spec in offered[part].items() if spec.bits == _NARROW_BITS), "")
         if narrow and ratio < saved:
-            return f"; --set {shlex.quote(f'{node.name}={part}={narrow}')} makes them fit"
-    return f"; --set {shlex.quote(f'{node.name}=float')} avoids them" if target.float_allowed else ""
+            yield message("quantize.sums_fit", rule=shlex.quote(f"{node.name}={part}={narrow}"))
+            return
+    if target.float_allowed:
+        yield message("quantize.sums_avoided", rule=shlex.quote(f"{node.name}=float"))

@@ -7,17 +7,18 @@ from roundoff.core.plan import QuantPlan, Recipe, Rule
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.target import Target
 from roundoff.errors import BadInput
+from roundoff.graph.draft import named
 from roundoff.graph.insertion import deploy_model, fake_quant_model, switch_on
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.draft import named
 from roundoff.graph.preparation.steps import Prepared
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import DeferredModel
 from roundoff.measure.metrics import OutputAgreement
+from roundoff.messages.message import Remark
 from roundoff.quantize.agreement import PreparationCheck, check_preparation, compare_outputs
 from roundoff.quantize.calibration.calibration import Calibration
-from roundoff.quantize.calibration.registry import get_method, options_of
-from roundoff.quantize.parameters import Numbers, sum_notes
+from roundoff.quantize.calibration.methods import get_method, options_of
+from roundoff.quantize.parameters import QuantNumbers, sum_notes
 from roundoff.quantize.plan_file import subgraph_notes
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.recipes import Making, RecipeBuilder
@@ -72,7 +73,7 @@ class MethodTrial:
     method: str
     recipe: Recipe
     plan: QuantPlan
-    numbers: Numbers
+    numbers: QuantNumbers
     agreement: tuple[OutputAgreement, ...]
 
     @property
@@ -100,7 +101,7 @@ class Quantization:
     check: PreparationCheck | None
     best: MethodTrial
     trials: tuple[MethodTrial, ...]
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
     @property
     def target(self) -> Target:
@@ -118,7 +119,7 @@ class Quantization:
         return self.builder.calibration(self.best.recipe)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Remark, ...]:
         """What the user should know."""
         checked = () if self.check is None else self.check.notes
         return (*self.prepared.notes, *checked, *self.calibration.notes, *self.best.numbers.notes, *self.remarks)

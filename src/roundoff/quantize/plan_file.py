@@ -15,11 +15,11 @@ from roundoff.core.plan import QuantPlan
 from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
 from roundoff.core.target import Arithmetic
 from roundoff.errors import BadInput
+from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.draft import named
 from roundoff.graph.wiring import captured, subgraphs
-from roundoff.messages.numbers import counted
-from roundoff.quantize.parameters import Numbers, planned_with
+from roundoff.messages.message import Message, Remark, joined, message, some
+from roundoff.quantize.parameters import QuantNumbers, planned_with
 
 __all__ = [
     "CORRECTED",
@@ -78,7 +78,7 @@ class SavedPlan:
     plan: QuantPlan
     numbers: dict[str, SavedNumbers]
     files: dict[str, str]
-    notes: tuple[str, ...]
+    notes: tuple[Remark, ...]
 
     def quantizers(self) -> tuple[Quantizer, ...]:
         """The quantizers, as they were used."""
@@ -88,7 +88,7 @@ class SavedPlan:
         )
 
 
-def saved_numbers(numbers: Numbers) -> dict[str, SavedNumbers]:
+def saved_numbers(numbers: QuantNumbers) -> dict[str, SavedNumbers]:
     """Scales and zero points as they are stored; float32 values survive the way through JSON."""
     return {
         quantizer.name: SavedNumbers(
@@ -154,7 +154,7 @@ def _sound(numbers: SavedNumbers, spec: QuantSpec) -> bool:
 _TYPES = 3
 
 
-def subgraph_notes(model: Model, plan: QuantPlan) -> tuple[str, ...]:
+def subgraph_notes(model: Model, plan: QuantPlan) -> tuple[Message, ...]:
     """One note for each node with subgraphs that compute something.
 
     Args:
@@ -165,17 +165,18 @@ def subgraph_notes(model: Model, plan: QuantPlan) -> tuple[str, ...]:
     return tuple(_note(node, quantized) for node in model.proto.graph.node if any(_inside(node)))
 
 
-def _note(node: Any, quantized: set[str]) -> str:
+def _note(node: Any, quantized: set[str]) -> Message:
     types = Counter(each.op_type for each in _inside(node))
     most = sorted(types.items(), key=lambda each: (-each[1], each[0]))[:_TYPES]
     listed = ", ".join(f"{count} {op_type}" for op_type, count in most)
     more = ", ..." if len(types) > _TYPES else ""
-    stay = "stays" if types.total() == 1 else "stay"
-    text = (
-        f"{counted(types.total(), 'node')} inside {node.name!r} ({node.op_type}) {stay} in float: {listed}{more}"
+    text = message(
+        "quantize.inside_float", count=types.total(), node=repr(node.name), op=node.op_type, types=listed + more
     )
     read = [name for name in captured(node) if name in quantized]
-    return f"{text}; what they read there of {named(read)} is not quantized for them" if read else text
+    if not read:
+        return text
+    return joined((text, message("quantize.inside_reads", names=some(read, MOST_NAMED, quoted=True))))
 
 
 def _inside(node: Any) -> Iterator[Any]:

@@ -14,16 +14,15 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import Prepared, prepare
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.quantize.calibration.calibration import Calibration
-from roundoff.quantize.calibration.comparison import compare_methods
+from roundoff.messages.message import Remark
+from roundoff.quantize.calibration.calibration import Calibration, compare_methods
 from roundoff.quantize.calibration.files import load_calibration, save_calibration
-from roundoff.quantize.calibration.registry import all_methods
+from roundoff.quantize.calibration.methods import all_methods
 from roundoff.quantize.calibration.run import calibrate
-from roundoff.quantize.parameters import Numbers, find_parameters, planned_with, weight_parameters
+from roundoff.quantize.parameters import QuantNumbers, find_parameters, planned_with, weight_parameters
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.step_table import WorkContext
-from roundoff.quantize.steps import INSTALLED, Corrections, Workshop
+from roundoff.quantize.steps import INSTALLED, Corrections, StepContext, StepLibrary
 from roundoff.run.capture import Samples
 
 __all__ = [
@@ -96,7 +95,7 @@ class Making:
         progress: Told how far it is.
         folder: Where statistics are kept for a later run; nowhere when None.
         key: Identifies the model, the samples and the target in that folder.
-        workshop: Applies transforms and corrections.
+        library: Applies transforms and corrections.
         fold: Whether batch normalization and the like are folded into the layers beside them.
         recipes: What is made for sure: activations are observed for these, behind weights that are rounded as the
             first of them says where the target rounds weights first.
@@ -110,7 +109,7 @@ class Making:
     progress: Progress = SILENT
     folder: Path | None = None
     key: str = ""
-    workshop: Workshop = INSTALLED
+    library: StepLibrary = INSTALLED
     fold: bool = True
     recipes: tuple[Recipe, ...] = (Recipe(),)
     explore: bool = True
@@ -135,9 +134,9 @@ class Built:
     quantized: QuantizedModel
     plan: QuantPlan
     calibration: Calibration
-    numbers: Numbers
+    numbers: QuantNumbers
     taken: Mapping[str, tuple[Participation, ...]]
-    notes: tuple[str, ...]
+    notes: tuple[Remark, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,7 +145,7 @@ class _Chain:
 
     model: Model
     taken: dict[str, tuple[Participation, ...]]
-    notes: tuple[str, ...]
+    notes: tuple[Remark, ...]
 
 
 class RecipeBuilder:
@@ -168,27 +167,27 @@ class RecipeBuilder:
         self.target = target
         self._samples, self._making = samples, making or Making()
         self.prepared: Prepared = prepare(model, may_fold=lambda _: self._making.fold)
-        self._context = WorkContext(
+        self._context = StepContext(
             target,
             samples,
             threads=self._making.threads,
             max_memory=self._making.max_memory,
             progress=self._making.progress,
         )
-        self._corrections = Corrections(self._making.workshop, self._context)
+        self._corrections = Corrections(self._making.library, self._context)
         self._chains: dict[tuple[Step, ...], _Chain] = {}
         self._calibrations: dict[tuple[Step, ...], Calibration] = {}
         if self._making.calibration is not None:
             self._calibrations[()] = self._making.calibration
         self._weights: dict[tuple[tuple[Step, ...], PlannedQuantizer], QuantParams] = {}
-        self._ranges: dict[tuple[Step, ...], _Ranges] = {}
+        self._ranges: dict[tuple[Step, ...], _KnownRanges] = {}
         self._plans: dict[Recipe, QuantPlan] = {}
         self._best: dict[Recipe, tuple[tuple[str, str], ...]] = {}
 
     @property
-    def workshop(self) -> Workshop:
+    def library(self) -> StepLibrary:
         """Which transforms and corrections there are."""
-        return self._making.workshop
+        return self._making.library
 
     @property
     def options(self) -> Mapping[str, float]:
@@ -249,7 +248,7 @@ class RecipeBuilder:
         """
         chain, calibration = self._chain(recipe.transforms), self.calibration(recipe)
         options, plan = self._making.options, self.plan(recipe)
-        ranges = self._ranges.setdefault(recipe.transforms, _Ranges(calibration, options))
+        ranges = self._ranges.setdefault(recipe.transforms, _KnownRanges(calibration, options))
         numbers = find_parameters(plan, chain.model, ranges, weights=self.weights(recipe), options=options)
         quantized = QuantizedModel(chain.model, numbers.quantizers)
         taken, notes = dict(chain.taken), [*chain.notes, *calibration.notes, *numbers.notes]
@@ -304,11 +303,12 @@ class RecipeBuilder:
     def _chain(self, steps: tuple[Step, ...]) -> _Chain:
         if steps in self._chains:
             return self._chains[steps]
+        notes: tuple[Remark, ...]
         if not steps:
             model, taken, notes = self.prepared.model, {}, self.prepared.notes
         else:
             before, last = self._chain(steps[:-1]), steps[-1]
-            done = self.workshop.transform(last, before.model, self._context)
+            done = self.library.transform(last, before.model, self._context)
             model, taken = done.model, {**before.taken, last.name: tuple(done.taken)}
             notes = (*before.notes, *done.notes)
         self._chains[steps] = _Chain(model, taken, tuple(notes))
@@ -384,7 +384,7 @@ def _with_methods(
     return tuple(found)
 
 
-class _Ranges:
+class _KnownRanges:
     """Statistics with the options of the methods filled in; what was asked before is known."""
 
     def __init__(self, calibration: Calibration, options: Mapping[str, float]) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roundoff.measure.metrics import OutputAgreement
+from roundoff.messages.message import Remark
 
 __all__ = ["Participation", "StepReport", "TransformReport", "TransformScore"]
 
@@ -20,7 +21,7 @@ class Participation:
 
     node: str
     role: str
-    text: str
+    text: Remark
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class StepReport:
     kind: Literal["transform", "correction"]
     options: dict[str, str]
     taken: tuple[Participation, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Remark, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class TransformReport:
     after: tuple[OutputAgreement, ...]
     score: TransformScore | None
     kept: bool
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
 
     @property
     def changed(self) -> bool:

@@ -1,59 +1,378 @@
-"""Transforms and corrections as a recipe names them: which there are, and applying one of them."""
+"""Transforms and corrections as steps of a recipe: their options, tables and context, and applying one."""
 
+import math
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Generic, TypeVar
 
-from roundoff.core.plan import Step
-from roundoff.graph.identity import ModelHashes, quantizer_hash
+from roundoff.core.plan import OptionValue, Step
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.table import Table, summary_of
+from roundoff.core.target import Target
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput, RoundoffError, StepFailed, nearest, reason
 from roundoff.graph.load import Model
-from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.quantize.corrections.registry import Corrected, apply_correction, correction_names
-from roundoff.quantize.step_table import WorkContext
-from roundoff.quantize.transforms.registry import Transformed, apply_transform, transform_names
+from roundoff.graph.quantized_model import ModelHashes, QuantizedModel, quantizer_hash
+from roundoff.messages.message import Message, Remark, message
+from roundoff.quantize.agreement import PreparationCheck, check_preparation
+from roundoff.quantize.step_report import Participation
+from roundoff.run.capture import Samples
 
 __all__ = [
+    "CORRECTIONS",
     "INSTALLED",
+    "TRANSFORMS",
+    "Chosen",
+    "Corrected",
+    "CorrectionJob",
     "Corrections",
-    "Workshop",
+    "Participation",
+    "StepContext",
+    "StepKind",
+    "StepLibrary",
+    "StepOption",
+    "StepTable",
+    "TransformJob",
+    "Transformed",
+    "all_corrections",
+    "all_transforms",
+    "apply_correction",
+    "apply_transform",
+    "check_nodes",
+    "correction",
+    "correction_names",
+    "options_from",
+    "transform",
+    "transform_names",
 ]
 
+# Options of transforms and corrections: declared once, and checked before anything runs.
 
-class Workshop(Protocol):
-    """Applies the steps of recipes."""
+Chosen = Mapping[str, OptionValue]
+"""The value of every option."""
+
+_WORDS: dict[str, OptionValue] = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+@dataclass(frozen=True, slots=True)
+class StepOption:
+    """One option: a number, a switch, or one of several words.
+
+    Attributes:
+        default: Its value when nothing is said; its type is the option's.
+        meaning: What it says, as the end of a sentence.
+        least: Smallest number allowed.
+        most: Largest number allowed.
+        words: The words allowed; a number is allowed beside them when the default is one.
+    """
+
+    default: OptionValue
+    meaning: str
+    least: float = -math.inf
+    most: float = math.inf
+    words: tuple[str, ...] = ()
+
+    def read(self, name: str, given: OptionValue) -> OptionValue:
+        """What was given, as the option's own type.
+
+        Raises:
+            BadInput: It is none.
+        """
+        value = given
+        if isinstance(self.default, bool) and isinstance(given, str):
+            value = _WORDS.get(given.casefold(), given)
+        if isinstance(self.default, bool) and isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value in self.words:
+            return value
+        takes_numbers = isinstance(self.default, int | float) and not isinstance(self.default, bool)
+        number = _number(value) if takes_numbers else None
+        whole = not isinstance(self.default, int) or (number is not None and number.is_integer())
+        if number is not None and whole and self.least <= number <= self.most:
+            return int(number) if isinstance(self.default, int) else number
+        raise BadInput(f"The option {name} is {given!r}; it is {self.meaning}.", fix=f"give {self.allowed}")
+
+    @property
+    def allowed(self) -> str:
+        """What may be given, in words."""
+        if isinstance(self.default, bool):
+            return "true or false"
+        words = " or ".join(self.words)
+        if isinstance(self.default, str):
+            return words
+        kind = "a whole number" if isinstance(self.default, int) else "a number"
+        limits = f" from {self.least:g}" if math.isfinite(self.least) else ""
+        limits += f" to {self.most:g}" if math.isfinite(self.most) else ""
+        return f"{kind}{limits}" + (f", or {words}" if words else "")
+
+
+def _number(value: OptionValue) -> float | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def options_from(step: Step, known: Mapping[str, StepOption]) -> dict[str, OptionValue]:
+    """The value of every option of a step.
+
+    Raises:
+        BadInput: It has no option of that name, or the value is not allowed.
+    """
+    given = dict(step.options)
+    for name in given:
+        if name not in known:
+            fix = nearest(name, known) if known else f"{step.name} has no options, leave it out"
+            raise BadInput(f"{step.name} has no option {name!r}.", fix=fix)
+    return {
+        name: option.read(name, given[name]) if name in given else option.default for name, option in known.items()
+    }
+
+
+def check_nodes(names: Iterable[str], model: Model) -> frozenset[str]:
+    """The nodes a step is limited to.
+
+    Raises:
+        BadInput: The model has no such node.
+    """
+    known = [node.name for node in model.proto.graph.node]
+    wanted = frozenset(names)
+    for name in sorted(wanted.difference(known)):
+        what = f"{model.path} has no node {name!r} once it is prepared: it was folded, or never there."
+        raise BadInput(what, fix=nearest(name, known))
+    return wanted
+
+
+Work = TypeVar("Work", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class StepKind(Generic[Work]):
+    """One transform, or one correction.
+
+    Attributes:
+        name: As users write it.
+        summary: What it does, in one sentence.
+        options: What can be chosen.
+        work: Does it.
+    """
+
+    name: str
+    summary: str
+    options: Mapping[str, StepOption]
+    work: Work
+
+
+class StepTable(Table[StepKind[Work]]):
+    """All transforms, or all corrections."""
+
+    def step(self, name: str, **options: StepOption) -> Callable[[Work], Work]:
+        """Register a function as a step; its docstring's first line is the summary."""
+        return self.register(name, make=lambda work: StepKind(name, summary_of(work), options, work))
+
+    def all(self) -> Iterator[StepKind[Work]]:
+        """Every step."""
+        yield from self.values()
+
+    def carry_out(self, step: Step, job: Any) -> Any:
+        """Do what a recipe names.
+
+        Raises:
+            StepFailed: It does not get along with this model.
+        """
+        chosen = self.find(step.name)
+        try:
+            return chosen.work(job)
+        except (RoundoffError, MemoryError):
+            raise
+        except Exception as error:
+            raise StepFailed(step.name, reason(error)) from error
+
+
+# What transforms and corrections work with besides the model: the chip, the samples, limits.
+
+
+@dataclass(frozen=True, slots=True)
+class StepContext:
+    """What a step works with.
+
+    Attributes:
+        target: For which chip.
+        samples: Calibration samples.
+        threads: Threads to use; all cores by default.
+        max_memory: Bytes the process may take.
+        progress: Told how far it is.
+        memory: What steps computed and may need again, by a name that says from what.
+    """
+
+    target: Target
+    samples: Samples
+    threads: int | None = None
+    max_memory: int | None = None
+    progress: Progress = SILENT
+    memory: dict[str, Array] = field(default_factory=dict, compare=False)
+
+
+# Samples on which the outputs before and after are compared.
+_CHECKED_SAMPLES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Transformed:
+    """A float model that computes what it did, in another form.
+
+    Attributes:
+        model: The model.
+        taken: The nodes that took part; empty when nothing was changed.
+        notes: What was left as it was and why, and how outputs compare.
+    """
+
+    model: Model
+    taken: tuple[Participation, ...]
+    notes: tuple[Remark, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransformJob:
+    """One transform to be done.
+
+    Attributes:
+        model: The model; it is not changed.
+        context: What there is to work with.
+        options: The value of every option.
+        nodes: The nodes it is limited to; none for all.
+    """
+
+    model: Model
+    context: StepContext
+    options: Chosen
+    nodes: frozenset[str]
+
+
+TRANSFORMS: StepTable[Callable[[TransformJob], Transformed]] = StepTable(
+    "transform", load=lambda: import_module("roundoff.quantize.transforms")
+)
+"""Every transform."""
+
+transform, all_transforms, transform_names = TRANSFORMS.step, TRANSFORMS.all, TRANSFORMS.names
+
+
+def apply_transform(step: Step, model: Model, context: StepContext) -> Transformed:
+    """Change a float model without changing what it computes; undone where outputs say otherwise.
+
+    Args:
+        step: Which transform, with which options, for which nodes.
+        model: A prepared float model (`roundoff.graph.preparation`); it is not changed.
+        context: What there is to work with.
+
+    Raises:
+        BadInput: There is no such transform, option or node, or the samples do not fit the model.
+        ModelFailed: The model cannot be run.
+        StepFailed: The transform does not get along with it.
+    """
+    chosen = TRANSFORMS.find(step.name)
+    job = TransformJob(model, context, options_from(step, chosen.options), check_nodes(step.nodes, model))
+    done: Transformed = TRANSFORMS.carry_out(step, job)
+    if not done.taken:
+        return Transformed(model, (), done.notes)
+    check = check_preparation(model, done.model, context.samples, count=_CHECKED_SAMPLES, threads=context.threads)
+    if check.agrees:
+        return Transformed(done.model, done.taken, (*done.notes, _agreement(step, check)))
+    undone = message("quantize.step_undone", step=step.name)
+    return Transformed(model, (), (*done.notes, undone, *check.notes))
+
+
+def _agreement(step: Step, check: PreparationCheck) -> Message:
+    worst = max((each.max_abs_error for each in check.outputs), default=0.0)
+    if worst == 0:
+        return message("quantize.step_same_bits", step=step.name, count=check.samples)
+    return message("quantize.step_same_rounding", step=step.name, most=f"{worst:.2g}", count=check.samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """A quantized model with other codes; its float model is as it was.
+
+    Attributes:
+        quantized: The model.
+        taken: The nodes that took part; empty when nothing was changed.
+        notes: What was left as it was and why.
+    """
+
+    quantized: QuantizedModel
+    taken: tuple[Participation, ...]
+    notes: tuple[Remark, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionJob:
+    """One correction to be done.
+
+    Attributes:
+        quantized: The model; it is not changed.
+        context: What there is to work with.
+        options: The value of every option.
+        nodes: The nodes it is limited to; none for all.
+    """
+
+    quantized: QuantizedModel
+    context: StepContext
+    options: Chosen
+    nodes: frozenset[str]
+
+
+CORRECTIONS: StepTable[Callable[[CorrectionJob], Corrected]] = StepTable(
+    "correction", load=lambda: import_module("roundoff.quantize.corrections")
+)
+"""Every correction."""
+
+correction, all_corrections, correction_names = CORRECTIONS.step, CORRECTIONS.all, CORRECTIONS.names
+
+
+def apply_correction(step: Step, quantized: QuantizedModel, context: StepContext) -> Corrected:
+    """Change the codes of a quantized model so that its layers compute more nearly what the float model does.
+
+    Args:
+        step: Which correction, with which options, for which nodes.
+        quantized: The quantized model; it is not changed.
+        context: What there is to work with.
+
+    Raises:
+        BadInput: There is no such correction, option or node, or the samples do not fit the model.
+        ModelFailed: The model cannot be run.
+        StepFailed: The correction does not get along with it.
+    """
+    chosen = CORRECTIONS.find(step.name)
+    options, nodes = options_from(step, chosen.options), check_nodes(step.nodes, quantized.float_model)
+    done: Corrected = CORRECTIONS.carry_out(step, CorrectionJob(quantized, context, options, nodes))
+    return done
+
+
+class StepLibrary:
+    """The transforms and corrections there are, and applying one of them; those of roundoff."""
 
     def transforms(self) -> tuple[str, ...]:
         """Names of the transforms there are."""
-        ...
-
-    def corrections(self) -> tuple[str, ...]:
-        """Names of the corrections there are."""
-        ...
-
-    def transform(self, step: Step, model: Model, context: WorkContext) -> Transformed:
-        """The changed model, who took part, and notes."""
-        ...
-
-    def correct(self, step: Step, quantized: QuantizedModel, context: WorkContext) -> Corrected:
-        """The changed numbers, who took part, and notes."""
-        ...
-
-
-class _Installed:
-    def transforms(self) -> tuple[str, ...]:
         return transform_names()
 
     def corrections(self) -> tuple[str, ...]:
+        """Names of the corrections there are."""
         return correction_names()
 
-    def transform(self, step: Step, model: Model, context: WorkContext) -> Transformed:
+    def transform(self, step: Step, model: Model, context: StepContext) -> Transformed:
+        """The changed model, who took part, and notes."""
         return apply_transform(step, model, context)
 
-    def correct(self, step: Step, quantized: QuantizedModel, context: WorkContext) -> Corrected:
+    def correct(self, step: Step, quantized: QuantizedModel, context: StepContext) -> Corrected:
+        """The changed numbers, who took part, and notes."""
         return apply_correction(step, quantized, context)
 
 
-INSTALLED: Workshop = _Installed()
+INSTALLED = StepLibrary()
 """The transforms and corrections that come with roundoff."""
 
 
@@ -61,10 +380,6 @@ INSTALLED: Workshop = _Installed()
 
 # Each holds the codes of all weights.
 _MOST_KEPT = 6
-
-
-class _Corrects(Protocol):
-    def correct(self, step: Step, quantized: QuantizedModel, context: WorkContext) -> Corrected: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +393,12 @@ class Corrections:
     """Applies corrections to quantized models with the same samples for the same chip.
 
     Args:
-        workshop: Knows them.
+        library: Knows them.
         context: What they work with.
     """
 
-    def __init__(self, workshop: _Corrects, context: WorkContext) -> None:
-        self._workshop, self._context = workshop, context
+    def __init__(self, library: StepLibrary, context: StepContext) -> None:
+        self._library, self._context = library, context
         self._known: OrderedDict[_Key, Corrected] = OrderedDict()
         # There is one float model for each chain of transforms.
         self._hashes = ModelHashes()
@@ -97,7 +412,7 @@ class Corrections:
         """
         key = _Key(step, self._hashes.of(quantized.float_model), quantizer_hash(quantized.quantizers))
         if key not in self._known:
-            self._known[key] = self._workshop.correct(step, quantized, self._context)
+            self._known[key] = self._library.correct(step, quantized, self._context)
             while len(self._known) > _MOST_KEPT:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)

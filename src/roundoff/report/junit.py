@@ -3,22 +3,24 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from roundoff.core.coverage import OutputCoverage
 from roundoff.core.document import RunDocument
-from roundoff.diagnosis.result import Diagnosis, Measure
 from roundoff.messages.numbers import percentage, score_text
 from roundoff.pages.coverage import OtherSide, why_unjudged
-from roundoff.search.result import Tuning
-from roundoff.studies.audit.result import Audit
-from roundoff.studies.check_calibration.result import CalibrationCheck
-from roundoff.studies.check_io.result import IoCheck
-from roundoff.studies.compare.result import Comparison, TensorComparison
-from roundoff.studies.layers.result import LayerReport
-from roundoff.studies.partial.result import PartialQuantization
-from roundoff.studies.run_diff.result import Gate, GateRow, RunDiff
+
+if TYPE_CHECKING:
+    from roundoff.diagnosis.result import Diagnosis, Measure
+    from roundoff.search.result import Tuning
+    from roundoff.studies.audit.result import Audit
+    from roundoff.studies.check_calibration.result import CalibrationCheck
+    from roundoff.studies.check_io.result import IoCheck
+    from roundoff.studies.compare.result import Comparison, TensorComparison
+    from roundoff.studies.layers.result import LayerReport
+    from roundoff.studies.partial.result import PartialQuantization
+    from roundoff.studies.run_diff.result import Gate, GateRow, RunDiff
 
 __all__ = ["comparison_junit", "document_junit", "gate_junit"]
 
@@ -51,7 +53,7 @@ def document_junit(document: RunDocument) -> str | None:
     return None
 
 
-def comparison_junit(comparison: Comparison) -> str:
+def comparison_junit(comparison: "Comparison") -> str:
     """Failed rows and outputs that were not judged are failures; other tensors that were not are skipped cases."""
     outputs = list(_unjudged(comparison.outputs, other="candidate"))
     failing = {each.name for each in outputs}
@@ -74,7 +76,7 @@ def _unjudged(outputs: OutputCoverage | None, *, other: OtherSide) -> Iterator[_
         yield _Case("output", each.name, "failure", text)
 
 
-def gate_junit(diff: RunDiff, gate: Gate) -> str:
+def gate_junit(diff: "RunDiff", gate: "Gate") -> str:
     """A test case for each row; over budget fails, what is not judged or in one run only is skipped."""
     cases = [_gated(row) for row in gate.rows]
     cases += [_Case("run", str(each), "failure", str(each)) for each in gate.problems]
@@ -83,7 +85,7 @@ def gate_junit(diff: RunDiff, gate: Gate) -> str:
     return _text("gate", cases)
 
 
-def _gated(row: GateRow) -> _Case:
+def _gated(row: "GateRow") -> _Case:
     if row.passed is None:
         return _Case("tensor", f"{row.tensor} ({row.measure})", "skipped", str(row.why))
     if row.passed:
@@ -91,7 +93,7 @@ def _gated(row: GateRow) -> _Case:
     return _Case(row.measure, row.tensor, "failure", str(row.why))
 
 
-def _compared(row: TensorComparison, comparison: Comparison) -> _Case:
+def _compared(row: "TensorComparison", comparison: "Comparison") -> _Case:
     if row.passed is None:
         return _Case("tensor", row.reference, "skipped", "not judged by this profile")
     kind = row.op_type or "tensor"
@@ -105,7 +107,7 @@ def _compared(row: TensorComparison, comparison: Comparison) -> _Case:
     return _Case(kind, row.reference, "failure", message)
 
 
-def _layers(report: LayerReport) -> Iterator[_Case]:
+def _layers(report: "LayerReport") -> Iterator[_Case]:
     """The outputs fail where they miss the thresholds, and layers that were proven to be the cause."""
     verdict = report.verdict
     guilty = {each.tensor: each for each in verdict.culprits}
@@ -125,7 +127,7 @@ def _layers(report: LayerReport) -> Iterator[_Case]:
             yield _Case(row.op_type, row.tensor)
 
 
-def _diagnosis(found: Diagnosis) -> Iterator[_Case]:
+def _diagnosis(found: "Diagnosis") -> Iterator[_Case]:
     """Proven causes and what was measured fail unless they were repaired; the rest is skipped."""
     repaired = found.repair is not None and found.repair.reached
     wrong: Literal["failure", "passed", "skipped"] = "failure"
@@ -153,14 +155,14 @@ def _diagnosis(found: Diagnosis) -> Iterator[_Case]:
         yield _Case("check", str(text), "skipped", "not looked at")
 
 
-def _mended(measure: Measure, *, repaired: bool) -> _Case:
+def _mended(measure: "Measure", *, repaired: bool) -> _Case:
     """What the repair came to."""
     what = str(measure.what)
     text = f"{score_text(what, measure.before)} -> {score_text(what, measure.after)} {measure.unit}"
     return _Case("repair", what, "passed" if repaired else "failure", text.rstrip(), text.rstrip())
 
 
-def _audit(audit: Audit) -> Iterator[_Case]:
+def _audit(audit: "Audit") -> Iterator[_Case]:
     """Silent differences fail; those with a reason on record pass."""
     for row in audit.rows:
         silent = "; ".join(each.text for each in row.findings if each.severity == "silent")
@@ -170,26 +172,30 @@ def _audit(audit: Audit) -> Iterator[_Case]:
         yield _Case("model", each.kind, outcome, each.text)
 
 
-def _io_check(found: IoCheck) -> Iterator[_Case]:
+def _io_check(found: "IoCheck") -> Iterator[_Case]:
     for stage in found.stages:
         if stage.passed is None:
             yield _Case("stage", stage.stage, "skipped", "one side was not given")
         elif stage.passed:
             yield _Case("stage", stage.stage)
         else:
-            why = "" if stage.explanation is None else "; ".join(each.text for each in stage.explanation.changes)
+            why = (
+                ""
+                if stage.explanation is None
+                else "; ".join(str(each.text) for each in stage.explanation.changes)
+            )
             far = f"differs by {stage.max_abs_error:.6g}, {stage.tolerance:g} is allowed"
             yield _Case("stage", stage.stage, "failure", "; ".join(filter(None, (far, why))))
 
 
-def _calibration(found: CalibrationCheck) -> Iterator[_Case]:
+def _calibration(found: "CalibrationCheck") -> Iterator[_Case]:
     for each in found.findings:
-        yield _Case("samples", each.text, "failure" if each.severity == "fault" else "skipped", each.fix)
+        yield _Case("samples", str(each.text), "failure" if each.severity == "fault" else "skipped", str(each.fix))
     if not found.findings:
         yield _Case("samples", "calibration set")
 
 
-def _diff(diff: RunDiff) -> Iterator[_Case]:
+def _diff(diff: "RunDiff") -> Iterator[_Case]:
     """What got worse beyond chance fails; where chance was not excluded, nothing is judged."""
     for row in diff.rows:
         name = f"{row.tensor} ({row.measure})"
@@ -206,13 +212,13 @@ def _diff(diff: RunDiff) -> Iterator[_Case]:
         yield _Case("tensor", name, "skipped", "only in the second run")
 
 
-def _tuning(found: Tuning) -> Iterator[_Case]:
+def _tuning(found: "Tuning") -> Iterator[_Case]:
     best = f"{found.metric} {score_text(found.metric, found.best.score)}"
     outcome: Literal["failure", "passed"] = "failure" if found.verdict == "best_effort" else "passed"
-    yield _Case("goal", found.goal, outcome, f"the best found has {best}")
+    yield _Case("goal", str(found.goal), outcome, f"the best found has {best}")
 
 
-def _partial(found: PartialQuantization) -> Iterator[_Case]:
+def _partial(found: "PartialQuantization") -> Iterator[_Case]:
     outcome: Literal["failure", "passed"] = "failure" if found.knee is None else "passed"
     yield _Case("goal", found.goal.text, outcome, f"not reached by changing to {found.to}")
 

@@ -1,12 +1,13 @@
-"""All pages, in the order of a report."""
+"""All pages of a run in the order of a report, and the folder it is written to."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import PurePath
+from importlib import import_module
+from pathlib import Path, PurePath
 
-from roundoff.core.document import RunDocument
-from roundoff.diagnosis.page import diagnosis_page
+from roundoff.core.document import DOCUMENT_NAME, RunDocument, to_json
+from roundoff.core.files import output_directory, write_bytes, write_text
 from roundoff.messages.catalogue import plain, say
 from roundoff.messages.numbers import time_text
 from roundoff.messages.sentences import known
@@ -23,33 +24,20 @@ from roundoff.pages.blocks import (
     Page,
     Paragraph,
     TableBlock,
+    is_hidden,
     role_name,
 )
+from roundoff.pages.csv import run_tables
 from roundoff.pages.glossary import glossary_page
-from roundoff.report.network import network_page
-from roundoff.search.page import tuning_page
-from roundoff.studies.accumulate.page import accumulation_page
-from roundoff.studies.audit.page import audit_page
-from roundoff.studies.channels.page import channels_page
-from roundoff.studies.check_calibration.page import calibration_page
-from roundoff.studies.check_io.page import io_check_page
-from roundoff.studies.compare.page import comparison_page
-from roundoff.studies.distribution.page import distribution_page
-from roundoff.studies.layers.page import layers_page
-from roundoff.studies.outliers.page import outliers_page
-from roundoff.studies.partial.page import partial_page
-from roundoff.studies.run_diff.page import diff_page
-from roundoff.studies.samples.page import samples_page
-from roundoff.studies.sensitivity.page import sensitivity_page
-from roundoff.studies.transform.page import transform_page
 
 __all__ = [
-    "PAGES",
     "about_page",
     "all_pages",
     "overview_page",
+    "run_files",
+    "section_pages",
+    "write_run",
 ]
-
 
 # The first page: the verdict of every part in one line, with a link to it.
 
@@ -115,37 +103,49 @@ def about_page(document: RunDocument) -> Page:
     return Page("about", say("about.title"), blocks)
 
 
-PAGES: tuple[Callable[[RunDocument], Page | None], ...] = (
-    diff_page,
-    diagnosis_page,
-    io_check_page,
-    calibration_page,
-    comparison_page,
-    layers_page,
-    sensitivity_page,
-    accumulation_page,
-    partial_page,
-    tuning_page,
-    transform_page,
-    audit_page,
-    distribution_page,
-    channels_page,
-    outliers_page,
-    samples_page,
-    network_page,
+# Sections of a document, and where the function is that makes the page of each; only those of a run are loaded.
+_PAGES = (
+    ("diff", "studies.run_diff.page", "diff_page"),
+    ("diagnosis", "diagnosis.page", "diagnosis_page"),
+    ("io_check", "studies.check_io.page", "io_check_page"),
+    ("calibration_check", "studies.check_calibration.page", "calibration_page"),
+    ("comparison", "studies.compare.page", "comparison_page"),
+    ("layers", "studies.layers.page", "layers_page"),
+    ("sensitivity", "studies.sensitivity.page", "sensitivity_page"),
+    ("accumulation", "studies.accumulate.page", "accumulation_page"),
+    ("partial", "studies.partial.page", "partial_page"),
+    ("tuning", "search.page", "tuning_page"),
+    ("transform", "studies.transform.page", "transform_page"),
+    ("audit", "studies.audit.page", "audit_page"),
+    ("distributions", "studies.distribution.page", "distribution_page"),
+    ("channels", "studies.distribution.channel_pages", "channels_page"),
+    ("outliers", "studies.distribution.channel_pages", "outliers_page"),
+    ("worst_samples", "studies.samples.page", "samples_page"),
+    ("network", "report.network", "network_page"),
 )
+
+
+def section_pages(document: RunDocument) -> Iterator[Page]:
+    """The page of each section that a document has, in the order of a report."""
+    for section, module, name in _PAGES:
+        if getattr(document, section) is not None:
+            make: Callable[[RunDocument], Page | None] = getattr(import_module(f"roundoff.{module}"), name)
+            page = make(document)
+            if page is not None:
+                yield page
 
 
 def all_pages(document: RunDocument) -> tuple[Page, ...]:
     """The pages that a document has something for, framed by an overview, a glossary and what the run was."""
-    found = tuple(_without_empty(page) for make in PAGES if (page := make(document)) is not None)
+    found = tuple(map(_without_empty, section_pages(document)))
     framed = (overview_page(document, found), *found, glossary_page(found), about_page(document))
     return tuple(page for page in framed if page is not None)
 
 
 def _without_empty(page: Page) -> Page:
-    """A page without tables that have no row, and the charts of these."""
-    empty = {block.id for block in page.blocks if isinstance(block, TableBlock) and not block.rows}
+    """A page without tables that have no row, and the charts of these; a file is written without rows, too."""
+    tables = (block for block in page.blocks if isinstance(block, TableBlock) and not is_hidden(block, "html"))
+    empty = {table.id for table in tables if not table.rows}
     blocks = tuple(
         block
         for block in page.blocks
@@ -153,3 +153,36 @@ def _without_empty(page: Page) -> Page:
         not in empty
     )
     return replace(page, blocks=blocks, sections=tuple(_without_empty(each) for each in page.sections))
+
+
+def write_run(
+    document: RunDocument,
+    directory: Path,
+    *,
+    force: bool,
+    pictures: Mapping[str, bytes] | None = None,
+    more: Mapping[str, Callable[[Path], None]] | None = None,
+) -> tuple[Path, ...]:
+    """Write a run directory, whole or not at all; return its files.
+
+    Args:
+        document: The run.
+        directory: Where it goes.
+        force: Replace an earlier run.
+        pictures: More files, by name.
+        more: What writes further files, by their names.
+    """
+    files = run_files(document)
+    with output_directory(directory, marker=DOCUMENT_NAME, force=force) as staged:
+        for name, text in files.items():
+            write_text(staged / name, text)
+        for name, data in (pictures or {}).items():
+            write_bytes(staged / name, data)
+        for name, write in (more or {}).items():
+            write(staged / name)
+    return tuple(directory / name for name in (*files, *(pictures or {}), *(more or {})))
+
+
+def run_files(document: RunDocument) -> dict[str, str]:
+    """What a run directory holds, by file name: the document, and the tables of what was found."""
+    return {DOCUMENT_NAME: to_json(document), **run_tables(all_pages(document))}

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.measure.statistics import TensorSummary
-from roundoff.messages.numbers import counted
+from roundoff.messages.numbers import counted, share_text
 from roundoff.messages.sanitize import safe_cell, short_name
 
 __all__ = ["statistics_csv", "statistics_json", "statistics_table"]
@@ -57,7 +57,7 @@ def statistics_table(summaries: Sequence[TensorSummary]) -> RenderableType:
             Text(short_name(summary.info.name)),
             Text(summary.info.op_type),
             *(f"{number:.3g}" if stats.finite else "" for number in numbers),
-            f"{stats.zeros / stats.count:.1%}" if stats.count else "",
+            share_text(stats.zeros / stats.count, 1) if stats.count else "",
             str(stats.nans + stats.infs or ""),
         )
     parts: list[RenderableType] = [_headline(summaries), table]

@@ -1,13 +1,16 @@
-"""The bench: a network, with whichever quantizers, on chosen samples; the one loop of all who ask for outputs.
+"""The bench: a network, with whichever quantizers, on chosen samples; the one loop of all who ask for tensors.
 
-Blocks (`run.blocks`) and copies beside each other in one graph (`run.variants`) answer the same question faster
-where every node is asked for.
+What runs on it is the float network, the same with quantizers on, another one with the same inputs, or a graph of
+copies (`run.variants`) that computes many variants at a time. Blocks (`run.blocks`) are the faster back end where
+one network is run with hundreds of single quantizers switched: they start from what is kept at the cuts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,7 +20,7 @@ from roundoff.errors import ModelFailed
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
-from roundoff.graph.shapes import values
+from roundoff.graph.shapes import Value, values
 from roundoff.graph.subgraph import tap
 from roundoff.run.blocks.chain import (
     FUSED_AGREEMENT_DB,
@@ -27,11 +30,21 @@ from roundoff.run.blocks.chain import (
     stack_feeds,
     takes_batches,
 )
-from roundoff.run.budget import run_ahead
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.session import Session, open_session
+from roundoff.run.variants import Copies
 
-__all__ = ["FEW_SAMPLES", "MORE_SAMPLES", "Bench", "Opened", "spread", "spread_over"]
+__all__ = [
+    "FEW_SAMPLES",
+    "MORE_SAMPLES",
+    "Bench",
+    "Opened",
+    "Runnable",
+    "run_ahead",
+    "samples_together",
+    "spread",
+    "spread_over",
+]
 
 FEW_SAMPLES, MORE_SAMPLES = 8, 32
 """On so many samples, evenly spaced, something is tried, and what came of it is confirmed."""
@@ -49,13 +62,74 @@ def spread_over(indices: Sequence[int], most: int) -> list[int]:
     return [indices[place] for place in spread(len(indices), most)]
 
 
-# Samples are run together as long as the largest tensor of all of them takes no more than this.
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+_Computed_co = TypeVar("_Computed_co", covariant=True)
+
+
+def run_ahead(
+    run: Callable[[_Item], _Result], items: Iterable[_Item], *, stop: Callable[[], None], workers: int = 1
+) -> Generator[tuple[_Item, _Result], None, None]:
+    """Run something on samples, in other threads; gives results in the order of the samples.
+
+    At most as many samples as there are workers are in memory, beside the one that was given out last. Results are
+    worked on in the thread that asks for them: sums then do not depend on which sample was faster, and two threads
+    that both call numpy for a few microseconds at a time would only wait for each other.
+
+    Args:
+        run: What to do with each; is called from several threads at a time.
+        items: The samples, each read when it is its turn.
+        stop: Makes runs that are under way end early.
+        workers: Samples that run at a time; 0 to run each when it is asked for, in this thread.
+    """
+    if workers < 1:
+        yield from ((item, run(item)) for item in items)
+        return
+    running: deque[tuple[_Item, Future[_Result]]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="sample") as pool:
+        try:
+            for item in items:
+                running.append((item, pool.submit(run, item)))
+                if len(running) > workers:
+                    yield _first(running)
+            while running:
+                yield _first(running)
+        finally:
+            # After an error, Ctrl-C, or when nobody wants more of it; otherwise nothing is left to end.
+            for _, future in running:
+                future.cancel()
+            if running:
+                stop()
+
+
+def _first(running: deque[tuple[_Item, Future[_Result]]]) -> tuple[_Item, _Result]:
+    item, future = running[0]
+    # It counts as running until it is done: whoever interrupts the wait has to end it.
+    result = future.result()
+    running.popleft()
+    return item, result
+
+
+# Samples are run together as long as the largest tensor of all of them takes no more than this: the next node
+# finds it in the cache.
 _TOGETHER_BYTES, _MOST_TOGETHER = 8 << 20, 32
 _TRIED_SAMPLES = 2
 # What the kernels for one sample and for several may differ by, of the largest value.
 _TOLERANCE = 1e-4
 # The float network, and the one that is measured: both are asked for again after each look at its values.
 _SESSIONS = 2
+
+
+class Runnable(Protocol[_Computed_co]):
+    """Computes something of a sample, or of several that are put together."""
+
+    def run(self, feed: Mapping[str, Array], *, sample: str = "") -> _Computed_co:
+        """Compute it; may be called from several threads at a time."""
+        ...
+
+    def stop(self) -> None:
+        """End the runs that are under way; they then fail."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +151,10 @@ class Opened:
             ModelFailed: It cannot be run.
         """
         return dict(zip(self.names, self.session.run(feed, sample=sample), strict=True))
+
+    def stop(self) -> None:
+        """End the runs that are under way; they then fail."""
+        self.session.stop()
 
 
 class Bench:
@@ -126,6 +204,38 @@ class Bench:
         )
         return Opened(tuple(names), session)
 
+    def open_copies(
+        self,
+        copies: Copies[Any],
+        tensors: Sequence[Value],
+        *,
+        also: Collection[str] = (),
+        keep_memory: bool = True,
+    ) -> Opened:
+        """Make a graph of copies ready to run.
+
+        Args:
+            copies: The graph.
+            tensors: What to compute, in float and in all copies.
+            also: Tensors of the float network to compute beside these.
+            keep_memory: Whether it may keep the memory of one run for the next.
+
+        Raises:
+            ModelFailed: onnxruntime does not accept the graph.
+        """
+        wanted: dict[str, str] = dict.fromkeys(sorted(also), "")
+        for value in tensors:
+            # Types that numpy does not have are read as ones that it has; codes always are of types that it has.
+            kind = value.element
+            widened = kind.widened if kind is not None and kind.widened != kind.dtype else ""
+            taps = copies.taps.get(value.name, {}).values()
+            wanted |= {value.name: widened} | {each.name: "" if each.coded else widened for each in taps}
+        taps_asked = tap(
+            copies.model, tuple(wanted), widen={name: dtype for name, dtype in wanted.items() if dtype}
+        )
+        session = open_session(copies.model, outputs=taps_asked, threads=self.threads, keep_memory=keep_memory)
+        return Opened(tuple(wanted), session)
+
     def feed(self, index: int) -> Mapping[str, Array]:
         """The inputs of a sample.
 
@@ -138,6 +248,26 @@ class Bench:
             self._kept[index] = read_feed(self.model, self.samples, index)
         return self._kept[index]
 
+    def stream(
+        self, network: Runnable[_Result], indices: Sequence[int], *, workers: int = 1, together: int = 1
+    ) -> Generator[tuple[Chunk, _Result], None, None]:
+        """Feed samples to a network: for each, or for some that are put together, what it computes.
+
+        Args:
+            network: What runs.
+            indices: Which samples.
+            workers: Runs at a time, beside the one that is worked on; 0 for one after the other.
+            together: Samples that may be put together, where their shapes are equal.
+
+        Raises:
+            BadInput: A sample does not fit the network.
+            ModelFailed: The network cannot be run.
+        """
+        chunks = read_chunks(self.model, self.samples, indices, most=together, read=self.feed)
+        return run_ahead(
+            lambda chunk: network.run(chunk.feed, sample=chunk.label), chunks, stop=network.stop, workers=workers
+        )
+
     def run(self, indices: Sequence[int], *networks: Opened) -> Iterator[list[dict[str, Any]]]:
         """Feed samples to networks side by side: for each sample what each of them computes, by name.
 
@@ -145,9 +275,8 @@ class Bench:
             BadInput: A sample does not fit the network.
             ModelFailed: A network cannot be run.
         """
-        for index in indices:
-            feed, sample = self.feed(index), self.samples.names[index]
-            yield [network.run(feed, sample=sample) for network in networks]
+        for chunk in read_chunks(self.model, self.samples, indices, read=self.feed):
+            yield [network.run(chunk.feed, sample=chunk.label) for network in networks]
 
     # Several samples at a time, where that gives the same. Nodes are fused where that changes only the last bits
     # of what the float network computes: up to three times as fast. Quantizers are computed as they are.
@@ -158,14 +287,8 @@ class Bench:
         Raises:
             ModelFailed: The network cannot be run.
         """
-        session = self._reopened(model).session
-        chunks = read_chunks(self.model, self.samples, indices, most=self.together)
-
-        def run(chunk: Chunk) -> list[Array]:
-            return session.run(chunk.feed, sample=chunk.label)
-
-        for chunk, found in run_ahead(run, chunks, stop=session.stop):
-            yield chunk.samples, found
+        for chunk, found in self.stream(self._reopened(model), indices, together=self.together):
+            yield chunk.samples, list(found.values())
 
     def _reopened(self, model: Model) -> Opened:
         """A network ready to run; the last ones still are."""
@@ -194,24 +317,40 @@ class Bench:
     @cached_property
     def together(self) -> int:
         """How many samples may run together: none where the first two together differ from each alone."""
-        if not takes_batches(self.model) or len(self.samples.names) < _TRIED_SAMPLES:
-            return 1
-        feeds = [self.feed(index) for index in range(_TRIED_SAMPLES)]
+        feed = self.feed(0) if self.samples.names else {}
+        shapes = {name: array.shape for name, array in feed.items()}
+        largest = max((value.size_bytes for value in values(self.model, shapes)), default=0)
+        every = range(len(self.samples.names))
+        same = outputs(self.model) and self.runs_together(self._reopened(self.model), every, tolerance=_TOLERANCE)
+        return samples_together(largest) if same else 1
+
+    def runs_together(self, network: Opened, indices: Sequence[int], *, tolerance: float = 0.0) -> bool:
+        """Whether two samples at a time give what each gives alone.
+
+        Args:
+            network: What runs.
+            indices: The samples; the first two are tried.
+            tolerance: The largest difference, against the largest value, that counts as the same.
+        """
+        if not takes_batches(self.model) or len(indices) < _TRIED_SAMPLES:
+            return False
+        feeds = [self.feed(index) for index in indices[:_TRIED_SAMPLES]]
         if any(array.ndim == 0 or array.shape != feeds[1][name].shape for name, array in feeds[0].items()):
-            return 1
-        shapes = {name: array.shape for name, array in feeds[0].items()}
-        largest = max((value.size_bytes for value in values(self.model, shapes)), default=0) or 1
-        session = self._reopened(self.model).session
-        alone = [session.run(feed) for feed in feeds]
+            return False
+        alone = [network.run(feed).values() for feed in feeds]
         try:
-            joined = session.run(stack_feeds(feeds))
+            joined = network.run(stack_feeds(feeds)).values()
         except ModelFailed:
-            return 1
-        same = all(_alike(whole, parts) for whole, *parts in zip(joined, *alone, strict=True))
-        return max(1, min(_MOST_TOGETHER, _TOGETHER_BYTES // largest)) if same and outputs(self.model) else 1
+            return False
+        return all(_alike(whole, parts, tolerance) for whole, *parts in zip(joined, *alone, strict=True))
 
 
-def _alike(whole: Array, parts: Sequence[Array]) -> bool:
+def samples_together(largest: int) -> int:
+    """How many samples to run together, if they may be, when the largest tensor of one has so many bytes."""
+    return max(1, min(_MOST_TOGETHER, _TOGETHER_BYTES // max(1, largest)))
+
+
+def _alike(whole: Array, parts: Sequence[Array], tolerance: float) -> bool:
     if not isinstance(whole, np.ndarray) or whole.ndim == 0 or any(part.ndim != whole.ndim for part in parts):
         return False
     joined = np.concatenate(parts) if all(part.shape[1:] == whole.shape[1:] for part in parts) else None
@@ -220,4 +359,4 @@ def _alike(whole: Array, parts: Sequence[Array]) -> bool:
     if whole.dtype.kind != "f":
         return bool(np.array_equal(whole, joined))
     scale = float(np.abs(joined[np.isfinite(joined)]).max(initial=0.0))
-    return bool(np.allclose(whole, joined, rtol=0, atol=_TOLERANCE * scale, equal_nan=True))
+    return bool(np.allclose(whole, joined, rtol=0, atol=tolerance * scale, equal_nan=True))

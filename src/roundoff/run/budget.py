@@ -2,35 +2,39 @@
 
 import os
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value, values
 from roundoff.messages.numbers import format_size
+from roundoff.run.session import available_threads
 
 __all__ = [
+    "PROGRAM_BYTES",
     "CapturePlan",
     "Planner",
+    "RunBudget",
     "Shapes",
     "available_memory",
     "blas_threads",
     "memory_limit",
-    "run_ahead",
+    "over_budget",
     "split_passes",
 ]
 
 # Share of the free memory a run may take; the rest is for everything else on the machine.
 _SHARE = 0.8
 _FALLBACK_BYTES = 4 * 2**30
+
+PROGRAM_BYTES = 128 * 2**20
+"""Resident memory of the program itself: interpreter, numpy, onnx, onnxruntime (measured, rounded up)."""
 
 
 def available_memory() -> int:
@@ -47,6 +51,62 @@ def memory_limit(max_memory: int | None, *, share: float = 1.0) -> int:
         share: The part of it that one of several stores may take.
     """
     return int((available_memory() if max_memory is None else max_memory) * share)
+
+
+@dataclass(frozen=True, slots=True)
+class RunBudget:
+    """What a run may take; whoever runs samples asks here how many of them, and of what, fit at a time.
+
+    Attributes:
+        memory_bytes: Memory of the process.
+        threads: Threads for everything together.
+    """
+
+    memory_bytes: int
+    threads: int
+
+    @classmethod
+    def of(cls, max_memory: int | None, threads: int | None) -> "RunBudget":
+        """What the user allows; by default most of the free memory and all cores."""
+        return cls(memory_limit(max_memory), threads or available_threads())
+
+    def room(self, held: int) -> int:
+        """Bytes left for tensors beside the program and what is held all the time, such as weights."""
+        return self.memory_bytes - PROGRAM_BYTES - held
+
+    def check_room(self, sizes: Mapping[str, int], held: int, *, copies: int = 1, doing: str) -> None:
+        """Refuse tensors of which the largest one alone does not fit.
+
+        Args:
+            sizes: Bytes of each tensor.
+            held: Bytes beside the program that are held all the time.
+            copies: How often a tensor is in memory.
+            doing: What takes the memory, for the message: ``Measuring``.
+
+        Raises:
+            BadInput: It does not fit.
+        """
+        largest = max(sizes, key=lambda tensor: sizes[tensor], default="")
+        needed = PROGRAM_BYTES + held + copies * sizes.get(largest, 0)
+        if needed > self.memory_bytes:
+            raise over_budget(f"{doing} tensor {largest!r}", needed, limit=self.memory_bytes)
+
+
+def over_budget(what: str, needed: float, *, limit: int, otherwise: str = "") -> BadInput:
+    """The error for what does not fit the budget.
+
+    Args:
+        what: What takes the memory, as the beginning of a sentence.
+        needed: Bytes it takes.
+        limit: The budget.
+        otherwise: What helps beside more memory and smaller batches.
+    """
+    need = format_size(int(needed * 1.01))  # rounding for display must not end below what is needed
+    ways = [f"give --max-memory '{need}' or more", "use a smaller batch", *([otherwise] if otherwise else [])]
+    return BadInput(
+        f"{what} takes about {need} of memory; the budget is {format_size(limit)}.",
+        fix=f"{', '.join(ways[:-1])}, or {ways[-1]}",
+    )
 
 
 def _free_on_machine() -> int | None:
@@ -119,54 +179,9 @@ def _libraries() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
-# Running the next samples while the last one is worked on.
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-
-
-def run_ahead(
-    run: Callable[[_Item], _Result], items: Iterable[_Item], *, stop: Callable[[], None], workers: int = 1
-) -> Iterator[tuple[_Item, _Result]]:
-    """Run something on samples, in other threads; gives results in the order of the samples.
-
-    At most as many samples as there are workers are in memory, beside the one that was given out last.
-
-    Args:
-        run: What to do with each; is called from several threads at a time.
-        items: The samples, each read when it is its turn.
-        stop: Makes runs that are under way end early.
-        workers: Samples that run at a time.
-    """
-    running: deque[tuple[_Item, Future[_Result]]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="sample") as pool:
-        try:
-            for item in items:
-                running.append((item, pool.submit(run, item)))
-                if len(running) > workers:
-                    yield _first(running)
-            while running:
-                yield _first(running)
-        finally:
-            # After an error, Ctrl-C, or when nobody wants more of it; otherwise nothing is left to end.
-            for _, future in running:
-                future.cancel()
-            if running:
-                stop()
-
-
-def _first(running: deque[tuple[_Item, Future[_Result]]]) -> tuple[_Item, _Result]:
-    item, future = running[0]
-    # It counts as running until it is done: whoever interrupts the wait has to end it.
-    result = future.result()
-    running.popleft()
-    return item, result
-
+# How a capture is split into passes that stay within the budget.
 
 Shapes = Mapping[str, tuple[int, ...]]
-
-# Resident memory of the program itself: interpreter, numpy, onnx, onnxruntime (measured, rounded up).
-PROGRAM_BYTES = 128 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +250,9 @@ class Planner:
         wanted = {name: sizes[name] for name in self._captured}
         for name, size in wanted.items():
             if fixed + size > self._limit:
-                raise self._too_small(name, fixed + size)
+                otherwise = f"leave it out with {self._option}" if self._option else ""
+                what = f"Capturing tensor {name!r}"
+                raise over_budget(what, fixed + size, limit=self._limit, otherwise=otherwise)
         passes = split_passes(wanted, self._limit - fixed)
         largest = max((sum(wanted[name] for name in names) for names in passes), default=0)
         ahead = len(passes) == 1 and fixed + 2 * largest <= self._limit
@@ -249,15 +266,6 @@ class Planner:
         inferred = {value.name: value.size_bytes for value in known}
         growth = _elements(shapes) / max(1, _elements(self._shapes))
         return {name: inferred.get(name, int(size * growth)) for name, size in self._sizes.items()}
-
-    def _too_small(self, name: str, needed: int) -> BadInput:
-        need = format_size(int(needed * 1.01))  # rounding for display must not end below what is needed
-        ways = [f"give --max-memory '{need}' or more", "use a smaller batch"]
-        ways += [f"leave it out with {self._option}"] if self._option else []
-        return BadInput(
-            f"Capturing tensor {name!r} takes about {need} of memory; the budget is {format_size(self._limit)}.",
-            fix=f"{', '.join(ways[:-1])}, or {ways[-1]}",
-        )
 
 
 def split_passes(sizes: Mapping[str, int], room: int) -> tuple[tuple[str, ...], ...]:

@@ -16,7 +16,7 @@ from roundoff.graph.subgraph import tap, tap_shapes
 from roundoff.graph.wiring import by_session_name
 from roundoff.run.budget import CapturePlan, Planner, memory_limit
 from roundoff.run.session import Session, open_session
-from roundoff.samples.fit import matches
+from roundoff.samples.arrays import matches
 
 __all__ = [
     "NO_INPUTS",
@@ -78,17 +78,13 @@ def check_feed(feed: Mapping[str, Array], specs: Sequence[InputSpec], *, sample:
         if spec.name not in feed:
             what = f"Sample {sample!r} has no value for input {spec.name!r} ({spec.describe()})."
             raise BadInput(what, fix=f"add data for {spec.name!r}")
-        if not _fits(feed[spec.name], spec):
-            array = feed[spec.name]
+        array = feed[spec.name]
+        if array.dtype.name != spec.dtype or (spec.shape is not None and not matches(array.shape, spec.shape)):
             got = f"{array.dtype.name} [{', '.join(map(str, array.shape))}]"
             raise BadInput(
                 f"Sample {sample!r}: input {spec.name!r} must be {spec.describe()}, got {got}.",
                 fix="give data of that type and shape",
             )
-
-
-def _fits(array: Array, spec: InputSpec) -> bool:
-    return array.dtype.name == spec.dtype and (spec.shape is None or matches(array.shape, spec.shape))
 
 
 # Finding out types and shapes that only a run can tell, without keeping any of the tensors.

@@ -13,7 +13,7 @@ from roundoff.core.names import shown
 from roundoff.core.tensors import Array
 from roundoff.errors import ModelFailed
 from roundoff.graph.load import Model
-from roundoff.graph.subgraph import Taps, tap
+from roundoff.graph.subgraph import TappedModel, tap
 
 __all__ = [
     "SHARED_ENTRY",
@@ -193,7 +193,7 @@ class Session:
 def open_session(
     model: Model,
     *,
-    outputs: Taps | None = None,
+    outputs: TappedModel | None = None,
     threads: int | None = None,
     optimize: bool = False,
     fused: bool = False,

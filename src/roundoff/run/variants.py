@@ -1,29 +1,44 @@
-"""One graph that computes a network in float and, beside it, what quantization makes of each of its nodes.
+"""One graph that computes a network in float and, beside it, whatever some quantizers make of it.
 
-Copies share the weights, which are quantized once, before anything runs.
+Such a graph answers two questions. What does quantization make of *each node* (`build_copies`: the error of a node
+alone, of the whole network up to it, of its own weights and result)? What does the *whole network* compute
+with this or that choice of quantizers on (`build_candidates`)? Either way a lane of copies runs beside the float
+nodes; what lanes have in common is there once: a copy that reads the same tensors gives the same results.
+Constants are quantized before anything runs, once for all lanes, and lie beside the graph.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+import math
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
 from roundoff.core.quantizers import Consumer, Quantizer, dequantize, fake_quantize
 from roundoff.core.tensors import Array
-from roundoff.graph.build import Assembly
-from roundoff.graph.fake_constants import fake_quantized
-from roundoff.graph.insertion import Edges, rename_captured
+from roundoff.graph.draft import Assembly
+from roundoff.graph.insertion import Edges
 from roundoff.graph.interface import RANDOM_OPS, outputs
 from roundoff.graph.load import Model, declared_outside
-from roundoff.graph.qdq import FLOAT32, add_quantizer, code_element
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.qdq import FLOAT32, WIDEST_COMPUTED, add_quantizer, code_element
+from roundoff.graph.quantized_model import QuantizedModel, chain_of, fake_quantized
+from roundoff.graph.save import drop_unused
 from roundoff.graph.shapes import ValueTypes
 from roundoff.graph.units import Units, derived_constants, units
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import by_number, captured
+from roundoff.graph.wiring import by_number, captured, reads, rename_captured
 
-__all__ = ["Copies", "Tap", "Variant", "build_copies", "written_quantizers"]
+__all__ = [
+    "Copies",
+    "KnownConstants",
+    "Tap",
+    "Variant",
+    "build_candidates",
+    "build_copies",
+    "without_unread",
+    "written_quantizers",
+]
 
 Variant = Literal["local", "accumulated", "own", "coded", "reference"]
 """local: the node fed with the float model's tensors, quantized on entry; accumulated: the quantized model running
@@ -32,10 +47,13 @@ reference: local in fake quantization where local is in integers."""
 
 # Quantized weights beyond this many bytes are computed in each run instead of being kept.
 _MOST_BAKED_BYTES = 2**30
+_FLOAT_BYTES = 4
 # Smaller constants may be shapes or limits, which onnxruntime looks at when it reads the graph.
 _SHAPE_BYTES = 1024
 # Types that onnxruntime takes from numpy.
 _SHARED_TYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64")
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +70,55 @@ class Tap:
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(Generic[_Key]):
     """A graph of copies.
 
     Attributes:
-        model: The graph; its own names are those of the float model.
-        constants: Values of initializers that the graph only declares; see `roundoff.graph.subgraph.Taps`.
-        taps: Where to read each tensor that nodes compute, by variant.
+        model: The graph; its own names are those of the float model, and its larger constants lie beside it.
+        taps: Where to read each tensor that nodes compute, by variant or by the number of the candidate. Of a
+            candidate what is as in float is not there.
     """
 
     model: Model
-    constants: dict[str, Array]
-    taps: dict[str, dict[Variant, Tap]]
+    taps: Mapping[str, Mapping[_Key, Tap]]
+
+    def tap(self, tensor: str, key: _Key) -> Tap:
+        """Where to read a tensor of a lane; the float network's own where it is the same."""
+        return self.taps.get(tensor, {}).get(key, Tap(tensor))
 
     @property
     def constant_bytes(self) -> int:
-        """Size of these values."""
-        return sum(values.nbytes for values in self.constants.values())
+        """Size of the constants beside the graph."""
+        return sum(values.nbytes for values in self.model.beside.values())
+
+
+@dataclass(slots=True)
+class KnownConstants:
+    """Constants of earlier graphs of the same network, so that weights are read and quantized once for all.
+
+    Attributes:
+        stored: Those of the float model, by name.
+        quantized: What quantizers make of them. Keys are the identities of the quantizers, since two of the same
+            name may have other numbers; the quantizers are held so that no other gets their identity.
+    """
+
+    stored: dict[str, Array] = field(default_factory=dict)
+    quantized: dict[tuple[int, ...], tuple[Sequence[Quantizer], Array]] = field(default_factory=dict)
+
+    def values(self, chain: Sequence[Quantizer], weights: Weights) -> Array:
+        """What a chain of quantizers makes of its constant, in float32."""
+        key = tuple(map(id, chain))
+        if key not in self.quantized:
+            values = weights[chain[0].tensor]
+            for each in chain:
+                if each.codes is not None:
+                    values = dequantize(each.codes, each.params, each.spec.axis)
+                elif values.dtype == np.float32:
+                    values = fake_quantized(values, each)
+                else:
+                    values = fake_quantize(values, each.params, each.spec)
+            self.quantized[key] = chain, values.astype(np.float32, copy=False)
+        return self.quantized[key][1]
 
 
 def written_quantizers(model: Model, edges: Edges) -> dict[str, Quantizer]:
@@ -95,62 +145,138 @@ def _root(quantizer: Quantizer, edges: Edges) -> Quantizer:
 
 
 def build_copies(
-    quantized: QuantizedModel, variants: Collection[Variant], *, known: dict[str, Array] | None = None
-) -> Copies:
-    """Put copies of all nodes beside the float model.
+    quantized: QuantizedModel, variants: Collection[Variant], *, known: KnownConstants | None = None
+) -> Copies[Variant]:
+    """Put copies of all nodes beside the float model; each tensor is tapped as its quantizer writes it.
 
     Args:
         quantized: The float model and its quantizers.
         variants: Which copies.
-        known: Constants of an earlier call, by tensor and quantizer; filled here.
+        known: Constants of earlier calls; filled here.
 
     Raises:
         BadInput: A quantizer does not fit the model, or ONNX cannot express it.
     """
-    return _Builder(quantized, {} if known is None else known).build(variants)
+    model = quantized.float_model
+    # In this order the values that run through are there before others need only their codes.
+    order: tuple[Variant, ...] = ("accumulated", "local", "own", "coded")
+    lanes = {variant: _Lane(model, quantized.quantizers, variant) for variant in order if variant in variants}
+    builder = _CopyBuilder(model, known)
+    taps: dict[str, dict[Variant, Tap]] = {}
+    for node in model.proto.graph.node:
+        builder.add(node, lanes.values())
+        if node.op_type != "Constant":
+            for tensor in filter(None, node.output):
+                taps[tensor] = {variant: builder.tap(lane, tensor) for variant, lane in lanes.items()}
+    for value in model.proto.graph.input:
+        if value.name not in builder.constants and "coded" in lanes:
+            taps[value.name] = {"coded": builder.tap(lanes["coded"], value.name)}
+    return Copies(builder.model(), taps)
 
 
-class _Builder:
-    def __init__(self, quantized: QuantizedModel, known: dict[str, Array]) -> None:
-        self._model = quantized.float_model
-        self._edges = Edges(self._model, quantized.quantizers)
-        self._units: Units = units(self._model, quantized.quantizers)
-        self._written = written_quantizers(self._model, self._edges)
-        self._types = ValueTypes(self._model)
-        self._weights = Weights(self._model)
-        self._constant = derived_constants(self._model.proto.graph)
-        self._graph = Assembly(self._model)
-        self._raw: dict[Variant, dict[str, str]] = {}
+def build_candidates(
+    model: Model, choices: Sequence[Sequence[Quantizer]], *, known: KnownConstants | None = None
+) -> Copies[int]:
+    """Put candidates for a network beside it, as it runs with some quantizers on; tensors are tapped as computed.
+
+    Args:
+        model: The float model.
+        choices: For each candidate the quantizers that are on. One that follows another which is not among them
+            quantizes the float values.
+        known: Constants of earlier calls; filled here.
+
+    Raises:
+        BadInput: A quantizer does not fit the model, or ONNX cannot express it.
+    """
+    lanes = [_Lane(model, quantizers, "accumulated") for quantizers in choices]
+    builder = _CopyBuilder(model, known)
+    for node in model.proto.graph.node:
+        builder.add(node, lanes)
+    taps: dict[str, dict[int, Tap]] = {}
+    for number, lane in enumerate(lanes):
+        for tensor, name in lane.raw.items():
+            taps.setdefault(tensor, {})[number] = Tap(name)
+        for tensor, quantizer in lane.edges.leaving.items():
+            taps.setdefault(tensor, {})[number] = Tap(builder.leaving(lane, quantizer))
+    return Copies(builder.model(), taps)
+
+
+def without_unread(model: Model, tensors: Collection[str]) -> Model:
+    """A graph of copies without what these tensors do not need; its graph is changed, being nobody else's."""
+    from onnx.helper import make_empty_tensor_value_info
+
+    graph = model.proto.graph
+    del graph.output[:]
+    graph.output.extend(make_empty_tensor_value_info(name) for name in tensors)
+    needed = set(tensors)
+    for index in reversed(range(len(graph.node))):
+        if needed.isdisjoint(graph.node[index].output):
+            del graph.node[index]
+        else:
+            needed.update(reads(graph.node[index]))
+    drop_unused(graph)
+    held = {tensor.name for tensor in graph.initializer}
+    return replace(model, beside={name: values for name, values in model.beside.items() if name in held})
+
+
+class _Lane:
+    """One way to run the network beside itself.
+
+    Attributes:
+        variant: What its nodes read.
+        edges: Its quantizers, by where they act.
+        raw: Names of its tensors that are not those of the float network, before their quantizers.
+    """
+
+    def __init__(self, model: Model, quantizers: Sequence[Quantizer], variant: Variant) -> None:
+        self._model, self._quantizers = model, quantizers
+        self.variant = variant
+        self.edges = Edges(model, quantizers)
+        self._by_name = {each.name: each for each in quantizers}
+        self.raw: dict[str, str] = {}
+
+    def chain(self, quantizer: Quantizer) -> list[Quantizer]:
+        """A quantizer and those before it, the first first."""
+        return chain_of(quantizer, self._by_name)
+
+    @cached_property
+    def units(self) -> Units:
+        """What is computed as one, with nothing rounded inside."""
+        return units(self._model, self._quantizers)
+
+    @cached_property
+    def written(self) -> dict[str, Quantizer]:
+        """The quantizer by which each tensor is written."""
+        return written_quantizers(self._model, self.edges)
+
+
+class _CopyBuilder:
+    """A graph under construction. Nodes of the float network are added one after the other, with their copies."""
+
+    def __init__(self, model: Model, known: KnownConstants | None) -> None:
+        self._model = model
+        self._known = KnownConstants() if known is None else known
+        self._types = ValueTypes(model)
+        self._weights = Weights(model)
+        self._derived = derived_constants(model.proto.graph)
+        self._graph = Assembly(model)
         self._nodes: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-        self._values: dict[tuple[str, str], str] = {}
-        self._codes: dict[tuple[str, str], str] = {}
-        self._baked: dict[str, str] = {}
+        self._values: dict[tuple[int, str], str] = {}
+        self._codes: dict[tuple[int, str], str] = {}
+        self._baked: dict[tuple[int, ...], str] = {}
         self._baked_bytes = 0
-        self._known = known
-        self._constants: dict[str, Array] = {}
-
-    def build(self, variants: Collection[Variant]) -> Copies:
-        graph = self._model.proto.graph
-        for tensor in graph.initializer:
+        self._beside: dict[str, Array] = {}
+        for tensor in model.proto.graph.initializer:
             self._add_initializer(tensor)
-        # In this order the values that run through are there before others need only their codes.
-        order: tuple[Variant, ...] = ("accumulated", "local", "own", "coded")
-        ordered = [variant for variant in order if variant in variants]
-        self._raw = {variant: {} for variant in ordered}
-        taps: dict[str, dict[Variant, Tap]] = {}
-        for node in graph.node:
-            self._graph.copy_node(node)
-            for variant in ordered:
-                copied = self._copy(node, variant)
-                self._raw[variant] |= zip(node.output, copied, strict=True)
-            if node.op_type != "Constant":
-                for tensor in filter(None, node.output):
-                    taps[tensor] = {variant: self._tap(tensor, variant) for variant in ordered}
-        for value in graph.input:
-            if value.name not in self._weights.protos and "coded" in variants:
-                taps[value.name] = {"coded": self._tap(value.name, "coded")}
-        model = Model(self._graph.proto, self._model.path, self._model.file_bytes)
-        return Copies(model, self._constants, taps)
+
+    @property
+    def constants(self) -> Collection[str]:
+        """Names of the float network's initializers."""
+        return self._weights.protos
+
+    def model(self) -> Model:
+        """The graph."""
+        return Model(self._graph.proto, self._model.path, self._model.file_bytes, beside=self._beside)
 
     def _add_initializer(self, tensor: Any) -> None:
         """Add a constant of the float model, without copying one that is large."""
@@ -159,144 +285,134 @@ class _Builder:
         if stored or element is None or element.dtype not in _SHARED_TYPES:
             self._graph.add_tensor(tensor)
             return
-        if tensor.name not in self._known:
-            self._known[tensor.name] = self._weights[tensor.name]
-        self._declare(tensor.name, self._known[tensor.name])
+        if tensor.name not in self._known.stored:
+            self._known.stored[tensor.name] = self._weights[tensor.name]
+        self._declare(tensor.name, self._known.stored[tensor.name])
 
     def _declare(self, name: str, values: Array) -> None:
         """Add a constant whose values the session gets beside the graph."""
         self._graph.add_tensor(declared_outside(name, values))
-        self._constants[name] = values
+        self._beside[name] = values
 
-    def _copy(self, node: Any, variant: Variant) -> Sequence[str]:
+    def add(self, node: Any, lanes: Collection[_Lane]) -> None:
+        """Add a node of the float network, and what each lane makes of it."""
+        self._graph.copy_node(node)
+        for lane in lanes:
+            written = zip(node.output, self._copy(node, lane), strict=True)
+            lane.raw.update((old, new) for old, new in written if old != new)
+
+    def _copy(self, node: Any, lane: _Lane) -> Sequence[str]:
         """Add a copy of a node unless it would compute what is there already; gives the names of its outputs."""
-        outputs = list(node.output)
         # Two copies of what is random would give two results.
-        if variant == "coded" or node.op_type in RANDOM_OPS:
-            return outputs
+        if lane.variant == "coded" or node.op_type in RANDOM_OPS:
+            return list(node.output)
         wanted = [
-            self._input(node, position, name, variant) if name else "" for position, name in enumerate(node.input)
+            self._input(node, position, lane=lane) if name else "" for position, name in enumerate(node.input)
         ]
-        # Subgraphs may also capture what the node reads as an input.
-        inner = captured(node) if variant == "accumulated" else ()
-        renamed = {name: self._raw[variant].get(name, name) for name in inner}
+        # Subgraphs may also capture what the node reads as an input; those of a node alone read the float values.
+        inner = captured(node) if lane.variant == "accumulated" else ()
+        renamed = {name: lane.raw.get(name, name) for name in inner}
         if wanted == list(node.input) and all(old == new for old, new in renamed.items()):
-            return outputs
+            return list(node.output)
         key = node.name, (*wanted, *renamed.values())
         if key not in self._nodes:
             copy = self._graph.copy_node(node)
-            copy.name = f"{node.name}//{variant}"
+            copy.name = f"{node.name}//{len(self._nodes)}"
             for position, name in enumerate(wanted):
                 copy.input[position] = name
-            for position, name in enumerate(outputs):
-                copy.output[position] = self._graph.free_tensor(f"{name}//{variant}") if name else ""
+            for position, name in enumerate(node.output):
+                copy.output[position] = self._graph.free_tensor(f"{name}//{lane.variant}") if name else ""
             rename_captured(copy, renamed)
             self._nodes[key] = list(copy.output)
         return self._nodes[key]
 
-    def _input(self, node: Any, position: int, tensor: str, variant: Variant) -> str:
+    def _input(self, node: Any, position: int, *, lane: _Lane) -> str:
         """What a copy of a node reads where the node itself reads a tensor."""
-        quantizer = self._edges.read_by(node.name, position)
-        raw = self._raw[variant].get(tensor, tensor)
+        tensor: str = node.input[position]
+        through = lane.variant == "accumulated"
+        quantizer = lane.edges.read_by(node.name, position)
+        raw = lane.raw.get(tensor, tensor)
         if quantizer is None:
-            inside = Consumer(node.name, position) in self._units.inside
-            return raw if inside or variant == "accumulated" else tensor
+            return raw if through or Consumer(node.name, position) in lane.units.inside else tensor
         if tensor in self._weights.protos:
-            return self._constant_values(quantizer)
-        if tensor in self._constant:
-            return self._quantized(quantizer, tensor)
-        if variant == "accumulated":
-            return self._quantized(quantizer, raw)
-        if variant == "local":
-            return self._quantized(quantizer, tensor)
+            return self._constant(lane.chain(quantizer))
+        if through:
+            return self._quantized(lane.chain(quantizer), raw)
+        if lane.variant == "local" or tensor in self._derived:
+            return self._quantized(lane.chain(quantizer), tensor)
         # The tensor's own quantizer is the affair of the node that computes it; another one is that of its reader.
-        return tensor if quantizer is self._written.get(tensor) else self._quantized_once(quantizer, tensor)
+        return tensor if quantizer is lane.written.get(tensor) else self._quantized([quantizer], tensor)
 
-    def _tap(self, tensor: str, variant: Variant) -> Tap:
-        raw = self._raw[variant].get(tensor, tensor)
-        quantizer = self._written.get(tensor)
+    def leaving(self, lane: _Lane, quantizer: Quantizer) -> str:
+        """The values of a tensor that leaves the network by a quantizer."""
+        chain = lane.chain(quantizer)
+        if quantizer.tensor in self._weights.protos:
+            return self._constant(chain)
+        return self._quantized(chain, lane.raw.get(quantizer.tensor, quantizer.tensor))
+
+    def tap(self, lane: _Lane, tensor: str) -> Tap:
+        """Where to read a tensor as its quantizer writes it: as codes where one scale says what they mean."""
+        raw = lane.raw.get(tensor, tensor)
+        quantizer = lane.written.get(tensor)
         if quantizer is None:
             return Tap(raw)
-        if not self._readable_codes(quantizer):
-            return Tap(self._quantized(quantizer, raw))
-        before = self._edges.before(quantizer)
-        key = quantizer.name, raw if before is None else self._quantized(before, raw)
-        if variant == "accumulated":
-            self._quantized_once(quantizer, key[1])
+        chain = lane.chain(quantizer)
+        # numpy must have a type for the codes, and one scale must turn them into the values that go on.
+        plain = self._types.element(quantizer.tensor) == FLOAT32 and quantizer.params.scale.size == 1
+        if not plain or code_element(quantizer.spec).bits not in (8, 16):
+            return Tap(self._quantized(chain, raw))
+        key = id(quantizer), self._quantized(chain[:-1], raw)
+        if lane.variant == "accumulated":
+            self._quantized([quantizer], key[1])
         elif key not in self._codes:
-            self._quantized_once(quantizer, key[1])
+            self._quantized([quantizer], key[1])
             # Nothing reads the values, and computing them would take as long as the codes.
             del self._values[key]
             del self._graph.proto.graph.node[-1]
         return Tap(self._codes[key], coded=True)
 
-    def _readable_codes(self, quantizer: Quantizer) -> bool:
-        """Whether numpy has a type for the codes, and one scale turns them into the values that go on."""
-        plain = self._types.element(quantizer.tensor) == FLOAT32 and quantizer.params.scale.size == 1
-        return plain and code_element(quantizer.spec).bits in (8, 16)
+    def _quantized(self, chain: Sequence[Quantizer], source: str) -> str:
+        """The values of a tensor, or of a copy of it, after quantizers."""
+        for quantizer in chain:
+            key = id(quantizer), source
+            if key not in self._values:
+                target = self._graph.free_tensor(f"{source}//{quantizer.name}")
+                element = self._types.element(quantizer.tensor)
+                rank = self._types.rank(quantizer.tensor) if quantizer.spec.axis is not None else None
+                add_quantizer(self._graph, quantizer, source, target=target, element=element, rank=rank)
+                self._values[key] = target
+                added = reversed(self._graph.proto.graph.node)
+                self._codes[key] = next(
+                    (node.input[0] for node in added if node.op_type == "DequantizeLinear"), ""
+                )
+            source = self._values[key]
+        return source
 
-    def _quantized(self, quantizer: Quantizer, source: str) -> str:
-        """The values of a tensor, or of a copy of it, after a quantizer and those before it."""
-        before = self._edges.before(quantizer)
-        return self._quantized_once(quantizer, source if before is None else self._quantized(before, source))
-
-    def _quantized_once(self, quantizer: Quantizer, source: str) -> str:
-        key = quantizer.name, source
-        if key not in self._values:
-            target = self._graph.free_tensor(f"{source}//{quantizer.name}")
-            element = self._types.element(quantizer.tensor)
-            rank = self._types.rank(quantizer.tensor) if quantizer.spec.axis is not None else None
-            add_quantizer(self._graph, quantizer, source, target=target, element=element, rank=rank)
-            self._values[key] = target
-            self._codes[key] = next(
-                node.input[0]
-                for node in reversed(self._graph.proto.graph.node)
-                if node.op_type == "DequantizeLinear"
-            )
-        return self._values[key]
-
-    def _constant_values(self, quantizer: Quantizer) -> str:
-        """The name of a quantized constant."""
+    def _constant(self, chain: Sequence[Quantizer]) -> str:
+        """The name of a constant after quantizers, computed now, or in each run where that would take too much."""
         from onnx.numpy_helper import from_array
 
-        if quantizer.name in self._baked:
-            return self._baked[quantizer.name]
-        name = f"{quantizer.tensor}//{quantizer.name}"
-        if name not in self._known:
-            values = self._weights[quantizer.tensor]
-            computable = quantizer.codes is None and quantizer.kind == "weight"
-            if computable and self._baked_bytes + values.nbytes > _MOST_BAKED_BYTES:
-                return self._quantized(quantizer, quantizer.tensor)
-            self._known[name] = self._quantized_constant(quantizer, values).astype(np.float32, copy=False)
-        values = self._known[name]
+        tensor, key = chain[0].tensor, tuple(map(id, chain))
+        if key in self._baked:
+            return self._baked[key]
+        computable = chain[-1].kind == "weight" and all(
+            each.codes is None and each.spec.bits <= WIDEST_COMPUTED for each in chain
+        )
+        size = math.prod(self._weights.shape(tensor)) * _FLOAT_BYTES
+        if computable and key not in self._known.quantized and self._baked_bytes + size > _MOST_BAKED_BYTES:
+            return self._quantized(chain, tensor)
+        values = self._known.values(chain, self._weights)
         self._baked_bytes += values.nbytes
-        free = self._graph.free_tensor(name)
+        name = self._graph.free_tensor(f"{tensor}//{chain[-1].name}")
         if values.nbytes > _SHAPE_BYTES:
-            self._declare(free, values)
+            self._declare(name, values)
         else:
-            self._graph.add_tensor(from_array(values, free))
-        self._baked[quantizer.name] = self._as_stored(quantizer, free)
-        return self._baked[quantizer.name]
-
-    def _as_stored(self, quantizer: Quantizer, constant: str) -> str:
-        """A dequantized constant in the type of the tensor.
-
-        By a node, as in the models that are written: where onnxruntime computes half precision in float32, it
-        leaves such casts out, and rounding here would be one more than there.
-        """
-        element = self._types.element(quantizer.tensor)
-        if element == FLOAT32:
-            return constant
-        target = self._graph.free_tensor(f"{constant}//cast")
-        self._graph.add_node("Cast", [constant], target, name=target, attributes={"to": element})
-        return target
-
-    def _quantized_constant(self, quantizer: Quantizer, values: Array) -> Array:
-        if quantizer.codes is not None:
-            return dequantize(quantizer.codes, quantizer.params, quantizer.spec.axis)
-        before = self._edges.before(quantizer)
-        if before is not None:
-            values = self._quantized_constant(before, values)
-        if values.dtype == np.float32:
-            return fake_quantized(values, quantizer)
-        return fake_quantize(values, quantizer.params, quantizer.spec)
+            self._graph.add_tensor(from_array(values, name))
+        # Half precision by a node, as in the models that are written: where onnxruntime computes it in float32, it
+        # leaves such casts out, and rounding here would be one more than there.
+        element = self._types.element(tensor)
+        if element != FLOAT32:
+            source, name = name, self._graph.free_tensor(f"{name}//cast")
+            self._graph.add_node("Cast", [source], name, name=name, attributes={"to": element})
+        self._baked[key] = name
+        return name

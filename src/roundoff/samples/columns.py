@@ -15,9 +15,9 @@ from roundoff.samples.options import SampleFormat
 from roundoff.samples.stored import find_named
 
 __all__ = [
-    "Column",
     "InputFolders",
     "Paired",
+    "SampleColumn",
     "find_columns",
     "input_folders",
     "is_list_file",
@@ -180,7 +180,7 @@ _FORCED: dict[SampleFormat, Kind] = {"npy": "npy", "npz": "npz", "bin": "bin", "
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SampleColumn:
     """The files that hold one input, one after the other.
 
     Attributes:
@@ -212,7 +212,7 @@ class Column:
 
 def find_columns(
     source: Path | Mapping[str, Path], inputs: Sequence[InputSpec], *, wanted: SampleFormat
-) -> tuple[Column, ...]:
+) -> tuple[SampleColumn, ...]:
     """Find the files of every input.
 
     Raises:
@@ -255,7 +255,7 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir()
 
 
-def _columns_of_file(path: Path, inputs: Sequence[InputSpec], *, wanted: SampleFormat) -> tuple[Column, ...]:
+def _columns_of_file(path: Path, inputs: Sequence[InputSpec], *, wanted: SampleFormat) -> tuple[SampleColumn, ...]:
     if is_list_file(path, wanted):
         lists = read_list(path, inputs)
         return tuple(_list_column(spec, path, files) for spec, files in zip(inputs, lists, strict=True))
@@ -267,24 +267,24 @@ def _columns_of_file(path: Path, inputs: Sequence[InputSpec], *, wanted: SampleF
             f"{shown(path)} holds one array per sample, but the model has {len(inputs)} inputs: {names}.",
             fix=f"give each input its own: {named}, or store all in one .npz",
         )
-    return tuple(Column(spec, path.parent, (path.name,), (kind,), lone=True) for spec in inputs)
+    return tuple(SampleColumn(spec, path.parent, (path.name,), (kind,), lone=True) for spec in inputs)
 
 
-def _column(spec: InputSpec, path: Path, *, wanted: SampleFormat) -> Column:
+def _column(spec: InputSpec, path: Path, *, wanted: SampleFormat) -> SampleColumn:
     if _is_folder(path):
         return _listed_column(spec, list_folder(path), wanted=wanted)
     if is_list_file(path, wanted):
         return _list_column(spec, path, read_list(path, (spec,))[0])
     kind = _kind(path.name, wanted=wanted, where=shown(path))
-    return Column(spec, path.parent, (path.name,), (kind,), lone=True)
+    return SampleColumn(spec, path.parent, (path.name,), (kind,), lone=True)
 
 
-def _list_column(spec: InputSpec, path: Path, files: tuple[str, ...]) -> Column:
+def _list_column(spec: InputSpec, path: Path, files: tuple[str, ...]) -> SampleColumn:
     kinds = tuple(_kind(file, wanted="auto", where=f"{shown(path)} lists {shown(file)}, which") for file in files)
-    return Column(spec, path.parent, files, kinds if len(set(kinds)) > 1 else kinds[:1])
+    return SampleColumn(spec, path.parent, files, kinds if len(set(kinds)) > 1 else kinds[:1])
 
 
-def _listed_column(spec: InputSpec, listing: Listing, *, wanted: SampleFormat) -> Column:
+def _listed_column(spec: InputSpec, listing: Listing, *, wanted: SampleFormat) -> SampleColumn:
     if not listing.files:
         beside = f" beside {listing.skipped[0]} and the like" if listing.skipped else ""
         raise BadInput(
@@ -305,7 +305,7 @@ def _listed_column(spec: InputSpec, listing: Listing, *, wanted: SampleFormat) -
             f"{where} mixes kinds of samples: {found}.",
             fix="keep one kind per folder, or name the files to use in a list file",
         )
-    return Column(spec, listing.folder, listing.files, tuple(kinds), keyed=True, skipped=listing.skipped)
+    return SampleColumn(spec, listing.folder, listing.files, tuple(kinds), keyed=True, skipped=listing.skipped)
 
 
 def _kind(file: str, *, wanted: SampleFormat, where: str) -> Kind:
@@ -347,11 +347,11 @@ def _check_archives_only(listing: Listing, inputs: Sequence[InputSpec], *, wante
 class Paired:
     """Columns of equal length whose files of one index belong together, and the name of each such group."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[SampleColumn, ...]
     names: tuple[str, ...]
 
 
-def pair(columns: Sequence[Column]) -> Paired:
+def pair(columns: Sequence[SampleColumn]) -> Paired:
     """Bring the files of all inputs together: by name without suffix in folders, by order in lists.
 
     Raises:
@@ -384,7 +384,7 @@ def unique_names(short: Sequence[str], long: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _paired_by_name(columns: Sequence[Column]) -> Paired:
+def _paired_by_name(columns: Sequence[SampleColumn]) -> Paired:
     first = columns[0]
     if all(column.base == first.base and column.files == first.files for column in columns):
         return Paired(tuple(columns), unique_names([_key(file) for file in first.files], first.files))
@@ -398,7 +398,7 @@ def _paired_by_name(columns: Sequence[Column]) -> Paired:
     return Paired(aligned, unique_names(keys, keys))
 
 
-def _paired_by_order(columns: Sequence[Column]) -> Paired:
+def _paired_by_order(columns: Sequence[SampleColumn]) -> Paired:
     first = columns[0]
     for column in columns:
         if len(column.files) != len(first.files):
@@ -414,7 +414,7 @@ def _key(file: str) -> str:
     return str(PurePosixPath(file).with_suffix(""))
 
 
-def _by_key(column: Column) -> dict[str, str]:
+def _by_key(column: SampleColumn) -> dict[str, str]:
     table: dict[str, str] = {}
     for file in column.files:
         other = table.setdefault(_key(file), file)
@@ -427,7 +427,9 @@ def _by_key(column: Column) -> dict[str, str]:
     return table
 
 
-def _check_partners(columns: Sequence[Column], tables: Sequence[dict[str, str]], keys: Sequence[str]) -> None:
+def _check_partners(
+    columns: Sequence[SampleColumn], tables: Sequence[dict[str, str]], keys: Sequence[str]
+) -> None:
     lonely = [key for key in keys if any(key not in table for table in tables)]
     if not lonely:
         return

@@ -16,7 +16,7 @@ from roundoff.core.names import shown
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput, MissingExtra
 from roundoff.preprocessing.resize import Resampling, resized
-from roundoff.samples.fit import input_dtype, mismatch
+from roundoff.samples.arrays import input_dtype, mismatch
 from roundoff.samples.options import ChannelValues, Filter, ImageOptions, Layout, Resize, Resizer
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ImagePlan",
-    "Placement",
+    "PicturePlacement",
     "decode",
     "place",
     "placed",
@@ -40,7 +40,7 @@ Size = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PicturePlacement:
     """A picture is scaled to `resized` and set at `offset` onto a `canvas`; all are (height, width).
 
     A negative offset means that the picture sticks out and is cut.
@@ -51,7 +51,7 @@ class Placement:
     canvas: Size
 
 
-def place(had: Size, size: Size, *, canvas: Size, mode: Resize) -> Placement:
+def place(had: Size, size: Size, *, canvas: Size, mode: Resize) -> PicturePlacement:
     """Decide the geometry of a resize.
 
     Args:
@@ -64,16 +64,16 @@ def place(had: Size, size: Size, *, canvas: Size, mode: Resize) -> Placement:
         resized = _covering(had, size)
         # Half pixels round to even, as torchvision's centre crop does.
         top, left = (round((full - part) / 2) for full, part in zip(resized, canvas, strict=True))
-        return Placement(resized, (-top, -left), canvas)
+        return PicturePlacement(resized, (-top, -left), canvas)
     if mode == "letterbox":
         ratio = min(size[0] / had[0], size[1] / had[1])
         resized = (max(1, round(had[0] * ratio)), max(1, round(had[1] * ratio)))
         # An odd pixel of padding goes below and to the right.
-        return Placement(resized, ((size[0] - resized[0]) // 2, (size[1] - resized[1]) // 2), size)
-    return Placement(size, (0, 0), size)
+        return PicturePlacement(resized, ((size[0] - resized[0]) // 2, (size[1] - resized[1]) // 2), size)
+    return PicturePlacement(size, (0, 0), size)
 
 
-def placed(pixels: Array, placement: Placement, *, pad: float) -> Array:
+def placed(pixels: Array, placement: PicturePlacement, *, pad: float) -> Array:
     """Set a resized picture [height, width, channels] onto its canvas, which `pad` fills."""
     if placement.canvas == placement.resized:
         return pixels
@@ -142,7 +142,7 @@ def decode(path: Path, channels: int) -> "Image":
 
 
 def resize(
-    picture: "Image", placement: Placement, *, method: Filter, pad: int, resizer: Resizer = "pillow"
+    picture: "Image", placement: PicturePlacement, *, method: Filter, pad: int, resizer: Resizer = "pillow"
 ) -> Array:
     """Scale a picture and set it onto its canvas.
 
@@ -158,7 +158,7 @@ def resize(
     return np.stack([np.asarray(band) for band in bands], axis=-1)
 
 
-def _resized(band: "Image", placement: Placement, *, method: Filter, pad: int) -> "Image":
+def _resized(band: "Image", placement: PicturePlacement, *, method: Filter, pad: int) -> "Image":
     module = require_pillow()
     if (band.height, band.width) != placement.resized:
         band = band.resize(placement.resized[::-1], module.Resampling[_FILTERS[method]])
@@ -237,7 +237,7 @@ class ImagePlan:
             pixels = pixels[..., [2, 1, 0, 3][: self.channels]]
         return self._arranged(self._scaled(pixels, where))
 
-    def _placement(self, had: tuple[int, int], where: str) -> Placement:
+    def _placement(self, had: tuple[int, int], where: str) -> PicturePlacement:
         height, width = self.options.size or self.fixed
         wanted = (height or had[0], width or had[1])
         if self.options.resize == "none":
@@ -248,7 +248,7 @@ class ImagePlan:
                     f"a picture of {had[0]}x{had[1]} pixels (height x width)",
                     fix="say how to resize: --image-resize stretch, crop or letterbox" + _cut_out(had, wanted),
                 )
-            return Placement(resized=had, offset=(0, 0), canvas=had)
+            return PicturePlacement(resized=had, offset=(0, 0), canvas=had)
         canvas = (self.fixed[0] or wanted[0], self.fixed[1] or wanted[1])
         return place(had, wanted, canvas=canvas, mode=self.options.resize)
 

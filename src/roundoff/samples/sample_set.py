@@ -14,34 +14,34 @@ from roundoff.core.files import write_text, writing
 from roundoff.core.names import FileNames, shown
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput
-from roundoff.samples.columns import Column, Paired, find_columns, pair, unique_names
-from roundoff.samples.files import Kind
-from roundoff.samples.fit import (
+from roundoff.samples.arrays import (
+    StoredArray,
     agree_on_count,
-    cast,
     check_symbols,
     check_type,
     input_dtype,
     matches,
     mismatch,
     possible_counts,
+    rows_of,
     sample_shape,
 )
+from roundoff.samples.columns import Paired, SampleColumn, find_columns, pair, unique_names
+from roundoff.samples.files import Kind
 from roundoff.samples.images import ImagePlan, plan_images, require_pillow
 from roundoff.samples.options import IMAGE_FLAGS, ImageOptions, SampleOptions
-from roundoff.samples.stored import Archives, Stored, open_npy, open_raw
+from roundoff.samples.stored import Archives, open_npy, open_raw
 
 __all__ = [
     "LIST_NAME",
     "ArraySamples",
     "Grouping",
-    "Reader",
+    "SampleReader",
     "SampleSet",
     "copy_samples",
     "count_samples",
     "make_readers",
     "open_samples",
-    "rows_of",
     "sample_names",
 ]
 
@@ -50,7 +50,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class SampleReader:
     """Opens the files of one column.
 
     Attributes:
@@ -60,12 +60,12 @@ class Reader:
         images: How pictures become values; None when there are none.
     """
 
-    column: Column
+    column: SampleColumn
     options: SampleOptions
     archives: Archives
     images: ImagePlan | None
 
-    def peek(self, index: int) -> Stored | None:
+    def peek(self, index: int) -> StoredArray | None:
         """Type and shape of a file, its type checked; None for a picture, which is one row without looking."""
         if self.column.kind(index) == "images":
             return None
@@ -73,7 +73,7 @@ class Reader:
         check_type(stored.dtype, stored.shape, spec=self.column.spec, where=stored.where)
         return stored
 
-    def counts(self, stored: Stored | None) -> frozenset[Fraction]:
+    def counts(self, stored: StoredArray | None) -> frozenset[Fraction]:
         """How many samples a peeked file may hold."""
         spec = self.column.spec
         if stored is not None:
@@ -88,7 +88,7 @@ class Reader:
             return self.images.read(self.column.path(index))
         return rows_of(self._open(index), spec, row, count)
 
-    def _open(self, index: int) -> Stored:
+    def _open(self, index: int) -> StoredArray:
         path = self.column.path(index)
         kind = self.column.kind(index)
         if kind == "npz":
@@ -98,22 +98,7 @@ class Reader:
         )
 
 
-def rows_of(stored: Stored, spec: InputSpec, row: int, count: Fraction) -> Array:
-    """Sample `row` of the `count` samples that an array holds, in the input's type and rank."""
-    rank = len(stored.shape) if spec.shape is None else len(spec.shape)
-    if len(stored.shape) > rank:
-        values = stored.load(slice(row, row + 1))[0]
-    elif len(stored.shape) < rank:
-        values = stored.load(None)[np.newaxis]
-    elif count <= 1:
-        values = stored.load(None)
-    else:
-        rows = int(stored.shape[0] // count)
-        values = stored.load(slice(row * rows, (row + 1) * rows))
-    return cast(np.asarray(values, order="C"), spec, where=stored.where)
-
-
-def make_readers(columns: Sequence[Column], options: SampleOptions) -> tuple[Reader, ...]:
+def make_readers(columns: Sequence[SampleColumn], options: SampleOptions) -> tuple[SampleReader, ...]:
     """A reader per input.
 
     Raises:
@@ -123,24 +108,24 @@ def make_readers(columns: Sequence[Column], options: SampleOptions) -> tuple[Rea
     _check_raw(columns, options)
     _check_image(columns, options)
     archives = Archives([column.spec for column in columns])
-    return tuple(Reader(column, options, archives, _plan(column, options)) for column in columns)
+    return tuple(SampleReader(column, options, archives, _plan(column, options)) for column in columns)
 
 
-def _with_raw_shape(column: Column, options: SampleOptions) -> Column:
+def _with_raw_shape(column: SampleColumn, options: SampleOptions) -> SampleColumn:
     """Let the raw shape stand for that of an input whose rank is not known."""
     if options.raw_shape is None or column.spec.shape is not None:
         return column
     return replace(column, spec=replace(column.spec, shape=options.raw_shape))
 
 
-def _plan(column: Column, options: SampleOptions) -> ImagePlan | None:
+def _plan(column: SampleColumn, options: SampleOptions) -> ImagePlan | None:
     if "images" not in column.kinds:
         return None
     require_pillow()
     return plan_images(column.spec, options.image or ImageOptions())
 
 
-def _check_raw(columns: Sequence[Column], options: SampleOptions) -> None:
+def _check_raw(columns: Sequence[SampleColumn], options: SampleOptions) -> None:
     given = [
         flag
         for flag, value in (("--raw-dtype", options.raw_dtype), ("--raw-shape", options.raw_shape))
@@ -163,7 +148,7 @@ def _check_raw(columns: Sequence[Column], options: SampleOptions) -> None:
     )
 
 
-def _check_image(columns: Sequence[Column], options: SampleOptions) -> None:
+def _check_image(columns: Sequence[SampleColumn], options: SampleOptions) -> None:
     if options.image is None or any("images" in column.kinds for column in columns):
         return
     flags = " and ".join(IMAGE_FLAGS[name] for name in options.image.given()) or "options for pictures"
@@ -174,7 +159,7 @@ def _check_image(columns: Sequence[Column], options: SampleOptions) -> None:
     )
 
 
-def _kinds_found(columns: Sequence[Column]) -> str:
+def _kinds_found(columns: Sequence[SampleColumn]) -> str:
     names: dict[Kind, str] = {"npy": ".npy", "npz": ".npz", "bin": "raw files", "images": "pictures"}
     found = {names[kind] for column in columns for kind in column.kinds}
     return " and ".join(sorted(found))
@@ -204,7 +189,7 @@ class Grouping:
         return range(group, group + 1), sample - self.starts[group], Fraction(count)
 
 
-def count_samples(paired: Paired, readers: Sequence[Reader], *, limit: int | None) -> Grouping:
+def count_samples(paired: Paired, readers: Sequence[SampleReader], *, limit: int | None) -> Grouping:
     """Look into the files, as many as `limit` samples need, and count what they hold.
 
     Raises:
@@ -254,7 +239,7 @@ def sample_names(paired: Paired, grouping: Grouping) -> tuple[str, ...]:
     return unique_names(names, names)
 
 
-def _count(readers: Sequence[Reader], index: int, *, rows: bool) -> Fraction:
+def _count(readers: Sequence[SampleReader], index: int, *, rows: bool) -> Fraction:
     peeked = [reader.peek(index) for reader in readers]
     files = [shown(reader.column.path(index)) for reader in readers]
     count = agree_on_count(
@@ -271,7 +256,7 @@ def _count(readers: Sequence[Reader], index: int, *, rows: bool) -> Fraction:
     return count
 
 
-def _file(readers: Sequence[Reader], index: int) -> str:
+def _file(readers: Sequence[SampleReader], index: int) -> str:
     return shown(readers[0].column.path(index))
 
 
@@ -354,7 +339,7 @@ class _FileSamples:
     label: str
     names: tuple[str, ...]
     skipped: tuple[str, ...]
-    _readers: tuple[Reader, ...]
+    _readers: tuple[SampleReader, ...]
     _grouping: Grouping
 
     def __len__(self) -> int:
@@ -373,7 +358,7 @@ class _FileSamples:
         return feed
 
 
-def _joined(parts: Sequence[Array], reader: Reader, groups: range) -> Array:
+def _joined(parts: Sequence[Array], reader: SampleReader, groups: range) -> Array:
     """One array of the input's shape from one array, or from the rows of a batch."""
     spec = reader.column.spec
     for part, group in zip(parts, groups, strict=True):

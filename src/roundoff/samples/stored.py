@@ -3,7 +3,7 @@
 import contextlib
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,40 +18,21 @@ from roundoff.core.array_files import (
     parse_header,
     read_header,
 )
-from roundoff.core.dtypes import is_extended, parse_dtype
 from roundoff.core.files import reading
 from roundoff.core.names import names_by_stem, shown
-from roundoff.core.tensors import Array, DType, InputSpec
+from roundoff.core.tensors import Array, DType, InputSpec, is_extended, parse_dtype
 from roundoff.errors import BadInput
-from roundoff.samples.fit import input_dtype
+from roundoff.samples.arrays import StoredArray, input_dtype
 from roundoff.samples.options import SampleOptions
 
 __all__ = [
     "Archives",
-    "Stored",
     "find_named",
     "intact",
     "member_of",
     "open_npy",
     "open_raw",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """An array that is on disk.
-
-    Attributes:
-        where: File (and member) for messages.
-        dtype: Type of its values.
-        shape: Its shape.
-        load: Reads the rows of a slice along the first axis, or everything for None.
-    """
-
-    where: str
-    dtype: DType
-    shape: tuple[int, ...]
-    load: Callable[[slice | None], Array]
 
 
 @contextlib.contextmanager
@@ -74,7 +55,7 @@ def intact(where: str, spec: InputSpec, *, fix: str) -> Iterator[None]:
         raise BadInput(f"{what}: it does not fit into memory.", fix=uncompressed) from error
 
 
-def open_npy(path: Path, spec: InputSpec) -> Stored:
+def open_npy(path: Path, spec: InputSpec) -> StoredArray:
     """Open an .npy file; it is mapped into memory when values are asked for.
 
     Raises:
@@ -86,7 +67,7 @@ def open_npy(path: Path, spec: InputSpec) -> Stored:
     return _on_disk(path, spec, dtype=dtype, shape=shape, offset=header.offset, fortran=header.fortran)
 
 
-def open_raw(path: Path, spec: InputSpec, options: SampleOptions) -> Stored:
+def open_raw(path: Path, spec: InputSpec, options: SampleOptions) -> StoredArray:
     """Open a file of bare little-endian values, whose type and shape come from the options or the input.
 
     A file may hold several samples one after the other; they become a leading axis.
@@ -119,7 +100,7 @@ def _on_disk(
     shape: tuple[int, ...],
     offset: int = 0,
     fortran: bool = False,
-) -> Stored:
+) -> StoredArray:
     """Values that are mapped into memory only when they are asked for."""
 
     def load(rows: slice | None) -> Array:
@@ -127,7 +108,7 @@ def _on_disk(
             array = map_array(path, offset=offset, dtype=dtype, shape=shape, fortran=fortran)
         return array if rows is None else array[rows]
 
-    return Stored(shown(path), dtype, shape, load)
+    return StoredArray(shown(path), dtype, shape, load)
 
 
 @contextlib.contextmanager
@@ -217,7 +198,7 @@ class Archives:
     inputs: Sequence[InputSpec]
     _pieces: dict[str, tuple[Path, Pieces]] = field(default_factory=dict)
 
-    def open(self, path: Path, spec: InputSpec) -> Stored:
+    def open(self, path: Path, spec: InputSpec) -> StoredArray:
         """Find the member of an input and read its header.
 
         Raises:
@@ -238,7 +219,7 @@ class Archives:
                     return whole if rows is None else whole[rows]
                 return self._read_rows(member, rows, header=header, input_name=spec.name)
 
-        return Stored(where, header.dtype, header.shape, load)
+        return StoredArray(where, header.dtype, header.shape, load)
 
     def _read_rows(self, member: Member, rows: slice, *, header: NpyHeader, input_name: str) -> Array:
         held, pieces = self._pieces.get(input_name, (None, None))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from roundoff.core.plan import Recipe, Step
-from roundoff.quantize.calibration.registry import all_methods
+from roundoff.quantize.calibration.methods import all_methods
 from roundoff.quantize.recipes import PER_CHANNEL, RecipeBuilder
 
 __all__ = ["FreeOption", "OptionKind", "free_options", "with_option", "without_options"]
@@ -49,7 +49,7 @@ def free_options(builder: RecipeBuilder) -> tuple[FreeOption, ...]:
 
 def _options(builder: RecipeBuilder) -> Iterator[FreeOption]:
     defaults, variations = builder.target.calibration, builder.variations()
-    corrections, transforms = builder.workshop.corrections(), builder.workshop.transforms()
+    corrections, transforms = builder.library.corrections(), builder.library.transforms()
     for method in all_methods():
         if method.name != defaults.method:
             yield FreeOption("method", method.name)

@@ -10,6 +10,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.measure.inference import mean_interval, two_sided_quantile
+from roundoff.messages.message import Message, message
 from roundoff.messages.numbers import in_decibels
 from roundoff.search.judges import TrialJudge
 
@@ -43,7 +44,7 @@ class TuneGoal:
         value: The metric that is good enough; None where the evaluator's own rule decides.
     """
 
-    text: str
+    text: Message
     value: float | None
 
 
@@ -70,14 +71,16 @@ def make_goal(
     if min_metric is not None:
         if not math.isfinite(min_metric):
             raise BadInput(f"--min-metric {min_metric} is not a value of the metric.", fix="write a number")
-        word = "at least" if higher_is_better else "at most"
+        word = "least" if higher_is_better else "most"
         beyond = sign * float_score < sign * min_metric
         # A quantized model is better than float by luck only; the best that there is serves all the same.
-        return TuneGoal(f"{word} {min_metric:g}{', beyond float' if beyond else ''}", min_metric)
+        return TuneGoal(
+            message(f"search.goal_{word}{'_beyond' if beyond else ''}", value=f"{min_metric:g}"), min_metric
+        )
     text = (max_drop or DEFAULT_DROP).strip()
     share = _SHARE.fullmatch(text)
     drop = float(share["number"]) / 100 * abs(float_score) if share else _number(text)
-    words = f"within {text} of float" if share else f"within {drop:g} of float"
+    words = message("search.goal_within", drop=text if share else f"{drop:g}")
     return TuneGoal(words, float_score - sign * drop)
 
 

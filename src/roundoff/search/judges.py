@@ -10,6 +10,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.measure.metrics import get_metric
 from roundoff.measure.rows import RowMeter, sample_scores
+from roundoff.messages.message import Message, message
 from roundoff.messages.numbers import counted
 from roundoff.run.bench import Bench
 from roundoff.run.evaluators import class_predictions
@@ -51,7 +52,7 @@ class TrialJudge(Protocol):
         ...
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Message, ...]:
         """What the reader should know of how it measures."""
         ...
 
@@ -108,7 +109,7 @@ class ClassJudge:
     """
 
     higher_is_better, by_sample, limits = True, True, (0.0, 1.0)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
 
     def __init__(self, bench: Bench, labels: Array | None) -> None:
         self._bench = bench
@@ -167,7 +168,7 @@ class SignalJudge:
     """
 
     name, higher_is_better, by_sample, limits = "mean_sqnr_db", True, True, None
-    notes = (f"an output without any error counts as {_MOST_DB:g} dB",)
+    notes = (message("search.note_exact_db", db=f"{_MOST_DB:g}"),)
 
     def __init__(self, bench: Bench) -> None:
         self._bench, self._meter = bench, RowMeter([get_metric(self.name)])

@@ -3,9 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Protocol
 
 from roundoff.core.plan import FLOAT, Precision, Recipe, Rule, inputs_text
+from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, reason
 from roundoff.graph.insertion import switch_on
@@ -14,26 +17,151 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads
+from roundoff.measure.metrics import mean_of, require
+from roundoff.measure.rows import ROW_FIELDS, RowMeter, merged_rows
+from roundoff.messages.message import Message
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.run.bench import Bench, spread
-from roundoff.run.capture import Samples
+from roundoff.run.capture import Samples, read_feed
 from roundoff.search.cost import CostModel
 from roundoff.search.free_options import FreeOption, free_options, with_option
-from roundoff.search.journal import TrialJournal, describe, recipe_key
 from roundoff.search.judges import SignalJudge
-from roundoff.search.ranking import Ranker
+from roundoff.search.store import TrialJournal, describe, recipe_key
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
+from roundoff.studies.sensitivity.ranking import UserSensitivity, scores_of_nodes, worst_names
+from roundoff.studies.sensitivity.study import analyze_sensitivity
+from roundoff.studies.sensitivity.subjects import SensitivitySettings
 
 __all__ = [
+    "SENSITIVITIES",
     "ModelProblem",
     "ProxyScore",
+    "Ranked",
+    "Ranker",
     "TuneProblem",
+    "outstanding",
 ]
+
+SENSITIVITIES = ("sqnr_db", "cosine", "mse")
+"""Metrics by which nodes are ranked; each knows which way it is better."""
+
+# All nodes on a few samples, those that lead on more: rankings need no more, and trials correct them.
+_FIRST_SAMPLES, _SAMPLES, _LEADING = 8, 16, 10
+_FEWEST_STEPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Nodes in order.
+
+    Attributes:
+        nodes: Their names, the one first that hurts most.
+        outstanding: How many of the first stand out from the rest.
+        runs: How often a sample was run for it, at most: most runs are of a part of the network.
+    """
+
+    nodes: tuple[str, ...]
+    outstanding: int
+    runs: int
+
+
+def outstanding(harm: Sequence[float]) -> int:
+    """How many values at the start of a falling sequence stand out: those in front of its largest step.
+
+    Args:
+        harm: What each node does, in decibels.
+
+    Returns:
+        From 1 to half of them; 1 where no step is larger than twice the next largest, so that none stands out.
+    """
+    first = [value for value in harm if math.isfinite(value)]
+    steps = [left - right for left, right in pairwise(first)][: max(1, len(first) // 2)]
+    if len(steps) < _FEWEST_STEPS:
+        return 1
+    largest = max(range(len(steps)), key=steps.__getitem__)
+    others = max(step for at, step in enumerate(steps) if at != largest)
+    return largest + 1 if steps[largest] > 2 * max(others, 0.0) else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ranker:
+    """Ranks nodes.
+
+    Attributes:
+        samples: What networks are run on.
+        sensitivity: One of `SENSITIVITIES`, or a function of the user's.
+        threads: Threads to use; all cores by default.
+        max_memory: Bytes the process may take; most of the free memory by default.
+        progress: Told how far it is.
+        local: Look at what a node itself hands on, as vendors' tools do, instead of at the outputs of the network.
+    """
+
+    samples: Samples
+    sensitivity: str | UserSensitivity = SENSITIVITIES[0]
+    threads: int | None = None
+    max_memory: int | None = None
+    progress: Progress = SILENT
+    local: bool = False
+
+    @property
+    def words(self) -> str:
+        """What it ranks by."""
+        name = self.sensitivity if isinstance(self.sensitivity, str) else str(self.sensitivity.path)
+        return f"local {name}" if self.local else name
+
+    def rank(self, quantized: QuantizedModel) -> Ranked:
+        """The nodes, the one first that hurts most.
+
+        Raises:
+            BadInput: The user's function failed.
+            ModelFailed: The model cannot be run.
+        """
+        if isinstance(self.sensitivity, UserSensitivity):
+            return self._one_by_one(quantized, self.sensitivity)
+        if self.local:
+            return self._one_by_one(quantized, _by_metric(self.sensitivity))
+        # As trials are judged: by means over samples.
+        metrics = tuple(dict.fromkeys(map(mean_of, (self.sensitivity, *SENSITIVITIES))))
+        settings = SensitivitySettings(
+            kinds=("node",),
+            metrics=metrics,
+            samples=_SAMPLES,
+            first_samples=_FIRST_SAMPLES,
+            top=_LEADING,
+            threads=self.threads,
+            max_memory=self.max_memory,
+        )
+        found = analyze_sensitivity(quantized, self.samples, settings, progress=self.progress)
+        rows = found.rankings.get("node", ())
+        runs = sum(len(row.score.samples) for row in rows) + min(_SAMPLES, len(self.samples.names))
+        harm = [-row.score.mean[mean_of("sqnr_db")] for row in rows]
+        return Ranked(tuple(row.score.subject.name for row in rows), outstanding(harm), runs)
+
+    def _one_by_one(self, quantized: QuantizedModel, user: UserSensitivity) -> Ranked:
+        """Rank by running the network once for each node, with that alone quantized."""
+        chosen = spread(len(self.samples.names), _FIRST_SAMPLES)
+        feeds = [read_feed(quantized.float_model, self.samples, index) for index in chosen]
+        scores = scores_of_nodes(
+            quantized, feeds, user, local=self.local, threads=self.threads, progress=self.progress
+        )
+        names = worst_names(scores, higher_is_better=user.higher_is_better)
+        return Ranked(names, 1, 2 * len(scores) * len(feeds))
+
+
+def _by_metric(name: str) -> UserSensitivity:
+    """A metric as a function of two arrays."""
+    (metric,) = require([name], command="tune", offers=ROW_FIELDS)
+
+    def compare(reference: Array, candidate: Array) -> float:
+        sums = merged_rows(RowMeter([metric]).measure([reference], [candidate], 1)[:, 0])
+        return math.nan if sums is None else metric.value(sums)
+
+    return UserSensitivity(Path(name), compare, metric.direction == "higher")
 
 
 # A proxy for the metric before anything is measured: SQNR of the outputs on a few calibration samples.
 
-_SAMPLES = 16
+_PROXY_SAMPLES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +199,7 @@ class ProxyScore:
     """
 
     def __init__(self, model: Model, samples: Samples, *, threads: int | None = None) -> None:
-        self._chosen = spread(len(samples.names), _SAMPLES)
+        self._chosen = spread(len(samples.names), _PROXY_SAMPLES)
         self._model, self._samples, self._threads = model, samples, threads
         self._judge: SignalJudge | None = None
         self.runs = len(self._chosen)
@@ -172,7 +300,7 @@ class ModelProblem:
 
     Attributes:
         last_ranking: The ranking that was asked for last; empty when none was.
-        unpromising: Changes that would have made outputs noisier, in words.
+        unpromising: Changes that would have made outputs noisier, as messages.
         failed: Options of which not even a recipe could be made, and why.
     """
 
@@ -191,7 +319,7 @@ class ModelProblem:
         self._max_cost = max_cost
         self._proxy = ProxyScore(builder.prepared.model, ranker.samples, threads=ranker.threads)
         self.last_ranking: tuple[str, ...] = ()
-        self.unpromising: dict[str, None] = {}
+        self.unpromising: dict[Message, None] = {}
         self.failed: dict[str, str] = {}
         self._known: dict[Recipe, float] = {}
         self._whole = costs.cost(builder.plan(base))

@@ -13,13 +13,10 @@ from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.repair import Fixed, RepairGoal, RepairSource, aim, better_of, fix_places, wants_search
 from roundoff.diagnosis.result import CostClass, Diagnosis, Measure, Repair, RepairStep
 from roundoff.errors import BadInput, RoundoffError, reason
-from roundoff.messages.message import Message, message
-from roundoff.messages.sentences import recognised
+from roundoff.messages.message import Message, message, verbatim
 from roundoff.quantize.targets.loading import load_target
-from roundoff.search.judge_options import JudgeOptions
+from roundoff.search.evaluators import JudgeOptions
 from roundoff.search.result import Trial, Tuning
-from roundoff.search.settings import TuneData, TuneSettings, TuneStore
-from roundoff.search.tune import tune
 
 __all__ = ["RepairSearch", "repair_diagnosis"]
 
@@ -81,7 +78,7 @@ def _searched(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings
     try:
         return _search(found, source, settings, search, plain=plain)
     except RoundoffError as error:
-        return _unsearched(source, plain, recognised(error.what))
+        return _unsearched(source, plain, verbatim(str(error.what)))
     except Exception as error:  # noqa: BLE001 - the diagnosis does not depend on it
         return _unsearched(source, plain, message("diagnosis.repair_failed", reason=reason(error)))
 
@@ -94,6 +91,9 @@ def _search(
     *,
     plain: RepairStep,
 ) -> Fixed:
+    # A search brings much with it, and most diagnoses need none.
+    from roundoff.search.tune import TuneData, TuneSettings, TuneStore, tune
+
     target, why = _target(source)
     left = settings.deadline.left
     if target is None or left <= _least_seconds(found, source, settings):
@@ -153,7 +153,7 @@ def _unsearched(source: RepairSource, plain: RepairStep, why: Message) -> Fixed:
 def _step(plain: RepairStep, goal: RepairGoal, found: Tuning, *, before: float, after: float) -> RepairStep:
     """What the search came to."""
     measure = replace(goal.measure, before=goal.sign * before, after=goal.sign * after)
-    title = message("diagnosis.search_trials", count=len(found.trials), change=recognised(found.best.change))
+    title = message("diagnosis.search_trials", count=len(found.trials), change=found.best.change)
     step = replace(plain, title=title, cost=_cost(found.best), measure=measure, kept=after > before)
     return step if step.kept else replace(step, why=message("diagnosis.repair_no_better"))
 

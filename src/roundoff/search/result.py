@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roundoff.core.plan import Recipe
+from roundoff.messages.message import Remark
 
 __all__ = ["Dragged", "HoldOut", "Remaining", "Trial", "Tuning", "TuningVerdict"]
 
@@ -28,7 +29,7 @@ class Trial:
     """
 
     recipe: Recipe
-    change: str
+    change: Remark
     met: bool
     score: float
     loss: float
@@ -74,7 +75,7 @@ class Dragged:
 
     node: str
     precision: str
-    reason: str
+    reason: Remark
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class Tuning:
     metric: str
     higher_is_better: bool
     float_score: float
-    goal: str
+    goal: Remark
     goal_value: float | None
     verdict: TuningVerdict
     answer: int
@@ -152,8 +153,8 @@ class Tuning:
     sample_runs: int = 0
     ranking_runs: int = 0
     holdout: HoldOut | None = None
-    stopped: str = ""
-    notes: tuple[str, ...] = ()
+    stopped: Remark = ""
+    notes: tuple[Remark, ...] = ()
 
     @property
     def best(self) -> Trial:

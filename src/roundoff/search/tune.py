@@ -1,183 +1,252 @@
 """Accuracy-based search: from a float model, samples and a goal to the cheapest quantized model that meets it."""
 
-import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
 
 from roundoff.core.names import shown
 from roundoff.core.plan import QuantPlan, Recipe, inputs_text
 from roundoff.core.progress import SILENT, Progress
+from roundoff.core.target import Costs, Target
+from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
-from roundoff.messages.numbers import counted
+from roundoff.measure.inference import mean_interval
+from roundoff.messages.message import Message, message
+from roundoff.messages.numbers import share_text
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
-from roundoff.run.capture import read_feed
+from roundoff.quantize.steps import INSTALLED, StepLibrary
+from roundoff.run.capture import Samples, read_feed
 from roundoff.search.cost import CostModel
-from roundoff.search.engine import TrialBudget, run_trials
-from roundoff.search.evaluators import FedSamples
+from roundoff.search.engine import SearchFound, TrialModels, TrialRunner, run_search
+from roundoff.search.evaluators import (
+    FedSamples,
+    JudgeOptions,
+    VendorJudge,
+    calibration_in,
+    make_judge,
+    with_evaluator,
+)
 from roundoff.search.goal import GoalReading, TuneGoal, make_goal
-from roundoff.search.holdout import make_unseen, split_samples
-from roundoff.search.journal import TrialJournal, describe
-from roundoff.search.judge_options import calibration_in, make_judge, with_evaluator
 from roundoff.search.judges import TrialJudge
-from roundoff.search.problem import ModelProblem, TuneProblem
-from roundoff.search.ranking import Ranker
+from roundoff.search.problem import SENSITIVITIES, ModelProblem, Ranker
 from roundoff.search.result import Dragged, HoldOut, Trial, Tuning, TuningVerdict
-from roundoff.search.settings import IN_MEMORY, JOURNAL_NAME, MODEL_FACT, TuneData, TuneSettings, TuneStore
+from roundoff.search.store import JOURNAL_NAME, TrialJournal
+from roundoff.search.strategies import STRATEGIES
 from roundoff.search.strategies.greedy import one_less
 from roundoff.search.strategies.pareto import pareto_front
-from roundoff.search.strategies.strategy import Strategy, proposals
-from roundoff.search.trials import TrialModels, TrialRunner
+from roundoff.search.strategies.strategy import Strategy, TrialBudget
+from roundoff.studies.sensitivity.ranking import UserSensitivity
 
 __all__ = [
-    "SearchFound",
+    "IN_MEMORY",
+    "MODEL_FACT",
+    "TestSet",
+    "TuneData",
+    "TuneSettings",
+    "TuneStore",
     "Tuned",
+    "Unseen",
     "dragged_nodes",
-    "run_search",
+    "make_unseen",
+    "split_samples",
     "tune",
 ]
 
+MODEL_FACT = "the model"
+"""Under this name the hash of the model is among what results depend on."""
 
-# A strategy may ask for a recipe again to be sure of it; one that does nothing else would never end.
-_MOST_REPEATS = 5
-# Costs that differ less are the same, summed up in another order.
-_COST_DIGITS = 9
+_PLAIN = Recipe()
+_AGREEMENT = JudgeOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class SearchFound:
-    """How a search ended.
+class TestSet:
+    """Samples that the search does not use.
 
     Attributes:
-        answer: What it found.
-        trials: All of it, in the order of numbers.
-        stopped: Why it ended early; empty when it did not.
+        samples: The samples.
+        labels: The right class of each row of the outputs; None when nobody knows.
     """
 
-    answer: Trial
-    trials: tuple[Trial, ...]
-    stopped: str
-
-
-def run_search(
-    problem: TuneProblem,
-    bench: TrialRunner,
-    strategy: Strategy,
-    *,
-    budget: TrialBudget | None = None,
-    on_best: Callable[[Trial], None] | None = None,
-    on_trial: Callable[[Trial, Trial], None] | None = None,
-) -> SearchFound:
-    """Search until the strategy has nothing more to try, or the budget is used up.
-
-    The answer is the cheapest recipe that meets the goal on all samples, else the one that comes nearest to it.
-    Where all samples say otherwise than the first ones did, the strategy is asked again from the start: all that
-    was measured is still known.
-
-    Args:
-        problem: What the strategy may ask.
-        bench: Tries recipes.
-        strategy: Says which.
-        budget: What the search may take.
-        on_best: Told of each trial that is the best so far.
-        on_trial: Told of each trial that was measured now, and of the best so far.
-
-    Raises:
-        BadInput: The plain recipe is impossible, or code of the user's failed.
-        ModelFailed: The model cannot be run.
-    """
-    loop = _Loop(problem, bench, strategy, budget or TrialBudget(), _Listeners(on_best, on_trial))
-    while True:
-        history, stopped = loop.drive()
-        answer = loop.choose(history)
-        before = answer.samples
-        answer = loop.trial(answer.recipe, whole=True, known=True)
-        if loop.choose(history).recipe == answer.recipe and answer.samples == before:
-            return SearchFound(answer, loop.table(history), stopped)
+    samples: Samples
+    labels: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Listeners:
-    best: Callable[[Trial], None] | None
-    trial: Callable[[Trial, Trial], None] | None
+class TuneSettings:
+    """What to search for, and how.
+
+    Attributes:
+        target: For which chip.
+        base: The plain recipe: what the user wants in any case.
+        options: Options of calibration methods.
+        strategy: How to search.
+        judge: What candidates are measured by.
+        max_drop: What may be lost: ``1%`` of the float score, or a difference.
+        min_metric: The metric to reach, instead.
+        max_cost: What a model may cost, where the plain one is 1; None for no limit.
+        costs: What work costs; as the target says when None.
+        max_trials: Most recipes to try; None for no limit.
+        time_s: Seconds after which no new trial is begun; None for no limit.
+        holdout: Share of the evaluation samples that the search does not use.
+        sensitivity: What nodes are ranked by.
+        local: Rank nodes by what they hand on themselves, instead of by the outputs of the network.
+        threads: Threads to use; all cores by default.
+        max_memory: Bytes the process may take; most of the free memory by default.
+        library: Applies transforms and corrections.
+    """
+
+    target: Target
+    base: Recipe = _PLAIN
+    options: Mapping[str, float] = field(default_factory=dict)
+    strategy: Strategy = STRATEGIES["greedy"]
+    judge: JudgeOptions = _AGREEMENT
+    max_drop: str = ""
+    min_metric: float | None = None
+    max_cost: float | None = None
+    costs: Costs | None = None
+    max_trials: int | None = None
+    time_s: float | None = None
+    holdout: float = 0.0
+    sensitivity: str | UserSensitivity = SENSITIVITIES[0]
+    local: bool = False
+    threads: int | None = None
+    max_memory: int | None = None
+    library: StepLibrary = INSTALLED
 
 
-class _Loop:
-    def __init__(
-        self,
-        problem: TuneProblem,
-        bench: TrialRunner,
-        strategy: Strategy,
-        budget: TrialBudget,
-        listeners: _Listeners,
-    ) -> None:
-        self._problem, self._bench, self._strategy, self._budget = problem, bench, strategy, budget
-        self._listeners = listeners
-        self._told: Recipe | None = None
-        self._tried: dict[Recipe, None] = {}
+@dataclass(frozen=True, slots=True)
+class TuneData:
+    """Samples of a search.
 
-    def drive(self) -> tuple[list[Trial], str]:
-        """Ask the strategy from the start; what is known costs nothing."""
-        history: list[Trial] = []
-        asked: Counter[Recipe] = Counter()
+    Attributes:
+        calibration: What activations are observed on, and nodes ranked.
+        evaluation: What candidates are measured on.
+        test: What the answer is measured on at the end; None when there is nothing more.
+    """
 
-        def refusal(recipe: Recipe) -> str:
-            asked[recipe] += 1
-            if asked[recipe] > _MOST_REPEATS:
-                return f"because the strategy kept asking for {describe(recipe, self._problem.base)!r}"
-            return self._budget.exhausted(len(self._tried)) if history and self._is_new(recipe) else ""
+    calibration: Samples
+    evaluation: Samples
+    test: TestSet | None = None
 
-        def attempt(recipe: Recipe) -> Trial:
-            new = self._is_new(recipe)
-            history.append(self.trial(recipe))
-            self._tried[recipe] = None
-            self._tell(history, new=new)
-            return history[-1]
 
-        _, stopped = run_trials(proposals(self._strategy, self._problem), attempt, refusal=refusal)
-        if not history:
-            raise BadInput("The strategy proposed nothing.", fix="let it begin with problem.base")
-        return history, stopped
+@dataclass(frozen=True, slots=True)
+class TuneStore:
+    """Where what is found is kept.
 
-    def _is_new(self, recipe: Recipe) -> bool:
-        return self._problem.affordable(recipe) and not self._bench.decided(recipe)
+    Attributes:
+        folder: Where the journal and statistics go, so that a later run goes on from there; nowhere when None.
+        problem: Everything the results depend on, by name; a journal of another problem is refused.
+        on_best: Told of each model that is the best so far.
+        on_trial: Told of each trial when it is over, of the best so far, and what the metric is called.
+    """
 
-    def trial(self, recipe: Recipe, *, whole: bool = False, known: bool = False) -> Trial:
-        """Try a recipe; one that costs more than is allowed is not measured."""
-        cost = self._problem.cost(recipe)
-        worst = self._bench.reading.worst
-        change = describe(recipe, self._problem.base)
-        blank = Trial(recipe, change, False, worst, math.inf, cost, samples=0, whole=True)
-        if math.isfinite(cost) and not self._problem.affordable(recipe):
-            return replace(blank, change=f"{change}: costs too much", number=self._bench.number(recipe))
-        return self._bench.trial(self._bench.measure(recipe, whole=whole), blank, known=known)
+    folder: Path | None = None
+    problem: Mapping[str, str] = field(default_factory=dict)
+    on_best: Callable[[Built, Trial], None] | None = None
+    on_trial: Callable[[Trial, Trial, str], None] | None = None
 
-    def choose(self, history: Sequence[Trial]) -> Trial:
-        """The cheapest that meets the goal and of equally cheap ones the best; else the one that loses least.
 
-        Of equal ones it is the first: what was tried later was tried to do without a part that costs nothing.
+IN_MEMORY = TuneStore()
+"""Keeps everything in memory, as long as the search takes."""
+
+
+_SEED = 1
+# Fewer say nothing of other samples.
+_FEWEST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Samples that a search does not use.
+
+    Attributes:
+        judge: Measures on them, and perhaps on others.
+        indices: Which they are.
+    """
+
+    judge: TrialJudge
+    indices: tuple[int, ...]
+
+    def score(self, built: Built) -> HoldOut:
+        """What a quantized model scores on them.
+
+        Raises:
+            BadInput: The user's function failed.
+            ModelFailed: The model cannot be run.
         """
-        now = {trial.recipe: self.trial(trial.recipe, known=True) for trial in history}
-        met = [trial for trial in now.values() if trial.met]
-        if met:
-            return min(met, key=lambda trial: (round(trial.cost, _COST_DIGITS), trial.loss, trial.number))
-        return min(now.values(), key=lambda trial: (trial.loss, trial.cost, trial.number))
+        judge = self.judge
+        quantized = switch_on(built.quantized.float_model, built.quantized.quantizers)
+        ours, theirs = judge.float_values(), judge.measure(quantized, self.indices)
+        if not judge.by_sample:
+            return HoldOut(len(self.indices), float(ours), float(theirs))
+        ours = ours[list(self.indices)]
+        losses = (ours - theirs) * (1 if judge.higher_is_better else -1)
+        return HoldOut(len(self.indices), float(ours.mean()), float(theirs.mean()), mean_interval(losses))
 
-    def table(self, history: Sequence[Trial]) -> tuple[Trial, ...]:
-        """All that was tried, those of earlier rounds among it."""
-        known = {**self._tried, **{trial.recipe: None for trial in history}}
-        return tuple(sorted((self.trial(recipe, known=True) for recipe in known), key=lambda trial: trial.number))
 
-    def _tell(self, history: Sequence[Trial], *, new: bool) -> None:
-        told = self._listeners
-        best = self.choose(history)
-        if told.trial is not None and new:
-            told.trial(history[-1], best)
-        if told.best is not None and best.recipe != self._told and best.samples:
-            self._told = best.recipe
-            told.best(best)
+def make_unseen(
+    model: Model, judge: TrialJudge, data: TuneData, *, settings: TuneSettings, held_out: Sequence[int]
+) -> Unseen | None:
+    """The samples a search does not use: those of a test set, or those that were held out; None without any.
+
+    A function of the user's sees samples of a test set numbered on behind those of the evaluation, so that its
+    lists can go on, too.
+
+    Raises:
+        BadInput: The evaluator cannot measure on other samples, or fails on them.
+        ModelFailed: The model cannot be run.
+    """
+    if data.test is None:
+        return Unseen(judge, tuple(held_out)) if held_out else None
+    if isinstance(judge, VendorJudge):
+        what = "evaluate(model) of the evaluator brings its own samples, so that test data have no effect."
+        raise BadInput(what, fix="leave --test-data out, or let it be evaluate(run, samples)")
+    samples, indices = data.test.samples, None
+    if settings.judge.evaluator is not None:
+        first = len(data.evaluation.names)
+        indices = range(first, first + len(samples.names))
+        samples = _Joined(data.evaluation, samples)
+    options = replace(settings.judge, labels=data.test.labels)
+    test = make_judge(model, samples, options, indices=indices)
+    return Unseen(test, tuple(range(test.total)))
+
+
+def split_samples(judge: TrialJudge, share: float) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
+    """The samples that the search uses, None for all of them, and those that it does not.
+
+    Raises:
+        BadInput: The evaluator gives no values for single samples, or too few would be left.
+    """
+    if not share:
+        return None, ()
+    if not judge.by_sample:
+        what = "Samples can only be held out where the evaluator gives a value for each, in any order."
+        raise BadInput(what, fix="leave --holdout out, or let evaluate(run, samples) return one number per sample")
+    count = round(share * judge.total)
+    if not _FEWEST <= count <= judge.total - _FEWEST:
+        what = f"--holdout {share_text(share, 0)} of {judge.total} samples leaves {count} to test on."
+        raise BadInput(what, fix=f"hold out at least {_FEWEST}, and leave as many to search with")
+    order = np.random.default_rng(_SEED).permutation(judge.total)
+    return tuple(map(int, sorted(order[count:]))), tuple(map(int, sorted(order[:count])))
+
+
+class _Joined:
+    """Samples, and others behind them."""
+
+    def __init__(self, first: Samples, second: Samples) -> None:
+        self._first, self._second = first, second
+        self.label = f"{first.label}, {second.label}"
+        self.names = (*first.names, *second.names)
+
+    def feed(self, index: int) -> Mapping[str, Array]:
+        behind = index - len(self._first.names)
+        return self._first.feed(index) if behind < 0 else self._second.feed(behind)
 
 
 # Sums in another order may differ in their last bits.
@@ -233,7 +302,7 @@ def tune(
                 progress,
                 folder=keeping.folder,
                 key=keeping.problem.get(MODEL_FACT, ""),
-                workshop=settings.workshop,
+                library=settings.library,
             )
             builder = RecipeBuilder(model, data.calibration, settings.target, making=making)
         judge = make_judge(builder.prepared.model, data.evaluation, settings.judge)
@@ -341,7 +410,7 @@ class _TuneSearch:
                     f"metric_eval() of the evaluator decides what is good enough, so that {option} has no effect."
                 )
                 raise BadInput(what, fix=f"leave {option} or metric_eval out")
-            return TuneGoal("as metric_eval() says", None)
+            return TuneGoal(message("search.goal_metric_eval"), None)
         return self._goal_of(score)
 
     def _goal_of(self, float_score: float) -> TuneGoal:
@@ -354,20 +423,19 @@ class _TuneSearch:
             higher_is_better=self._judge.higher_is_better,
         )
 
-    def _fed(self) -> Iterator[str]:
+    def _fed(self) -> Iterator[Message]:
         """Whether the evaluator's own calibration data were used."""
         samples = self._data.calibration
         if isinstance(samples, FedSamples):
-            yield f"ranges are observed on what {samples.label} feeds: {counted(len(samples.names), 'run')}"
+            yield message("search.note_observed_feeds", file=samples.label, count=len(samples.names))
         elif calibration_in(self._settings.judge) is not None:
-            yield f"calibration() of the evaluator is not called: ranges are observed on {samples.label}"
+            yield message("search.note_calibration_not_called", file=samples.label)
 
-    def _skipped(self) -> Iterator[str]:
+    def _skipped(self) -> Iterator[Message]:
         if self.problem.unpromising:
-            changes = ", ".join(self.problem.unpromising)
-            yield f"not tried, because outputs are noisier or the same on calibration samples: {changes}"
+            yield message("search.note_not_tried", changes=tuple(self.problem.unpromising))
         for option, why in self.problem.failed.items():
-            yield f"not tried, because it failed: {option}, {why}"
+            yield message("search.note_option_failed", option=option, why=why)
 
     def _hold_out(self, built: Built) -> HoldOut | None:
         """The metric on samples that the search did not use, and whether the goal is met there."""

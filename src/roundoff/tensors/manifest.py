@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from roundoff.core.dtypes import parse_dtype
 from roundoff.core.files import read_small
+from roundoff.core.tensors import parse_dtype
 from roundoff.errors import BadInput, nearest
 
 __all__ = [
@@ -186,19 +186,19 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ManifestPlace:
     """Where in the manifest an error is, in its reader's words."""
 
     text: str
     keys: tuple[str, ...]
 
 
-def _place(location: tuple[int | str, ...], labels: list[str]) -> _Place:
+def _place(location: tuple[int | str, ...], labels: list[str]) -> _ManifestPlace:
     match location:
         case ("tensors", int(index), *rest):
-            return _Place(" ".join([labels[index], *map(str, rest[:1])]), tuple(TensorEntry.model_fields))
+            return _ManifestPlace(" ".join([labels[index], *map(str, rest[:1])]), tuple(TensorEntry.model_fields))
         case _:
-            return _Place(".".join(map(str, location)) or "the file", tuple(TensorMap.model_fields))
+            return _ManifestPlace(".".join(map(str, location)) or "the file", tuple(TensorMap.model_fields))
 
 
 def _explain(error: Any, labels: list[str]) -> str:

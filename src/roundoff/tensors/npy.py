@@ -7,10 +7,12 @@ from pathlib import Path
 from roundoff.core.array_files import map_array, read_header
 from roundoff.core.names import shown
 from roundoff.core.tensors import TensorInfo, TensorSource
-from roundoff.tensors import ascend_names
+from roundoff.tensors import ascend_npy as ascend_names
 from roundoff.tensors.folders import (
     LIKELY,
     POSSIBLE,
+    TensorPlace,
+    arrange_files,
     files_with,
     is_tensor_file,
     locate,
@@ -20,7 +22,6 @@ from roundoff.tensors.folders import (
 )
 from roundoff.tensors.opening import open_folder
 from roundoff.tensors.stored import Content, Declared, StoredSource, settle
-from roundoff.tensors.units import Unit, arrange_files
 
 __all__ = ["SUFFIXES", "list_units", "open", "sniff"]
 
@@ -42,14 +43,14 @@ def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource
     return open_folder(path, list_units=list_units, arrange=arrange_files, kind=".npy files")
 
 
-def list_units(folder: Path) -> list[Unit]:
+def list_units(folder: Path) -> list[TensorPlace]:
     """List the .npy files below a folder."""
     return [_unit(folder, file) for file in files_with(folder, SUFFIXES)]
 
 
-def _unit(folder: Path, file: str) -> Unit:
+def _unit(folder: Path, file: str) -> TensorPlace:
     path = folder / file
-    return Unit(file, shown(without_suffix(file)), path, functools.partial(_probe, path))
+    return TensorPlace(file, shown(without_suffix(file)), path, functools.partial(_probe, path))
 
 
 def _probe(path: Path, declared: Declared | None) -> Content:

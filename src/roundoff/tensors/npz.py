@@ -7,10 +7,9 @@ from pathlib import Path
 from roundoff.core.array_files import MAX_HEADER_BYTES, Member, Unreadable, list_members, parse_header
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.messages.numbers import format_size
-from roundoff.tensors.folders import sniff_files
+from roundoff.tensors.folders import TensorPlace, sniff_files
 from roundoff.tensors.opening import open_archives
 from roundoff.tensors.stored import Content, Declared, settle
-from roundoff.tensors.units import Unit
 
 __all__ = ["SUFFIXES", "open", "sniff"]
 
@@ -31,9 +30,9 @@ def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource
     return open_archives(path, suffixes=SUFFIXES, members=_members)
 
 
-def _members(path: Path, archive: str) -> list[Unit]:
+def _members(path: Path, archive: str) -> list[TensorPlace]:
     return [
-        Unit(
+        TensorPlace(
             f"{archive}/{member.name}",
             member.name.removesuffix(_MEMBER_SUFFIX),
             path,

@@ -9,17 +9,21 @@ from pathlib import Path, PurePosixPath
 from roundoff.core.array_files import Unreadable
 from roundoff.core.names import FileNames, natural_key, shown
 from roundoff.errors import BadInput
-from roundoff.tensors.folders import files_with, is_tensor_file, locate, walk_files, without_suffix
-from roundoff.tensors.manifest import MAP_NAME, TensorEntry, TensorMap, read_manifest
-from roundoff.tensors.stored import Content, Declared, Stored, StoredSource
-from roundoff.tensors.units import (
+from roundoff.tensors.folders import (
     Arranged,
-    Unit,
+    TensorPlace,
     arrange_archives,
     arrange_files,
+    files_with,
     is_sample_folder,
+    is_tensor_file,
+    locate,
     unreadable_unit,
+    walk_files,
+    without_suffix,
 )
+from roundoff.tensors.manifest import MAP_NAME, TensorEntry, TensorMap, read_manifest
+from roundoff.tensors.stored import Content, Declared, StoredSource, TensorFile
 
 __all__ = [
     "arrange_mapped",
@@ -32,7 +36,7 @@ __all__ = [
 # Following a manifest: which of the places in a folder holds which tensor.
 
 
-def arrange_mapped(manifest: TensorMap, units: Sequence[Unit], *, folder: Path, source: str) -> Arranged:
+def arrange_mapped(manifest: TensorMap, units: Sequence[TensorPlace], *, folder: Path, source: str) -> Arranged:
     """Name tensors as a manifest says; files it does not mention are listed after those it does.
 
     Args:
@@ -42,8 +46,8 @@ def arrange_mapped(manifest: TensorMap, units: Sequence[Unit], *, folder: Path, 
         source: The manifest's file name, for messages.
     """
     manifest = _for_every_sample(manifest, units)
-    finder = _Finder(units, folder)
-    stored: list[Stored] = []
+    finder = _EntryFinder(units, folder)
+    stored: list[TensorFile] = []
     homes: dict[str, set[str]] = {}
     for entry in manifest.tensors:
         unit = finder.find(entry)
@@ -57,7 +61,7 @@ def arrange_mapped(manifest: TensorMap, units: Sequence[Unit], *, folder: Path, 
     return Arranged(stored, manifest.samples, manifest.ordered)
 
 
-def _for_every_sample(manifest: TensorMap, units: Sequence[Unit]) -> TensorMap:
+def _for_every_sample(manifest: TensorMap, units: Sequence[TensorPlace]) -> TensorMap:
     """Let a manifest that names neither files nor samples describe the tensors of every sample there is."""
     if any(entry.file or entry.sample for entry in manifest.tensors):
         return manifest
@@ -67,7 +71,7 @@ def _for_every_sample(manifest: TensorMap, units: Sequence[Unit]) -> TensorMap:
     return manifest.model_copy(update={"samples": samples, "tensors": tensors})
 
 
-def _belongs_to(unit: Unit, homes: dict[str, set[str]]) -> tuple[str, str] | None:
+def _belongs_to(unit: TensorPlace, homes: dict[str, set[str]]) -> tuple[str, str] | None:
     """Sample and name of a file the manifest does not mention: it belongs to the files that lie beside it."""
     home = unit.home
     while len(samples := homes.get(home, set())) != 1:
@@ -77,12 +81,12 @@ def _belongs_to(unit: Unit, homes: dict[str, set[str]]) -> tuple[str, str] | Non
     return next(iter(samples)), unit.name if unit.archive else unit.name.removeprefix(f"{home}/")
 
 
-class _Finder:
+class _EntryFinder:
     """Finds the unit a manifest entry means, and knows which were never meant."""
 
-    def __init__(self, units: Iterable[Unit], folder: Path) -> None:
+    def __init__(self, units: Iterable[TensorPlace], folder: Path) -> None:
         self._by_file = {unit.file: unit for unit in units}
-        self._by_name: dict[str, Unit] = {}
+        self._by_name: dict[str, TensorPlace] = {}
         for unit in self._by_file.values():
             self._by_name.setdefault(unit.name, unit)
             if unit.archive:
@@ -93,7 +97,7 @@ class _Finder:
         self._root = os.path.realpath(folder)
         self._leads_out = functools.cache(self._is_outside)
 
-    def find(self, entry: TensorEntry) -> Unit:
+    def find(self, entry: TensorEntry) -> TensorPlace:
         unit = self._listed(entry) if entry.file else self._guessed(entry)
         if unit is None:
             return self._missing(entry)
@@ -103,10 +107,10 @@ class _Finder:
             return replace(unit, probe=_refuse_link)
         return unit
 
-    def unused(self) -> list[Unit]:
+    def unused(self) -> list[TensorPlace]:
         return [unit for file, unit in self._by_file.items() if file not in self._used]
 
-    def _listed(self, entry: TensorEntry) -> Unit | None:
+    def _listed(self, entry: TensorEntry) -> TensorPlace | None:
         if entry.file in self._by_file:
             return self._by_file[entry.file]
         tidy = PurePosixPath(entry.file.replace("\\", "/"))
@@ -115,7 +119,7 @@ class _Finder:
             (self._by_file[str(path)] for path in (tidy, *tidy.parents) if str(path) in self._by_file), None
         )
 
-    def _guessed(self, entry: TensorEntry) -> Unit | None:
+    def _guessed(self, entry: TensorEntry) -> TensorPlace | None:
         stems = (entry.name, entry.name.lstrip("/"), self._names.stem(entry.name))
         for folder in dict.fromkeys((f"{entry.sample}/" if entry.sample else "", "")):
             for stem in stems:
@@ -123,13 +127,13 @@ class _Finder:
                     return unit
         return None
 
-    def _missing(self, entry: TensorEntry) -> Unit:
+    def _missing(self, entry: TensorEntry) -> TensorPlace:
         def probe(declared: Declared | None) -> Content:
             if entry.file:
                 raise Unreadable("is missing, or not of the format being read", fix='check the manifest\'s "file"')
             raise Unreadable("no file of this name is there", fix='say which file it is: add "file" to its entry')
 
-        return Unit(entry.file, entry.name, self._folder / entry.file, probe)
+        return TensorPlace(entry.file, entry.name, self._folder / entry.file, probe)
 
     def _is_outside(self, path: Path) -> bool:
         return os.path.commonpath([self._root, os.path.realpath(path)]) != self._root
@@ -139,9 +143,9 @@ def _refuse_link(declared: Declared | None) -> Content:
     raise Unreadable("is a link that leaves the folder", fix="copy the file into the folder")
 
 
-ListUnits = Callable[[Path], Sequence[Unit]]
-Arrange = Callable[[Sequence[Unit]], Arranged]
-ListMembers = Callable[[Path, str], Sequence[Unit]]
+ListUnits = Callable[[Path], Sequence[TensorPlace]]
+Arrange = Callable[[Sequence[TensorPlace]], Arranged]
+ListMembers = Callable[[Path, str], Sequence[TensorPlace]]
 
 
 def open_folder(path: Path, *, list_units: ListUnits, arrange: Arrange, kind: str) -> StoredSource:
@@ -173,13 +177,13 @@ def open_archives(path: Path, *, suffixes: tuple[str, ...], members: ListMembers
         members: Lists what an archive holds, given its file and its path below the folder.
     """
 
-    def list_members(folder: Path, archive: str) -> Sequence[Unit]:
+    def list_members(folder: Path, archive: str) -> Sequence[TensorPlace]:
         try:
             return members(folder / archive, archive)
         except (Unreadable, OSError) as error:
             return [unreadable_unit(archive, folder / archive, error)]
 
-    def list_units(folder: Path) -> Sequence[Unit]:
+    def list_units(folder: Path) -> Sequence[TensorPlace]:
         return [unit for archive in files_with(folder, suffixes) for unit in list_members(folder, archive)]
 
     if is_tensor_file(path):
@@ -205,11 +209,13 @@ def as_source(arranged: Arranged, *, label: str, kind: str) -> StoredSource:
     )
 
 
-def _arrange_by(manifest: Path, units: Sequence[Unit], folder: Path) -> Arranged:
+def _arrange_by(manifest: Path, units: Sequence[TensorPlace], folder: Path) -> Arranged:
     return arrange_mapped(read_manifest(manifest), units, folder=folder, source=manifest.name)
 
 
-def _arrange_dumps(folder: Path, dumps: set[str], *, units: Sequence[Unit], list_units: ListUnits) -> Arranged:
+def _arrange_dumps(
+    folder: Path, dumps: set[str], *, units: Sequence[TensorPlace], list_units: ListUnits
+) -> Arranged:
     """Take sub-folders that are dumps of their own as samples of one, when that is what their names say."""
     names = sorted(dumps, key=natural_key)
     outside = [unit for unit in units if unit.file.partition("/")[0] not in dumps]

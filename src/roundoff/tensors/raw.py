@@ -8,14 +8,21 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.core.array_files import Unreadable, check_shape, map_array, size_bytes, stat_file
-from roundoff.core.dtypes import as_values, parse_dtype
 from roundoff.core.names import names_by_stem, shown
-from roundoff.core.tensors import Array, DType, TensorInfo, TensorSource
+from roundoff.core.tensors import Array, DType, TensorInfo, TensorSource, as_values, parse_dtype
 from roundoff.errors import BadInput
-from roundoff.tensors.folders import POSSIBLE, files_with, is_tensor_file, sniff_files, without_suffix
+from roundoff.tensors.folders import (
+    POSSIBLE,
+    Arranged,
+    TensorPlace,
+    arrange_files,
+    files_with,
+    is_tensor_file,
+    sniff_files,
+    without_suffix,
+)
 from roundoff.tensors.opening import as_source, open_folder
-from roundoff.tensors.stored import Content, Declared, Stored
-from roundoff.tensors.units import Arranged, Unit, arrange_files
+from roundoff.tensors.stored import Content, Declared, TensorFile
 
 __all__ = ["SUFFIXES", "open", "sniff"]
 
@@ -42,16 +49,16 @@ def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource
     return open_folder(path, list_units=_list_units, arrange=arrange, kind=_KIND)
 
 
-def _list_units(folder: Path) -> list[Unit]:
+def _list_units(folder: Path) -> list[TensorPlace]:
     return [_unit(folder, file) for file in files_with(folder, SUFFIXES)]
 
 
-def _unit(folder: Path, file: str) -> Unit:
+def _unit(folder: Path, file: str) -> TensorPlace:
     path = folder / file
-    return Unit(file, shown(without_suffix(file)), path, functools.partial(_probe, path))
+    return TensorPlace(file, shown(without_suffix(file)), path, functools.partial(_probe, path))
 
 
-def _arrange(units: Sequence[Unit], *, shapes: Sequence[TensorInfo], label: str) -> Arranged:
+def _arrange(units: Sequence[TensorPlace], *, shapes: Sequence[TensorInfo], label: str) -> Arranged:
     """Describe raw files by the tensors of a model; files that fit none are listed with that as their problem."""
     if not units:
         return Arranged(())
@@ -75,7 +82,7 @@ def _by_file_name(shapes: Sequence[TensorInfo]) -> dict[str, TensorInfo]:
     return {stem: infos[name] for stem, name in names_by_stem(infos).items()}
 
 
-def _described(stored: Stored, unit: Unit, info: TensorInfo | None) -> Stored:
+def _described(stored: TensorFile, unit: TensorPlace, info: TensorInfo | None) -> TensorFile:
     if info is None:
         return stored
     declared = Declared(info.dtype, info.shape, "the model")

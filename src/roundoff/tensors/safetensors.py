@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.core.array_files import Unreadable, check_shape, map_array, size_bytes, stat_file
-from roundoff.core.dtypes import parse_dtype
-from roundoff.core.tensors import DType, TensorInfo, TensorSource
-from roundoff.tensors.folders import sniff_files
+from roundoff.core.tensors import DType, TensorInfo, TensorSource, parse_dtype
+from roundoff.tensors.folders import TensorPlace, sniff_files
 from roundoff.tensors.opening import open_archives
 from roundoff.tensors.stored import Content, Declared, settle
-from roundoff.tensors.units import Unit
 
 __all__ = ["SUFFIXES", "open", "sniff"]
 
@@ -58,10 +56,10 @@ def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource
     return open_archives(path, suffixes=SUFFIXES, members=_members)
 
 
-def _members(path: Path, archive: str) -> list[Unit]:
+def _members(path: Path, archive: str) -> list[TensorPlace]:
     header, start = _read_header(path)
     return [
-        Unit(f"{archive}/{name}", name, path, functools.partial(_probe, path, start, entry), archive)
+        TensorPlace(f"{archive}/{name}", name, path, functools.partial(_probe, path, start, entry), archive)
         for name, entry in header.items()
     ]
 

@@ -2,20 +2,21 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from roundoff.core.array_files import Unreadable
-from roundoff.core.dtypes import as_values, is_extended, parse_dtype
 from roundoff.core.names import shown
-from roundoff.core.tensors import Array, DType, TensorInfo
+from roundoff.core.tensors import Array, DType, TensorInfo, as_values, is_extended, parse_dtype
 from roundoff.errors import BadInput, nearest
 
 __all__ = [
     "Content",
     "Declared",
-    "Stored",
+    "MappingSource",
     "StoredSource",
+    "TensorFile",
     "settle",
 ]
 
@@ -40,7 +41,7 @@ class Declared:
     """What a manifest or a model says about a tensor that lies in a file.
 
     Attributes:
-        dtype: Type as written there; `roundoff.core.dtypes.parse_dtype` reads it.
+        dtype: Type as written there; `roundoff.core.tensors.parse_dtype` reads it.
         shape: Its shape.
         source: Who says so, for messages.
     """
@@ -51,7 +52,7 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class TensorFile:
     """One tensor of one sample in one file.
 
     Attributes:
@@ -86,7 +87,7 @@ class StoredSource:
 
     def __init__(
         self,
-        stored: Iterable[Stored],
+        stored: Iterable[TensorFile],
         *,
         label: str,
         samples: Sequence[str] = (),
@@ -96,7 +97,7 @@ class StoredSource:
         self._label = label
         self._ordered = ordered
         self._broken = dict(broken or {})
-        self._places: dict[str, dict[str, Stored]] = {}
+        self._places: dict[str, dict[str, TensorFile]] = {}
         for place in map(_printable, stored):
             _add(self._places.setdefault(place.name, {}), place)
         seen = [sample for places in self._places.values() for sample in places]
@@ -138,7 +139,7 @@ class StoredSource:
             what = f"Tensor {name!r} in {place.where} does not fit into memory."
             raise BadInput(what, fix="store it uncompressed, so that it can be mapped") from error
 
-    def _find(self, name: str, sample: str) -> Stored:
+    def _find(self, name: str, sample: str) -> TensorFile:
         if sample not in self._samples:
             what = f"{self._label} has no sample {sample!r}."
             raise BadInput(what, fix=nearest(sample, self._samples))
@@ -153,7 +154,7 @@ class StoredSource:
         return self._places[name][sample]
 
 
-def _printable(place: Stored) -> Stored:
+def _printable(place: TensorFile) -> TensorFile:
     """Refuse names that are not valid Unicode, under a spelling that every screen and file can take."""
     names = (place.name, place.sample, place.node, place.op_type)
     name, sample, node, op_type = map(shown, names)
@@ -163,10 +164,10 @@ def _printable(place: Stored) -> Stored:
     def refuse() -> Content:
         raise Unreadable("its name is not valid Unicode", fix="write it again under a name that is")
 
-    return Stored(name, sample, place.where, refuse, node, op_type)
+    return TensorFile(name, sample, place.where, refuse, node, op_type)
 
 
-def _add(places: dict[str, Stored], place: Stored) -> None:
+def _add(places: dict[str, TensorFile], place: TensorFile) -> None:
     """Keep one place per sample; of two that claim the same name neither can be trusted, so say so."""
     first = places.get(place.sample)
     if first is None:
@@ -178,10 +179,10 @@ def _add(places: dict[str, Stored], place: Stored) -> None:
             f"stored twice: in {first.where} and in {place.where}", fix="remove or rename one of the two"
         )
 
-    places[place.sample] = Stored(place.name, place.sample, first.where, clash)
+    places[place.sample] = TensorFile(place.name, place.sample, first.where, clash)
 
 
-def _describe(places: Iterable[Stored]) -> TensorInfo:
+def _describe(places: Iterable[TensorFile]) -> TensorInfo:
     """Describe a tensor by the first sample in which it can be read, else by what is wrong in the first."""
     infos: list[TensorInfo] = []
     for place in places:
@@ -191,7 +192,7 @@ def _describe(places: Iterable[Stored]) -> TensorInfo:
     return infos[0]
 
 
-def _info(place: Stored) -> TensorInfo:
+def _info(place: TensorFile) -> TensorInfo:
     dtype, shape, problem = "", tuple[int, ...](), ""
     try:
         content = place.probe()
@@ -265,3 +266,44 @@ def _holds_bits_of(wanted: DType, stored: DType) -> bool:
 
 def _holds_upcast_of(wanted: DType, stored: DType) -> bool:
     return is_extended(wanted) and stored.name == "float32"
+
+
+_ONLY = ""
+
+
+class MappingSource:
+    """Arrays by name; they stand in the order of the mapping, which need not be that of execution.
+
+    Args:
+        arrays: The arrays.
+        label: Where they come from, for messages.
+
+    Raises:
+        BadInput: There are none, or one is no array of numbers.
+    """
+
+    def __init__(self, arrays: Mapping[str, Any], *, label: str = "arrays") -> None:
+        if not arrays:
+            raise BadInput(f"{label} is an empty dictionary.", fix="give at least one array, by its name")
+        self._arrays: dict[str, Array] = {}
+        for name, given in arrays.items():
+            try:
+                array = np.asarray(given)
+            except (TypeError, ValueError, RuntimeError) as error:
+                text = " ".join(str(error).split())
+                what = f"{label}: {name!r} is no array: {text}."
+                raise BadInput(what, fix="give numpy arrays of numbers") from error
+            if not isinstance(name, str) or array.dtype.kind not in "biufc":
+                what = f"{label}: {name!r} is of type {type(given).__name__} ({array.dtype.name})."
+                raise BadInput(what, fix="give numpy arrays of numbers, by their names")
+            self._arrays[name] = array
+        self.label = label
+        self.samples: tuple[str, ...] = (_ONLY,)
+        self.ordered = False
+        self.tensors = tuple(TensorInfo(name, each.dtype.name, each.shape) for name, each in self._arrays.items())
+
+    def read(self, name: str, sample: str) -> Array:
+        """The values of one of them."""
+        if name not in self._arrays:
+            raise BadInput(f"{self.label} has no tensor {name!r}.", fix=nearest(name, self._arrays))
+        return self._arrays[name]

@@ -13,12 +13,11 @@ from typing import IO, Literal, Protocol, Self
 
 import numpy as np
 
-from roundoff.core.dtypes import is_extended, why_refused
 from roundoff.core.files import write_text, writing
 from roundoff.core.names import FileNames
-from roundoff.core.tensors import Array, DType, TensorInfo
+from roundoff.core.tensors import Array, DType, TensorInfo, is_extended, why_refused
 from roundoff.errors import BadInput
-from roundoff.tensors.ascend_names import MAPPING_NAME, MAX_NAME_BYTES, NOT_IN_OP_NAME
+from roundoff.tensors.ascend_npy import MAPPING_NAME, MAX_NAME_BYTES, NOT_IN_OP_NAME
 from roundoff.tensors.manifest import MANIFEST_NAMES, MAP_NAME
 
 __all__ = [

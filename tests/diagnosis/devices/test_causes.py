@@ -228,7 +228,7 @@ def test_the_gain_of_an_input_that_was_not_dumped_is_found(gain: float) -> None:
 )
 @pytest.mark.parametrize("flipped", [False, True])
 def test_how_an_input_that_was_not_dumped_was_made_is_named(given: str, made: str, flipped: bool) -> None:
-    ways = {each.words: each for each in preparations(3)}
+    ways = {str(each.words): each for each in preparations(3)}
 
     def changed(image: Array) -> Array:
         found = ways[made].made(ways[given].undone(image, 1), 1)

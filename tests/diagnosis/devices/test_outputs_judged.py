@@ -85,11 +85,15 @@ def test_cases_that_were_called_healthy(
 def test_the_line_is_chinese_in_a_chinese_terminal() -> None:
     from rich.console import Console
 
-    from roundoff.diagnosis.terminal import diagnosis_verdict
+    from roundoff.diagnosis.page import diagnosis_page
+    from roundoff.pages.terminal import terminal_page
+    from tests.report.documents import empty_document
 
     console = Console(width=200, record=True)
+    page = diagnosis_page(empty_document(diagnosis=without_outputs()))
+    assert page is not None
     with speaking("zh"):
-        console.print(diagnosis_verdict(without_outputs()))
+        console.print(terminal_page(page))
     text = console.export_text()
     assert "证据不足" in text
     assert "并非网络的所有输出都已判定" in text

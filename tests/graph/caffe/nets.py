@@ -8,9 +8,9 @@ import numpy as np
 import onnxruntime
 
 from roundoff.core.tensors import Array
-from roundoff.core.text_proto import Entry, TextMessage
-from roundoff.graph.caffe.blobs import blob_message
+from roundoff.core.text_proto import TextEntry, TextMessage
 from roundoff.graph.caffe.convert import Imported, import_caffe
+from roundoff.graph.caffe.net import blob_message
 from roundoff.graph.caffe.wire import encode
 from roundoff.graph.load import Model
 
@@ -59,13 +59,14 @@ class NetText:
 def weights_bytes(blobs: Mapping[str, tuple[str, Sequence[Array]]]) -> bytes:
     """A .caffemodel with these numbers; with a layer without any when there are none."""
     layers = [
-        Entry("layer", TextMessage((
-            Entry("name", name), Entry("type", kind), *(Entry("blobs", blob_message(blob)) for blob in stored),
+        TextEntry("layer", TextMessage((
+            TextEntry("name", name), TextEntry("type", kind),
+            *(TextEntry("blobs", blob_message(blob)) for blob in stored),
         )))
         for name, (kind, stored) in blobs.items()
     ]  # fmt: skip
-    empty = Entry("layer", TextMessage((Entry("name", "none"), Entry("type", "Silence"))))
-    return b"".join(encode(TextMessage((Entry("name", "net"), *(layers or [empty]))), "NetParameter"))
+    empty = TextEntry("layer", TextMessage((TextEntry("name", "none"), TextEntry("type", "Silence"))))
+    return b"".join(encode(TextMessage((TextEntry("name", "net"), *(layers or [empty]))), "NetParameter"))
 
 
 def run_all(model: Model, feed: Mapping[str, Array]) -> dict[str, Array]:

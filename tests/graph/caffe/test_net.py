@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextMessage, parse_text_proto
 from roundoff.errors import BadInput
-from roundoff.graph.caffe import registry
-from roundoff.graph.caffe.conversion import LayerJob
+from roundoff.graph.caffe import conversion as registry
+from roundoff.graph.caffe.conversion import LayerJob, layer_types, register_layer
 from roundoff.graph.caffe.convert import Imported, import_caffe
 from roundoff.graph.caffe.fields import text_table
 from roundoff.graph.caffe.net import read_net, read_prototxt
-from roundoff.graph.caffe.registry import layer_types, register_layer
 from tests.graph.caffe.nets import NetText, run_all, values, weights_bytes
 
 Blobs = tuple[str, list[Array]]

@@ -10,8 +10,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from roundoff.core.text_proto import Entry, TextMessage
-from roundoff.graph.caffe.fields import MESSAGES, FieldSpec, message_spec
+from roundoff.core.text_proto import TextEntry, TextMessage
+from roundoff.graph.caffe.fields import FieldSpec, message_names, message_spec
 from roundoff.graph.caffe.wire import decode, encode
 
 FIELD = descriptor_pb2.FieldDescriptorProto
@@ -35,7 +35,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 def runtime(*, packed: bool) -> Any:
     """The runtime's message classes, by name; repeated numbers in one piece or each with a tag of its own."""
     file = descriptor_pb2.FileDescriptorProto(name="judge.proto", package="judge", syntax="proto2")
-    for name in MESSAGES:
+    for name in message_names():
         made = file.message_type.add(name=name)
         for spec in message_spec(name).by_number.values():
             label = FIELD.LABEL_REPEATED if spec.repeated else FIELD.LABEL_OPTIONAL
@@ -75,16 +75,16 @@ def contents(table: str, depth: int = 3) -> st.SearchStrategy[dict[str, Any]]:
     return chosen.flatmap(filled)
 
 
-def entries(content: dict[str, Any], table: str) -> Iterator[Entry]:
+def entries(content: dict[str, Any], table: str) -> Iterator[TextEntry]:
     """The same for our writer: weights as one array."""
     for name, value in content.items():
         spec = message_spec(table).by_name[name]
         values = value if spec.repeated else [value]
         if name in WEIGHTS:
-            yield Entry(name, np.array(values, ARRAYS[name]))
+            yield TextEntry(name, np.array(values, ARRAYS[name]))
             continue
         for each in values:
-            yield Entry(name, TextMessage(tuple(entries(each, spec.message))) if spec.message else each)
+            yield TextEntry(name, TextMessage(tuple(entries(each, spec.message))) if spec.message else each)
 
 
 def told(message: TextMessage, table: str) -> dict[str, Any]:

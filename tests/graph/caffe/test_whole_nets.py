@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from roundoff.core.tensors import Array
-from roundoff.core.text_proto import Entry, TextMessage
+from roundoff.core.text_proto import TextEntry, TextMessage
 from roundoff.graph.caffe.convert import import_caffe
 from roundoff.graph.caffe.wire import encode
 from tests.graph.caffe.nets import NetText, relative_error, run_all, values
@@ -104,7 +104,7 @@ def legacy(array: Array) -> TextMessage:
     """A blob of four sizes."""
     shape = (1,) * (4 - array.ndim) + array.shape
     sizes = zip(("num", "channels", "height", "width"), shape, strict=True)
-    return TextMessage((*(Entry(name, int(size)) for name, size in sizes), Entry("data", array.ravel())))
+    return TextMessage((*(TextEntry(name, int(size)) for name, size in sizes), TextEntry("data", array.ravel())))
 
 
 @pytest.mark.parametrize("oldest", [False, True])
@@ -115,11 +115,11 @@ def test_binaries_of_the_old_forms(*, oldest: bool, tmp_path: Path) -> None:
     }
     layers = []
     for name, (kind, arrays) in blobs.items():
-        stored = [Entry("blobs", legacy(array)) for array in arrays]
+        stored = [TextEntry("blobs", legacy(array)) for array in arrays]
         types = {"CONVOLUTION": "conv", "INNER_PRODUCT": "innerproduct"}
-        inner = (Entry("name", name), Entry("type", types[kind] if oldest else kind), *stored)
-        message = TextMessage((Entry("layer", TextMessage(inner)),)) if oldest else TextMessage(inner)
-        layers.append(Entry("layers", message))
+        inner = (TextEntry("name", name), TextEntry("type", types[kind] if oldest else kind), *stored)
+        message = TextMessage((TextEntry("layer", TextMessage(inner)),)) if oldest else TextMessage(inner)
+        layers.append(TextEntry("layers", message))
     (tmp_path / "net.prototxt").write_text(V1)
     (tmp_path / "net.caffemodel").write_bytes(b"".join(encode(TextMessage(tuple(layers)), "NetParameter")))
     files = tmp_path / "net.prototxt", tmp_path / "net.caffemodel"

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
-from roundoff.core.text_proto import Entry, TextMessage
+from roundoff.core.text_proto import TextEntry, TextMessage
 from roundoff.errors import BadInput
-from roundoff.graph.caffe.blobs import blob_array, blob_message
+from roundoff.graph.caffe.net import blob_array, blob_message
 from roundoff.graph.caffe.wire import Decoded, decode, encode, packed_varints, to_signed, varint, varints
 
 
@@ -55,8 +55,8 @@ def test_messages_survive(data: st.DataObject) -> None:
     single = {"name", "type", "phase"}
     drawn = data.draw(st.lists(st.sampled_from(sorted(scalars)), max_size=8))
     names = [name for place, name in enumerate(drawn) if name not in single or name not in drawn[:place]]
-    entries = tuple(Entry(name, data.draw(scalars[name])) for name in names)
-    pooling = Entry("pooling_param", TextMessage((Entry("pool", "AVE"), Entry("kernel_size", 3))))
+    entries = tuple(TextEntry(name, data.draw(scalars[name])) for name in names)
+    pooling = TextEntry("pooling_param", TextMessage((TextEntry("pool", "AVE"), TextEntry("kernel_size", 3))))
     message = TextMessage((*entries, pooling))
     found = read(b"".join(encode(message, "LayerParameter")), "LayerParameter")
     assert found == Decoded(message, 0)
@@ -105,7 +105,7 @@ def test_unknown_fields_are_skipped_and_counted() -> None:
         varint(800 << 3) + b"\x05" + varint(801 << 3 | 1) + bytes(8) + varint(802 << 3 | 5) + bytes(4) + group
     )
     found = read(delimited(1, b"net") + unknown + delimited(803, b"xyz"))
-    assert found == Decoded(TextMessage((Entry("name", "net"),)), 5)
+    assert found == Decoded(TextMessage((TextEntry("name", "net"),)), 5)
 
 
 def test_the_last_value_of_a_single_field_counts() -> None:
@@ -163,8 +163,8 @@ def test_a_damaged_file_is_read_or_refused(data: st.DataObject) -> None:
 
 def sound_file() -> bytes:
     layer = TextMessage((
-        Entry("name", "conv"), Entry("type", "Convolution"),
-        Entry("blobs", blob_message(np.ones((2, 3), np.float32))),
-        Entry("convolution_param", TextMessage((Entry("num_output", 2), Entry("kernel_size", 3)))),
+        TextEntry("name", "conv"), TextEntry("type", "Convolution"),
+        TextEntry("blobs", blob_message(np.ones((2, 3), np.float32))),
+        TextEntry("convolution_param", TextMessage((TextEntry("num_output", 2), TextEntry("kernel_size", 3)))),
     ))  # fmt: skip
-    return b"".join(encode(TextMessage((Entry("name", "net"), Entry("layer", layer))), "NetParameter"))
+    return b"".join(encode(TextMessage((TextEntry("name", "net"), TextEntry("layer", layer))), "NetParameter"))

@@ -160,7 +160,7 @@ def test_batch_normalization_that_was_folded(tmp_path: Path) -> None:
     moved = read_quantized(model, float_model=original)
 
     assert [each.op_type for each in moved.float_model.proto.graph.node] == ["Conv", "Relu", "Conv"]
-    assert any("was folded, as the quantized model is" in note for note in moved.preparation)
+    assert any("was folded, as the quantized model is" in str(note) for note in moved.preparation)
     np.testing.assert_allclose(run_model(moved.float_model, feed)[0], run_model(original, feed)[0], atol=1e-5)
     np.testing.assert_array_equal(read_back(moved, feed), reference(model, feed))
 

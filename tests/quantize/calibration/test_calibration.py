@@ -3,9 +3,7 @@ import pytest
 
 from roundoff.core.quantizers import QuantSpec
 from roundoff.errors import BadInput
-from roundoff.quantize.calibration.calibration import Calibration
-from roundoff.quantize.calibration.comparison import compare_methods
-from roundoff.quantize.calibration.ranges import observed_range
+from roundoff.quantize.calibration.calibration import Calibration, compare_methods, observed_range
 from tests.contracts.calibration import skewed
 from tests.quantize.calibration.observing import observed
 
@@ -82,7 +80,7 @@ def test_notes() -> None:
         bad=np.array([np.nan, 1.0, -np.inf, 2.0]),
         worse=np.array([np.nan]),
     )
-    notes = "\n".join(seen.notes)
+    notes = "\n".join(map(str, seen.notes))
     assert "calibrated on a single sample" in notes
     assert "tensor 'bad': 2 elements of 4 NaN or infinite" in notes
     assert "tensor 'worse': no finite element in any sample; the scale is 1" in notes
@@ -96,5 +94,5 @@ def test_notes_stay_short() -> None:
     dead = {f"d{index}": np.zeros(2) for index in range(50)}
     notes = calibration(5, **many, **dead).notes
     assert len(notes) == 7
-    assert "45 more tensors with NaN or infinite elements" in notes[5]
-    assert "and 45 more" in notes[6]
+    assert "45 more tensors with NaN or infinite elements" in str(notes[5])
+    assert "and 45 more" in str(notes[6])

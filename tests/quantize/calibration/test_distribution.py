@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
-from roundoff.quantize.calibration.distribution import Distribution, Levels
+from roundoff.quantize.calibration.calibration import distributions
+from roundoff.quantize.calibration.distribution import Levels, ObservedDistribution
 from roundoff.quantize.calibration.histogram import Grid
-from roundoff.quantize.calibration.ranges import distributions
 from tests.quantize.calibration.observing import counted, observed
 
 RNG = np.random.default_rng(0)
@@ -21,7 +21,7 @@ def levels(step: list[float], first: float, last: float, *, floor: bool = False)
     return Levels(steps, np.full_like(steps, first), np.full_like(steps, last), floor=floor)
 
 
-def both(values: Array) -> tuple[Distribution, Distribution]:
+def both(values: Array) -> tuple[ObservedDistribution, ObservedDistribution]:
     """Of all elements, and of a histogram of them."""
     exact = observed(values, axis=0)
     (left,), (right,) = distributions(exact), distributions(counted(exact))

@@ -3,7 +3,7 @@ import pytest
 
 from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
-from roundoff.quantize.calibration.ranges import observed_range, range_error
+from roundoff.quantize.calibration.calibration import observed_range, range_error
 from tests.contracts.calibration import CalibrationContract
 from tests.quantize.calibration.observing import observed
 

@@ -10,7 +10,7 @@ import pytest
 
 from roundoff.core.quantizers import QuantParams, QuantSpec, fake_quantize, parameters_from_range, quantize
 from roundoff.core.tensors import Array
-from roundoff.quantize.calibration.ranges import observed_range, weight_range
+from roundoff.quantize.calibration.calibration import observed_range, weight_range
 from tests.quantize.calibration.observing import observed
 
 PATH = Path(__file__).resolve().parents[4] / "shared" / "vectors" / "amct" / "algo_golden_vectors.json"

@@ -5,7 +5,7 @@ import pytest
 
 from roundoff.core.quantizers import QuantSpec, parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.quantize.calibration.ranges import observed_range
+from roundoff.quantize.calibration.calibration import observed_range
 from tests.contracts.calibration import CalibrationContract, skewed
 from tests.quantize.calibration.observing import counted, observed
 

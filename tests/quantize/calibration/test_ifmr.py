@@ -4,7 +4,7 @@ import pytest
 from roundoff.core.quantizers import QuantSpec, parameters_from_range
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.quantize.calibration.ranges import observed_range, range_error
+from roundoff.quantize.calibration.calibration import observed_range, range_error
 from tests.contracts.calibration import CalibrationContract, skewed
 from tests.quantize.calibration.observing import counted, observed
 

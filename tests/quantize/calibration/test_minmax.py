@@ -1,8 +1,8 @@
 import numpy as np
 
 from roundoff.core.quantizers import QuantSpec
+from roundoff.quantize.calibration.calibration import observed_range
 from roundoff.quantize.calibration.observer import Observer
-from roundoff.quantize.calibration.ranges import observed_range
 from tests.contracts.calibration import CalibrationContract
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.quantize.calibration.ranges import observed_range
+from roundoff.quantize.calibration.calibration import observed_range
 from tests.contracts.calibration import CalibrationContract, skewed
 from tests.quantize.calibration.observing import counted, observed
 

@@ -4,8 +4,8 @@ import pytest
 from roundoff.core.quantizers import QuantSpec, fake_quantize, parameters_from_range
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.quantize.calibration.calibration import observed_range, range_error, weight_range
 from roundoff.quantize.calibration.observer import Observer
-from roundoff.quantize.calibration.ranges import observed_range, range_error, weight_range
 from tests.contracts.calibration import skewed
 from tests.quantize.calibration.observing import observed
 

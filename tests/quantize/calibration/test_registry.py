@@ -1,7 +1,7 @@
 import pytest
 
 from roundoff.errors import BadInput
-from roundoff.quantize.calibration.registry import Option, all_methods, get_method, method, options_of
+from roundoff.quantize.calibration.methods import MethodOption, all_methods, get_method, method, options_of
 
 
 def test_all_methods_are_known() -> None:
@@ -37,4 +37,4 @@ def test_names_are_taken_once() -> None:
     with pytest.raises(ValueError, match="registered twice"):
         method("minmax")(get_method("minmax").compute)
     with pytest.raises(ValueError, match="registered twice"):
-        method("mine", percentile=Option(1, 0, 1, "taken"))(get_method("minmax").compute)
+        method("mine", percentile=MethodOption(1, 0, 1, "taken"))(get_method("minmax").compute)

@@ -172,7 +172,7 @@ def test_activations_that_are_not_finite(tmp_path: Path) -> None:
     low, high = seen.range(["y"], QuantSpec(8, False, False), "mse")
     assert low == 0
     assert high == pytest.approx(1, rel=1e-3)
-    assert any("'y': 2 elements of 4 NaN or infinite" in note for note in seen.notes)
+    assert any("'y': 2 elements of 4 NaN or infinite" in str(note) for note in seen.notes)
 
 
 @pytest.mark.parametrize(

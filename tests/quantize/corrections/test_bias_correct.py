@@ -15,9 +15,8 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.reading.read import read_quantized
 from roundoff.graph.save import save_model
 from roundoff.graph.subgraph import tap
-from roundoff.quantize.corrections.registry import Corrected, apply_correction, correction_names
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.steps import Corrected, StepContext, apply_correction, correction_names
 from roundoff.quantize.targets.loading import load_target
 from roundoff.run.integer.runner import IntegerRunner
 from roundoff.run.session import open_session
@@ -42,24 +41,24 @@ def net(*, bias: bool = True) -> Model:
     return made.model({"x": (1, 3, 8, 8)}, ["out"])
 
 
-def context_of(model: Model, target: str) -> WorkContext:
+def context_of(model: Model, target: str) -> StepContext:
     rng = np.random.default_rng(4)
     shape = [dim.dim_value for dim in model.proto.graph.input[0].type.tensor_type.shape.dim]
     feeds = [{"x": (rng.normal(size=shape) + 1).astype(np.float32)} for _ in range(8)]
-    return WorkContext(load_target(target), MemorySamples(feeds))
+    return StepContext(load_target(target), MemorySamples(feeds))
 
 
-def quantized_for(model: Model, target: str) -> tuple[QuantizedModel, WorkContext]:
+def quantized_for(model: Model, target: str) -> tuple[QuantizedModel, StepContext]:
     context = context_of(model, target)
     return quantize_model(model, context.samples, QuantizeSettings(context.target)).quantized, context
 
 
-def corrected(target: str, name: str = "bias_correct") -> tuple[QuantizedModel, Corrected, WorkContext]:
+def corrected(target: str, name: str = "bias_correct") -> tuple[QuantizedModel, Corrected, StepContext]:
     quantized, context = quantized_for(net(), target)
     return quantized, apply_correction(step(name), quantized, context), context
 
 
-def means(model: Model, names: list[str], context: WorkContext) -> dict[str, Array]:
+def means(model: Model, names: list[str], context: StepContext) -> dict[str, Array]:
     """Means of the channels of what nodes compute."""
     nodes = {node.name: node for node in model.proto.graph.node}
     tensors = [nodes[name].output[0] for name in names]
@@ -136,13 +135,13 @@ def test_integer_hardware_computes_the_same(name: str) -> None:
 def test_a_layer_without_a_bias_is_said_to_have_none() -> None:
     quantized, context = quantized_for(net(bias=False), "generic-int8")
     done = apply_correction(step("bias_correct"), quantized, context)
-    assert done.notes[0] == (
+    assert str(done.notes[0]) == (
         "bias_correct: 2 layers have no bias, which the transform explicit_bias would give: 'first', 'second'"
     )
     assert {each.node for each in done.taken} == {"product", "out"}
     only = apply_correction(Step("bias_correct", nodes=("first",)), quantized, context)
     assert only.taken == ()
-    assert only.notes[-1] == "bias_correct: there is no bias to correct"
+    assert str(only.notes[-1]) == "bias_correct: there is no bias to correct"
 
 
 def test_a_bias_that_two_layers_share_is_corrected_for_each() -> None:

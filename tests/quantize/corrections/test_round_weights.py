@@ -17,9 +17,8 @@ from roundoff.graph.weights import Weights
 from roundoff.quantize.agreement import compare_outputs
 from roundoff.quantize.corrections import round_weights
 from roundoff.quantize.corrections.layers import Gram, passing_of, quantized_layers, weight_rows
-from roundoff.quantize.corrections.registry import apply_correction
 from roundoff.quantize.corrections.round_weights import output_error, rounded_together
-from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.steps import StepContext, apply_correction
 from roundoff.quantize.targets.loading import load_target
 from roundoff.run.session import open_session
 from tests.quantize.corrections.test_bias_correct import net, quantized_for
@@ -63,7 +62,7 @@ def test_errors_of_like_inputs_cancel() -> None:
     assert sorted(found.ravel().tolist()) == [0.0, 1.0]
 
 
-def errors(quantized: QuantizedModel, context: WorkContext, name: str, weight: np.ndarray) -> float:
+def errors(quantized: QuantizedModel, context: StepContext, name: str, weight: np.ndarray) -> float:
     """Squared error of what gets past a node's activation with another weight, on what it reads in a model."""
     model = switch_on(quantized.float_model, quantized.quantizers)
     nodes = {node.name: node for node in model.proto.graph.node}
@@ -187,7 +186,7 @@ def test_outputs_agree_better_where_weights_are_coarse() -> None:
     mixing = made.rng.normal(size=(3, 24))
     feeds = [{"x": (made.rng.normal(size=(4, 3)) @ mixing).astype(np.float32)} for _ in range(16)]
     quantized = quantized_simply(model, feeds, Recipe(weight=QuantSpec(bits=4, signed=True, symmetric=True)))
-    context = WorkContext(load_target("generic-int8"), MemorySamples(feeds[:12]))
+    context = StepContext(load_target("generic-int8"), MemorySamples(feeds[:12]))
     done = apply_correction(step("round_weights"), quantized, context)
     before, after = (
         compare_outputs(model, switch_on(model, each.quantizers), MemorySamples(feeds), indices=range(12, 16))
@@ -231,14 +230,14 @@ def test_what_cannot_be_rounded_is_named() -> None:
     made.add("ConvTranspose", ["second", made.normal("w1", 4, 4, 2, 2)], "out")
     quantized, context = quantized_for(made.model({"x": (1, 4, 6, 6)}, ["out"]), "generic-int8")
     done = apply_correction(step("round_weights"), quantized, context)
-    assert any("'out' as before, because results are no sums over rows" in note for note in done.notes)
+    assert any("'out' as before, because results are no sums over rows" in str(note) for note in done.notes)
 
 
 def test_a_time_limit_leaves_the_rest() -> None:
     quantized, context = quantized_for(net(), "generic-int8")
     done = apply_correction(step("round_weights", time_limit=1e-9), quantized, context)
     assert done.taken == ()
-    assert "the time was over before 4 layers" in done.notes[-1]
+    assert "the time was over before 4 layers" in str(done.notes[-1])
 
 
 def test_weights_with_asymmetric_codes_are_rounded() -> None:

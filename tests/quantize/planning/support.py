@@ -1,18 +1,25 @@
 """Planning in tests: a network, a target and rules as text, in one line."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from roundoff.core.plan import NodePlan, PlannedQuantizer, QuantPlan
 from roundoff.core.target import Target
 from roundoff.graph.load import Model
+from roundoff.messages.message import Message
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.planning.rules import parse_rule
 from roundoff.quantize.targets.loading import load_target
 from tests.contracts.target import check_plan
 from tests.models import loaded
 
-__all__ = ["Planned", "planned", "target_like"]
+__all__ = ["Planned", "english", "planned", "target_like"]
+
+
+def english(reasons: Mapping[str, Message]) -> dict[str, str]:
+    """Reasons as they are read."""
+    return {node: str(reason) for node, reason in reasons.items()}
 
 
 class Planned:

@@ -62,7 +62,7 @@ def test_any_rules_on_any_network_for_any_target(data: st.DataObject, models: di
     check_plan(plan, model, target, given_rules)
     for resolution in plan.resolutions:
         for name in resolution.applied:
-            check_applied(resolution.rule, name, plan, resolution.remarks.get(name, ""))
+            check_applied(resolution.rule, name, plan, str(resolution.remarks.get(name, "")))
 
 
 def check_applied(rule: Rule, name: str, plan: QuantPlan, remark: str) -> None:

@@ -10,9 +10,8 @@ from onnx import helper, numpy_helper
 from roundoff.core.plan import OptionValue, Step
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model, name_nodes
-from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.steps import StepContext, Transformed, apply_transform
 from roundoff.quantize.targets.loading import load_target
-from roundoff.quantize.transforms.registry import Transformed, apply_transform
 from tests.graph.quantized_nets import run_model
 from tests.models import value, wrapped
 from tests.run.samples import MemorySamples
@@ -70,9 +69,9 @@ def samples_for(model: Model, count: int = 3, seed: int = 1) -> MemorySamples:
     )
 
 
-def context_for(model: Model, target: str = "generic-int8-per-tensor", count: int = 3) -> WorkContext:
+def context_for(model: Model, target: str = "generic-int8-per-tensor", count: int = 3) -> StepContext:
     """Random samples for a network."""
-    return WorkContext(load_target(target), samples_for(model, count))
+    return StepContext(load_target(target), samples_for(model, count))
 
 
 def step(name: str, **options: OptionValue) -> Step:
@@ -80,7 +79,7 @@ def step(name: str, **options: OptionValue) -> Step:
     return Step(name, tuple(sorted(options.items())))
 
 
-def transformed_alike(model: Model, wanted: Step, context: WorkContext | None = None) -> Transformed:
+def transformed_alike(model: Model, wanted: Step, context: StepContext | None = None) -> Transformed:
     """Transform a network, and see that the original was not touched and outputs are near."""
     before = model.proto.SerializeToString()
     done = apply_transform(wanted, model, context or context_for(model))

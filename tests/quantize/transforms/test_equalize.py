@@ -6,9 +6,8 @@ import pytest
 from roundoff.core.plan import Step
 from roundoff.graph.load import Model
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.steps import StepContext, apply_transform
 from roundoff.quantize.targets.loading import load_target
-from roundoff.quantize.transforms.registry import apply_transform
 from tests.graph.quantized_nets import run_model
 from tests.quantize.transforms.nets import Net, context_for, same_bits, samples_for, step
 
@@ -49,7 +48,7 @@ def test_relu6_gets_limits_for_each_channel_and_stays_exact_everywhere() -> None
     model = unbalanced(relu6=True)
     done = apply_transform(step("equalize", power_of_two=True), model, context_for(model))
     assert sum(node.op_type == "Min" for node in done.model.proto.graph.node) == 2
-    assert any("by a Min which a chip computes as one more operation" in note for note in done.notes)
+    assert any("by a Min which a chip computes as one more operation" in str(note) for note in done.notes)
     for scale in (0.01, 1.0, 100.0):
         assert same_bits(model, done.model, scale=scale)
 
@@ -73,7 +72,7 @@ def test_observed_limits_scale_only_channels_that_never_reach_them() -> None:
     model = unbalanced(relu6=True)
     done = apply_transform(step("equalize", clip="observed", power_of_two=True), model, context_for(model))
     assert {node.op_type for node in done.model.proto.graph.node} == {"Conv", "Clip"}
-    assert any("reach the limit of a Clip and keep their scale" in note for note in done.notes)
+    assert any("reach the limit of a Clip and keep their scale" in str(note) for note in done.notes)
     context = context_for(model)
     for index in range(3):
         feed = context.samples.feed(index)
@@ -84,7 +83,7 @@ def test_limits_can_hold_all_channels() -> None:
     model = unbalanced(relu6=True)
     done = apply_transform(step("equalize", clip="keep"), model, context_for(model))
     assert done.taken == ()
-    assert "Clip 'act0' reads it" in done.notes[0]
+    assert "Clip 'act0' reads it" in str(done.notes[0])
 
 
 def test_it_is_limited_to_nodes() -> None:
@@ -98,13 +97,13 @@ def test_a_layer_alone_is_said_to_be_alone() -> None:
     net.add("Conv", ["x", net.normal("w0", 4, 3, 1, 1)], "out")
     model = net.model({"x": (1, 3, 4, 4)}, ["out"])
     done = apply_transform(step("equalize"), model, context_for(model))
-    assert done.notes[0].startswith(
+    assert str(done.notes[0]).startswith(
         "equalize: no two layers share channels to scale; channels are held fast where"
     )
-    assert done.notes[0].endswith("it is an output of the network")
+    assert str(done.notes[0]).endswith("it is an output of the network")
 
 
 def test_one_sample_is_enough() -> None:
     model = unbalanced()
-    context = WorkContext(load_target(PER_TENSOR), samples_for(model, count=1))
+    context = StepContext(load_target(PER_TENSOR), samples_for(model, count=1))
     assert apply_transform(step("equalize", iterations=5), model, context).taken

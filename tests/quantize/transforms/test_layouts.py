@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.quantize.transforms.scaling_map import FIXED, ChannelIds
-from roundoff.quantize.transforms.walk import MOST_CHANNELS, compact, reshaped
+from roundoff.quantize.transforms.scaling_map import FIXED, MOST_CHANNELS, ChannelIds, compact, reshaped
 
 
 @st.composite

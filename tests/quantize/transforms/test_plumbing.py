@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 from roundoff.graph.load import Model
 from roundoff.quantize.transforms.factors import rescaled
-from roundoff.quantize.transforms.mapping import map_scaling
+from roundoff.quantize.transforms.rules import map_scaling
 from tests.quantize.transforms.nets import Net, context_for, same_bits, step, transformed_alike
 
 WIDE = 6

@@ -9,11 +9,10 @@ from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.preparation.steps import prepare
-from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.steps import StepContext, apply_transform
 from roundoff.quantize.targets.loading import load_target
 from roundoff.quantize.transforms.factors import rescaled
-from roundoff.quantize.transforms.mapping import map_scaling
-from roundoff.quantize.transforms.registry import apply_transform
+from roundoff.quantize.transforms.rules import map_scaling
 from tests.graph.quantized_nets import run_model
 from tests.quantize.transforms.nets import step
 from tests.real_models import real_models
@@ -51,8 +50,8 @@ def test_any_factors_are_taken_up(path: Path) -> None:
 @pytest.mark.parametrize("name", ["smooth", "equalize", "explicit_bias"])
 def test_no_transform_has_to_be_undone(path: Path, name: str) -> None:
     model, samples = prepared(path)
-    context = WorkContext(load_target("generic-int8-per-tensor"), samples)
+    context = StepContext(load_target("generic-int8-per-tensor"), samples)
     known: dict[str, dict[str, float]] = {"smooth": {"threshold": 1.0}, "equalize": {"iterations": 20}}
     options = known.get(name, {})
     done = apply_transform(step(name, **options), model, context)
-    assert not any("undone" in note for note in done.notes), done.notes
+    assert not any("undone" in str(note) for note in done.notes), done.notes

@@ -5,14 +5,16 @@ import pytest
 
 from roundoff.core.plan import Step
 from roundoff.errors import BadInput
+from roundoff.quantize import steps as registry
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.step_table import StepKind, StepOption, options_from
-from roundoff.quantize.transforms import registry
-from roundoff.quantize.transforms.registry import (
-    Job,
+from roundoff.quantize.steps import (
+    StepKind,
+    StepOption,
     Transformed,
+    TransformJob,
     all_transforms,
     apply_transform,
+    options_from,
     transform_names,
 )
 from tests.quantize.transforms.nets import Net, context_for, step
@@ -75,18 +77,18 @@ def test_text_is_read_as_what_the_option_is(option: StepOption, given: object, e
 def test_a_change_that_shows_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     model = small().model({"x": (1, 3, 4, 4)}, ["out"])
 
-    def spoil(job: Job) -> Transformed:
+    def spoil(job: TransformJob) -> Transformed:
         net = small()
         net.weights[0].raw_data = (np.frombuffer(net.weights[0].raw_data, np.float32) * 1.01).tobytes()
         spoilt = net.model({"x": (1, 3, 4, 4)}, ["out"])
         return Transformed(spoilt, (Participation("first", "writer", "spoilt"),), ())
 
-    monkeypatch.setitem(registry.TABLE, "spoil", StepKind("spoil", "Spoils.", {}, spoil))
+    monkeypatch.setitem(registry.TRANSFORMS, "spoil", StepKind("spoil", "Spoils.", {}, spoil))
     done = apply_transform(step("spoil"), model, context_for(model))
     assert done.model is model
     assert done.taken == ()
-    assert done.notes[0] == "spoil was undone, because it changed what the float model computes"
-    assert "differs from the original's" in done.notes[1]
+    assert str(done.notes[0]) == "spoil was undone, because it changed what the float model computes"
+    assert "differs from the original's" in str(done.notes[1])
 
 
 def test_explicit_biases_are_zeros_where_there_were_none() -> None:
@@ -97,6 +99,6 @@ def test_explicit_biases_are_zeros_where_there_were_none() -> None:
     assert [each.node for each in done.taken] == ["first", "out", "product"]
     assert [node.op_type for node in done.model.proto.graph.node] == ["Conv", "Conv", "MatMul", "Add"]
     assert [len(node.input) for node in done.model.proto.graph.node] == [3, 3, 2, 2]
-    assert "bit for bit" in done.notes[-1]
+    assert "bit for bit" in str(done.notes[-1])
     again = apply_transform(step("explicit_bias"), done.model, context_for(model))
     assert (again.taken, again.model) == ((), done.model)

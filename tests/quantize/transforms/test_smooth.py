@@ -8,9 +8,15 @@ from hypothesis import strategies as st
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
+from roundoff.quantize.steps import apply_transform
 from roundoff.quantize.targets.loading import load_target
-from roundoff.quantize.transforms.registry import apply_transform
-from roundoff.quantize.transforms.smooth import Balance, Reader, best_alpha, expected_noise, smoothing_factors
+from roundoff.quantize.transforms.smooth import (
+    Balance,
+    ChannelReader,
+    best_alpha,
+    expected_noise,
+    smoothing_factors,
+)
 from tests.quantize.transforms.nets import Net, context_for, samples_for, step
 
 WIDTH, TOKENS, HEADS = 16, 12, 2
@@ -65,7 +71,7 @@ def test_a_transformer_with_outlier_channels_gains(options: dict[str, str | bool
 def balance(peaks: Array, matrix: Array, *, per_channel: bool = True) -> Balance:
     places = np.broadcast_to(np.arange(peaks.size), matrix.shape)
     rows = np.broadcast_to(np.arange(len(matrix))[:, None], matrix.shape)
-    return Balance(peaks.size, (Reader(np.arange(peaks.size), peaks, places, matrix, rows),), per_channel)
+    return Balance(peaks.size, (ChannelReader(np.arange(peaks.size), peaks, places, matrix, rows),), per_channel)
 
 
 @given(
@@ -85,7 +91,7 @@ def test_readers_share_the_larger_weight() -> None:
     matrices = np.array([[1.0, 4.0]]), np.array([[9.0, 1.0]])
     numbers = np.arange(2)
     readers = tuple(
-        Reader(numbers, np.ones(2), numbers[None], matrix, np.zeros((1, 2), int)) for matrix in matrices
+        ChannelReader(numbers, np.ones(2), numbers[None], matrix, np.zeros((1, 2), int)) for matrix in matrices
     )
     factors = smoothing_factors(Balance(2, readers, per_channel=True), 0.5)
     np.testing.assert_allclose(factors[0] / factors[1], np.sqrt(4 / 9))

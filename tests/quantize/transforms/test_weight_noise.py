@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from roundoff.core.tensors import Array
 from roundoff.graph.weights import Weights
 from roundoff.quantize.transforms.equalize import importance_of, weight_noise
-from roundoff.quantize.transforms.mapping import map_scaling
-from roundoff.quantize.transforms.statistics import channel_statistics
+from roundoff.quantize.transforms.factors import channel_statistics
+from roundoff.quantize.transforms.rules import map_scaling
 from tests.quantize.transforms.nets import Net, context_for
 
 KINDS = {"dense": (6, 6, 1), "grouped": (6, 3, 2), "depthwise": (6, 1, 6)}

@@ -31,7 +31,7 @@ def test_all_places_are_named() -> None:
     headline, table = _block(Headline, ""), _block(TableBlock, "findings")
     assert isinstance(headline, Headline)
     assert isinstance(table, TableBlock)
-    assert headline.text.en == "Culprits found: 3 places, first a."
+    assert headline.whole.en == "CULPRITS: said"
     row = dict(zip((column.id for column in table.columns), table.rows[0], strict=True))
     assert (row["node"], row["others"]) == ("a", "b, c")
 

@@ -47,7 +47,8 @@ def test_the_users_settings_neither_matter_nor_change() -> None:
 def test_pyplot_is_never_loaded() -> None:
     code = """
 import sys
-from roundoff.report.plots import channels, distribution
+from roundoff.report.plots import distributions as distribution
+from roundoff.report.plots import distributions as channels
 from tests import inspections
 channels.channels_picture(inspections.channel_spread())
 distribution.distribution_picture(inspections.distribution(quantized=False), form="svg")

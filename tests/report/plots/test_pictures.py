@@ -9,10 +9,12 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from roundoff.report.plots import channels, distribution, outliers, worst_samples
+from roundoff.report.plots import curves as worst_samples
+from roundoff.report.plots import distributions as channels
+from roundoff.report.plots import distributions as distribution
+from roundoff.report.plots import distributions as outliers
 from roundoff.report.plots.canvas import COLORS
-from roundoff.studies.channels.result import ChannelSpread
-from roundoff.studies.distribution.result import Distribution, ValueSummary
+from roundoff.studies.distribution.result import ChannelSpread, TensorDistribution, ValueSummary
 from tests import inspections
 from tests.inspections import HOSTILE
 
@@ -39,7 +41,7 @@ def painted(monkeypatch: pytest.MonkeyPatch) -> Painted:
     return call
 
 
-def of_distribution(painted: Painted, result: Distribution) -> Figure:
+def of_distribution(painted: Painted, result: TensorDistribution) -> Figure:
     return painted(distribution, distribution.distribution_picture, result)
 
 

@@ -1,6 +1,6 @@
 """The picture of a ranking."""
 
-from roundoff.report.plots.sensitivity import sensitivity_picture
+from roundoff.report.plots.curves import sensitivity_picture
 from roundoff.studies.sensitivity.result import Effort, SensitivityReport, SensitivityRow
 
 

@@ -13,7 +13,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.run.blocks.network import BlockNetwork, NetworkSettings, Room
-from roundoff.run.blocks.recording import Recording
+from roundoff.run.blocks.record import Recording
 from tests.graph.quantized_nets import S8, make_quantizer, mixed_net, mixed_quantizers, run_model
 from tests.models import conv_net, loaded, random_feed, value, wrapped
 from tests.quantized import quantized_simply

@@ -10,7 +10,7 @@ from roundoff.messages.catalogue import Language
 from roundoff.messages.message import message
 from roundoff.pages.blocks import View
 from roundoff.pages.csv import table_csv
-from roundoff.report.run_directory import run_files
+from roundoff.report.pages import run_files
 from roundoff.studies.accumulate.page import accumulation_page, curves_table
 from roundoff.studies.accumulate.result import Accumulation
 from tests.pages.shown import shown

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.measure.aggregate import SampleMean
 from roundoff.measure.light_pairs import LightMeter
 from roundoff.measure.metrics import get_metric
 from roundoff.measure.pairs import measure_pair
+from roundoff.measure.rows import SampleMean
 from roundoff.studies.accumulate.study import PlaceTally, compare
 
 

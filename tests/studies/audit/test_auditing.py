@@ -13,6 +13,7 @@ from roundoff.core.quantizers import Consumer, QuantParams, QuantSpec
 from roundoff.graph.insertion import bake_quantizers, insert_quantizers
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.reading.read import read_quantized
+from roundoff.messages.message import verbatim
 from roundoff.studies.audit.result import Audit
 from roundoff.studies.audit.study import audit_against, audit_run
 from tests.studies.audit.planted import changed, plan_of, scaled, sound, without
@@ -133,7 +134,8 @@ def test_a_plan_that_is_not_what_was_asked_for(tmp_path: Path) -> None:
     wish = Precision("u16", "", "u16")
     for reason, severity in (("", "silent"), ("the target has no u16", "explained")):
         nodes = tuple(
-            replace(node, requested=wish, reason=reason) if node.node == "add" else node for node in plan.nodes
+            replace(node, requested=wish, reason=verbatim(reason)) if node.node == "add" else node
+            for node in plan.nodes
         )
         audit = audited(model, model, replace(plan, nodes=nodes))
         (row,) = [row for row in audit.rows if row.findings]
@@ -148,7 +150,7 @@ def test_rules_without_effect(tmp_path: Path) -> None:
     for resolution, text in (
         (Resolution(rule, (), (), {}), "the rule for 'conv*' matches no node"),
         (Resolution(rule, ("first",), (), {}), "the rule for 'conv*' has no effect on first"),
-        (Resolution(rule, ("first",), (), {"first": "no u16 here"}), ""),
+        (Resolution(rule, ("first",), (), {"first": verbatim("no u16 here")}), ""),
     ):
         audit = audited(model, model, replace(plan_of(model), resolutions=(resolution,)))
         assert [text for finding in audit.findings if finding.text.startswith(text)] == ([text] if text else [])

@@ -58,7 +58,7 @@ PLANTS: dict[str, tuple[Plant, str, str, str]] = {
         lambda model: changed(model, "b1_q", params=scaled(by_name(model, "b1_q"), 2).params),
         "first",
         "bias_scale",
-        "the scale of bias 'b1' is off the product of input and weight scale by 100.00%",
+        "the scale of bias 'b1' is off the product of input and weight scale by 100.00 %",
     ),
     "two scales": (
         second_scale,

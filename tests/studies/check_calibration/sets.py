@@ -10,7 +10,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.quantize.targets.loading import load_target
 from roundoff.samples.sample_set import ArraySamples
-from roundoff.studies.check_calibration.ranges import CheckSettings
+from roundoff.studies.check_calibration.ranges import CalibrationCheckSettings
 from roundoff.studies.check_calibration.result import CalibrationCheck
 from roundoff.studies.check_calibration.study import check_calibration
 from tests.models import conv_net, value, weight, wrapped
@@ -86,7 +86,7 @@ def check(
     method: str = "",
 ) -> CalibrationCheck:
     """Check a set of pictures."""
-    settings = CheckSettings(load_target("generic-int8"), method=method)
+    settings = CalibrationCheckSettings(load_target("generic-int8"), method=method)
     held_out = None if others is None else ArraySamples({"image": others}, label="others")
     samples = ArraySamples({"image": values}, label="set")
     return check_calibration(model or plain_net(), samples, settings, held_out=held_out, labels=labels)

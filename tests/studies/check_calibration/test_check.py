@@ -5,9 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.studies.check_calibration.findings import influence_findings
+from roundoff.studies.check_calibration.result import CheckFinding, RangeRow
 from tests.studies.check_calibration.sets import check, images, kinds, normalized_net
 
 
@@ -24,7 +27,7 @@ def test_clean_sets_are_not_accused(seed: int) -> None:
     others = None if seed % 4 else (images(20, seed + 1000) if model is None and seed % 5 != 4 else None)
     labels = np.arange(count) % 10 if seed % 2 else None
     found = check(values, model=model, method=method, others=others, labels=labels)
-    assert found.findings == () or found.passed, [finding.text for finding in found.faults]
+    assert found.findings == () or found.passed, [str(finding.text) for finding in found.faults]
 
 
 def _noisy(values: Array, size: float) -> Array:
@@ -112,21 +115,23 @@ def test_samples_unlike_all_others_are_named() -> None:
 def test_held_out_samples_of_the_set_itself_prove_nothing() -> None:
     values = images(32)
     found = check(values, others=values[:5])
-    assert any("are in the set, too: 0, 1, 2 and 2 more" in finding.text for finding in found.findings)
+    assert any("are in the set, too: 0, 1, 2 and 2 more" in str(finding.text) for finding in found.findings)
     assert found.passed
 
 
 def test_a_set_on_another_scale_than_held_out_samples() -> None:
     found = check(images(32), others=images(20, seed=3) * 255)
-    assert any("0.0" not in f.text and f.kind == "scaling" for f in found.faults)
+    assert any("0.0" not in str(f.text) and f.kind == "scaling" for f in found.faults)
     # What follows from it is left out: more samples would be the wrong advice.
     assert not {"saturation", "coverage"} & {fault.kind for fault in found.faults}
-    assert any(note.startswith("whether ranges hold for held-out samples is not judged") for note in found.notes)
+    assert any(
+        str(note).startswith("whether ranges hold for held-out samples is not judged") for note in found.notes
+    )
 
 
 def test_classes_are_those_of_the_model_though_its_batch_has_no_size() -> None:
     found = check(images(40), model=normalized_net(), labels=np.arange(40) % 4)
-    assert any("no sample of 6 classes of 10: 4, 5, 6" in finding.text for finding in found.findings)
+    assert any("no sample of 6 classes of 10: 4, 5, 6" in str(finding.text) for finding in found.findings)
 
 
 @pytest.mark.parametrize(
@@ -141,9 +146,9 @@ def test_classes_are_those_of_the_model_though_its_batch_has_no_size() -> None:
 def test_what_batch_normalization_saw_in_training_tells_a_slip(slip: object, words: str) -> None:
     values = slip(images(32).astype(np.float64)).astype(np.float32)  # type: ignore[operator]
     found = check(values, model=normalized_net())
-    findings = [finding for finding in found.findings if "batch normalization (Norm1)" in finding.text]
+    findings = [finding for finding in found.findings if "batch normalization (Norm1)" in str(finding.text)]
     assert len(findings) == 1
-    assert words in findings[0].fix
+    assert words in str(findings[0].fix)
 
 
 def test_right_answers_tell_a_slip() -> None:
@@ -151,24 +156,24 @@ def test_right_answers_tell_a_slip() -> None:
     from roundoff.graph.load import load_model
     from roundoff.quantize.targets.loading import load_target
     from roundoff.samples.sample_set import ArraySamples
-    from roundoff.studies.check_calibration.ranges import CheckSettings
+    from roundoff.studies.check_calibration.ranges import CalibrationCheckSettings
     from roundoff.studies.check_calibration.study import check_calibration
 
     values, labels = demo.load_split("calibration")
-    model, settings = load_model(demo.model_path()), CheckSettings(load_target("generic-int8"))
+    model, settings = load_model(demo.model_path()), CalibrationCheckSettings(load_target("generic-int8"))
     right = check_calibration(model, ArraySamples({"image": values}), settings, labels=labels)
-    assert right.passed, [finding.text for finding in right.faults]
+    assert right.passed, [str(finding.text) for finding in right.faults]
     wrong = check_calibration(
         model, ArraySamples({"image": values * 0 + (values + 1) * 127.5}), settings, labels=labels
     )
-    assert any("the float model is right on" in finding.text for finding in wrong.faults)
+    assert any("the float model is right on" in str(finding.text) for finding in wrong.faults)
 
 
 def test_classes_that_are_missing() -> None:
     labels = np.arange(40) % 10
     labels[labels == 3] = 4
     found = check(images(40), labels=labels)
-    texts = [finding.text for finding in found.faults]
+    texts = [str(finding.text) for finding in found.faults]
     assert texts == ["no sample of 1 class of 10: 3"]
     assert found.classes is not None
     assert "3" not in found.classes
@@ -181,7 +186,7 @@ def test_one_class_that_outweighs_all() -> None:
     labels = np.arange(60) % 10
     labels[10:50] = 2
     found = check(images(60), labels=labels)
-    assert any("of 60 samples are of class 2" in finding.text for finding in found.faults)
+    assert any("of 60 samples are of class 2" in str(finding.text) for finding in found.faults)
 
 
 def test_the_curve_ends_at_all_samples() -> None:
@@ -199,3 +204,22 @@ def test_the_same_twice_gives_the_same() -> None:
 def test_labels_must_fit() -> None:
     with pytest.raises(BadInput, match="There are 3 labels for 24 samples"):
         check(images(24), labels=np.zeros(3, np.int64))
+
+
+def test_names_stay_what_they_are_in_every_language() -> None:
+    name = 'conv (3x3); it\'s "odd" and 2 more: values'
+    row = RangeRow(name, 0.0, 1.0, 0.5, lone_sample=name, lone_factor=8.0)
+    (finding,) = influence_findings([row], ["a", "b", name], exact=True)
+    assert str(finding.text) == f"sample {name} alone makes the range of '{name}' 8 times as wide"
+    assert finding.text.within("zh") == f"仅样本 {name} 就使 '{name}' 的量程增宽到 8 倍"
+
+
+def test_findings_of_an_earlier_document_keep_their_english() -> None:
+    codec = TypeAdapter(CheckFinding)
+    old = codec.validate_python(
+        {"kind": "blank", "severity": "fault", "text": "1 sample is constant: 5", "fix": "x"}
+    )
+    assert (str(old.text), old.text.within("zh")) == ("1 sample is constant: 5",) * 2
+    (found,) = [each for each in check(PLANTED["constant"]()).faults if each.kind == "blank"]
+    assert codec.validate_python(codec.dump_python(found, mode="json")) == found
+    assert found.text.within("zh") == "1 个样本为常量\uff1a5"

@@ -3,10 +3,12 @@
 import cv2
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from roundoff.core.tensors import Array
 from roundoff.studies.check_io.result import IoCheck, Stage, StageCheck
-from roundoff.studies.check_io.study import CheckSettings, StageValues, check_io
+from roundoff.studies.check_io.sides import StageValues
+from roundoff.studies.check_io.study import IoCheckSettings, check_io
 from roundoff.vendors.pulsar2.io_fields import fields_of
 from tests.studies.check_io.pictures import STD, fed, natural, normalized
 
@@ -45,8 +47,8 @@ def test_stages_have_their_tolerances() -> None:
     assert not found.passed
     assert found.first_failure is not None
     assert found.first_failure.stage == "original"
-    assert any("different originals" in note for note in found.notes)
-    loose = check_io(stages, CheckSettings(input_tolerance=1e-3))
+    assert any("different originals" in str(note) for note in found.notes)
+    loose = check_io(stages, IoCheckSettings(input_tolerance=1e-3))
     assert loose.passed
     assert stage_of(loose, "result").max_abs_error == pytest.approx(5e-4, rel=1e-3)
 
@@ -57,7 +59,7 @@ def test_a_filter_is_named_with_the_original() -> None:
     alone = stage_of(check_io({"preprocessed": both(training, deployed)}), "preprocessed")
     assert alone.explanation is None
     assert alone.excluded
-    assert any("--original" in note for note in alone.notes)
+    assert any("--original" in str(note) for note in alone.notes)
     stages: dict[Stage, StageValues] = {
         "original": StageValues(NAMES, ORIGINALS, ()),
         "preprocessed": both(training, deployed),
@@ -67,9 +69,11 @@ def test_a_filter_is_named_with_the_original() -> None:
     checked = stage_of(found, "preprocessed")
     assert checked.explanation is not None
     assert checked.explanation.kinds == ("resize",)
-    assert "training resizes bilinear (OpenCV), the deployed side nearest" in checked.explanation.changes[0].text
+    assert "training resizes bilinear (OpenCV), the deployed side nearest" in str(
+        checked.explanation.changes[0].text
+    )
     assert checked.explanation.exact
-    assert "resized nearest (OpenCV), in bytes" in checked.deployed_from_original
+    assert "resized nearest (OpenCV), in bytes" in map(str, checked.deployed_from_original)
     assert not checked.excluded
 
 
@@ -86,7 +90,7 @@ def test_several_things_differ_on_the_way_from_the_original() -> None:
     numbers = next(change for change in explanation.changes if change.kind == "normalization")
     assert numbers.correction is not None
     fields = "mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375]"
-    assert fields_of(numbers.correction).startswith(f"{fields} (mean and std on ")
+    assert str(fields_of(numbers.correction)).startswith(f"{fields} (mean and std on ")
 
 
 @pytest.mark.parametrize("numbers", ["same", "std missing"])
@@ -110,10 +114,10 @@ def test_raw_files_of_another_layout_are_followed_from_the_original(numbers: str
     assert explanation.exact
     assert set(explanation.kinds) == {"resize", "layout"} | ({"normalization"} if numbers != "same" else set())
     corrections = {each.kind: each.correction for each in explanation.changes if each.correction is not None}
-    assert fields_of(corrections["layout"]) == "src_layout: NHWC, tensor_layout: NCHW"
+    assert str(fields_of(corrections["layout"])) == "src_layout: NHWC, tensor_layout: NCHW"
     if numbers != "same":
         fields = "mean: [0, 0, 0], std: [0.229, 0.224, 0.225] (mean and std on what the deployed side has now)"
-        assert fields_of(corrections["normalization"]) == fields
+        assert str(fields_of(corrections["normalization"])) == fields
 
 
 def test_placement_and_border_from_the_original() -> None:
@@ -129,7 +133,7 @@ def test_placement_and_border_from_the_original() -> None:
     explanation = stage_of(found, "preprocessed").explanation
     assert explanation is not None
     assert explanation.kinds == ("placement",)
-    assert "letterboxed, centred, on the deployed side stretched" in explanation.changes[0].text
+    assert "letterboxed, centred, on the deployed side stretched" in str(explanation.changes[0].text)
 
 
 def test_one_side_alone_is_followed_from_the_original() -> None:
@@ -142,8 +146,8 @@ def test_one_side_alone_is_followed_from_the_original() -> None:
     checked = stage_of(found, "preprocessed")
     assert (checked.passed, checked.samples) == (None, 0)
     assert found.passed
-    assert "resized bilinear (OpenCV), in bytes" in checked.deployed_from_original
-    assert any("only the deployed side" in note for note in checked.notes)
+    assert "resized bilinear (OpenCV), in bytes" in map(str, checked.deployed_from_original)
+    assert any("only the deployed side" in str(note) for note in checked.notes)
 
 
 def test_what_the_stages_say_together() -> None:
@@ -151,9 +155,9 @@ def test_what_the_stages_say_together() -> None:
     one = tuple(np.arange(12, dtype=np.float32).reshape(1, 12) for _ in NAMES)
     other = tuple(value + RNG.normal(size=value.shape) for value in one)
     model = check_io({"preprocessed": both(same, same), "output": both(one, other)})
-    assert any("the model itself differs" in note for note in model.notes)
+    assert any("the model itself differs" in str(note) for note in model.notes)
     post = check_io({"output": both(one, one), "result": both(one, other)})
-    assert any("post-processing differs" in note for note in post.notes)
+    assert any("post-processing differs" in str(note) for note in post.notes)
 
 
 def test_samples_of_different_shapes_are_compared_but_not_searched() -> None:
@@ -161,7 +165,7 @@ def test_samples_of_different_shapes_are_compared_but_not_searched() -> None:
     deployed = (np.zeros((1, 3, 4, 4)), np.zeros((1, 3, 5, 5)))
     checked = stage_of(check_io({"preprocessed": both(training, deployed)}), "preprocessed")
     assert checked.max_abs_error == 1
-    assert any("different shapes" in note for note in checked.notes)
+    assert any("different shapes" in str(note) for note in checked.notes)
 
 
 def test_what_comes_nearest_is_told_without_being_claimed() -> None:
@@ -169,7 +173,9 @@ def test_what_comes_nearest_is_told_without_being_claimed() -> None:
     deployed = tuple(fed(p[..., ::-1]) + RNG.normal(size=(1, 3, 100, 80)) * 0.05 for p in ORIGINALS)
     checked = stage_of(check_io({"preprocessed": both(training, deployed)}), "preprocessed")
     assert checked.explanation is None
-    assert any("nearest, but not proven: channels are in the opposite order" in note for note in checked.notes)
+    assert any(
+        "nearest, but not proven: channels are in the opposite order" in str(note) for note in checked.notes
+    )
 
 
 def test_values_that_are_not_finite_differ_unless_they_are_the_same() -> None:
@@ -178,3 +184,27 @@ def test_values_that_are_not_finite_differ_unless_they_are_the_same() -> None:
     assert same.passed
     other = check_io({"result": StageValues(("a",), (odd,), (np.array([[1.0, 0.0, np.inf, 2.0]]),))})
     assert stage_of(other, "result").max_abs_error == np.inf
+
+
+def test_names_stay_what_they_are_in_every_language() -> None:
+    name = 'conv (3x3); it\'s "odd", first 2 against 3'
+    odd = np.array([[np.nan, 1.0]])
+    checked = stage_of(check_io({"result": StageValues((name,), (odd,), (odd + 1,))}), "result")
+    told = [note.within("zh") for note in checked.notes]
+    assert told == [f"{side}有 1 个样本含 NaN 或无穷值\uff0c首个为 {name}" for side in ("训练侧", "部署侧")]
+
+
+def test_documents_hold_messages_and_those_of_before_open_with_their_english() -> None:
+    picture = natural(np.random.default_rng(3), 24, 24)
+    found = check_io({"preprocessed": StageValues(("a",), (fed(picture),), (fed(picture[..., ::-1]),))})
+    codec = TypeAdapter(IoCheck)
+    content = codec.dump_python(found, mode="json")
+    assert codec.validate_python(content) == found
+    change = content["stages"][0]["explanation"]["changes"][0]
+    assert change["text"]["key"] == "check_io.rgb_bgr"
+    change["text"] = change["text"]["text"]
+    content["notes"] = ["inputs agree; so said an old document"]
+    old = codec.validate_python(content)
+    assert old.notes[0].within("zh") == "inputs agree; so said an old document"
+    assert old.stages[0].explanation is not None
+    assert str(old.stages[0].explanation.changes[0].text) == "channels are in the opposite order (RGB against BGR)"

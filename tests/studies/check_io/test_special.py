@@ -9,7 +9,7 @@ from PIL import Image
 
 from roundoff.core.tensors import Array
 from roundoff.preprocessing.colours import MATRICES, Csc, PackedFormat, from_yuv, packed, unpacked
-from roundoff.studies.check_io.candidate import Judging
+from roundoff.studies.check_io.candidates import Judging
 from roundoff.studies.check_io.explanation import explain_difference
 from roundoff.studies.check_io.origins import find_origin
 from tests.preprocessing.yuv import to_yuv
@@ -72,7 +72,7 @@ def test_yuv_matrices(other: str, read: PackedFormat, raw: bool) -> None:
     assert found is not None
     assert found.kinds == (("colour-matrix", "normalization") if raw else ("colour-matrix",))
     exchanged = " with U and V exchanged" if read == "YVU420SP" else ""
-    assert f"training decodes YUV by BT.601 limited range, the deployed side by {other}{exchanged}" in (
+    assert f"training decodes YUV by BT.601 limited range, the deployed side by {other}{exchanged}" in str(
         found.changes[0].text
     )
 
@@ -95,7 +95,7 @@ def test_tensors_that_are_no_pictures() -> None:
     for training, deployed, words in cases:
         found = explain_difference(training, deployed, pictures=False, tolerance=1e-4)
         assert found is not None, words
-        assert words in found.changes[0].text
+        assert words in str(found.changes[0].text)
     assert explain_difference(logits, [rng.normal(size=(1, 500)) for _ in logits], pictures=False) is None
     noisy = [x + 0.01 * rng.normal(size=x.shape) for x in logits]
     assert explain_difference(logits, noisy, pictures=False) is None
@@ -141,7 +141,7 @@ def test_the_way_from_the_original(way: str) -> None:
     assert found.claim.accepted
     # OpenCV's bicubic with IPP, and Pillow from version 13 on, round some bytes in their own way.
     assert found.claim.exact or way in ("bicubic", "pillow")
-    said = "; ".join(found.words())
+    said = "; ".join(map(str, found.words()))
     for word in words:
         assert word in said
     assert "mean and std of ImageNet" in said
@@ -155,7 +155,7 @@ def test_the_way_from_packed_yuv() -> None:
     colours = [np.rint(from_yuv(unpacked(s, "YVU420SP"), Csc("matrix", matrix))).astype(np.uint8) for s in stored]
     found = find_origin(stored, [fed(c) for c in colours], Judging(1e-4))
     assert found is not None
-    assert found.words()[0] == "decoded as YVU420SP by BT.601 full range"
+    assert str(found.words()[0]) == "decoded as YVU420SP by BT.601 full range"
     assert found.claim.exact
 
 

@@ -1,7 +1,7 @@
 """Culprits and victims on small graphs."""
 
 from roundoff.core.tensors import NodeInfo, Topology
-from roundoff.studies.compare.culprits import roles, stand_ins
+from roundoff.studies.compare.study import roles, stand_ins
 
 # x -> a -> b --> add -> y
 #  \-> c --------/

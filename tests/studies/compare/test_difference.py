@@ -68,7 +68,7 @@ def test_one_channel_is_named() -> None:
     y = x + noise(x, 0.001)
     y[:, 3] += noise(x[:, 3], 1.0, seed=7)
     found = kind_of(x, y)
-    assert (found.kind, str(found.text)) == ("one channel", "channel 3 carries 100% of the error")
+    assert (found.kind, str(found.text)) == ("one channel", "channel 3 carries 100 % of the error")
 
 
 @pytest.mark.parametrize("level", [0.0, 0.02])

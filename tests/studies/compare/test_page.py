@@ -20,7 +20,7 @@ from roundoff.messages.message import verbatim
 from roundoff.pages.blocks import View
 from roundoff.pages.terminal import terminal_page
 from roundoff.report.junit import comparison_junit
-from roundoff.report.run_directory import run_files, write_run
+from roundoff.report.pages import run_files, write_run
 from roundoff.studies.compare.page import comparison_page
 from roundoff.studies.compare.result import Comparison, TensorComparison, Verdict
 

@@ -29,10 +29,10 @@ def test_one_tensor_among_equal_ones_is_told_with_what_differs(name: str) -> Non
     found = compared(name)
     assert found.verdict.failed == 0
     assert row(found, name).passed
-    assert str(row(found, name).difference) == "channel 3 carries 100% of the error, gain 0.5"
+    assert str(row(found, name).difference) == "channel 3 carries 100 % of the error, gain 0.5"
     (note,) = map(str, found.notes)
     assert note.startswith(f"{name} stands out: ")
-    assert "its worst neighbour exact: channel 3 carries 100% of the error, gain 0.5" in note
+    assert "its worst neighbour exact: channel 3 carries 100 % of the error, gain 0.5" in note
     assert (found.verdict.introduces, found.verdict.first_divergence) == ((), None)
 
 

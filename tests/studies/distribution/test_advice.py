@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from roundoff.studies.distribution.advice import advise
 from roundoff.studies.distribution.result import QuantizerFacts, ValueSummary
-from roundoff.studies.distribution.study import advise
 
 QUANTILES = {"0.001": -0.9, "0.01": -0.8, "0.25": -0.3, "0.5": 0.0, "0.75": 0.3, "0.99": 0.8, "0.999": 0.9}
 VALUES = ValueSummary(

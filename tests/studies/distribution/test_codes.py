@@ -18,7 +18,7 @@ from roundoff.core.quantizers import (
     representable_range,
 )
 from roundoff.core.tensors import Array
-from roundoff.studies.distribution.study import CodeRecord
+from roundoff.studies.distribution.records import CodeRecord
 
 SPECS = [
     QuantSpec(bits=8, signed=False, symmetric=False),

@@ -13,8 +13,8 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
-from roundoff.quantize.calibration.watch import RunLimits
-from roundoff.studies.distribution.result import Distribution, ValueSummary
+from roundoff.quantize.calibration.run import RunLimits
+from roundoff.studies.distribution.result import TensorDistribution, ValueSummary
 from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
 from tests.models import conv_net, loaded, random_feed, value, wrapped
 from tests.quantized import Recipe, quantized_simply, with_scale_times
@@ -31,7 +31,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> QuantizedModel:
     return quantized_simply(model, FEEDS[:2])
 
 
-def describe(network: QuantizedModel, *names: str, **settings: object) -> tuple[Distribution, ...]:
+def describe(network: QuantizedModel, *names: str, **settings: object) -> tuple[TensorDistribution, ...]:
     chosen = DistributionSettings(names, **settings)  # type: ignore[arg-type]
     return describe_distributions(network, MemorySamples(FEEDS), chosen).distributions
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from roundoff.messages.catalogue import Language
 from roundoff.pages.blocks import Headline
-from roundoff.report.run_directory import run_files
+from roundoff.report.pages import run_files
 from roundoff.studies.distribution.page import DISTRIBUTION_CSV_START, distribution_page
 from roundoff.studies.distribution.result import DistributionReport
 from tests import inspections

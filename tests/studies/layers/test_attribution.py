@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array, NodeInfo, Topology
-from roundoff.measure.light_pairs import ErrorTotals, Job, LightMeter
+from roundoff.measure.light_pairs import ErrorTotals, LightMeter, MeterJob
 from roundoff.studies.layers.attribution import OwnError, loss_of, output_shares
 
 
 def totals(x: Array, y: Array) -> ErrorTotals:
     found = ErrorTotals()
     with np.errstate(all="ignore"):
-        LightMeter().measure([Job(x.astype(np.float32), [y.astype(np.float32)], [found])])
+        LightMeter().measure([MeterJob(x.astype(np.float32), [y.astype(np.float32)], [found])])
     return found
 
 

@@ -49,8 +49,8 @@ def test_wide_integers_agree_with_fake_quantization_code_by_code() -> None:
             assert row.differing_codes < 0.001
             assert row.distant_codes == 0
             assert other.differing_codes is None
-    assert "exact integers, 64-bit sums that saturate" in exact.arithmetic
-    assert "fake quantization" in reference.arithmetic
+    assert "exact integers, 64-bit sums that saturate" in str(exact.arithmetic)
+    assert "fake quantization" in str(reference.arithmetic)
 
 
 def test_an_accumulator_that_is_too_narrow_is_reported_and_blamed() -> None:
@@ -58,7 +58,7 @@ def test_an_accumulator_that_is_too_narrow_is_reported_and_blamed() -> None:
     settings = LayerSettings(mode="integer", arithmetic=Arithmetic(accumulator_bits=17))
     report = analyze_layers(quantized, samples, settings)
     assert {each.node for each in report.overflows} >= {"stem/conv"}
-    assert "do not fit the accumulator" in report.overflows[0].text
+    assert "do not fit the accumulator" in str(report.overflows[0].text)
     assert report.verdict.kind == "local"
     assert {each.introduced.cause for each in report.verdict.culprits} == {"integer arithmetic"}
     assert {each.node for each in report.verdict.culprits} <= {each.node for each in report.overflows}

@@ -12,11 +12,16 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument, load_document, to_json
+from roundoff.core.target import WIDEST
+from roundoff.messages.catalogue import speaking
+from roundoff.messages.message import message
 from roundoff.pages.blocks import View
 from roundoff.pages.terminal import terminal_page
-from roundoff.report.run_directory import run_files, write_run
+from roundoff.report.pages import run_files, write_run
+from roundoff.studies.layers.measurement import arithmetic_in_words
 from roundoff.studies.layers.page import layers_page
 from roundoff.studies.layers.result import (
+    WEIGHTS_UNKNOWN,
     Cause,
     Culprit,
     Experiment,
@@ -348,3 +353,27 @@ def test_what_has_no_score_leaves_room_for_the_other_columns() -> None:
     text = table(replace(REPORT, rows=tuple(rows)))
     assert max(map(len, text.splitlines())) <= 80
     assert [word in text for word in ("n/a", "NaN/inf", "empty", "unreadable")] == [True, True, True, False]
+
+
+def test_a_name_stays_what_it_is_in_chinese() -> None:
+    """Nothing of a report is taken apart to be told in another language."""
+    odd = """conv (3x3); it's "odd\""""
+    blamed = replace(CULPRIT, node=odd, weighted=odd)
+    report = replace(
+        REPORT,
+        verdict=replace(VERDICT, culprits=(blamed,), not_judged=(WEIGHTS_UNKNOWN,)),
+        arithmetic=arithmetic_in_words(replace(WIDEST, requantization="fixed_point")),
+        overflows=(LayerOverflow(odd, "Conv", message("layers.overflow_bias", count=2, all=8, factor="1.5")),),
+        notes=(message("layers.note_hidden", count=3, nodes=(odd,)),),
+        quantized=message("common.saved_for", folder="runs; it's", target="a; b", method="mse"),
+    )
+    with speaking("zh"):
+        text = shown(page(report), 300)
+    assert text.count(odd) == 3
+    for part in (
+        "没有给出权重未经舍入的浮点模型",
+        "面向 a; b 量化",
+        "8 个偏置中有 2 个超出编码范围",
+        f"{odd} 内部的 3 个张量从外部不可见",
+    ):
+        assert part in text

@@ -3,11 +3,25 @@
 import math
 from collections.abc import Callable, Collection
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.studies.layers.experiments import ExperimentOutcome, Proof, UnitQuantizers, prove, takes_most
+from roundoff.core.progress import SILENT
+from roundoff.measure.thresholds import load_profile
+from roundoff.run.budget import RunBudget
+from roundoff.studies.layers.experiments import (
+    ExperimentOutcome,
+    Experiments,
+    Proof,
+    UnitQuantizers,
+    prove,
+    reference_runs,
+    takes_most,
+)
+from roundoff.studies.layers.measurement import LayerBench
 from roundoff.studies.layers.result import Experiment
+from tests.studies.layers.support import demo_network
 
 
 def outcome(loss: float, off: Collection[str] = ()) -> ExperimentOutcome:
@@ -128,3 +142,17 @@ def test_whatever_is_claimed_takes_most_of_the_loss_away(costs: list[float], lim
         assert set(proof.roles) == set(proof.tried)
     else:
         assert not proof.roles
+
+
+def test_outputs_too_large_to_keep_leave_samples_out_and_mix_up_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any quantizer the network is the float one, on whichever samples; on others it would not be."""
+    quantized, samples = demo_network()
+    one_sample = 8 * 10 * 4  # eight images, ten classes, float32
+    monkeypatch.setattr("roundoff.studies.layers.experiments._MOST_KEPT_BYTES", one_sample)
+    layers = LayerBench(quantized, (), samples, RunBudget.of(None, 1), SILENT)
+    experiments = Experiments(
+        layers, range(5), thresholds=load_profile("default"), open_network=reference_runs(layers, 1)
+    )
+    found = experiments.run({each.name for each in quantized.quantizers}).found
+    assert experiments.samples == 2
+    assert found.sqnr_db == math.inf

@@ -14,7 +14,7 @@ from roundoff.quantize.targets.loading import load_target
 from roundoff.studies.accumulate.study import accumulate
 from roundoff.studies.partial.result import PartialSettings, Raise
 from roundoff.studies.partial.study import ranked_subjects, sweep
-from roundoff.studies.sensitivity.result import Subject
+from roundoff.studies.sensitivity.result import SwitchedSubject
 from tests.run.samples import MemorySamples
 
 SHARED = Path(__file__).resolve().parents[4] / "shared"
@@ -51,13 +51,13 @@ def test_the_curves_fall_where_the_fault_is(quantized: QuantizedModel) -> None:
 
 
 @pytest.fixture(scope="module")
-def ranking(quantized: QuantizedModel) -> tuple[Subject, ...]:
+def ranking(quantized: QuantizedModel) -> tuple[SwitchedSubject, ...]:
     return ranked_subjects(quantized, samples(CALIBRATION), "node")[0]
 
 
 @pytest.mark.parametrize("to", ["float", "s16"])
 def test_two_convolutions_restore_the_accuracy(
-    quantized: QuantizedModel, ranking: tuple[Subject, ...], to: Raise
+    quantized: QuantizedModel, ranking: tuple[SwitchedSubject, ...], to: Raise
 ) -> None:
     labels = stored("labels-idx1-ubyte", 8)[TEST].astype(np.int64)
     found = sweep(quantized, samples(TEST), ranking, PartialSettings(labels=labels, top=3, to=to))

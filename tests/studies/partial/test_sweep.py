@@ -16,7 +16,7 @@ from roundoff.graph.reading.read import read_quantized
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, Run
 from roundoff.studies.partial.result import PartialSettings, Raise
 from roundoff.studies.partial.study import named_subjects, ranked_subjects, sweep
-from roundoff.studies.sensitivity.result import Subject
+from roundoff.studies.sensitivity.result import SwitchedSubject
 from tests.quantized import with_scale_times
 from tests.run.samples import MemorySamples
 from tests.studies.accumulate.brute_force import cosine, sqnr_db, tensors_of
@@ -90,7 +90,7 @@ def test_the_nodes_behind_the_spoilt_activations_are_found() -> None:
 def test_16_bits_keep_the_range_so_that_clipping_stays(to: Raise) -> None:
     quantized, samples, _ = spoilt_demo()
     clean, _ = demo_network()
-    everything = [Subject("everything", "group", tuple(each.name for each in quantized.quantizers))]
+    everything = [SwitchedSubject("everything", "group", tuple(each.name for each in quantized.quantizers))]
     fine = sweep(clean, samples, everything, PartialSettings(to=to, score="mean_sqnr_db"))
     clipped = sweep(quantized, samples, everything, PartialSettings(to=to, score="mean_sqnr_db"))
     assert fine.steps[0].score < 40
@@ -213,7 +213,7 @@ def test_what_cannot_be_swept() -> None:
     with pytest.raises(BadInput, match="nothing to leave in float"):
         sweep(quantized, samples, [])
     with pytest.raises(BadInput, match="has the quantizer 'none', which the model does not have"):
-        sweep(quantized, samples, [Subject("x", "group", ("none",))])
+        sweep(quantized, samples, [SwitchedSubject("x", "group", ("none",))])
 
 
 def test_labels_need_an_output_with_classes(tmp_path: Path) -> None:
@@ -240,5 +240,5 @@ def test_16_bits_of_what_has_them_is_noted() -> None:
     first = quantized.quantizers[0]
     wide = replace(first, spec=replace(first.spec, bits=16))
     changed = replace(quantized, quantizers=(wide, *quantized.quantizers[1:]))
-    found = sweep(changed, samples, [Subject("x", "group", (first.name,))], PartialSettings(to="s16"))
+    found = sweep(changed, samples, [SwitchedSubject("x", "group", (first.name,))], PartialSettings(to="s16"))
     assert f"1 quantizer that had 16 bits before stayed as before: {first.name}" in map(str, found.notes)

@@ -10,7 +10,7 @@ from roundoff.core.coverage import OutputCoverage, Unjudged
 from roundoff.diagnosis.result import Diagnosis
 from roundoff.errors import BadInput
 from roundoff.messages.message import verbatim
-from roundoff.studies.run_diff.gate import Budget, Budgets, judge_diff, new_problems, read_budgets
+from roundoff.studies.run_diff.gate import Budgets, GateBudget, judge_diff, new_problems, read_budgets
 from tests.studies.run_diff.support import diffed, layer_run, noisy
 
 LEVELS = noisy(20, 12, seed=0)
@@ -67,7 +67,9 @@ def test_a_single_sample_is_judged_by_its_loss() -> None:
 
 
 def test_the_first_budget_that_fits_decides() -> None:
-    budgets = Budgets(None, (Budget("t5", ignored=True), Budget("n7", loss_db=5.0), Budget("t?", loss_db=0.1)))
+    budgets = Budgets(
+        None, (GateBudget("t5", ignored=True), GateBudget("n7", loss_db=5.0), GateBudget("t?", loss_db=0.1))
+    )
     gate = judge_diff(diffed(layer_run(LEVELS), layer_run(spoilt(2.0, 4, 7, 8, 12))), budgets=budgets)
     assert [row.tensor for row in gate.rows if row.passed is False] == ["t9", "t13"]
     assert (gate.rows[4].passed, str(gate.rows[4].why)) == (None, "ignored by its budget")
@@ -76,7 +78,7 @@ def test_the_first_budget_that_fits_decides() -> None:
 
 
 def test_what_must_be_reached_is_judged_without_a_baseline() -> None:
-    budgets = Budgets(None, (Budget("t3", at_least_db=60.0), Budget("nothing*", loss_db=1.0)))
+    budgets = Budgets(None, (GateBudget("t3", at_least_db=60.0), GateBudget("nothing*", loss_db=1.0)))
     gate = judge_diff(diffed(layer_run(LEVELS), layer_run(LEVELS)), budgets=budgets)
     assert [row.tensor for row in gate.rows if row.passed is False] == ["t3"]
     assert str(gate.rows[2].why).endswith("must reach 60 dB")
@@ -101,12 +103,13 @@ def test_budgets_are_read(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     expected = Budgets(
-        2.0, (Budget("head/*", 0.5), Budget("x", ignored=True), Budget("y", 1.0, 20.0, measure="local"))
+        2.0,
+        (GateBudget("head/*", 0.5), GateBudget("x", ignored=True), GateBudget("y", 1.0, 20.0, measure="local")),
     )
     assert read_budgets(toml) == expected
     other = tmp_path / "budget.json"
     other.write_text('{"nodes": {"head/*": 0.5}}', encoding="utf-8")
-    assert read_budgets(other) == Budgets(None, (Budget("head/*", 0.5),))
+    assert read_budgets(other) == Budgets(None, (GateBudget("head/*", 0.5),))
 
 
 @pytest.mark.parametrize(

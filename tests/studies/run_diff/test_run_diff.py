@@ -12,7 +12,7 @@ from rich.console import Console
 from roundoff.core.document import load_document, to_json
 from roundoff.pages.terminal import terminal_page
 from roundoff.report.junit import gate_junit
-from roundoff.report.run_directory import run_files
+from roundoff.report.pages import run_files
 from roundoff.studies.run_diff.page import annotations, diff_page
 from roundoff.studies.run_diff.result import RunDiff
 from tests.report.diffs import diff_of

@@ -8,7 +8,7 @@ import pytest
 
 from roundoff.messages.catalogue import Language
 from roundoff.pages.blocks import View
-from roundoff.report.run_directory import run_files
+from roundoff.report.pages import run_files
 from roundoff.studies.samples.page import WORST_SAMPLES_CSV_START, samples_page
 from roundoff.studies.samples.result import WorstSamples
 from tests import inspections

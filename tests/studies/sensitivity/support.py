@@ -19,7 +19,7 @@ from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import measure_pair
 from roundoff.run.session import open_session
-from roundoff.studies.sensitivity.result import Subject
+from roundoff.studies.sensitivity.result import SwitchedSubject
 from tests.models import branches, conv_net, loaded, residual, two_inputs, value, weight, with_if, wrapped
 from tests.quantized import quantized_simply
 from tests.run.samples import MemorySamples
@@ -112,7 +112,7 @@ def network(name: str, folder: Path, *, samples: int = 5) -> tuple[QuantizedMode
 def brute_force(
     quantized: QuantizedModel,
     feeds: Sequence[Feed],
-    subject: Subject,
+    subject: SwitchedSubject,
     metrics: Sequence[str],
     *,
     left_out: bool = False,

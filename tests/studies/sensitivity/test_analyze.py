@@ -13,9 +13,9 @@ from roundoff.errors import BadInput, ModelFailed
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.rows import ROW_NUMBERS
 from roundoff.studies.sensitivity.exact import ExactEngine, Measurement
-from roundoff.studies.sensitivity.result import Sensitivity, Subject, SubjectScore
-from roundoff.studies.sensitivity.settings import SensitivitySettings
+from roundoff.studies.sensitivity.result import Sensitivity, SubjectScore, SwitchedSubject
 from roundoff.studies.sensitivity.study import analyze_sensitivity
+from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from tests.quantized import with_scale_times
 from tests.run.samples import MemorySamples
 from tests.studies.sensitivity.support import network
@@ -190,7 +190,7 @@ def test_a_budget_ends_the_analysis(
 
     measure = ExactEngine._measure
 
-    def slow(engine: ExactEngine, subject: Subject, deadline: float | None) -> Any:
+    def slow(engine: ExactEngine, subject: SwitchedSubject, deadline: float | None) -> Any:
         Clock.now += 1.0
         return measure(engine, subject, deadline)
 
@@ -213,7 +213,9 @@ def test_too_little_time_takes_fewer_samples(
 
     load = ExactEngine.load
 
-    def slow(engine: ExactEngine, samples: Sequence[int], subjects: Sequence[Subject], **options: Any) -> None:
+    def slow(
+        engine: ExactEngine, samples: Sequence[int], subjects: Sequence[SwitchedSubject], **options: Any
+    ) -> None:
         Clock.now += len(samples)
         load(engine, samples, subjects, **options)
 
@@ -278,7 +280,7 @@ def test_a_model_that_fails_says_so(net: tuple[QuantizedModel, MemorySamples]) -
 
 def test_the_engine_measures_in_the_order_it_is_given(net: tuple[QuantizedModel, MemorySamples]) -> None:
     quantized, samples = net
-    subject = Subject("stem", "node", ("q:image",))
+    subject = SwitchedSubject("stem", "node", ("q:image",))
     engine = ExactEngine(quantized, samples, SETTINGS, subjects=[subject], outputs=("gate",), indices=range(3))
     engine.load([2, 0], [subject])
     assert engine.loaded == (2, 0)

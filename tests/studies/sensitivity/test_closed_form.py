@@ -9,8 +9,8 @@ from onnx import helper, numpy_helper
 from roundoff.core.tensors import Array
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.studies.sensitivity.result import Sensitivity, SubjectKind
-from roundoff.studies.sensitivity.settings import SensitivitySettings
 from roundoff.studies.sensitivity.study import analyze_sensitivity
+from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from tests.graph.quantized_nets import S8, make_quantizer
 from tests.models import loaded, value, wrapped
 from tests.run.samples import MemorySamples

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.studies.sensitivity.functions import worst_names
-from roundoff.studies.sensitivity.groups import place_costs
+from roundoff.studies.sensitivity.ranking import place_costs, worst_names
 
 
 class Adding:

@@ -10,8 +10,8 @@ import pytest
 
 from roundoff.core.quantizers import QuantParams
 from roundoff.errors import BadInput
-from roundoff.graph.identity import model_hash, quantizer_hash
-from roundoff.studies.sensitivity.journal import Journal
+from roundoff.graph.quantized_model import model_hash, quantizer_hash
+from roundoff.studies.sensitivity.exact import Journal
 from tests.graph.quantized_nets import mixed_net, mixed_quantizers
 from tests.models import loaded, weight
 

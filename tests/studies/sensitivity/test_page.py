@@ -11,10 +11,10 @@ from roundoff.measure.metrics import get_metric
 from roundoff.messages.catalogue import Language
 from roundoff.messages.message import message
 from roundoff.pages.blocks import TableBlock, View
-from roundoff.report.run_directory import run_files
+from roundoff.report.pages import run_files
 from roundoff.studies.sensitivity.page import SENSITIVITY_CSV_START, sensitivity_page
+from roundoff.studies.sensitivity.ranking import judge
 from roundoff.studies.sensitivity.result import Effort, SensitivityReport
-from roundoff.studies.sensitivity.summary import judge
 from tests.pages.shown import shown
 from tests.report.documents import HOSTILE, empty_document
 from tests.studies.sensitivity.test_sensitivity_report import ranking

@@ -12,7 +12,7 @@ from roundoff.measure.inference import two_sided_quantile
 from roundoff.measure.metrics import get_metric
 from roundoff.measure.rows import ROW_NUMBERS, row_table
 from roundoff.studies.sensitivity.ranking import leading, rank, sample_values, summarize
-from roundoff.studies.sensitivity.result import Mode, Subject, SubjectScore
+from roundoff.studies.sensitivity.result import Mode, SubjectScore, SwitchedSubject
 
 SQNR, MSE = get_metric("sqnr_db"), get_metric("mse")
 
@@ -32,13 +32,13 @@ def decibels(value: float) -> list[float]:
 
 def scored(name: str, values: list[float], *, samples: list[int] | None = None) -> SubjectScore:
     table = np.array([[decibels(value)] for value in values])
-    return summarize(Subject(name, "node", (name,)), samples or range(len(values)), table, [SQNR])
+    return summarize(SwitchedSubject(name, "node", (name,)), samples or range(len(values)), table, [SQNR])
 
 
 def test_means_over_samples_then_outputs() -> None:
     # Each sample has two elements.
     table = np.array([[row(9, 2.0), row(9, 20.0)], [row(9, 6.0), row(9, math.nan)], [row(9, 10.0), row(9, 60.0)]])
-    found = summarize(Subject("n", "node", ()), [4, 5, 9], table, [MSE])
+    found = summarize(SwitchedSubject("n", "node", ()), [4, 5, 9], table, [MSE])
     assert found.per_output["mse"] == pytest.approx((3.0, 20.0))
     assert found.mean["mse"] == found.scores["mse"] == pytest.approx(11.5)
     np.testing.assert_allclose(sample_values(found, MSE, 0), [5.5, 3.0, 17.5])
@@ -53,7 +53,7 @@ def test_perfect_samples_of_sqnr_count_only_when_all_are() -> None:
     assert math.isnan(scored("none", [math.nan, math.nan]).mean["sqnr_db"])
     assert scored("worst", [-math.inf, 20.0]).mean["sqnr_db"] == -math.inf
     one_output = np.array([[decibels(math.inf), decibels(40.0)], [decibels(math.inf), decibels(20.0)]])
-    found = summarize(Subject("n", "node", ()), [0, 1], one_output, [SQNR])
+    found = summarize(SwitchedSubject("n", "node", ()), [0, 1], one_output, [SQNR])
     assert found.mean["sqnr_db"] == pytest.approx(30.0)
     assert found.scores["sqnr_db"] == pytest.approx(10 * math.log10(2 / 0.0101))
 
@@ -61,7 +61,7 @@ def test_perfect_samples_of_sqnr_count_only_when_all_are() -> None:
 def test_the_score_pools_energies_and_the_mean_has_its_own_name() -> None:
     table = np.array([[row(100.0, 0.1)], [row(1.0, 0.1)], [row(4.0, 0.0)]])
     pooled, mean = SQNR, get_metric("mean_sqnr_db")
-    found = summarize(Subject("n", "node", ()), range(3), table, [pooled, mean])
+    found = summarize(SwitchedSubject("n", "node", ()), range(3), table, [pooled, mean])
     assert found.scores["sqnr_db"] == pytest.approx(10 * math.log10(105 / 0.2))
     assert found.scores["mean_sqnr_db"] == found.mean["sqnr_db"] == pytest.approx(20.0)
     assert found.interval["sqnr_db"] == found.interval["mean_sqnr_db"]

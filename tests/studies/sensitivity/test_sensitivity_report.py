@@ -5,8 +5,8 @@ import math
 import pytest
 
 from roundoff.measure.metrics import get_metric
+from roundoff.studies.sensitivity.ranking import judge
 from roundoff.studies.sensitivity.result import SensitivityRow
-from roundoff.studies.sensitivity.summary import judge
 
 
 def ranking(values: list[float], chances: list[float | None], metric: str = "sqnr_db") -> list[SensitivityRow]:

@@ -11,8 +11,8 @@ import pytest
 import roundoff.vendors.amct.onnx as amct
 from roundoff.core.quantizers import QuantSpec, parameters_from_range
 from roundoff.errors import BadInput
+from roundoff.quantize.calibration.calibration import observed_range
 from roundoff.quantize.calibration.observer import Observer
-from roundoff.quantize.calibration.ranges import observed_range
 from roundoff.vendors.amct.records import read_records
 from tests.vendors.amct.support import Work, batches, mixed_net, run_onnx
 
@@ -192,7 +192,7 @@ def test_messages_go_to_a_file_only_when_asked(calibrated: Work, tmp_path: Path,
         assert " - INFO - [AMCT]:[observation]: batches seen: 2" in path.read_text(encoding="utf-8")
         assert path.samefile(tmp_path / "amct_log" / "amct_onnx.log")
     finally:
-        from roundoff.vendors.logging import AMCT_LOGGER
+        from roundoff.vendors.facade import AMCT_LOGGER
 
         for handler in list(AMCT_LOGGER.handlers):
             handler.close()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import roundoff.vendors.amct.caffe as amct
-from roundoff.graph.caffe import registry
+from roundoff.graph.caffe import conversion as registry
 from roundoff.vendors.amct.records import read_records, write_records
 from tests.graph.caffe.nets import NetText, relative_error, values
 from tests.vendors.amct.caffe_nets import CaffeWork, batches

@@ -23,5 +23,5 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files instead of pictures, which take long to draw; how they look is tested elsewhere."""
-    for module in ("channels", "curves", "distribution"):
+    for module in ("curves", "distributions"):
         monkeypatch.setattr(f"roundoff.report.plots.{module}.draw", lambda *_, **__: b"\x89PNG")

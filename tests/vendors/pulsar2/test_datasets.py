@@ -21,7 +21,7 @@ from roundoff.vendors.pulsar2.config.schema import (
     ColorSpace,
     InputProcessor,
     InputQuantConfig,
-    Layout,
+    PictureLayout,
     QuantConfig,
 )
 from roundoff.vendors.pulsar2.datasets import CalibrationSet, open_datasets
@@ -175,7 +175,7 @@ def test_pictures_become_what_opencv_makes_of_them(color: str, layout: str, tmp_
         tmp_path,
         InputQuantConfig("x", "set", calibration_mean=mean, calibration_std=std),
         specs=(InputSpec("x", "float32", shape),),
-        processors=(InputProcessor("x", ColorSpace[color], Layout[layout]),),
+        processors=(InputProcessor("x", ColorSpace[color], PictureLayout[layout]),),
     )
     resized = cv2.resize(pixels, (6, 4), interpolation=cv2.INTER_LINEAR)
     ordered = resized if color == "RGB" else resized[..., ::-1]

@@ -22,8 +22,8 @@ from roundoff.vendors.pulsar2.config.schema import (
     CscMode,
     DataType,
     InputProcessor,
-    Layout,
     OutputProcessor,
+    PictureLayout,
 )
 from roundoff.vendors.pulsar2.deployed import deployed_model, input_processing
 from tests.models import value, with_if, wrapped
@@ -78,9 +78,9 @@ def processors(draw: st.DrawFn) -> InputProcessor:
     return InputProcessor(
         "x",
         tensor_format=draw(st.sampled_from([ColorSpace.AutoColorSpace, ColorSpace.RGB, ColorSpace.BGR])),
-        tensor_layout=draw(st.sampled_from([Layout.NCHW, Layout.NHWC])),
+        tensor_layout=draw(st.sampled_from([PictureLayout.NCHW, PictureLayout.NHWC])),
         src_format=source,
-        src_layout=draw(st.sampled_from([Layout.NCHW, Layout.NHWC])),
+        src_layout=draw(st.sampled_from([PictureLayout.NCHW, PictureLayout.NHWC])),
         src_dtype=draw(st.sampled_from(dtypes)),
         csc_mode=mode,
         csc_mat=MATRIX if mode is CscMode.Matrix else (),
@@ -104,10 +104,10 @@ def _without_channels(edges: tuple[int, ...], *, last: bool) -> tuple[int, ...]:
 @settings(max_examples=150)
 @given(processors(), st.sampled_from([10, 13, 17]))
 def test_the_nodes_do_what_the_processing_says(processor: InputProcessor, opset: int) -> None:
-    last = processor.src_layout is Layout.NHWC or processor.src_format in YUV
+    last = processor.src_layout is PictureLayout.NHWC or processor.src_format in YUV
     slicing, padding = (_without_channels(each, last=last) for each in (processor.slicing, processor.padding))
     processor = replace(processor, slicing=slicing, padding=padding)
-    shape = (1, 8, 8, 3) if processor.tensor_layout is Layout.NHWC else (1, 3, 8, 8)
+    shape = (1, 8, 8, 3) if processor.tensor_layout is PictureLayout.NHWC else (1, 3, 8, 8)
     processing = input_processing(processor)
     try:
         wanted = processing.source_shape(shape)
@@ -129,7 +129,7 @@ def test_a_model_that_is_deployed_as_it_is_stays_as_it_is() -> None:
 
 def test_bytes_of_a_picture() -> None:
     processor = InputProcessor(
-        "x", src_dtype=DataType.U8, src_layout=Layout.NHWC, mean=(1.0, 2.0, 3.0), std=(2.0,) * 3
+        "x", src_dtype=DataType.U8, src_layout=PictureLayout.NHWC, mean=(1.0, 2.0, 3.0), std=(2.0,) * 3
     )
     model, notes = deployed(echo(), processor)
     pixels = np.random.default_rng(0).integers(0, 256, (1, 4, 6, 3), np.uint8)
@@ -157,7 +157,7 @@ def test_nv12_has_three_halves_of_the_height() -> None:
 
 
 def test_a_free_batch_stays_free() -> None:
-    processor = InputProcessor("x", src_dtype=DataType.U8, src_layout=Layout.NHWC)
+    processor = InputProcessor("x", src_dtype=DataType.U8, src_layout=PictureLayout.NHWC)
     model, _ = deployed(echo(("N", 3, "H", 6)), processor)
     assert inputs(model)[0].shape == ("N", "H", 6, 3)
     yuv = InputProcessor("x", src_format=ColorSpace.YUYV422, csc_mode=CscMode.LimitedRange, src_dtype=DataType.U8)
@@ -177,7 +177,9 @@ def test_inputs_that_are_no_pictures() -> None:
     tokens, notes = deployed(echo((1, 5), TensorProto.INT64), InputProcessor("x", src_dtype=DataType.U8))
     assert inputs(tokens)[0].dtype == "int64"
     assert "its processing is left out, as it is no picture" in notes[0]
-    flat, notes = deployed(echo((1, 5)), InputProcessor("x", src_layout=Layout.NHWC, src_dtype=DataType.FP16))
+    flat, notes = deployed(
+        echo((1, 5)), InputProcessor("x", src_layout=PictureLayout.NHWC, src_dtype=DataType.FP16)
+    )
     assert (inputs(flat)[0].shape, inputs(flat)[0].dtype) == ((1, 5), "float16")
     assert "which has no layout; src_layout is left out" in notes[0]
     with pytest.raises(BadInput, match="colours and layouts need 4 axes"):

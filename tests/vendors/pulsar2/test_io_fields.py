@@ -2,7 +2,8 @@
 
 import pytest
 
-from roundoff.studies.check_io.result import Correction, Explanation, InputChange, IoCheck, StageCheck
+from roundoff.messages.message import verbatim
+from roundoff.studies.check_io.result import Correction, Explanation, IoChange, IoCheck, StageCheck
 from roundoff.vendors.pulsar2.config.schema import InputProcessor, OutputProcessor, message_fields
 from roundoff.vendors.pulsar2.io_fields import fields_of, with_fields
 
@@ -29,18 +30,19 @@ from roundoff.vendors.pulsar2.io_fields import fields_of, with_fields
     ],
 )
 def test_fields(facts: tuple[tuple[str, str], ...], fields: str) -> None:
-    assert fields_of(Correction("any", "thing", facts)) == fields
+    assert str(fields_of(Correction(verbatim("any"), verbatim("thing"), facts))) == fields
     known = {*message_fields(InputProcessor), *message_fields(OutputProcessor)}
     assert all(part.split(":")[0] in known for part in fields.split(", ") if ":" in part)
 
 
 def test_a_whole_check() -> None:
-    changes = (InputChange("layout", "x", Correction("a", "b", (("layout", "NHWC"),))), InputChange("codes", "y"))
+    layout = Correction(verbatim("a"), verbatim("b"), (("layout", "NHWC"),))
+    changes = (IoChange("layout", verbatim("x"), layout), IoChange("codes", verbatim("y")))
     explanation = Explanation(changes, True, 1.0, 0.0, 0.0, 1)
     stage = StageCheck("output", 1e-3, 1, False, 1.0, 1.0, explanation=explanation)
     found = with_fields(IoCheck((stage, StageCheck("result", 1e-3, 1, True, 0.0, 0.0)))).stages
     assert found[0].explanation is not None
     first = found[0].explanation.changes[0].correction
     assert first is not None
-    assert first.fields == "Pulsar2: src_layout: NHWC"
+    assert str(first.fields) == "Pulsar2: src_layout: NHWC"
     assert found[1].explanation is None

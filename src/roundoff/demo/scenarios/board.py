@@ -6,6 +6,7 @@ from importlib import resources
 from pathlib import Path
 
 from roundoff.demo.scenarios.scenario import Scenario
+from roundoff.messages.numbers import share_text
 
 __all__ = ["make"]
 
@@ -44,8 +45,8 @@ The results:
   {results / "tensors.csv"}"""
 
     introduction = f"""\
-A network reads {accuracy["float"]:.1%} of the handwritten digits of its test set right;
-on a board, {accuracy["broken_board"]:.1%}. The board wrote its tensors for {images} of the images:
+A network reads {share_text(accuracy["float"], 1)} of the handwritten digits of its test set right;
+on a board, {share_text(accuracy["broken_board"], 1)}. The board wrote its tensors for {images} of the images:
 under its own names, channels last, with batch norms and activations fused
 away. Which layer is broken?"""
     return Scenario(_MODEL, prepare, introduction, command, conclusion)

@@ -9,6 +9,7 @@ from roundoff.demo.scenarios.scenario import Scenario
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.save import fill
+from roundoff.messages.numbers import share_text
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.targets.loading import load_target
 
@@ -71,7 +72,7 @@ def make(target: str = _TARGET) -> Scenario:
         if repaired.is_file():
             rates.append(("repaired", unseen.read_by(load_model(repaired), letters)))
             files.append(str(repaired))
-        table = "\n".join(f"  {name:9}  {rate:.1%} are read" for name, rate in rates)
+        table = "\n".join(f"  {name:9}  {share_text(rate, 1)} are read" for name, rate in rates)
         listed = "\n".join(f"  {file}" for file in (*files, results / "run.json"))
         return f"\nOf {_TEST} words that were not looked at before:\n{table}\n\nThe results:\n{listed}"
 

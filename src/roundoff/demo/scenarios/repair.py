@@ -10,6 +10,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.demo import load_split, model_path
 from roundoff.demo.scenarios.scenario import Scenario
+from roundoff.messages.numbers import share_text
 
 if TYPE_CHECKING:
     from roundoff.graph.load import Model
@@ -55,9 +56,9 @@ def _conclusion(inputs: Path, results: Path) -> str:
     in_float = _accuracy(load_model(inputs / _MODEL), images, labels)
     return f"""
 On {len(labels)} test images that neither the network nor the repair has seen:
-  on the chip  {broken:.1%} right
-  repaired     {repaired:.1%}
-  in float     {in_float:.1%}
+  on the chip  {share_text(broken, 1)} right
+  repaired     {share_text(repaired, 1)}
+  in float     {share_text(in_float, 1)}
 
 The results:
   {results.with_suffix(".html")}   (open it in a browser)

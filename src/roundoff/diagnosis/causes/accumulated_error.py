@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from roundoff.diagnosis.culprits import SuspectCosts, rank, takes_most
+from roundoff.diagnosis.culprits import rank, takes_most
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Measure, Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Suspect, loss_measures
 from roundoff.messages.message import joined, message
 from roundoff.messages.numbers import decibels_text
+from roundoff.studies.sensitivity.ranking import PlaceCosts
 
 __all__ = ["AccumulatedError"]
 
@@ -83,7 +84,7 @@ class AccumulatedError:
         )
 
 
-def _ranked(case: Case) -> SuspectCosts | None:
+def _ranked(case: Case) -> PlaceCosts[Suspect] | None:
     """Places by what they cost alone; what was measured before is known. None where nothing costs anything."""
     found = rank(case, case.facts.suspects, out_of_time=lambda: False)
     return found if found is not None and found.places else None

@@ -8,7 +8,7 @@ from roundoff.diagnosis.interventions import Subset, reach, with_range
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Suspect, loss_measures
-from roundoff.graph.channel_axes import channel_axes
+from roundoff.graph.shapes import channel_axes
 from roundoff.messages.message import message
 
 __all__ = ["CalibrationCoverage", "misfit"]

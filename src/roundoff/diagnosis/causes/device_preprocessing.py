@@ -14,11 +14,10 @@ from roundoff.diagnosis.devices.suspects import DeviceSuspect, fitted_input
 from roundoff.diagnosis.ideal import alternatives
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
-from roundoff.graph.channel_axes import input_channel_axis
+from roundoff.graph.shapes import input_channel_axis
 from roundoff.messages.message import Message, joined, message
-from roundoff.messages.sentences import recognised
 from roundoff.preprocessing.conventions import alike, preparations
-from roundoff.preprocessing.ranking import Hypothesis, Observation, plausible
+from roundoff.preprocessing.ranking import Hypothesis, InputObservation, plausible
 from roundoff.studies.check_io.explanation import explain_difference
 
 __all__ = ["DevicePreprocessing"]
@@ -76,11 +75,10 @@ def _at_input(suspect: DeviceSuspect) -> Intervention:
     changes = () if found is None else found.changes
     how = message("diagnosis.device_input_unexplained")
     if changes:
-        how = joined(recognised(change.text) for change in changes)
+        how = joined(change.text for change in changes)
     settings = [each.correction for each in changes if each.correction is not None]
     said = tuple(
-        message("diagnosis.device_input_setting", setting=recognised(each.setting), value=recognised(each.value))
-        for each in settings
+        message("diagnosis.device_input_setting", setting=each.setting, value=each.value) for each in settings
     )
     # The difference is a fact; what is left open without an explanation is only its name.
     return tried(
@@ -227,8 +225,8 @@ def _usual_mistakes(example: Array) -> Iterator[_Mistake]:
     if colours:
         yield _Mistake(message("diagnosis.input_colours"), False, _flipped(_same, axis))
     for each in _preparations(example, axis):
-        formulas = {"wanted": recognised(each.wanted.formula), "given": recognised(each.given.formula)}
-        made, way = message("diagnosis.input_way", **formulas), partial(each.change, axis=axis)
+        made = message("diagnosis.input_way", wanted=each.wanted.formula, given=each.given.formula)
+        way = partial(each.change, axis=axis)
         yield _Mistake(made, True, way)
         if colours:
             yield _Mistake(message("diagnosis.input_way_colours", way=made), True, _flipped(way, axis))
@@ -250,7 +248,7 @@ def _preparations(example: Array, axis: int) -> Iterator[Hypothesis]:
         return
     channels = example.shape[axis] if example.ndim == _PICTURE_RANK else 1
     known = [each for each in preparations(channels) if each.order != "BGR"]
-    seen = Observation.of(example if example.ndim == _PICTURE_RANK else example.reshape(-1, 1), axis or 1)
+    seen = InputObservation.of(example if example.ndim == _PICTURE_RANK else example.reshape(-1, 1), axis or 1)
     likely = [each for each, _ in plausible(seen) if each.order != "BGR"]
     kept: list[Hypothesis] = []
     for given in (*likely, *(each for each in known if each.name in _ALWAYS)):
@@ -264,7 +262,7 @@ def _preparations(example: Array, axis: int) -> Iterator[Hypothesis]:
                 yield found
 
 
-def _does_the_same(one: Hypothesis, other: Hypothesis, seen: Observation) -> bool:
+def _does_the_same(one: Hypothesis, other: Hypothesis, seen: InputObservation) -> bool:
     ends = [(each.change(seen.low, 0), each.change(seen.high, 0)) for each in (one, other)]
     width = float(np.abs(ends[0][1] - ends[0][0]).max())
     return all(float(np.abs(left - right).max()) <= _ALIKE * width for left, right in zip(*ends, strict=True))

@@ -12,11 +12,10 @@ from roundoff.diagnosis.interventions import InterventionRunner, reach
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Suspect, loss_measures
-from roundoff.graph.channel_axes import input_channel_axis
 from roundoff.graph.interface import inputs
+from roundoff.graph.shapes import input_channel_axis
 from roundoff.messages.message import Message, message
-from roundoff.messages.sentences import recognised
-from roundoff.preprocessing.ranking import Hypothesis, Observation, leading, rank
+from roundoff.preprocessing.ranking import Hypothesis, InputObservation, leading, rank
 from roundoff.run.capture import Samples
 
 __all__ = ["Preprocessing"]
@@ -114,7 +113,7 @@ class Preprocessing:
         low, high = case.facts.observed[name].range
         range_low, range_high = reach(_quantizer(case, name))
         return Intervention(
-            message("diagnosis.preprocessing_changed", tensor=name, how=recognised(likeliest.wanted.formula)),
+            message("diagnosis.preprocessing_changed", tensor=name, how=likeliest.wanted.formula),
             loss_measures(before, after),
             gone if after.agrees else 0.0,
             message(
@@ -138,8 +137,8 @@ class Preprocessing:
         return Remedy(message("diagnosis.preprocessing_remedy", wanted=proof.detail), "outside", proof.changes)
 
 
-def _one_of(formulas: list[str]) -> Message:
-    ways = [recognised(each) for each in dict.fromkeys(formulas)]
+def _one_of(formulas: list[Message]) -> Message:
+    ways = list(dict.fromkeys(formulas))
     return ways[0] if len(ways) == 1 else message("diagnosis.one_of", ways=alternatives(ways))
 
 
@@ -156,7 +155,7 @@ def _candidate(case: Case) -> _Candidate | None:
         if values.ndim != _IMAGE_RANK or not np.isfinite(values).all():
             continue
         axis, quantizer = input_channel_axis(values.shape), _quantizer(case, spec.name)
-        ranked = rank(Observation.of(values, axis), _calibrated(quantizer, values.shape[axis]))
+        ranked = rank(InputObservation.of(values, axis), _calibrated(quantizer, values.shape[axis]))
         if not ranked or any(each.same for each in leading(ranked, _CLEARLY)):
             continue
         told, (low, high) = leading(ranked), reach(quantizer)
@@ -165,19 +164,19 @@ def _candidate(case: Case) -> _Candidate | None:
     return None
 
 
-def _calibrated(quantizer: Quantizer, channels: int) -> Observation:
+def _calibrated(quantizer: Quantizer, channels: int) -> InputObservation:
     """What a quantizer says of the values that it was calibrated on."""
     spec = quantizer.spec.along(None)
     low, high = representable_range(quantizer.params, quantizer.spec)
     if low.size == channels and quantizer.spec.axis is not None:
-        return Observation(channels, low.reshape(-1).astype(np.float64), high.reshape(-1).astype(np.float64))
+        return InputObservation(channels, low.reshape(-1).astype(np.float64), high.reshape(-1).astype(np.float64))
 
     def represent(bottom: float, top: float) -> tuple[float, float]:
         # A grid holds zero, may be the same on both sides of it, or reach up to twice as far.
         ends = representable_range(parameters_from_range(bottom, top, spec), spec)
         return float(ends[0]), float(ends[1])
 
-    return Observation.within(float(low.min()), float(high.max()), channels, represent)
+    return InputObservation.within(float(low.min()), float(high.max()), channels, represent)
 
 
 def _used(values: Array, low: float, high: float) -> float:

@@ -312,6 +312,8 @@ def expect_coded(
         loose: Whether something in between is computed by a table or in float.
         without_hidden: What the reference computes without rounding tensors that were not dumped.
     """
+    # Tensors inside the span were rounded on the device at values nobody dumped. How far that may move the result
+    # is estimated by what leaving their rounding out does to it: one draw of the same noise.
     hidden = 0.0 if without_hidden is None else float(np.sqrt(np.square(exact - without_hidden).mean()))
     if quantizer is None:
         size = float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0))
@@ -345,6 +347,7 @@ def expect_uncoded(
         simulated: The same with weights, and with what was not rounded yet, in 8 bits; None on a float device.
         largest_input: Largest magnitude that sums of the node are made of, where they may cancel.
     """
+    # Roundoff is relative to the operands: where a sum cancels, its inputs set the scale of the error.
     size = max(float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0)), largest_input)
     roundoff = _ROUNDOFF[numbers.kind] * size
     if simulated is None:

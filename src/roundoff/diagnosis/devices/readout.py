@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from roundoff.align.layout import find_layout
+from roundoff.align.layout import find_layout, layouts_between, relabelled
 from roundoff.align.matching import align
 from roundoff.align.pairing import TensorPair
-from roundoff.align.shapes import layouts_between, relabelled
 from roundoff.core.coverage import Unjudged
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, dequantize
@@ -20,7 +19,7 @@ from roundoff.diagnosis.devices.expectation import Golden
 from roundoff.errors import BadInput, CannotAlign
 from roundoff.messages.message import Message, message
 from roundoff.messages.sentences import recognised
-from roundoff.studies.compare.measuring import SamplePairs, find_samples, laid_out, read_pair
+from roundoff.studies.compare.pairs import SamplePairs, find_samples, laid_out, read_pair
 
 __all__ = [
     "SURE",
@@ -304,6 +303,8 @@ def _fitted(exact: Array, codes: Array) -> Fit | None:
     x, y = codes.astype(np.float64).ravel(), exact.astype(np.float64).ravel()
     if x.size < _FEWEST_FITTED or x.std() == 0 or y.std() == 0:
         return None
+    # Least squares of values on codes. The slope is the scale; the intercept is rounded to a whole zero point, as
+    # codes have no other, and what is left says how far the scale can be trusted.
     scale = float(((x - x.mean()) * (y - y.mean())).mean() / x.var())
     if scale <= 0:
         return None
@@ -373,6 +374,8 @@ def with_predicted(
         feed: Inputs of the first sample.
         tensors: Tensors of the float model that may be used, in execution order.
     """
+    # Each round pairs tensors next to known ones; these then predict those behind them. Values of the float model
+    # do not fit behind a fault, but what the device's own wrong inputs give does.
     for _ in range(_ROUNDS):
         taken = {pair.candidate for pair in readout.pairs.values()}
         left = [info for info in readout.device.tensors if info.name not in taken and not info.problem]

@@ -18,8 +18,7 @@ from roundoff.diagnosis.devices.replay import DeviceReplay, NotFinite, Pair
 from roundoff.diagnosis.loss import Loss, LossMeter, output_parts
 from roundoff.graph.interface import topology
 from roundoff.measure.metrics import ratio_db
-from roundoff.studies.compare.coverage import absent
-from roundoff.studies.compare.culprits import stand_ins
+from roundoff.studies.compare.study import absent, stand_ins
 
 __all__ = [
     "DeviceSuspect",

@@ -7,20 +7,25 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from roundoff.core.table import Table
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextMessage
 from roundoff.errors import BadInput
-from roundoff.graph.build import Assembly
-from roundoff.graph.caffe.blobs import same_shape
 from roundoff.graph.caffe.fields import MessageSpec, message_spec
-from roundoff.graph.caffe.net import Layer, Net
+from roundoff.graph.caffe.net import CaffeLayer, Net, same_shape
+from roundoff.graph.draft import Assembly
 
 __all__ = [
+    "NOT_RUN",
+    "BlobValue",
     "Converter",
     "LayerJob",
     "Params",
     "Shape",
-    "Value",
+    "converter_of",
+    "converts",
+    "layer_types",
+    "register_layer",
 ]
 
 
@@ -120,7 +125,7 @@ _MOST_VALUES = 1 << 36
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class BlobValue:
     """A tensor of the new model.
 
     Attributes:
@@ -156,11 +161,17 @@ class LayerJob:
     """
 
     def __init__(
-        self, layer: Layer, bottoms: Sequence[Value], *, top_names: Sequence[str], net: Net, draft: Assembly
+        self,
+        layer: CaffeLayer,
+        bottoms: Sequence[BlobValue],
+        *,
+        top_names: Sequence[str],
+        net: Net,
+        draft: Assembly,
     ) -> None:
         self.layer = layer
         self.bottoms = tuple(bottoms)
-        self.tops: dict[int, Value] = {}
+        self.tops: dict[int, BlobValue] = {}
         self.batch_fixed = ""
         self.notes: list[str] = []
         self._top_names = tuple(top_names)
@@ -316,13 +327,56 @@ class LayerJob:
             shown = "x".join(map(str, shape))
             raise self.refuse(f"would compute a blob of the shape {shown}", fix="check its sizes and its input's")
         name = self._top_names[index]
-        self.tops[index] = Value(name, shape)
+        self.tops[index] = BlobValue(name, shape)
         return name
 
 
-def _has_integers(layer: Layer) -> bool:
+def _has_integers(layer: CaffeLayer) -> bool:
     return bool(layer.blobs) and layer.blobs[0].dtype == np.int8
 
 
 Converter: TypeAlias = Callable[[LayerJob], None]
 """Adds the nodes of one layer through its job."""
+
+
+# Which layers can be converted, and by what; users add their own.
+
+
+def _declare_layers() -> None:
+    import roundoff.graph.caffe.layers  # noqa: F401 - declares the converters
+
+
+_CONVERTERS: Table[Converter] = Table("layer type", load=_declare_layers)
+_OWN: Table[Converter] = Table("layer type")
+
+NOT_RUN = frozenset({
+    "Accuracy", "CenterLoss", "ContrastiveLoss", "DetectionEvaluate", "EuclideanLoss", "HDF5Output", "HingeLoss",
+    "IFMR", "InfogainLoss", "MultiBoxLoss", "MultinomialLogisticLoss", "SearchN", "SigmoidCrossEntropyLoss",
+    "Silence", "SmoothL1Loss", "SoftmaxWithLoss",
+})  # fmt: skip
+"""Layers that serve training, scoring or calibration; a deployed net does without them."""
+
+
+def converts(*types: str) -> Callable[[Converter], Converter]:
+    """Declare a function that converts layers of these types."""
+    return _CONVERTERS.register(*types)
+
+
+def register_layer(type_name: str, convert: Converter) -> None:
+    """Teach roundoff a layer type of one's own, or replace one it knows.
+
+    Args:
+        type_name: The type, as the .prototxt has it.
+        convert: Adds the nodes of such a layer through its `LayerJob`; ``job.layer.message`` has all its fields.
+    """
+    _OWN[type_name] = convert
+
+
+def converter_of(type_name: str) -> Converter | None:
+    """What converts layers of a type; None when nothing does."""
+    return _OWN.get(type_name) or _CONVERTERS.get(type_name)
+
+
+def layer_types() -> tuple[str, ...]:
+    """All layer types that can be converted."""
+    return tuple(sorted({*_CONVERTERS, *_OWN}))

@@ -9,27 +9,116 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.core.files import caffe_pair, is_caffe, pair_path
+from roundoff.core.text_proto import TextMessage
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.build import Assembly, make_model
-from roundoff.graph.caffe.conversion import LayerJob, Value
+from roundoff.graph.build import make_model
+from roundoff.graph.caffe.conversion import NOT_RUN, BlobValue, LayerJob, Params, Shape, converter_of, layer_types
 from roundoff.graph.caffe.fields import message_spec
-from roundoff.graph.caffe.inputs import DATA_TYPES, input_shapes
-from roundoff.graph.caffe.net import Layer, Net, read_net
-from roundoff.graph.caffe.registry import NOT_RUN, converter_of, layer_types
+from roundoff.graph.caffe.net import CaffeLayer, Net, read_net
+from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model, checked_model
 
 __all__ = [
+    "DATA_TYPES",
     "Dropped",
     "Imported",
     "dropped_text",
     "import_caffe",
     "import_net",
+    "input_shapes",
     "layer_tops",
     "net_of",
     "note_tops",
     "runs_of",
     "tell",
 ]
+
+DATA_TYPES = frozenset({
+    "AnnotatedData", "Data", "DummyData", "HDF5Data", "ImageData", "Input", "MemoryData", "WindowData",
+})  # fmt: skip
+
+_SAY = (
+    'replace it by: layer {{ name: "{name}" type: "Input" top: "{top}" '
+    "input_param {{ shape {{ dim: 1 dim: 3 dim: 224 dim: 224 }} }} }}"
+)
+_COLOURS = 3
+
+
+def input_shapes(layer: CaffeLayer, net: Net, *, needed: Sequence[int]) -> dict[int, Shape]:
+    """Shapes of the tops of a layer that brings data.
+
+    Args:
+        layer: The layer.
+        net: The net it belongs to.
+        needed: Which of its tops are used.
+
+    Raises:
+        BadInput: The .prototxt does not say them.
+    """
+    if layer.type == "Input":
+        shapes = _spread([_dims(shape) for shape in _params(layer, "input_param", net).every("shape")], layer)
+    elif layer.type == "DummyData":
+        shapes = _spread(_dummy(_params(layer, "dummy_data_param", net)), layer)
+    else:
+        image = _image_shape(layer, net)
+        shapes = {0: image} if image else {}
+    for index in needed:
+        shape = shapes.get(index)
+        if not shape or any(size < 1 for size in shape):
+            where = f"{net.path}, line {layer.line}: layer {layer.name!r} ({layer.type})"
+            fix = _SAY.format(name=layer.name, top=layer.tops[index])
+            raise BadInput(f"{where} does not say how large its blob {layer.tops[index]!r} is.", fix=fix)
+    return {index: shapes[index] for index in needed}
+
+
+def _params(layer: CaffeLayer, name: str, net: Net) -> Params:
+    spec = message_spec(message_spec("LayerParameter").by_name[name].message)
+
+    def refuse(text: str) -> BadInput:
+        return BadInput(f"{net.path}, line {layer.line}: layer {layer.name!r} {text}.", fix="correct that layer")
+
+    return Params(name, layer.message.message(name) or TextMessage(), spec, refuse)
+
+
+def _dims(shape: Params) -> Shape:
+    return shape.integers("dim")
+
+
+def _spread(shapes: list[Shape], layer: CaffeLayer) -> dict[int, Shape]:
+    """One shape for each top, or one for all."""
+    every = shapes * len(layer.tops) if len(shapes) == 1 else shapes
+    return dict(enumerate(every))
+
+
+def _dummy(params: Params) -> list[Shape]:
+    given = [_dims(shape) for shape in params.every("shape")]
+    old = [params.integers(name) for name in ("num", "channels", "height", "width")]
+    return given or list(zip(*old, strict=False))
+
+
+def _image_shape(layer: CaffeLayer, net: Net) -> Shape | None:
+    """The shape of pictures, as far as the layer and the first layer that reads them tell."""
+    if layer.type == "MemoryData":
+        memory = _params(layer, "memory_data_param", net)
+        return tuple(memory.integer(name) for name in ("batch_size", "channels", "height", "width"))
+    images = _params(layer, "image_data_param", net)
+    data = _params(layer, "data_param", net)
+    crop = _params(layer, "transform_param", net).integer("crop_size")
+    crop = crop or images.integer("crop_size") or data.integer("crop_size")
+    height, width = (crop or images.integer(name) for name in ("new_height", "new_width"))
+    channels = _channels(layer, net) or _COLOURS
+    batch = images.integer("batch_size") if layer.type == "ImageData" else 1
+    if data.has("batch_size"):
+        batch = data.integer("batch_size")
+    return (batch, channels, height, width) if height and width else None
+
+
+def _channels(layer: CaffeLayer, net: Net) -> int | None:
+    for reader in net.layers:
+        if set(reader.bottoms) & set(layer.tops) and reader.type == "Convolution" and reader.blobs:
+            group = _params(reader, "convolution_param", net).integer("group")
+            return int(reader.blobs[0].shape[1]) * group if reader.blobs[0].ndim > 1 else None
+    return None
 
 
 # Which tensor of a model is which top of a Caffe layer; kept with the model, also in its file.
@@ -112,17 +201,19 @@ def net_of(model: Model) -> Net:
     return read_net(*caffe_pair(model.path))
 
 
-def runs_of(net: Net) -> tuple[Layer, ...]:
+def runs_of(net: Net) -> tuple[CaffeLayer, ...]:
     """The layers of a net that run, inputs among them."""
     return tuple(_sorted_out(net)[0])
 
 
-def _sorted_out(net: Net) -> tuple[list[Layer], list[Dropped]]:
+def _sorted_out(net: Net) -> tuple[list[CaffeLayer], list[Dropped]]:
     """Tell the layers that run from those that serve training, and what hangs on them."""
     dropped = [Dropped(layer.name, layer.type, "belongs to another phase") for layer in net.excluded]
     gone: set[str] = set()
     kept = []
     for layer in net.layers:
+        # In order: what a dropped layer wrote is gone for all behind it. A blob that it only passes on in place
+        # stays.
         without = gone.intersection(layer.bottoms)
         if layer.type in NOT_RUN and converter_of(layer.type) is None:
             gone.update(set(layer.tops) - set(layer.bottoms))
@@ -136,27 +227,27 @@ def _sorted_out(net: Net) -> tuple[list[Layer], list[Dropped]]:
     return kept, dropped
 
 
-def _check_known(layer: Layer, net: Net) -> None:
+def _check_known(layer: CaffeLayer, net: Net) -> None:
     if layer.type in DATA_TYPES or converter_of(layer.type) is not None:
         return
     known = [*layer_types(), *sorted(DATA_TYPES)]
     raise BadInput(
         f"{net.path}, line {layer.line}: layer {layer.name!r} is of the type {layer.type!r}, which is not known. "
         f"Known are {', '.join(known)}.",
-        fix=f"{nearest(layer.type, known)}; or teach it with roundoff.graph.caffe.registry.register_layer",
+        fix=f"{nearest(layer.type, known)}; or teach it with roundoff.graph.caffe.conversion.register_layer",
     )
 
 
 class _Importer:
     """One net on its way to a model."""
 
-    def __init__(self, net: Net, kept: Sequence[Layer], dropped: list[Dropped]) -> None:
+    def __init__(self, net: Net, kept: Sequence[CaffeLayer], dropped: list[Dropped]) -> None:
         self._net, self._kept, self._dropped = net, kept, dropped
         self._notes: list[str] = []
         self._batch_fixed = ""
-        self._blobs: dict[str, Value] = {}
+        self._blobs: dict[str, BlobValue] = {}
         self._unread: dict[str, None] = {}
-        self._inputs: list[Value] = []
+        self._inputs: list[BlobValue] = []
         self._tops: dict[str, tuple[str, int]] = {}
         self._written = Counter(top for layer in kept for top in layer.tops)
         empty = make_model(_graph(net.name or net.path.stem))
@@ -183,7 +274,7 @@ class _Importer:
         for name in self._written:
             self._draft.free_tensor(name)
 
-    def _add_inputs(self, layer: Layer) -> None:
+    def _add_inputs(self, layer: CaffeLayer) -> None:
         if layer.bottoms:
             raise self._wrong(layer, f"has bottoms ({', '.join(layer.bottoms)}), but brings data")
         read = {bottom for other in self._kept for bottom in other.bottoms}
@@ -201,18 +292,20 @@ class _Importer:
             top = layer.tops[index]
             if top in self._blobs:
                 raise self._wrong(layer, f"writes blob {top!r}, which another layer writes already")
-            self._blobs[top] = Value(top, shape)
+            self._blobs[top] = BlobValue(top, shape)
             self._inputs.append(self._blobs[top])
             # A net that names its inputs without a layer has none for them; the blob's name stands for it.
             self._tops[top] = (layer.name, index) if "input" not in layer.message else (top, 0)
             self._unread[top] = None
 
-    def _add_layer(self, layer: Layer) -> None:
+    def _add_layer(self, layer: CaffeLayer) -> None:
         for bottom in layer.bottoms:
             if bottom not in self._blobs:
                 what = f"reads blob {bottom!r}, which no layer before it writes"
                 raise self._wrong(layer, what, fix=nearest(bottom, self._blobs))
         self._check_tops(layer)
+        # Caffe overwrites a blob in place; a tensor of ONNX is written once. So a blob stands for the tensor that
+        # its last writer made, and only that one is called like the blob (`_top_name`).
         names = [self._top_name(layer, top) for top in layer.tops]
         bottoms = [self._blobs[bottom] for bottom in layer.bottoms]
         job = LayerJob(layer, bottoms, top_names=names, net=self._net, draft=self._draft)
@@ -231,7 +324,7 @@ class _Importer:
         self._notes += job.notes
         self._note_unknown(layer)
 
-    def _check_tops(self, layer: Layer) -> None:
+    def _check_tops(self, layer: CaffeLayer) -> None:
         if not layer.tops:
             raise self._wrong(layer, "has no tops", fix="give it one")
         for place, top in enumerate(layer.tops):
@@ -239,7 +332,7 @@ class _Importer:
             if layer.tops.count(top) > 1 or (top in self._blobs and not in_place):
                 raise self._wrong(layer, f"writes blob {top!r}, which another layer writes already")
 
-    def _top_name(self, layer: Layer, top: str) -> str:
+    def _top_name(self, layer: CaffeLayer, top: str) -> str:
         """The last version of a blob has its name; versions before it have that of the layer behind a ``#``.
 
         The other way round for a blob that is an input: what is fed keeps its name.
@@ -250,7 +343,7 @@ class _Importer:
             return self._draft.free_tensor(f"{top}#{layer.name}")
         return top
 
-    def _note_unknown(self, layer: Layer) -> None:
+    def _note_unknown(self, layer: CaffeLayer) -> None:
         known = message_spec("LayerParameter").by_name
         strange = [entry for entry in layer.message.entries if entry.name not in known and entry.line]
         for entry in strange:
@@ -293,7 +386,7 @@ class _Importer:
             self._notes.append(f"the batch size is fixed: {self._batch_fixed}")
         return "" if self._batch_fixed or len(sizes) != 1 or flat else _BATCH
 
-    def _wrong(self, layer: Layer, text: str, fix: str = "correct that layer") -> BadInput:
+    def _wrong(self, layer: CaffeLayer, text: str, fix: str = "correct that layer") -> BadInput:
         return BadInput(f"{self._net.path}, line {layer.line}: layer {layer.name!r} {text}.", fix=fix)
 
 

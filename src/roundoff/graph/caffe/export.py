@@ -11,22 +11,20 @@ import numpy as np
 from roundoff.core.files import write_bytes, write_text
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.core.text_proto import Entry, TextMessage, text_proto_text
+from roundoff.core.text_proto import TextEntry, TextMessage, text_proto_text
 from roundoff.errors import BadInput
-from roundoff.graph.caffe.blobs import blob_message
+from roundoff.graph.caffe.convert import DATA_TYPES, input_shapes
 from roundoff.graph.caffe.fields import text_table
-from roundoff.graph.caffe.inputs import DATA_TYPES, input_shapes
-from roundoff.graph.caffe.net import Layer, Net
-from roundoff.graph.caffe.placement import Entrance, Placement, Product, place_quantizers
+from roundoff.graph.caffe.net import CaffeLayer, Net, blob_message
+from roundoff.graph.caffe.placement import CaffePlacement, Entrance, Product, place_quantizers
 from roundoff.graph.caffe.wire import encode
-from roundoff.graph.fake_constants import fake_quantized
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import QuantizedModel, fake_quantized
 from roundoff.graph.weights import Weights, codes_of
 
 __all__ = [
     "CaffeFiles",
     "Ending",
-    "Numbers",
+    "LayerNumbers",
     "deploy_net",
     "fake_quant_net",
     "layer_numbers",
@@ -48,7 +46,7 @@ _INT32 = np.iinfo(np.int32)
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class LayerNumbers:
     """What is written for one layer.
 
     Attributes:
@@ -58,11 +56,11 @@ class Numbers:
     """
 
     blobs: tuple[Array, ...]
-    parameters: tuple[Entry, ...] = ()
+    parameters: tuple[TextEntry, ...] = ()
     factors: Array | None = None
 
 
-def layer_numbers(layer: Layer, product: Product | None, weights: Weights, *, deploy: bool) -> Numbers:
+def layer_numbers(layer: CaffeLayer, product: Product | None, weights: Weights, *, deploy: bool) -> LayerNumbers:
     """The numbers of a layer.
 
     Args:
@@ -75,7 +73,7 @@ def layer_numbers(layer: Layer, product: Product | None, weights: Weights, *, de
         BadInput: Its quantizers have no form in Caffe.
     """
     if product is None or layer.type not in _PARAMETERS:
-        return Numbers(layer.blobs)
+        return LayerNumbers(layer.blobs)
     matrix, bias = product.node.input[1], product.node.input[2] if len(product.node.input) > 2 else ""
     values, added = weights[matrix], weights[bias] if bias else _added(layer, product, weights)
     entrance, quantizer = product.entrance, product.weight
@@ -90,16 +88,16 @@ def layer_numbers(layer: Layer, product: Product | None, weights: Weights, *, de
         added = _bias(added, product.bias, factors, layer, deploy=deploy)
     blobs = (_as_stored(values, layer, product.node), *([] if added is None else [added]))
     parameters = _parameters(layer, has_bias=added is not None)
-    return Numbers(blobs, parameters, factors)
+    return LayerNumbers(blobs, parameters, factors)
 
 
-def _added(layer: Layer, product: Product, weights: Weights) -> Array | None:
+def _added(layer: CaffeLayer, product: Product, weights: Weights) -> Array | None:
     """The bias of a product that has none itself, but a node behind it; it stays what it was."""
     behind = product.node.op_type == "MatMul" and len(layer.blobs) > 1
     return layer.blobs[1].reshape(-1) if behind else None
 
 
-def _codes(values: Array, quantizer: Quantizer, layer: Layer) -> Array:
+def _codes(values: Array, quantizer: Quantizer, layer: CaffeLayer) -> Array:
     spec = quantizer.spec
     codes = codes_of(values, quantizer.params, spec) if quantizer.codes is None else quantizer.codes
     shift = 0 if spec.signed else _SIGN
@@ -110,7 +108,7 @@ def _codes(values: Array, quantizer: Quantizer, layer: Layer) -> Array:
 
 
 def _bias(
-    values: Array, quantizer: Quantizer | None, factors: Array | None, layer: Layer, *, deploy: bool
+    values: Array, quantizer: Quantizer | None, factors: Array | None, layer: CaffeLayer, *, deploy: bool
 ) -> Array:
     if deploy and factors is not None:
         whole = np.rint(values.astype(np.float64) / factors)
@@ -121,7 +119,7 @@ def _bias(
     return fake_quantized(values, quantizer) if quantizer is not None else values
 
 
-def _as_stored(values: Array, layer: Layer, node: Any) -> Array:
+def _as_stored(values: Array, layer: CaffeLayer, node: Any) -> Array:
     """The matrix as Caffe stores it: rows are outputs, unless the layer says otherwise."""
     if node.op_type not in ("Gemm", "MatMul"):
         return values
@@ -131,17 +129,17 @@ def _as_stored(values: Array, layer: Layer, node: Any) -> Array:
     return values if by_row == wanted else np.ascontiguousarray(values.T)
 
 
-def _parameters(layer: Layer, *, has_bias: bool) -> tuple[Entry, ...]:
+def _parameters(layer: CaffeLayer, *, has_bias: bool) -> tuple[TextEntry, ...]:
     """The layer's parameters, with a bias where folding brought one."""
     name = _PARAMETERS[layer.type]
     given = layer.message.message(name) or TextMessage()
     training = ("weight_filler", "bias_filler", "bias_term")
     kept = tuple(entry for entry in given.entries if entry.name not in training)
-    said = () if has_bias else (Entry("bias_term", value=False),)
-    return (Entry(name, TextMessage((*kept, *said))),)
+    said = () if has_bias else (TextEntry("bias_term", value=False),)
+    return (TextEntry(name, TextMessage((*kept, *said))),)
 
 
-def _per_output(factors: Array, layer: Layer) -> Array:
+def _per_output(factors: Array, layer: CaffeLayer) -> Array:
     """Factors of a transposed convolution are those of one group, and serve all."""
     params = layer.message.message("convolution_param") or TextMessage()
     groups = params.get("group", 1)
@@ -190,7 +188,7 @@ def fake_quant_net(net: Net, quantized: QuantizedModel, *, ending: Ending = unsh
     Raises:
         BadInput: The model is not of this net, or its quantizers have no form in Caffe.
     """
-    return _Writer(net, place_quantizers(net, quantized), ending, deploy=False).files()
+    return _CaffeWriter(net, place_quantizers(net, quantized), ending, deploy=False).files()
 
 
 def deploy_net(net: Net, quantized: QuantizedModel, *, ending: Ending = unshifted) -> CaffeFiles:
@@ -204,7 +202,7 @@ def deploy_net(net: Net, quantized: QuantizedModel, *, ending: Ending = unshifte
     Raises:
         BadInput: The model is not of this net, or its quantizers have no form in Caffe.
     """
-    return _Writer(net, place_quantizers(net, quantized), ending, deploy=True).files()
+    return _CaffeWriter(net, place_quantizers(net, quantized), ending, deploy=True).files()
 
 
 def save_net(files: CaffeFiles, prototxt: Path, caffemodel: Path, *, heading: str = "") -> None:
@@ -223,10 +221,10 @@ def save_net(files: CaffeFiles, prototxt: Path, caffemodel: Path, *, heading: st
     write_text(prototxt, heading + files.prototxt)
 
 
-class _Writer:
+class _CaffeWriter:
     """One net on its way to its files."""
 
-    def __init__(self, net: Net, placement: Placement, ending: Ending, *, deploy: bool) -> None:
+    def __init__(self, net: Net, placement: CaffePlacement, ending: Ending, *, deploy: bool) -> None:
         self._net, self._placement, self._ending, self._deploy = net, placement, ending, deploy
         # What is read instead of a blob: behind a folded layer what it read itself.
         self._instead: dict[str, str] = {}
@@ -236,13 +234,13 @@ class _Writer:
 
     def files(self) -> CaffeFiles:
         layers = [layer for each in self._placement.layers for layer in self._written(each)]
-        name = (Entry("name", self._net.name),) if self._net.name else ()
-        text = TextMessage((*name, *(Entry("layer", message) for message, _ in layers)))
-        stored = TextMessage((*name, *(Entry("layer", _stored(message, blobs)) for message, blobs in layers)))
+        name = (TextEntry("name", self._net.name),) if self._net.name else ()
+        text = TextMessage((*name, *(TextEntry("layer", message) for message, _ in layers)))
+        stored = TextMessage((*name, *(TextEntry("layer", _stored(message, blobs)) for message, blobs in layers)))
         written = text_proto_text(text, text_table("NetParameter"))
         return CaffeFiles(written, tuple(encode(stored, "NetParameter")))
 
-    def _written(self, layer: Layer) -> Iterator[tuple[TextMessage, tuple[Array, ...]]]:
+    def _written(self, layer: CaffeLayer) -> Iterator[tuple[TextMessage, tuple[Array, ...]]]:
         """A layer with the Quant layers in front of it and the DeQuant layer behind."""
         if layer.type in DATA_TYPES:
             yield from self._input(layer)
@@ -271,20 +269,20 @@ class _Writer:
         if factors is not None:
             yield self._exit(layer, factors)
 
-    def _input(self, layer: Layer) -> Iterator[tuple[TextMessage, tuple[Array, ...]]]:
+    def _input(self, layer: CaffeLayer) -> Iterator[tuple[TextMessage, tuple[Array, ...]]]:
         """Whatever brought the data, a deployed net is fed."""
         read = {bottom for other in self._placement.layers for bottom in other.bottoms}
         needed = [index for index, top in enumerate(layer.tops) if top in read]
         shapes = input_shapes(layer, self._net, needed=needed)
         if not shapes:
             return
-        dims = [TextMessage(tuple(Entry("dim", size) for size in shape)) for shape in shapes.values()]
-        given = TextMessage(tuple(Entry("shape", shape) for shape in dims))
+        dims = [TextMessage(tuple(TextEntry("dim", size) for size in shape)) for shape in shapes.values()]
+        given = TextMessage(tuple(TextEntry("shape", shape) for shape in dims))
         tops = [layer.tops[index] for index in shapes]
         fresh = replace(layer, type="Input", tops=tuple(tops), message=TextMessage())
-        yield _message(fresh, [], (Entry("input_param", given),)), ()
+        yield _message(fresh, [], (TextEntry("input_param", given),)), ()
 
-    def _reader(self, layer: Layer, index: int) -> str:
+    def _reader(self, layer: CaffeLayer, index: int) -> str:
         """Who reads a Quant layer: all that take integers, all that take rounded floats, or one layer in place."""
         if index < len(layer.tops) and layer.tops[index] == layer.bottoms[index]:
             return layer.name
@@ -292,7 +290,7 @@ class _Writer:
         return "integers" if self._deploy and product is not None and product.weight is not None else "floats"
 
     def _entrance(
-        self, entrance: Entrance, layer: Layer, index: int
+        self, entrance: Entrance, layer: CaffeLayer, index: int
     ) -> Iterator[tuple[TextMessage, tuple[Array, ...]]]:
         key, source = (entrance.quantizer.name, self._reader(layer, index)), layer.bottoms[index]
         if key in self._entered:
@@ -301,24 +299,24 @@ class _Writer:
         # What a layer overwrites anyway is quantized in place; Caffe allows no other way to write it.
         top = source if key[1] == layer.name else name
         self._entered[key] = top
-        fields = (Entry("quant_param", _quant_parameters(entrance.quantizer)),)
-        yield _message(Layer(name, "Quant", (source,), (top,), TextMessage()), [source], fields), ()
+        fields = (TextEntry("quant_param", _quant_parameters(entrance.quantizer)),)
+        yield _message(CaffeLayer(name, "Quant", (source,), (top,), TextMessage()), [source], fields), ()
 
-    def _exit(self, layer: Layer, factors: Array) -> tuple[TextMessage, tuple[Array, ...]]:
+    def _exit(self, layer: CaffeLayer, factors: Array) -> tuple[TextMessage, tuple[Array, ...]]:
         """A DeQuant layer that works in place."""
         top = layer.tops[0]
         name = self._free(f"{layer.name}_dequant_layer")
-        made = Layer(name, "DeQuant", (top,), (top,), TextMessage())
+        made = CaffeLayer(name, "DeQuant", (top,), (top,), TextMessage())
         factors, shifts = self._ending(layer.name, factors)
         wide = factors.size > 1
-        given = (Entry("channel_wise", wide), Entry("layer_type", layer.type))
+        given = (TextEntry("channel_wise", wide), TextEntry("layer_type", layer.type))
         blobs: tuple[Array, ...]
         if self._deploy:
             low = factors.astype(np.float32).view(np.uint32).astype(np.uint64)
             blobs = (low | shifts.astype(np.uint64) << np.uint64(32),)
         else:
             blobs = (factors, shifts, np.zeros_like(factors))
-        return _message(made, [top], (Entry("dequant_param", TextMessage(given)),)), blobs
+        return _message(made, [top], (TextEntry("dequant_param", TextMessage(given)),)), blobs
 
     def _free(self, wanted: str) -> str:
         name = wanted
@@ -328,7 +326,7 @@ class _Writer:
         return name
 
 
-def _renamed(placement: Placement) -> dict[str, str]:
+def _renamed(placement: CaffePlacement) -> dict[str, str]:
     """What a layer writes gets the name that the last layer folded into it wrote, if nobody else reads it."""
     written = {top for layer in placement.layers if layer.type not in DATA_TYPES for top in layer.tops}
     read = Counter(bottom for layer in placement.layers for bottom in layer.bottoms if bottom not in layer.tops)
@@ -341,20 +339,20 @@ def _renamed(placement: Placement) -> dict[str, str]:
     return names
 
 
-def _message(layer: Layer, bottoms: list[str], more: tuple[Entry, ...]) -> TextMessage:
+def _message(layer: CaffeLayer, bottoms: list[str], more: tuple[TextEntry, ...]) -> TextMessage:
     changed = {entry.name for entry in more}
     kept = [entry for entry in layer.message.entries if entry.name not in (*_LEFT_OUT, *changed)]
-    head = [Entry("name", layer.name), Entry("type", layer.type)]
-    head += [Entry("bottom", bottom) for bottom in bottoms] + [Entry("top", top) for top in layer.tops]
+    head = [TextEntry("name", layer.name), TextEntry("type", layer.type)]
+    head += [TextEntry("bottom", bottom) for bottom in bottoms] + [TextEntry("top", top) for top in layer.tops]
     return TextMessage((*head, *kept, *more))
 
 
 def _stored(message: TextMessage, blobs: tuple[Array, ...]) -> TextMessage:
-    return TextMessage((*message.entries, *(Entry("blobs", blob_message(blob)) for blob in blobs)))
+    return TextMessage((*message.entries, *(TextEntry("blobs", blob_message(blob)) for blob in blobs)))
 
 
 def _quant_parameters(quantizer: Quantizer) -> TextMessage:
     zero = int(quantizer.params.zero_point) - (0 if quantizer.spec.signed else _SIGN)
     offset = np.array(zero, np.int8).tobytes()
     # With all digits of a double: not every float32 number is the reciprocal of one, and the step must come back.
-    return TextMessage((Entry("scale", repr(1 / float(quantizer.params.scale))), Entry("offset", offset)))
+    return TextMessage((TextEntry("scale", repr(1 / float(quantizer.params.scale))), TextEntry("offset", offset)))

@@ -1,33 +1,125 @@
 """A Caffe net as it runs: its layers for the test phase in order, with their numbers."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from roundoff.core.array_files import map_bytes
+import numpy as np
+
+from roundoff.core.array_files import MAX_AXES, map_bytes
 from roundoff.core.files import read_small, regular_file
-from roundoff.core.tensors import Array
-from roundoff.core.text_proto import Entry, TextMessage, TextValue, parse_text_proto
+from roundoff.core.tensors import Array, DType
+from roundoff.core.text_proto import TextEntry, TextMessage, TextValue, parse_text_proto
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.caffe.blobs import blob_array
-from roundoff.graph.caffe.fields import LAYER_TYPES_V1, text_table
+from roundoff.graph.caffe.fields import layer_types_v1, text_table
 from roundoff.graph.caffe.wire import decode
 
 __all__ = [
-    "Layer",
+    "CaffeLayer",
+    "CaffeWeights",
     "Net",
-    "Weights",
+    "blob_array",
+    "blob_message",
     "read_net",
     "read_prototxt",
     "read_weights",
+    "same_shape",
     "upgraded",
 ]
+
+_LEGACY = ("num", "channels", "height", "width")
+_STORED = {"data": np.float32, "double_data": np.float64, "int32_data": np.int32, "uint64_data": np.uint64}
+_RAW: Mapping[str, DType] = {"FLOAT": np.dtype("<f4"), "FLOAT16": np.dtype("<f2"), "DOUBLE": np.dtype("<f8")}
+
+
+def blob_array(blob: TextMessage, *, owner: str) -> Array:
+    """The values of a stored blob in their shape: float32, or the integers of a deployed net.
+
+    Args:
+        blob: A BlobProto.
+        owner: Whose blob it is, as the start of a sentence.
+
+    Raises:
+        BadInput: It holds no values, or other ones than its shape asks for.
+    """
+    values, shape = _values(blob, owner=owner), _shape(blob)
+    if len(shape) > MAX_AXES or any(size < 0 for size in shape) or math.prod(shape) != values.size:
+        stored = f"{values.size} values are stored" if values.size else "no values are stored"
+        what = f"{owner} has the shape {'x'.join(map(str, shape)) or 'of a single number'}, but {stored}."
+        raise BadInput(what, fix="copy the .caffemodel again, or save it again with its framework")
+    return values.reshape(shape)
+
+
+def _values(blob: TextMessage, *, owner: str) -> Array:
+    kinds = [name for name in (*_STORED, "int8_data", "raw_data") if name in blob]
+    if len(kinds) > 1:
+        what = f"{owner} holds values of several types: {', '.join(kinds)}."
+        raise BadInput(what, fix="save the .caffemodel again")
+    if not kinds:
+        return np.empty(0, np.float32)
+    kind = kinds[0]
+    if kind == "int8_data":
+        raw = blob.get(kind)
+        return np.frombuffer(raw if isinstance(raw, bytes) else b"", np.int8)
+    if kind == "raw_data":
+        return _raw(blob, owner=owner)
+    dtype = _STORED[kind]
+    parts = [np.asarray(part).reshape(-1) for part in blob.all(kind)]
+    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    # Caffe computes in float32 whatever the file holds.
+    return whole.astype(np.float32 if kind == "double_data" else dtype, copy=False)
+
+
+def _raw(blob: TextMessage, *, owner: str) -> Array:
+    """Values in one piece of bytes."""
+    dtype = _RAW.get(str(blob.get("raw_data_type")))
+    raw = blob.get("raw_data")
+    if dtype is None or not isinstance(raw, bytes) or len(raw) % dtype.itemsize:
+        what = f"{owner} has raw values of a type or length that cannot be read."
+        raise BadInput(what, fix="save the .caffemodel again with float values")
+    return np.frombuffer(raw, dtype).astype(np.float32, copy=False)
+
+
+def _shape(blob: TextMessage) -> tuple[int, ...]:
+    """The shape as it is given now, or by four numbers as it was before."""
+    shape = blob.message("shape")
+    if shape is None and any(name in blob for name in _LEGACY):
+        return tuple(_whole(blob.get(name, 0)) for name in _LEGACY)
+    return () if shape is None else tuple(_whole(size) for size in shape.all("dim"))
+
+
+def _whole(value: "TextValue | None") -> int:
+    return value if isinstance(value, int) else -1
+
+
+def same_shape(stored: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Whether a stored blob has a shape: before shapes had any number of axes, ones stood in front."""
+    return _bare(stored) == _bare(wanted)
+
+
+def _bare(shape: Sequence[int]) -> tuple[int, ...]:
+    ones = next((place for place, size in enumerate(shape) if size != 1), len(shape))
+    return tuple(shape[ones:])
+
+
+def blob_message(values: Array) -> TextMessage:
+    """A blob to be stored: float32, or int8, int32 and uint64 as the vendor's deployed nets have them."""
+    shape = TextEntry("shape", TextMessage(tuple(TextEntry("dim", int(size)) for size in values.shape)))
+    match values.dtype.name:
+        case "int8":
+            return TextMessage((shape, TextEntry("int8_data", values.tobytes())))
+        case "int32":
+            return TextMessage((shape, TextEntry("int32_data", values.ravel())))
+        case "uint64":
+            return TextMessage((shape, TextEntry("uint64_data", values.ravel())))
+        case _:
+            return TextMessage((shape, TextEntry("data", np.ascontiguousarray(values, np.float32).ravel())))
 
 
 # Old forms of a net made new: layers of the first two formats, and inputs that were fields of the net.
 
-_NEW_TYPES: Mapping[str, str] = {old: new for old, (_, new) in LAYER_TYPES_V1.items()}
 # Types of the oldest format, and the message that holds a type's parameters now.
 _OLDEST_TYPES = {
     "accuracy": "Accuracy", "bnll": "BNLL", "concat": "Concat", "conv": "Convolution", "data": "Data",
@@ -76,7 +168,7 @@ def upgraded(net: TextMessage, *, what: str) -> TextMessage:
     return TextMessage((*inputs, *newer, *kept))
 
 
-def _input_layer(net: TextMessage, *, what: str) -> Iterator[Entry]:
+def _input_layer(net: TextMessage, *, what: str) -> Iterator[TextEntry]:
     names = net.all("input")
     if not names:
         return
@@ -88,29 +180,36 @@ def _input_layer(net: TextMessage, *, what: str) -> Iterator[Entry]:
         said = f"{len(shapes)} shapes" if not flat else f"{len(flat)} values of input_dim"
         problem = f"{what}, line {net.line('input')}: the net has {len(names)} inputs, but {said}."
         raise BadInput(problem, fix="give one input_shape, or four values of input_dim, for each input")
-    dims = [TextMessage(tuple(Entry("dim", size) for size in shape)) for shape in shapes]
-    parameters = TextMessage(tuple(Entry("shape", shape) for shape in dims))
-    tops = tuple(Entry("top", name) for name in names)
+    dims = [TextMessage(tuple(TextEntry("dim", size) for size in shape)) for shape in shapes]
+    parameters = TextMessage(tuple(TextEntry("shape", shape) for shape in dims))
+    tops = tuple(TextEntry("top", name) for name in names)
     # The field `input` tells this layer from one that the file has.
-    named = tuple(Entry("input", name) for name in names)
-    fields = (Entry("name", "input"), Entry("type", "Input"), *tops, Entry("input_param", parameters), *named)
-    yield Entry("layer", TextMessage(fields), net.line("input"))
+    named = tuple(TextEntry("input", name) for name in names)
+    fields = (
+        TextEntry("name", "input"),
+        TextEntry("type", "Input"),
+        *tops,
+        TextEntry("input_param", parameters),
+        *named,
+    )
+    yield TextEntry("layer", TextMessage(fields), net.line("input"))
 
 
-def _from_v1(entry: Entry, *, what: str) -> Entry:
+def _from_v1(entry: TextEntry, *, what: str) -> TextEntry:
     old = entry.value
     assert isinstance(old, TextMessage)  # noqa: S101 - the table says so
     inner = old.message("layer")
     if inner is not None:
-        return Entry("layer", _from_v0(old, inner, line=entry.line, what=what), entry.line)
+        return TextEntry("layer", _from_v0(old, inner, line=entry.line, what=what), entry.line)
     kind = old.get("type", "NONE")
-    if kind not in _NEW_TYPES:
+    types = layer_types_v1()
+    if kind not in types:
         raise BadInput(f"{what}: a layer has the type {kind!r}, which Caffe never had.", fix="check the file")
     special = ("type", "param", "blob_share_mode", "blobs_lr", "weight_decay")
     fields = [part for part in old.entries if part.name not in special]
-    shared = (Entry("param", TextMessage((Entry("name", name),))) for name in old.all("param"))
-    kinds = Entry("type", _NEW_TYPES[str(kind)], old.line("type"))
-    return Entry("layer", TextMessage((*fields, kinds, *shared)), entry.line)
+    shared = (TextEntry("param", TextMessage((TextEntry("name", name),))) for name in old.all("param"))
+    kinds = TextEntry("type", types[str(kind)][1], old.line("type"))
+    return TextEntry("layer", TextMessage((*fields, kinds, *shared)), entry.line)
 
 
 def _from_v0(old: TextMessage, inner: TextMessage, *, line: int, what: str) -> TextMessage:
@@ -118,23 +217,26 @@ def _from_v0(old: TextMessage, inner: TextMessage, *, line: int, what: str) -> T
     if kind not in _OLDEST_TYPES:
         problem = f"{what}, line {line}: {kind!r} is no layer type of the oldest format."
         raise BadInput(problem, fix=nearest(kind, _OLDEST_TYPES))
-    parameters: list[Entry] = []
+    parameters: list[TextEntry] = []
     for part in inner.entries:
         steers = _STEERS.get(part.name)
         if steers is not None and kind in steers:
-            parameters.append(Entry(_RENAMED.get(part.name, part.name), part.value, part.line))
+            parameters.append(TextEntry(_RENAMED.get(part.name, part.name), part.value, part.line))
         elif steers and kind != "padding":
             raise BadInput(
                 f"{what}, line {part.line}: {part.name!r} means nothing in a layer of type {kind!r}.",
                 fix="leave it out",
             )
     if kind in ("data", "images") and "cropsize" in inner:
-        parameters.append(Entry("crop_size", _given(inner, "cropsize")))
-    fields = [Entry("name", inner.get("name") or ""), Entry("type", _OLDEST_TYPES[kind], inner.line("type"))]
+        parameters.append(TextEntry("crop_size", _given(inner, "cropsize")))
+    fields = [
+        TextEntry("name", inner.get("name") or ""),
+        TextEntry("type", _OLDEST_TYPES[kind], inner.line("type")),
+    ]
     fields += [part for part in old.entries if part.name in ("bottom", "top")]
     fields += [part for part in inner.entries if part.name == "blobs"]
     if parameters:
-        fields.append(Entry(_PARAMETERS[kind], TextMessage(tuple(parameters)), line))
+        fields.append(TextEntry(_PARAMETERS[kind], TextMessage(tuple(parameters)), line))
     return TextMessage(tuple(fields))
 
 
@@ -144,7 +246,7 @@ def _given(message: TextMessage, name: str) -> TextValue:
     return value
 
 
-def _without_padding(layers: list[Entry], *, what: str) -> list[Entry]:
+def _without_padding(layers: list[TextEntry], *, what: str) -> list[TextEntry]:
     """The oldest nets have layers that only pad; the layers behind them pad themselves instead."""
     padded: dict[str, tuple[str, TextValue]] = {}
     kept = []
@@ -162,7 +264,7 @@ def _without_padding(layers: list[Entry], *, what: str) -> list[Entry]:
     return kept
 
 
-def _padding_itself(entry: Entry, padded: Mapping[str, tuple[str, TextValue]], *, what: str) -> Entry:
+def _padding_itself(entry: TextEntry, padded: Mapping[str, tuple[str, TextValue]], *, what: str) -> TextEntry:
     message = entry.value
     assert isinstance(message, TextMessage)  # noqa: S101 - the table says so
     inner = message.message("layer")
@@ -174,9 +276,9 @@ def _padding_itself(entry: Entry, padded: Mapping[str, tuple[str, TextValue]], *
         raise BadInput(problem, fix="correct that layer")
     source, pad = padded[str(used[0])]
     own = tuple(part for part in inner.entries if part.name != "pad")
-    parts = [Entry("layer", TextMessage((*own, Entry("pad", pad)))), Entry("bottom", source)]
+    parts = [TextEntry("layer", TextMessage((*own, TextEntry("pad", pad)))), TextEntry("bottom", source)]
     parts += [part for part in message.entries if part.name not in ("layer", "bottom")]
-    return Entry(entry.name, TextMessage(tuple(parts)), entry.line)
+    return TextEntry(entry.name, TextMessage(tuple(parts)), entry.line)
 
 
 # The format cannot hold more.
@@ -186,7 +288,7 @@ _MOST_FIELDS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class CaffeLayer:
     """One layer.
 
     Attributes:
@@ -209,7 +311,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class CaffeWeights:
     """What a .caffemodel holds.
 
     Attributes:
@@ -237,9 +339,9 @@ class Net:
     """
 
     name: str
-    layers: tuple[Layer, ...]
+    layers: tuple[CaffeLayer, ...]
     path: Path
-    excluded: tuple[Layer, ...] = ()
+    excluded: tuple[CaffeLayer, ...] = ()
     weights_path: Path | None = None
     unknown: int = 0
     unused: tuple[str, ...] = ()
@@ -256,7 +358,7 @@ def read_net(prototxt: Path, caffemodel: Path | None) -> Net:
         BadInput: A file is missing, damaged, or not of its kind.
     """
     message = read_prototxt(prototxt)
-    weights = Weights({}) if caffemodel is None else read_weights(caffemodel)
+    weights = CaffeWeights({}) if caffemodel is None else read_weights(caffemodel)
     every = tuple(_layers(message, prototxt, weights))
     runs = [_runs(layer, message, prototxt) for layer in every]
     names = {layer.name for layer in every}
@@ -289,7 +391,7 @@ def read_prototxt(path: Path) -> TextMessage:
     return upgraded(parse_text_proto(text, table, what=str(path), most_fields=_MOST_FIELDS), what=str(path))
 
 
-def read_weights(path: Path) -> Weights:
+def read_weights(path: Path) -> CaffeWeights:
     """Read the numbers of a net; they stay windows on the file.
 
     Raises:
@@ -312,10 +414,10 @@ def read_weights(path: Path) -> Weights:
         if stored:
             owner = f"{path}: blob {{}} of layer {name!r}"
             blobs[name] = tuple(blob_array(blob, owner=owner.format(place)) for place, blob in enumerate(stored))
-    return Weights(blobs, decoded.unknown)
+    return CaffeWeights(blobs, decoded.unknown)
 
 
-def _layers(net: TextMessage, path: Path, weights: Weights) -> Iterator[Layer]:
+def _layers(net: TextMessage, path: Path, weights: CaffeWeights) -> Iterator[CaffeLayer]:
     for entry in net.entries:
         message = entry.value
         if entry.name != "layer" or not isinstance(message, TextMessage):
@@ -327,7 +429,7 @@ def _layers(net: TextMessage, path: Path, weights: Weights) -> Iterator[Layer]:
         own = message.messages("blobs")
         owner = f"{path}, line {entry.line}: blob {{}} of layer {name!r}"
         stored = tuple(blob_array(blob, owner=owner.format(place)) for place, blob in enumerate(own))
-        yield Layer(
+        yield CaffeLayer(
             name,
             kind,
             tuple(str(bottom) for bottom in message.all("bottom")),
@@ -338,7 +440,7 @@ def _layers(net: TextMessage, path: Path, weights: Weights) -> Iterator[Layer]:
         )
 
 
-def _runs(layer: Layer, net: TextMessage, path: Path) -> bool:
+def _runs(layer: CaffeLayer, net: TextMessage, path: Path) -> bool:
     """Whether a layer belongs to the test phase."""
     include, exclude = layer.message.messages("include"), layer.message.messages("exclude")
     if include and exclude:

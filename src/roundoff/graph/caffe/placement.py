@@ -8,12 +8,12 @@ from typing import Any
 from roundoff.core.quantizers import Quantizer
 from roundoff.errors import BadInput
 from roundoff.graph.caffe.convert import import_net, layer_tops, runs_of
-from roundoff.graph.caffe.net import Layer, Net
+from roundoff.graph.caffe.net import CaffeLayer, Net
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 
-__all__ = ["Entrance", "Owners", "Placement", "Product", "place_quantizers"]
+__all__ = ["CaffePlacement", "Entrance", "Owners", "Product", "place_quantizers"]
 
 # Operations with stored matrices.
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -54,7 +54,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class CaffePlacement:
     """A net and the quantizers in it.
 
     Attributes:
@@ -65,14 +65,14 @@ class Placement:
         weights: The numbers of the model.
     """
 
-    layers: tuple[Layer, ...]
+    layers: tuple[CaffeLayer, ...]
     folded: frozenset[str]
     entrances: tuple[Entrance, ...]
     products: Mapping[str, Product]
     weights: Weights = field(repr=False)
 
 
-def place_quantizers(net: Net, quantized: QuantizedModel) -> Placement:
+def place_quantizers(net: Net, quantized: QuantizedModel) -> CaffePlacement:
     """Find the place of every quantizer.
 
     Args:
@@ -92,7 +92,7 @@ def place_quantizers(net: Net, quantized: QuantizedModel) -> Placement:
         raise BadInput(f"The quantized model has no layer of {net.path}.", fix="give the net it was made from")
     folded = _folded(net, layers, quantized.float_model)
     tops = layer_tops(quantized.float_model) or _unknown(net)
-    finder = _Finder(layers, quantized.float_model, tops=tops)
+    finder = _PlacementFinder(layers, quantized.float_model, tops=tops)
     weights = Weights(quantized.float_model)
     entrances = []
     known = {
@@ -108,7 +108,7 @@ def place_quantizers(net: Net, quantized: QuantizedModel) -> Placement:
         for owner, product in known.items():
             known[owner] = _with(product, quantizer)
     ordered = sorted(entrances, key=lambda entrance: finder.place(entrance.readers[0][0]))
-    return Placement(layers, folded, tuple(ordered), known, weights)
+    return CaffePlacement(layers, folded, tuple(ordered), known, weights)
 
 
 def _unknown(net: Net) -> dict[str, tuple[str, int]]:
@@ -116,7 +116,7 @@ def _unknown(net: Net) -> dict[str, tuple[str, int]]:
     raise BadInput(what, fix="quantize the model that was read from the net")
 
 
-def _folded(net: Net, layers: tuple[Layer, ...], model: Model) -> frozenset[str]:
+def _folded(net: Net, layers: tuple[CaffeLayer, ...], model: Model) -> frozenset[str]:
     """Layers of which the model has no node any more, because their numbers went into another layer."""
     owners = Owners(layers)
     left = {node.name for node in model.proto.graph.node}
@@ -162,7 +162,7 @@ def _with(product: Product, quantizer: Quantizer) -> Product:
 class Owners:
     """Which layer a node belongs to: it is called like it, or ``<layer>/<step>``."""
 
-    def __init__(self, layers: tuple[Layer, ...]) -> None:
+    def __init__(self, layers: tuple[CaffeLayer, ...]) -> None:
         self._names = {layer.name for layer in layers}
 
     def of(self, node: str) -> str:
@@ -173,10 +173,12 @@ class Owners:
         return name if name in self._names else ""
 
 
-class _Finder:
+class _PlacementFinder:
     """Which bottoms of which layers a quantizer stands in front of."""
 
-    def __init__(self, layers: tuple[Layer, ...], model: Model, *, tops: Mapping[str, tuple[str, int]]) -> None:
+    def __init__(
+        self, layers: tuple[CaffeLayer, ...], model: Model, *, tops: Mapping[str, tuple[str, int]]
+    ) -> None:
         self._owners = Owners(layers)
         # Layers flatten or pad what they read; quantizing minds neither the shape nor zeros.
         self._moved = {

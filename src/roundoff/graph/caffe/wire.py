@@ -10,7 +10,7 @@ from typing import NoReturn
 import numpy as np
 
 from roundoff.core.tensors import Array, DType
-from roundoff.core.text_proto import Entry, TextMessage, TextValue
+from roundoff.core.text_proto import TextEntry, TextMessage, TextValue
 from roundoff.errors import BadInput
 from roundoff.graph.caffe.fields import FieldSpec, MessageSpec, message_spec
 
@@ -113,7 +113,7 @@ def decode(data: Array, table: str, *, what: str) -> Decoded:
     Raises:
         BadInput: It is cut short, damaged, nested too deeply, or has absurdly many fields.
     """
-    reader = _Reader(data, what)
+    reader = _WireReader(data, what)
     message = reader.message(message_spec(table), 0, data.size, 0)
     return Decoded(message, reader.unknown)
 
@@ -122,22 +122,22 @@ def decode(data: Array, table: str, *, what: str) -> Decoded:
 class _Gathered:
     """The fields of one message as they come; a single field keeps its last value, as the format says."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[TextEntry] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)
 
     def add(self, spec: FieldSpec, value: TextValue) -> None:
         place = self.places.get(spec.name)
         if spec.repeated or place is None:
             self.places[spec.name] = len(self.entries)
-            self.entries.append(Entry(spec.name, value))
+            self.entries.append(TextEntry(spec.name, value))
             return
         before = self.entries[place].value
         if isinstance(before, TextMessage) and isinstance(value, TextMessage):
             value = TextMessage(before.entries + value.entries)
-        self.entries[place] = Entry(spec.name, value)
+        self.entries[place] = TextEntry(spec.name, value)
 
 
-class _Reader:
+class _WireReader:
     """Walks over the bytes once."""
 
     def __init__(self, data: Array, what: str) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.preparation.draft import CannotFold, Draft, attribute, change_constants, named, set_attribute
+from roundoff.graph.draft import CannotFold, Draft, change_constants, named
+from roundoff.graph.wiring import attribute, set_attribute
 
 __all__ = [
     "NORMALIZATION",
@@ -41,7 +42,7 @@ class LinearLayer:
 
     def scaled_weight(self, draft: Draft, factor: Array) -> Array:
         """The weight with each output channel multiplied by its factor, as float64."""
-        values = draft.constant(self.weight).astype(np.float64)
+        values = draft.constants.value(self.weight).astype(np.float64)
         if self.node.op_type == "Conv":
             return np.asarray(values * factor.reshape(-1, *[1] * (self.rank - 1)))
         if self.node.op_type == "Gemm":
@@ -59,9 +60,9 @@ class LinearLayer:
         name = self.node.input[_BIAS] if len(self.node.input) > _BIAS else ""
         if not name:
             return np.zeros(self.channels)
-        if not draft.is_constant(name):
+        if name not in draft.constants:
             raise CannotFold("the bias of the layer in front is computed")
-        values = draft.constant(name).astype(np.float64)
+        values = draft.constants.value(name).astype(np.float64)
         if values.size not in (1, self.channels) or (values.ndim and values.shape[-1] != values.size):
             raise CannotFold("the bias of the layer in front differs between samples")
         factor = attribute(self.node, "beta", 1.0) if self.node.op_type == "Gemm" else 1.0
@@ -78,9 +79,9 @@ def linear_layer(draft: Draft, tensor: str) -> LinearLayer:
     if node is None or node.op_type not in ("Conv", "ConvTranspose", "Gemm") or node.domain not in ("", "ai.onnx"):
         raise CannotFold("there is no layer with weights in front")
     weight = node.input[_WEIGHT]
-    if not draft.is_constant(weight):
+    if weight not in draft.constants:
         raise CannotFold("the weight of the layer in front is computed")
-    shape = draft.constant_shape(weight)
+    shape = draft.constants.shape(weight)
     if node.op_type == "Conv":
         channels = shape[0]
     elif node.op_type == "Gemm":
@@ -130,9 +131,9 @@ def normalization(draft: Draft, node: Any, channels: int) -> Affine:
     if not attribute(node, "spatial", 1):
         raise CannotFold("it has statistics for each position")
     names = node.input[1:5]
-    if not all(map(draft.is_constant, names)):
+    if not all(name in draft.constants for name in names):
         raise CannotFold("its parameters are computed")
-    scale, offset, mean, variance = (draft.constant(name).astype(np.float64).ravel() for name in names)
+    scale, offset, mean, variance = (draft.constants.value(name).astype(np.float64).ravel() for name in names)
     if {scale.size, offset.size, mean.size, variance.size} != {channels}:
         raise CannotFold("it has another number of channels than the layer in front")
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -159,23 +160,23 @@ def fold_into_product(draft: Draft, node: Any) -> bool:
     front: Any = draft.producer(node.input[0])
     side = _constant_side(draft, front)
     product = front if side is None else draft.producer(front.input[1 - side])
-    if product is None or product.op_type != "MatMul" or not draft.is_constant(product.input[_MATRIX]):
+    if product is None or product.op_type != "MatMul" or product.input[_MATRIX] not in draft.constants:
         return False
     matrix_name = product.input[_MATRIX]
-    shape = draft.constant_shape(matrix_name)
+    shape = draft.constants.shape(matrix_name)
     # The channels of a normalization are axis 1; those of a product are the last axis.
     if len(shape) != 2 or draft.rank(product.output[0]) != 2:
         raise CannotFold("the channels of the product in front are on another axis, or its rank is not known")
     if not (draft.read_once(node.input[0]) and draft.read_once(product.output[0])):
         raise CannotFold("other nodes read the result of the layer in front too")
     affine = normalization(draft, node, shape[1])
-    change = (product, _MATRIX, draft.constant(matrix_name).astype(np.float64) * affine.factor)
+    change = (product, _MATRIX, draft.constants.value(matrix_name).astype(np.float64) * affine.factor)
     if side is None:
         shifted = (node, _SHIFT, affine.offset)
         change_constants(draft, [change, shifted], dtype_of=matrix_name)
         draft.turn_into(node, "Add", [node.input[0], node.input[_SHIFT]])
         return True
-    bias = draft.constant(front.input[side]).astype(np.float64)
+    bias = draft.constants.value(front.input[side]).astype(np.float64)
     if bias.size not in (1, shape[1]) or (bias.ndim and bias.shape[-1] != bias.size):
         raise CannotFold("the bias of the layer in front differs between samples")
     offset = bias.ravel() * affine.factor + affine.offset
@@ -189,7 +190,7 @@ def _constant_side(draft: Draft, node: Any) -> int | None:
     """Which input of an Add is constant; None when it is no Add, or not one input of it is."""
     if node is None or node.op_type != "Add":
         return None
-    sides = [side for side, name in enumerate(node.input) if draft.is_constant(name)]
+    sides = [side for side, name in enumerate(node.input) if name in draft.constants]
     return sides[0] if len(sides) == 1 else None
 
 
@@ -256,14 +257,14 @@ def _fold(draft: Draft, node: Any, may_fold: Callable[[str], bool]) -> None:
 
 def _moving_side(draft: Draft, node: Any) -> int:
     """Which input is not constant."""
-    constant = [draft.is_constant(name) for name in node.input]
+    constant = [name in draft.constants for name in node.input]
     if sum(constant) != 1 or (node.op_type == "Div" and constant[0]):
         raise CannotFold("it is not a multiplication or addition of a constant")
     return constant.index(False)
 
 
 def _part(draft: Draft, node: Any, side: int, *, rank: int, channels: int) -> Affine:
-    values = draft.constant(node.input[1 - side]).astype(np.float64)
+    values = draft.constants.value(node.input[1 - side]).astype(np.float64)
     shape = (1,) * (rank - values.ndim) + values.shape
     # One number for all channels is mostly a piece of an activation function, which targets know as a whole.
     if values.size != channels or channels == 1 or len(shape) != rank or shape[1] != channels:

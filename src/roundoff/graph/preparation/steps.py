@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,18 +11,19 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.build import DEFAULT_OPSET, STANDARD_DOMAINS, opset_of
-from roundoff.graph.evaluation import CannotEvaluate, evaluate
+from roundoff.graph.draft import Draft, named
 from roundoff.graph.interface import RANDOM_OPS, inputs
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.affine import fold_affine
-from roundoff.graph.preparation.draft import Draft, attribute, named, set_attribute
 from roundoff.graph.shapes import Value, values
-from roundoff.graph.wiring import subgraphs
+from roundoff.graph.wiring import attribute, set_attribute, subgraphs
 
 __all__ = [
+    "CannotEvaluate",
     "Prepared",
     "check_float",
     "check_supported",
+    "evaluate",
     "fold_constants",
     "hold_constants",
     "merge_padding",
@@ -30,6 +31,63 @@ __all__ = [
     "remove_passthroughs",
     "unknown_operations",
 ]
+
+_ONLY_FATAL = 4
+
+
+class CannotEvaluate(Exception):
+    """Some nodes cannot be computed on their own; the message says why."""
+
+
+def evaluate(
+    nodes: Sequence[Any], feeds: Mapping[str, Array], wanted: Sequence[str], *, model: Model
+) -> list[Array]:
+    """Values of tensors that nodes compute.
+
+    Args:
+        nodes: The nodes, in execution order.
+        feeds: Values of all they read from elsewhere.
+        wanted: The tensors asked for.
+        model: Whose versions of operators count.
+
+    Raises:
+        CannotEvaluate: onnxruntime cannot compute them, or they are not tensors that numpy can hold.
+    """
+    from onnx import ModelProto
+    from onnx.helper import make_tensor_value_info, np_dtype_to_tensor_dtype
+
+    if not wanted:
+        return []
+    proto = ModelProto(ir_version=model.proto.ir_version, opset_import=model.proto.opset_import)
+    proto.functions.extend(model.proto.functions)
+    proto.graph.name = "constants"
+    proto.graph.node.extend(nodes)
+    for name, array in feeds.items():
+        if array.dtype.kind not in "biufcOUS":
+            raise CannotEvaluate(f"values of the type {array.dtype} cannot be fed")
+        number = np_dtype_to_tensor_dtype(array.dtype)
+        proto.graph.input.append(make_tensor_value_info(name, number, array.shape))
+    for name in wanted:
+        proto.graph.output.add(name=name)
+    results = _run(proto, feeds, wanted)
+    if not all(isinstance(result, np.ndarray) for result in results):
+        raise CannotEvaluate("their results are not tensors")
+    return results
+
+
+def _run(proto: Any, feeds: Mapping[str, Array], wanted: Sequence[str]) -> list[Any]:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = _ONLY_FATAL
+    options.intra_op_num_threads = 1
+    try:
+        session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return list(session.run(list(wanted), dict(feeds)))
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0]
+        raise CannotEvaluate(f"onnxruntime cannot compute them ({reason})") from error
 
 
 # Padding with zeros in a node of its own becomes padding of the convolution behind it.
@@ -46,14 +104,13 @@ def merge_padding(draft: Draft) -> None:
 
 
 def _merge(draft: Draft, pad: Any) -> bool:
-    readers = draft.readers(pad.output[0])
-    conv = draft.nodes[readers[0]] if draft.read_once(pad.output[0]) else None
+    conv = draft.only_reader(pad.output[0]) if draft.read_once(pad.output[0]) else None
     if conv is None or conv.op_type != "Conv" or conv.domain or conv.input[0] != pad.output[0]:
         return False
     amounts = _zero_padding(draft, pad)
-    weight = draft.constant_shape(conv.input[1]) if draft.is_constant(conv.input[1]) else ()
+    weight = draft.constants.shape(conv.input[1]) if conv.input[1] in draft.constants else ()
     rank = len(weight)
-    if amounts is None or not rank or attribute(conv, "auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+    if amounts is None or not rank or attribute(conv, "auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return False
     axes, values = amounts
     total = [0] * (2 * rank)
@@ -64,7 +121,7 @@ def _merge(draft: Draft, pad: Any) -> bool:
     if len(values) != 2 * len(axes or range(rank)) or min(total) < 0 or sum(spatial) != sum(total):
         return False
     own = attribute(conv, "pads", [0] * len(spatial))
-    if attribute(conv, "auto_pad", b"NOTSET") == b"VALID":
+    if attribute(conv, "auto_pad", "NOTSET") == "VALID":
         own = [0] * len(spatial)
     set_attribute(conv, "auto_pad", None)
     set_attribute(conv, "pads", [first + second for first, second in zip(own, spatial, strict=True)])
@@ -75,15 +132,15 @@ def _merge(draft: Draft, pad: Any) -> bool:
 
 def _zero_padding(draft: Draft, pad: Any) -> tuple[list[int], list[int]] | None:
     """Axes (none for all) and amounts of a Pad with zeros; None when it is of another kind, or not constant."""
-    if attribute(pad, "mode", b"constant") != b"constant":
+    if attribute(pad, "mode", "constant") != "constant":
         return None
     if draft.opset < _PADS_ARE_INPUTS:
         amounts = attribute(pad, "pads", [])
         return ([], list(amounts)) if attribute(pad, "value", 0.0) == 0 else None
     given = {at: pad.input[at] for at in (_PADS, _VALUE, _AXES) if len(pad.input) > at and pad.input[at]}
-    if not all(map(draft.is_constant, given.values())):
+    if not all(name in draft.constants for name in given.values()):
         return None
-    held = {at: draft.constant(name) for at, name in given.items()}
+    held = {at: draft.constants.value(name) for at, name in given.items()}
     if _VALUE in held and held[_VALUE].any():
         return None
     axes = held[_AXES].astype(int).ravel().tolist() if _AXES in held else []
@@ -121,9 +178,9 @@ def _training(draft: Draft, node: Any) -> str:
     mode = node.input[_TRAINING_MODE] if len(node.input) > _TRAINING_MODE else ""
     if not mode:
         return ""
-    if not draft.is_constant(mode):
+    if mode not in draft.constants:
         return f"{mode!r} decides at run time whether it drops"
-    return "it is in training mode" if draft.constant(mode).any() else ""
+    return "it is in training mode" if draft.constants.value(mode).any() else ""
 
 
 def _bypass(draft: Draft, node: Any) -> bool:
@@ -253,7 +310,7 @@ def hold_constants(draft: Draft) -> None:
             copy = TensorProto()
             copy.CopyFrom(held)
             copy.name = tensor
-            draft.hold(copy)
+            draft.constants.hold(copy)
         elif (plain := _plain_value(node)) is not None:
             draft.set_constant(tensor, plain)
         else:
@@ -324,9 +381,9 @@ class _Folder:
         if not node.input or node.domain not in STANDARD_DOMAINS or any(subgraphs(node)):
             return
         names = [name for name in node.input if name]
-        if not all(self._draft.is_constant(name) or name in self._sizes for name in names):
+        if not all(name in self._draft.constants or name in self._sizes for name in names):
             return
-        if not self._draft.outputs.isdisjoint(node.output) or node.op_type in _RANDOM:
+        if not self._draft.outputs.keys().isdisjoint(node.output) or node.op_type in _RANDOM:
             return
         reason, size = self._judge(node, names)
         if reason:
@@ -339,7 +396,7 @@ class _Folder:
     def _judge(self, node: Any, names: list[str]) -> tuple[str, int]:
         """Why not to compute a node, or how large its results are."""
         used = sum(
-            self._sizes[name] if name in self._sizes else self._draft.constant_bytes(name) for name in names
+            self._sizes[name] if name in self._sizes else self._draft.constants.size_bytes(name) for name in names
         )
         known = [self._known[name] for name in node.output if name in self._known]
         sizes = [value.size_bytes for value in known if value.shape is not None and value.element is not None]
@@ -371,11 +428,13 @@ class _Folder:
         draft = self._draft
         names = {name for node in nodes for name in node.input if name}
         computed = {name for node in nodes for name in node.output if name}
-        if not all(draft.is_constant(name) for name in names - computed):
+        if not all(name in draft.constants for name in names - computed):
             return []
         inside = {node.name for node in nodes}
-        wanted = [name for name in sorted(computed) if not inside.issuperset(draft.readers(name))]
-        feeds = {name: draft.constant(name) for name in names - computed}
+        wanted = [
+            name for name in sorted(computed) if any(each.name not in inside for each in draft.readers(name))
+        ]
+        feeds = {name: draft.constants.value(name) for name in names - computed}
         try:
             results = evaluate(nodes, feeds, wanted, model=draft.model)
         except CannotEvaluate as error:
@@ -440,7 +499,7 @@ def _note_defaults(draft: Draft) -> None:
     """Say which inputs are no longer inputs. In the oldest files every weight was one, and it meant nothing."""
     if draft.model.proto.ir_version < _FIRST_WITH_CONSTANTS:
         return
-    names = [value.name for value in draft.model.proto.graph.input if draft.is_constant(value.name)]
+    names = [value.name for value in draft.model.proto.graph.input if value.name in draft.constants]
     if names:
         draft.notes.append(f"inputs with a default value are now constants, and cannot be fed: {named(names)}")
 

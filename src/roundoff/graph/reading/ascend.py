@@ -15,10 +15,8 @@ from roundoff.core.quantizers import Rounding
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.reading.code_flow import data_inputs
-from roundoff.graph.reading.constants import attribute
-from roundoff.graph.reading.dialect_draft import Draft
-from roundoff.graph.reading.rewriting import Coding, Rewriting
-from roundoff.graph.wiring import ElementType, by_dtype
+from roundoff.graph.reading.points import Coding, DialectDraft, Rewriting
+from roundoff.graph.wiring import OnnxType, attribute, by_dtype
 
 __all__ = [
     "ToNumbers",
@@ -82,9 +80,9 @@ class ToValues:
     relu: bool = False
 
 
-def to_numbers(draft: Draft) -> Iterator[ToNumbers]:
+def to_numbers(draft: DialectDraft) -> Iterator[ToNumbers]:
     """Find every place where values become whole numbers."""
-    for node in draft.nodes:
+    for node in draft.nodes.values():
         if node.op_type in ("AscendQuant", "AscendQuantV2"):
             yield _ascend_quant(draft, node)
         elif node.op_type == "Round" and not node.domain:
@@ -93,7 +91,7 @@ def to_numbers(draft: Draft) -> Iterator[ToNumbers]:
                 yield chain
 
 
-def _ascend_quant(draft: Draft, node: Any) -> ToNumbers:
+def _ascend_quant(draft: DialectDraft, node: Any) -> ToNumbers:
     if node.op_type == "AscendQuant":
         given = attribute(node, "scale", 0.0)
         factor: Array = np.asarray(given if isinstance(given, float) else 0.0)
@@ -124,7 +122,7 @@ def _ascend_quant(draft: Draft, node: Any) -> ToNumbers:
     return ToNumbers(node, node.input[0], node.output[0], step, offset, bits, rounding, axis)
 
 
-def _chain(draft: Draft, node: Any) -> ToNumbers | None:
+def _chain(draft: DialectDraft, node: Any) -> ToNumbers | None:
     """Mul (or Div), Round, Add, Clip, Sub by constants; the offset may be left out."""
     scaling = draft.producer(node.input[0])
     factor = None if scaling is None else _constant_operand(draft, scaling, ("Mul", "Div"))
@@ -151,7 +149,7 @@ def _chain(draft: Draft, node: Any) -> ToNumbers | None:
     )
 
 
-def _constant_operand(draft: Draft, node: Any, op_types: tuple[str, ...]) -> Array | None:
+def _constant_operand(draft: DialectDraft, node: Any, op_types: tuple[str, ...]) -> Array | None:
     """The constant operand of a node with one constant and one computed operand."""
     if node.op_type not in op_types or len(node.input) != 2:
         return None
@@ -162,7 +160,7 @@ def _constant_operand(draft: Draft, node: Any, op_types: tuple[str, ...]) -> Arr
     return draft.constants.value(known[0])
 
 
-def _clip_bits(draft: Draft, node: Any) -> int | None:
+def _clip_bits(draft: DialectDraft, node: Any) -> int | None:
     """How many bits the limits of a Clip leave for signed numbers."""
     if node.op_type != "Clip":
         return None
@@ -178,7 +176,7 @@ def _clip_bits(draft: Draft, node: Any) -> int | None:
     )
 
 
-def to_values(draft: Draft, node: Any) -> ToValues | None:
+def to_values(draft: DialectDraft, node: Any) -> ToValues | None:
     """What a node says of the numbers it turns into values; None when it is no such node."""
     if node.op_type == "AscendDequant":
         return _ascend_dequant(draft, node)
@@ -199,7 +197,7 @@ def _to_values(node: Any, source: str, step: Array) -> ToValues:
     return ToValues(node, source, step, nothing, nothing)
 
 
-def _ascend_dequant(draft: Draft, node: Any) -> ToValues:
+def _ascend_dequant(draft: DialectDraft, node: Any) -> ToValues:
     """The second input packs float32 scale, shift and weight offset into 64 bits, or is the scale itself."""
     name = node.input[1] if len(node.input) > 1 else ""
     if name not in draft.constants:
@@ -246,7 +244,7 @@ class _Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class _Constant:
+class _ConstantCodes:
     """Codes that take the place of a constant input.
 
     Attributes:
@@ -263,19 +261,19 @@ class _Constant:
     scale: Array
     zero_point: Array
     axis: int | None
-    element: ElementType
+    element: OnnxType
 
 
-def rewrite_ascend(draft: Draft) -> None:
+def rewrite_ascend(draft: DialectDraft) -> None:
     """Replace what goes over to whole numbers and back by QuantizeLinear and DequantizeLinear.
 
     Raises:
         BadInput: A node that only AMCT writes is used in a way that cannot be followed.
     """
-    own = any(node.op_type in (*_OWN, *_REFUSED) for node in draft.nodes)
-    if not own and not any(node.op_type == "Round" for node in draft.nodes):
+    own = any(node.op_type in (*_OWN, *_REFUSED) for node in draft.nodes.values())
+    if not own and not any(node.op_type == "Round" for node in draft.nodes.values()):
         return
-    for node in draft.nodes:
+    for node in draft.nodes.values():
         if node.op_type in _REFUSED:
             raise BadInput(
                 f"Node {node.name!r} is {node.op_type}, of a compiled model in which scales are merged.",
@@ -289,15 +287,15 @@ def rewrite_ascend(draft: Draft) -> None:
 class _Following:
     """Follows whole numbers through a model."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: DialectDraft) -> None:
         self._draft = draft
         self._starts = {start.node.name: start for start in to_numbers(draft)}
         self._numbers: dict[str, _Numbers] = {}
         self._ends: dict[str, ToValues] = {}
-        self._constants: dict[tuple[str, int], _Constant] = {}
+        self._constants: dict[tuple[str, int], _ConstantCodes] = {}
 
     def run(self) -> None:
-        for node in self._draft.nodes:
+        for node in self._draft.nodes.values():
             start = self._starts.get(node.name)
             if start is not None:
                 self._numbers[start.result] = _Numbers(start, start.step)
@@ -377,7 +375,7 @@ class _Following:
         shape = () if whole else (-1,)
         zero_point = np.broadcast_to(zero_point + end.weight_offset, scale.shape)
         width = 4 if numbers.origin.bits == 4 and codes.min(initial=0) >= -8 and codes.max(initial=0) <= 7 else 8
-        self._constants[layer.name, at] = _Constant(
+        self._constants[layer.name, at] = _ConstantCodes(
             numbers.origin.node.name,
             codes,
             scale.reshape(shape),
@@ -386,10 +384,10 @@ class _Following:
             _element(codes, width),
         )
         for name, position in numbers.biases:
-            node = next(node for node in self._draft.nodes if node.name == name)
+            node = self._draft.nodes[name]
             sums, _ = self._codes(node, position)
             zeros = np.zeros(scale.shape, np.int64).reshape(shape)
-            self._constants[name, position] = _Constant(
+            self._constants[name, position] = _ConstantCodes(
                 numbers.origin.node.name,
                 sums,
                 end.step.reshape(shape),
@@ -418,7 +416,7 @@ class _Following:
 
     def write(self) -> None:
         rewriting = Rewriting(self._draft)
-        for node in self._draft.nodes:
+        for node in self._draft.nodes.values():
             start, end = self._starts.get(node.name), self._ends.get(node.name)
             if start is not None:
                 self._write_start(rewriting, start)
@@ -473,7 +471,7 @@ def _weight_axis(layer: Any, at: int) -> int:
     return 1 if layer.op_type == "ConvTranspose" else 0
 
 
-def _element(codes: Array, bits: int) -> ElementType:
+def _element(codes: Array, bits: int) -> OnnxType:
     low, high = (float(codes.min()), float(codes.max())) if codes.size else (0.0, 0.0)
     if low < -(1 << (bits - 1)) or high > (1 << (bits - 1)) - 1:
         bits = 16 if bits < 16 else 64

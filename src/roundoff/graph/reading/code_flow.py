@@ -7,19 +7,18 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.quantizers import QuantSpec
-from roundoff.graph.reading.constants import attribute
-from roundoff.graph.reading.dialect_draft import Draft
 from roundoff.graph.reading.points import (
     DEQUANTIZE,
     MICROSOFT,
     QUANTIZE,
     CannotRepresent,
+    DialectDraft,
     Point,
     code_type,
     is_operator,
     read_point,
 )
-from roundoff.graph.wiring import ElementType, by_dtype, by_number, reads
+from roundoff.graph.wiring import OnnxType, attribute, by_dtype, by_number, reads
 
 __all__ = [
     "CodeFlow",
@@ -64,7 +63,7 @@ def only_looks(node: Any) -> bool:
     return node.op_type in _LOOK and node.domain in _DOMAINS
 
 
-def written_codes(draft: Draft, node: Any, points: Sequence[Point | None]) -> Point | None:
+def written_codes(draft: DialectDraft, node: Any, points: Sequence[Point | None]) -> Point | None:
     """The meaning of the codes that a node writes when its data inputs have these meanings.
 
     Returns:
@@ -78,7 +77,7 @@ def written_codes(draft: Draft, node: Any, points: Sequence[Point | None]) -> Po
     return first if _is_faithful(draft, node, first) else None
 
 
-def _is_faithful(draft: Draft, node: Any, point: Point) -> bool:
+def _is_faithful(draft: DialectDraft, node: Any, point: Point) -> bool:
     """Whether a node that may move codes does no more than that."""
     if node.op_type == "Cast":
         element = by_number(attribute(node, "to", 0))
@@ -92,7 +91,7 @@ def _is_faithful(draft: Draft, node: Any, point: Point) -> bool:
     return all(name in draft.constants for name in node.input[limits] if name)
 
 
-def is_code_clip(draft: Draft, node: Any, spec: QuantSpec) -> tuple[int, int] | None:
+def is_code_clip(draft: DialectDraft, node: Any, spec: QuantSpec) -> tuple[int, int] | None:
     """The smallest and largest code that a Clip of codes lets through; None for any other node."""
     if node.op_type != "Clip" or node.domain not in _DOMAINS:
         return None
@@ -108,7 +107,7 @@ def is_code_clip(draft: Draft, node: Any, spec: QuantSpec) -> tuple[int, int] | 
     return max(limits[0], spec.code_min), min(limits[1], spec.code_max)
 
 
-def moved_constants(draft: Draft, node: Any, point: Point) -> dict[int, float]:
+def moved_constants(draft: DialectDraft, node: Any, point: Point) -> dict[int, float]:
     """Constant inputs of a node that are codes, and what they are as values, by their positions."""
     scale, zero_point = float(point.params.scale.ravel()[0]), int(point.params.zero_point.ravel()[0])
     if node.op_type == "Pad":
@@ -148,7 +147,7 @@ class CodeFlow:
     inputs: set[str] = field(default_factory=set)
 
 
-def find_codes(draft: Draft) -> CodeFlow:
+def find_codes(draft: DialectDraft) -> CodeFlow:
     """Follow codes from where they are made to where they are used."""
     excluded: set[str] = set()
     while True:
@@ -161,10 +160,10 @@ def find_codes(draft: Draft) -> CodeFlow:
         excluded |= refused
 
 
-def _follow(draft: Draft, excluded: set[str]) -> CodeFlow:
+def _follow(draft: DialectDraft, excluded: set[str]) -> CodeFlow:
     flow = CodeFlow()
     _seed(draft, flow, excluded)
-    for node in draft.nodes:
+    for node in draft.nodes.values():
         if is_operator(node, QUANTIZE):
             point = _quantizer(draft, node)
             if point is not None:
@@ -178,10 +177,10 @@ def _follow(draft: Draft, excluded: set[str]) -> CodeFlow:
     return flow
 
 
-def _seed(draft: Draft, flow: CodeFlow, excluded: set[str]) -> None:
+def _seed(draft: DialectDraft, flow: CodeFlow, excluded: set[str]) -> None:
     """Give codes that are inputs, or constants on which nodes work, the meaning of the first DequantizeLinear."""
     types = {value.name: by_number(value.type.tensor_type.elem_type) for value in draft.model.proto.graph.input}
-    for node in draft.nodes:
+    for node in draft.nodes.values():
         if not is_operator(node, DEQUANTIZE):
             continue
         root = _root(draft, node.input[0])
@@ -207,11 +206,11 @@ _FLOAT_ONLY = frozenset({
 })  # fmt: skip
 
 
-def _can_be_code(element: ElementType) -> bool:
+def _can_be_code(element: OnnxType) -> bool:
     return "int" in element.dtype and element.bits <= _WIDEST_CODES
 
 
-def _root(draft: Draft, tensor: str) -> str:
+def _root(draft: DialectDraft, tensor: str) -> str:
     """Where codes come from: up through the nodes that only pass them on."""
     node = draft.producer(tensor)
     while node is not None and data_inputs(node) and node.input and tensor not in draft.constants:
@@ -220,7 +219,7 @@ def _root(draft: Draft, tensor: str) -> str:
     return tensor
 
 
-def _quantizer(draft: Draft, node: Any) -> Point | None:
+def _quantizer(draft: DialectDraft, node: Any) -> Point | None:
     try:
         constant = node.input[0] in draft.constants
         return read_point(draft, node, shape=draft.constants.shape(node.input[0]) if constant else None)
@@ -229,7 +228,7 @@ def _quantizer(draft: Draft, node: Any) -> Point | None:
         return None
 
 
-def _dequantizer(draft: Draft, node: Any, flow: CodeFlow) -> Point | None:
+def _dequantizer(draft: DialectDraft, node: Any, flow: CodeFlow) -> Point | None:
     source = node.input[0]
     try:
         if source in flow.codes:
@@ -245,7 +244,7 @@ def _dequantizer(draft: Draft, node: Any, flow: CodeFlow) -> Point | None:
         return None
 
 
-def _quantized_shape(draft: Draft, codes: str) -> tuple[int, ...] | None:
+def _quantized_shape(draft: DialectDraft, codes: str) -> tuple[int, ...] | None:
     """The shape of codes that are computed from a constant; None for others."""
     node = draft.producer(codes)
     if node is None or not is_operator(node, QUANTIZE) or node.input[0] not in draft.constants:
@@ -253,18 +252,18 @@ def _quantized_shape(draft: Draft, codes: str) -> tuple[int, ...] | None:
     return draft.constants.shape(node.input[0])
 
 
-def _element(point: Point) -> ElementType | None:
+def _element(point: Point) -> OnnxType | None:
     return by_dtype(f"{'int' if point.spec.signed else 'uint'}{point.spec.bits}")
 
 
-def _leave(draft: Draft, node: Any, reason: str) -> None:
+def _leave(draft: DialectDraft, node: Any, reason: str) -> None:
     kind = "dynamic" if "while the model runs" in reason else "not_represented"
     text = f"{node.op_type} {node.name!r} stays in the float model: {reason}"
     if all(oddity.text != text for oddity in draft.oddities):
         draft.odd("dynamic" if kind == "dynamic" else "not_represented", node.name, text)
 
 
-def _move(draft: Draft, node: Any, flow: CodeFlow) -> None:
+def _move(draft: DialectDraft, node: Any, flow: CodeFlow) -> None:
     carried = [flow.codes.get(node.input[at]) for at in data_inputs(node) if at < len(node.input)]
     point = written_codes(draft, node, carried) if any(known is not None for known in carried) else None
     if point is not None:
@@ -274,8 +273,8 @@ def _move(draft: Draft, node: Any, flow: CodeFlow) -> None:
         flow.codes.update((name, point) for name in written if name)
 
 
-def _find_needed(draft: Draft, flow: CodeFlow) -> None:
-    for node in reversed(draft.nodes):
+def _find_needed(draft: DialectDraft, flow: CodeFlow) -> None:
+    for node in reversed(draft.nodes.values()):
         if node.name in flow.points or only_looks(node):
             continue
         if node.name not in flow.movers or any(name in flow.needed for name in node.output):

@@ -1,6 +1,6 @@
 """From a graph with QuantizeLinear and DequantizeLinear to a float graph and the quantizers that were in it."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,19 +14,91 @@ from roundoff.graph.reading.code_flow import (
     moved_constants,
     only_looks,
 )
-from roundoff.graph.reading.constants import attribute
-from roundoff.graph.reading.dialect_draft import Draft
-from roundoff.graph.reading.points import DEQUANTIZE, QUANTIZE, Point, is_operator, limited
-from roundoff.graph.reading.stages import Codes, Stage, Stages, Wire
-from roundoff.graph.wiring import by_number, reads
+from roundoff.graph.reading.points import DEQUANTIZE, QUANTIZE, DialectDraft, Point, is_operator, limited
+from roundoff.graph.wiring import attribute, by_number, free_name, reads
 
 __all__ = [
+    "CodeWire",
     "Extraction",
+    "Stage",
+    "StageList",
     "ValueNames",
+    "Wire",
     "absorbed",
     "cast_back",
     "is_cast_back",
 ]
+
+
+@dataclass(slots=True, eq=False)
+class Stage:
+    """A quantizer under construction.
+
+    Attributes:
+        name: What it will be called.
+        tensor: What it quantizes, in the float graph.
+        point: How.
+        before: The one whose result it quantizes again.
+        consumers: The node inputs that see its result.
+        output: Whether its result leaves the network.
+        codes: The constant that holds the codes of its tensor, which then has its values from them.
+    """
+
+    name: str
+    tensor: str
+    point: Point
+    before: "Stage | None" = None
+    consumers: list[Consumer] = field(default_factory=list)
+    output: bool = False
+    codes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """Float values: those of a tensor of the float graph, quantized by a stage (and those before it) if any."""
+
+    tensor: str
+    stage: Stage | None = None
+
+
+@dataclass(slots=True, eq=False)
+class CodeWire:
+    """Integers that stand for values.
+
+    Attributes:
+        source: The values before they were quantized.
+        point: How they were.
+        name: Name for the quantizer that is made when the codes are used.
+        exact: The values are on the codes' grid already: quantizing them changes nothing.
+        stage: The quantizer, once it is made.
+    """
+
+    source: Wire
+    point: Point
+    name: str
+    exact: bool = False
+    stage: Stage | None = None
+
+
+class StageList(list[Stage]):
+    """All quantizers found so far, in the order in which they are first used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: set[str] = set()
+        self._of_codes: dict[str, list[Stage]] = {}
+
+    def add(self, name: str, tensor: str, point: Point, *, codes: str = "") -> Stage:
+        """Begin a quantizer, under a name that is free."""
+        stage = Stage(free_name(name, self._names), tensor, point, codes=codes)
+        self.append(stage)
+        if codes:
+            self._of_codes.setdefault(codes, []).append(stage)
+        return stage
+
+    def of_codes(self, codes: str, point: Point) -> Stage | None:
+        """The quantizer of a constant of which only the codes are there, if it is known already."""
+        return next((stage for stage in self._of_codes.get(codes, ()) if stage.point.same(point)), None)
 
 
 # Names for values of which a quantized model has only the codes: what they probably were called before.
@@ -37,11 +109,11 @@ _ENDINGS = ("_quantized", "_codes", "_quant", "_int8")
 class ValueNames:
     """Gives names that no tensor of the float graph has."""
 
-    def __init__(self, draft: Draft, flow: CodeFlow) -> None:
+    def __init__(self, draft: DialectDraft, flow: CodeFlow) -> None:
         self._draft = draft
         graph = draft.model.proto.graph
         self._taken = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
-        for node in draft.nodes:
+        for node in draft.nodes.values():
             # The results of quantizers vanish, unless something needs the integers.
             if node.name not in flow.points or node.output[0] in flow.needed:
                 self._taken.update(node.output)
@@ -57,7 +129,7 @@ class ValueNames:
             if wanted != codes and wanted not in self._taken:
                 self._taken.add(wanted)
                 return wanted
-        name = self._draft.free(f"{codes}_float")
+        name = self._draft.free_tensor(f"{codes}_float")
         self._taken.add(name)
         return name
 
@@ -80,7 +152,7 @@ _ENDING = f"_{QUANTIZE}"
 _CAST = "to_float32"
 
 
-def absorbed(draft: Draft, node: Any, point: Point) -> tuple[str, Point]:
+def absorbed(draft: DialectDraft, node: Any, point: Point) -> tuple[str, Point]:
     """What a QuantizeLinear and the nodes written in front of it for its sake quantize, and how.
 
     Args:
@@ -104,13 +176,13 @@ def absorbed(draft: Draft, node: Any, point: Point) -> tuple[str, Point]:
     return (node.input[0], point) if found is None else (tensor, found)
 
 
-def is_cast_back(node: Any, source: Wire | Codes | None) -> bool:
+def is_cast_back(node: Any, source: Wire | CodeWire | None) -> bool:
     """Whether a node only brings the result of a quantizer back to the type of its tensor."""
     stage = source.stage if isinstance(source, Wire) else None
     return stage is not None and node.op_type == "Cast" and node.name == f"{stage.name}_Cast_back"
 
 
-def cast_back(node: Any, source: Wire | Codes) -> Wire | Codes:
+def cast_back(node: Any, source: Wire | CodeWire) -> Wire | CodeWire:
     """What such a node gives; a constant of which only the codes are there gets the type of its tensor by it."""
     stage = source.stage
     stored = by_number(attribute(node, "to", 0))
@@ -131,7 +203,7 @@ def _rounding(seen: dict[str, Any]) -> Rounding:
     return "floor" if "Round_floor" in seen else "half_even"
 
 
-def _limited(draft: Draft, seen: dict[str, Any], point: Point) -> Point | None:
+def _limited(draft: DialectDraft, seen: dict[str, Any], point: Point) -> Point | None:
     """What a Clip in front leaves of the codes; None when its limits are those of no codes."""
     low, high = _bounds(draft, seen)
     if low is None or high is None:
@@ -143,7 +215,7 @@ def _limited(draft: Draft, seen: dict[str, Any], point: Point) -> Point | None:
     return limited(point, *codes) if exact else None
 
 
-def _bounds(draft: Draft, seen: dict[str, Any]) -> tuple[float | None, float | None]:
+def _bounds(draft: DialectDraft, seen: dict[str, Any]) -> tuple[float | None, float | None]:
     clip, lower, upper = seen.get("Clip"), seen.get("Clip_Max"), seen.get("Clip_Min")
     if clip is not None and len(clip.input) > 2:
         return _first(draft, clip.input[1]), _first(draft, clip.input[2])
@@ -154,7 +226,7 @@ def _bounds(draft: Draft, seen: dict[str, Any]) -> tuple[float | None, float | N
     return None, None
 
 
-def _first(draft: Draft, name: str) -> float | None:
+def _first(draft: DialectDraft, name: str) -> float | None:
     return float(draft.constants.value(name).ravel()[0]) if name in draft.constants else None
 
 
@@ -172,12 +244,12 @@ class Extraction:
         inputs: Inputs that were codes and are values now.
     """
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: DialectDraft) -> None:
         self.draft = draft
         self.nodes: list[Any] = []
-        self.stages = Stages()
+        self.stages = StageList()
         self.leaving: dict[str, str] = {}
-        self._wires: dict[str, Wire | Codes] = {}
+        self._wires: dict[str, Wire | CodeWire] = {}
         self._flow: CodeFlow = find_codes(draft)
         self.inputs = self._flow.inputs
         self._computed: set[str] = set()
@@ -187,9 +259,9 @@ class Extraction:
     def run(self) -> None:
         """Do it."""
         for name in sorted(self._flow.inputs):
-            self._wires[name] = Codes(Wire(name), self._flow.codes[name], name)
+            self._wires[name] = CodeWire(Wire(name), self._flow.codes[name], name)
             self.draft.odd("interface", name, f"input {name!r} is codes in the file, and values here")
-        for node in self.draft.nodes:
+        for node in self.draft.nodes.values():
             self._take(node)
         self._computed = {name for node in self.nodes for name in node.output}
         for output, tensor in self.draft.outputs.items():
@@ -200,7 +272,7 @@ class Extraction:
         if point is not None and is_operator(node, QUANTIZE):
             source, point = absorbed(self.draft, node, point)
             wire = self._wire(source)
-            self._wires[node.output[0]] = Codes(wire, point, _called(node, wire.tensor))
+            self._wires[node.output[0]] = CodeWire(wire, point, _called(node, wire.tensor))
             if node.output[0] in self._flow.needed:
                 self._copy(node)
         elif point is not None:
@@ -220,7 +292,7 @@ class Extraction:
 
     def _dequantize(self, node: Any, point: Point) -> None:
         known = self._wires.get(node.input[0])
-        if isinstance(known, Codes):
+        if isinstance(known, CodeWire):
             if not known.point.same(point):
                 self._disagree(node, known, point)
             self._wires[node.output[0]] = self._values(known)
@@ -228,7 +300,7 @@ class Extraction:
             stage = self._stage_of_codes(node, point)
             self._wires[node.output[0]] = Wire(stage.tensor, stage)
 
-    def _disagree(self, node: Any, codes: Codes, point: Point) -> None:
+    def _disagree(self, node: Any, codes: CodeWire, point: Point) -> None:
         self.draft.odd(
             "disagreement",
             codes.source.tensor,
@@ -236,7 +308,7 @@ class Extraction:
             f"with {point.describe()}; taken here is the first",
         )
 
-    def _values(self, codes: Codes) -> Wire:
+    def _values(self, codes: CodeWire) -> Wire:
         """The values that codes stand for; makes their quantizer when there is none yet."""
         if codes.exact:
             return codes.source
@@ -280,27 +352,27 @@ class Extraction:
             copy.input[at] = name
         for at, name in enumerate(node.output):
             if name in self._flow.codes:
-                copy.output[at] = self.draft.free(name) if needed else self._value_names.of_computed(name)
-                self._wires[name] = Codes(Wire(copy.output[at]), point, copy.output[at], exact=True)
+                copy.output[at] = self.draft.free_tensor(name) if needed else self._value_names.of_computed(name)
+                self._wires[name] = CodeWire(Wire(copy.output[at]), point, copy.output[at], exact=True)
             elif needed and name:
-                copy.output[at] = self.draft.free(name)
+                copy.output[at] = self.draft.free_tensor(name)
 
-    def _codes_of(self, node: Any, at: int) -> Codes:
+    def _codes_of(self, node: Any, at: int) -> CodeWire:
         known = self._wires.get(node.input[at])
-        if isinstance(known, Codes):
+        if isinstance(known, CodeWire):
             return known
         # Codes that are a constant.
         point = self._flow.codes[node.input[at]]
         plain = self.draft.constants.origin(node.input[at])
         tensor = self._value_names.of_constant(plain, f"{plain}_dequantized")
         stage = self.stages.add(tensor, tensor, point, codes=plain)
-        return Codes(Wire(tensor), point, tensor, stage=stage)
+        return CodeWire(Wire(tensor), point, tensor, stage=stage)
 
-    def _clipped(self, node: Any, codes: Codes) -> Codes | None:
+    def _clipped(self, node: Any, codes: CodeWire) -> CodeWire | None:
         """Codes of fewer bits: quantized to a wider type, and then limited to what they may be."""
         limits = is_code_clip(self.draft, node, codes.point.spec)
         point = None if limits is None else limited(codes.point, *limits)
-        return None if point is None else Codes(codes.source, point, codes.name)
+        return None if point is None else CodeWire(codes.source, point, codes.name)
 
     def _copy(self, node: Any, *, values: bool = False, name: str = "") -> Any:
         """Add a node that reads float values where it read dequantized ones, or also where it read codes."""
@@ -309,7 +381,7 @@ class Extraction:
         copy.name = name or node.name
         for at, tensor in enumerate(node.input):
             known = self._wires.get(tensor)
-            if isinstance(known, Codes) and (values or only_looks(node)):
+            if isinstance(known, CodeWire) and (values or only_looks(node)):
                 known = self._values(known)
             if isinstance(known, Wire):
                 copy.input[at] = known.tensor
@@ -338,7 +410,7 @@ class Extraction:
     def _leave(self, output: str, tensor: str) -> None:
         """Find, or make, the tensor of the float graph that an output is."""
         known = self._wires.get(tensor)
-        if isinstance(known, Codes):
+        if isinstance(known, CodeWire):
             if tensor in self._flow.needed or output in self._fed:
                 return
             self.draft.odd("interface", output, f"output {output!r} is codes in the file, and values here")

@@ -10,16 +10,12 @@ import numpy as np
 from roundoff.core.quantizers import Kind, Quantizer, code_dtype, dequantize, quantize
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.build import Assembly
-from roundoff.graph.insertion import rename_captured
+from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model
-from roundoff.graph.reading.constants import attribute
-from roundoff.graph.reading.dialect_draft import Draft
-from roundoff.graph.reading.extraction import Extraction
-from roundoff.graph.reading.points import DEQUANTIZE, Point, is_operator
-from roundoff.graph.reading.stages import Stage
+from roundoff.graph.reading.extraction import Extraction, Stage
+from roundoff.graph.reading.points import DEQUANTIZE, DialectDraft, Point, is_operator
 from roundoff.graph.save import drop_unused
-from roundoff.graph.wiring import by_dtype, reads
+from roundoff.graph.wiring import attribute, by_dtype, reads, rename_captured
 
 __all__ = [
     "codes_of",
@@ -325,7 +321,7 @@ def restore_activations(extraction: Extraction) -> None:
     extraction.nodes = result
 
 
-def _keeps_activations(draft: Draft) -> bool:
+def _keeps_activations(draft: DialectDraft) -> bool:
     """Whether the model was written by `roundoff.graph.qdq`, which removes nothing."""
     ending = f"_{DEQUANTIZE}"
     return any(
@@ -356,7 +352,7 @@ def _starts_at_zero(point: Point) -> bool:
     return bool(np.all(point.params.zero_point == point.spec.code_min))
 
 
-def _is_positive(draft: Draft, node: Any, positive: set[str]) -> bool:
+def _is_positive(draft: DialectDraft, node: Any, positive: set[str]) -> bool:
     """Whether what a node computes can be seen never to be negative."""
     if node.op_type in _NEVER_NEGATIVE:
         return True
@@ -372,7 +368,7 @@ def _is_positive(draft: Draft, node: Any, positive: set[str]) -> bool:
     return all(name in positive or _positive_constant(draft, name) for name in data if name)
 
 
-def _positive_constant(draft: Draft, name: str) -> bool:
+def _positive_constant(draft: DialectDraft, name: str) -> bool:
     if name not in draft.constants or draft.constants.size(name) > _SMALL:
         return False
     values = draft.constants.value(name)
@@ -384,7 +380,7 @@ def _activation(extraction: Extraction, node: Any, stage: Stage) -> Any:
     from onnx.helper import make_node
 
     draft, tensor = extraction.draft, node.output[0]
-    node.output[0] = draft.free(f"{tensor}_before_activation")
+    node.output[0] = draft.free_tensor(f"{tensor}_before_activation")
     spec, params = stage.point.spec, stage.point.params
     largest = (spec.code_max - int(params.zero_point.ravel()[0])) * float(params.scale.ravel()[0])
     six = params.scale.ndim == 0 and abs(largest - _SIX) < _SIX * 1e-5

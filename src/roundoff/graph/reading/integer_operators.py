@@ -6,11 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.graph.reading.constants import attribute
-from roundoff.graph.reading.dialect_draft import Draft
-from roundoff.graph.reading.points import MICROSOFT, QUANTIZE, is_operator
-from roundoff.graph.reading.rewriting import Coding, Rewriting, plain_name
-from roundoff.graph.wiring import ElementType, by_dtype
+from roundoff.graph.reading.points import (
+    MICROSOFT,
+    QUANTIZE,
+    Coding,
+    DialectDraft,
+    Rewriting,
+    is_operator,
+    plain_name,
+)
+from roundoff.graph.wiring import OnnxType, attribute, by_dtype
 
 __all__ = [
     "rewrite_integer_products",
@@ -64,13 +69,13 @@ _UNKNOWN = (
 )  # fmt: skip
 
 
-def rewrite_qoperators(draft: Draft) -> None:
+def rewrite_qoperators(draft: DialectDraft) -> None:
     """Replace operators on codes by float ones between DequantizeLinear and QuantizeLinear.
 
     Those without a counterpart, or whose scales are not constant, stay and are reported.
     """
     rewriting = Rewriting(draft)
-    for node in draft.nodes:
+    for node in draft.nodes.values():
         form = _form(node)
         problem = "" if form is None else _problem(draft, node, form)
         if form is not None and not problem:
@@ -91,7 +96,7 @@ def _form(node: Any) -> _Form | None:
     return _FORMS.get(node.op_type)
 
 
-def _problem(draft: Draft, node: Any, form: _Form) -> str:
+def _problem(draft: DialectDraft, node: Any, form: _Form) -> str:
     """Why a node cannot be written anew; empty when it can."""
     if attribute(node, "channels_last", 0):
         return "it keeps channels last, which its float version does not know"
@@ -148,7 +153,7 @@ def _coding(node: Any, form: _Form, at: int) -> Coding:
     return Coding(_input(node, at + 1), _input(node, at + 2), axis=axis)
 
 
-def _element(draft: Draft, zero_points: Sequence[str]) -> ElementType | None:
+def _element(draft: DialectDraft, zero_points: Sequence[str]) -> OnnxType | None:
     """The type of codes when the output has no zero point: that of the inputs."""
     known = (draft.constants.element(name) for name in zero_points if name in draft.constants)
     return next((element for element in known if element is not None), by_dtype("uint8"))
@@ -189,10 +194,12 @@ class _Product:
     weight: tuple[str, str, str]
 
 
-def rewrite_integer_products(draft: Draft) -> None:
+def rewrite_integer_products(draft: DialectDraft) -> None:
     """Replace MatMulInteger and ConvInteger, with the scaling behind, by float operators and DequantizeLinear."""
     products = {}
-    for node in draft.nodes:
+    # What the new nodes take the place of beside the last one; nothing else reads the results of these.
+    gone: set[str] = set()
+    for node in draft.nodes.values():
         if node.op_type in _PRODUCTS and node.domain in ("", "ai.onnx"):
             found = _product(draft, node)
             if found is None:
@@ -200,18 +207,19 @@ def rewrite_integer_products(draft: Draft) -> None:
                 draft.odd("not_represented", node.name, f"{node.op_type} {node.name!r} stays as it is: {why}")
             else:
                 products[found.last.name] = found
+                gone |= {node.name, draft.only_reader(node.output[0]).name}
     rewriting = Rewriting(draft)
-    for node in draft.nodes:
+    for node in draft.nodes.values():
         if node.name in products:
             _rewrite_dynamic(rewriting, products[node.name])
         elif node.domain == MICROSOFT and node.op_type in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat"):
             _rewrite_fused(rewriting, node)
-        else:
+        elif node.name not in gone:
             rewriting.keep(node)
     rewriting.finish()
 
 
-def _product(draft: Draft, node: Any) -> _Product | None:
+def _product(draft: DialectDraft, node: Any) -> _Product | None:
     source = draft.producer(node.input[0])
     cast = draft.only_reader(node.output[0])
     if source is None or node.input[1] not in draft.constants or cast is None or cast.op_type != "Cast":
@@ -234,7 +242,7 @@ def _product(draft: Draft, node: Any) -> _Product | None:
     return _Product(node, scaling, source.input[0], "" if dynamic else own, weight)
 
 
-def _other_factor(draft: Draft, product: str, known: str) -> str:
+def _other_factor(draft: DialectDraft, product: str, known: str) -> str:
     """The other factor of a product of two scales; empty when the tensor is no such product."""
     node = draft.producer(product)
     if node is None or node.op_type != "Mul" or known not in node.input:
@@ -242,7 +250,7 @@ def _other_factor(draft: Draft, product: str, known: str) -> str:
     return str(node.input[1] if node.input[0] == known else node.input[0])
 
 
-def _quotient(draft: Draft, product: str, known: str) -> str:
+def _quotient(draft: DialectDraft, product: str, known: str) -> str:
     """A constant: what a constant product of two scales is without the known one."""
     if product not in draft.constants or known not in draft.constants:
         return ""
@@ -266,7 +274,7 @@ def _rewrite_dynamic(rewriting: Rewriting, product: _Product) -> None:
     rewriting.add(op_type, inputs, product.last.output[0], name=name, like=node)
 
 
-def _flatten_scale(draft: Draft, scale: str) -> str:
+def _flatten_scale(draft: DialectDraft, scale: str) -> str:
     """The name of a scale that is a number or a row of numbers, whatever it has to be broadcast to."""
     shape = draft.constants.shape(scale)
     if len(shape) <= 1:
@@ -298,13 +306,13 @@ def _rewrite_fused(rewriting: Rewriting, node: Any) -> None:
         _say_dynamic(draft, node, operand)
     weight = rewriting.dequantize(second, Coding(scale, zero_point, axis=-1))
     name = plain_name(node.name)
-    result = node.output[0] if not bias else draft.free(f"{node.output[0]}_MatMul")
+    result = node.output[0] if not bias else draft.free_tensor(f"{node.output[0]}_MatMul")
     rewriting.add("MatMul", [operand, weight], result, name=name, like=node)
     if bias:
         rewriting.add("Add", [result, rewriting.current(bias)], node.output[0], name=f"{name}_Add")
 
 
-def _say_dynamic(draft: Draft, node: Any, activation: str) -> None:
+def _say_dynamic(draft: DialectDraft, node: Any, activation: str) -> None:
     draft.odd(
         "dynamic",
         plain_name(node.name),

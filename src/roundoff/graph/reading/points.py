@@ -1,5 +1,6 @@
-"""What one QuantizeLinear or DequantizeLinear says: the form of the codes, scale and zero point."""
+"""What one QuantizeLinear or DequantizeLinear says, and how a dialect's nodes are written anew as such."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,9 +9,11 @@ import numpy as np
 from roundoff.core.quantizers import QuantParams, QuantSpec, Rounding
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.reading.constants import attribute
-from roundoff.graph.reading.dialect_draft import Draft
-from roundoff.graph.wiring import ElementType, by_dtype, by_number
+from roundoff.graph.draft import Draft
+from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import Oddity, OddityKind
+from roundoff.graph.weights import DerivedConstants
+from roundoff.graph.wiring import OnnxType, attribute, by_dtype, by_number
 
 __all__ = [
     "DEQUANTIZE",
@@ -19,17 +22,20 @@ __all__ = [
     "QUANTIZE",
     "ROUNDING",
     "CannotRepresent",
+    "Coding",
+    "DialectDraft",
     "Point",
+    "Rewriting",
     "code_type",
     "is_operator",
     "limited",
     "parameters",
+    "plain_name",
     "quantizer_names",
     "read_point",
     "spec_of",
     "tensor_named_by",
 ]
-
 
 QUANTIZE = "QuantizeLinear"
 DEQUANTIZE = "DequantizeLinear"
@@ -38,6 +44,27 @@ _DOMAINS = ("", "ai.onnx", MICROSOFT)
 # Attributes by which the rewriting of a dialect says what the operators have no words for; no file has them.
 FORM = "roundoff_form"
 ROUNDING = "roundoff_rounding"
+
+
+class DialectDraft(Draft):
+    """A quantized model while its dialect is rewritten to QuantizeLinear and DequantizeLinear.
+
+    Attributes:
+        constants: Stored, added and derived constants.
+        oddities: What the float model and its quantizers will not say.
+    """
+
+    constants: DerivedConstants
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model, constants=DerivedConstants(model), only_replaced=True)
+        self.oddities: list[Oddity] = []
+
+    def odd(self, kind: OddityKind, node: str, text: str) -> None:
+        """Write down what the float model and its quantizers will not say."""
+        oddity = Oddity(kind, node, text)
+        if oddity not in self.oddities:
+            self.oddities.append(oddity)
 
 
 class CannotRepresent(Exception):
@@ -81,7 +108,7 @@ def is_operator(node: Any, op_type: str) -> bool:
     return node.op_type == op_type and node.domain in _DOMAINS
 
 
-def spec_of(element: ElementType, zero_point: Array, *, rounding: Rounding = "half_even") -> QuantSpec:
+def spec_of(element: OnnxType, zero_point: Array, *, rounding: Rounding = "half_even") -> QuantSpec:
     """The form of codes of an element type; symmetric when all zero points are where symmetric ones are.
 
     Raises:
@@ -110,7 +137,7 @@ def _is_symmetric(spec: QuantSpec, zero_point: Array) -> bool:
     return bool(np.all(zero_point == (0 if spec.signed else 1 << (spec.bits - 1))))
 
 
-def code_type(draft: Draft, node: Any, known: ElementType | None) -> ElementType:
+def code_type(draft: DialectDraft, node: Any, known: OnnxType | None) -> OnnxType:
     """The type of the codes that a QuantizeLinear writes or a DequantizeLinear reads."""
     if known is not None:
         return known
@@ -126,7 +153,7 @@ def code_type(draft: Draft, node: Any, known: ElementType | None) -> ElementType
 
 
 def read_point(
-    draft: Draft, node: Any, *, known: ElementType | None = None, shape: tuple[int, ...] | None = None
+    draft: DialectDraft, node: Any, *, known: OnnxType | None = None, shape: tuple[int, ...] | None = None
 ) -> Point:
     """What a QuantizeLinear or DequantizeLinear says.
 
@@ -168,7 +195,7 @@ def read_point(
     return Point(spec, QuantParams(scale, zero_point), "float32" if stored is None else stored.dtype)
 
 
-def parameters(draft: Draft, node: Any) -> tuple[Array, Array]:
+def parameters(draft: DialectDraft, node: Any) -> tuple[Array, Array]:
     """Scale and zero point of a node, float32 and int64 of one shape.
 
     Raises:
@@ -222,3 +249,148 @@ def quantizer_names(tensor: str) -> tuple[str, ...]:
 def tensor_named_by(name: str) -> str | None:
     """The tensor that such a name belongs to; None when it is not of that kind."""
     return next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), None)
+
+
+_ENDINGS = ("_quantized", "_quant")
+
+
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """How codes are to be understood.
+
+    Attributes:
+        scale: The constant that holds the scale.
+        zero_point: The constant that holds the zero point; empty for zero.
+        axis: Axis along which each slice has its own; None for one scale.
+        element: Type of the codes where there is no zero point to tell it.
+        form: Number of bits, signed or not, narrow or not, where codes do not use all of their type.
+        rounding: How values are rounded to codes.
+    """
+
+    scale: str
+    zero_point: str = ""
+    axis: int | None = None
+    element: OnnxType | None = None
+    form: tuple[int, bool, bool] | None = None
+    rounding: Rounding = "half_even"
+
+    def inputs(self) -> list[str]:
+        """Scale and zero point as inputs of an operator."""
+        return [self.scale, self.zero_point] if self.zero_point else [self.scale]
+
+
+class Rewriting:
+    """Collects the nodes that take the place of a draft's.
+
+    Attributes:
+        draft: What is rewritten.
+    """
+
+    def __init__(self, draft: DialectDraft) -> None:
+        self.draft = draft
+        self._nodes: list[Any] = []
+        self._renamed: dict[str, str] = {}
+        self._used: set[str] = set()
+
+    def finish(self) -> None:
+        """Put the collected nodes into the draft."""
+        outputs = self.draft.outputs
+        outputs.update({name: self.current(tensor) for name, tensor in outputs.items()})
+        self.draft.replace(self._nodes)
+
+    def keep(self, node: Any) -> Any:
+        """Take a node over as it is, but for tensors that have another name now; gives what was taken."""
+        if any(name in self._renamed for name in node.input):
+            copy = type(node)()
+            copy.CopyFrom(node)
+            for at, name in enumerate(node.input):
+                copy.input[at] = self.current(name)
+            node = copy
+        self._nodes.append(node)
+        self._used.add(node.name)
+        return node
+
+    def replace_last(self, node: Any) -> None:
+        """Put another node in the place of the last one."""
+        self._nodes[-1] = node
+
+    def current(self, tensor: str) -> str:
+        """What a tensor of the original model is called now."""
+        return self._renamed.get(tensor, tensor)
+
+    def rename(self, tensor: str, other: str) -> None:
+        """Let all nodes that follow read another tensor in the place of one."""
+        self._renamed[tensor] = self.current(other)
+
+    def add(
+        self,
+        op_type: str,
+        inputs: Sequence[str],
+        output: str,
+        *,
+        name: str,
+        like: Any = None,
+        without: Sequence[str] = (),
+    ) -> Any:
+        """Add a node of the standard operators with one output.
+
+        Args:
+            op_type: Its operation.
+            inputs: Names of its inputs.
+            output: Name of its output.
+            name: What it is called, if that is free.
+            like: The node in whose place it comes, whose attributes it gets.
+            without: Names of attributes that it does not get.
+        """
+        from onnx.helper import make_node
+
+        if like is None or name != like.name or name in self._used:
+            name = self.draft.free_node(name)
+        self._used.add(name)
+        node = make_node(op_type, list(inputs), [output], name=name)
+        if like is not None:
+            node.attribute.extend(item for item in like.attribute if item.name not in without)
+        self._nodes.append(node)
+        return node
+
+    def dequantize(self, codes: str, coding: Coding, values: str = "") -> str:
+        """Add the DequantizeLinear of codes; gives the tensor of their values."""
+        codes = self.current(codes)
+        values = values or self.draft.free_tensor(f"{codes}_dequantized")
+        name = f"{plain_name(codes)}_{DEQUANTIZE}"
+        self._describe(self.add(DEQUANTIZE, [codes, *coding.inputs()], values, name=name), coding)
+        return values
+
+    def quantize(self, values: str, coding: Coding, codes: str = "", *, name: str = "") -> str:
+        """Add the QuantizeLinear of values; gives the tensor of their codes."""
+        codes = codes or self.draft.free_tensor(f"{values}_quantized")
+        name = f"{name or values}_{QUANTIZE}"
+        self._describe(self.add(QUANTIZE, [values, *coding.inputs()], codes, name=name), coding)
+        return codes
+
+    def _describe(self, node: Any, coding: Coding) -> None:
+        from onnx.helper import make_attribute
+
+        form = None if coding.form is None else [int(part) for part in coding.form]
+        facts: dict[str, Any] = {"axis": coding.axis, FORM: form}
+        if coding.element is not None and node.op_type == QUANTIZE:
+            facts["output_dtype"] = coding.element.number
+        if coding.rounding != "half_even":
+            facts[ROUNDING] = coding.rounding
+        node.attribute.extend(make_attribute(key, fact) for key, fact in facts.items() if fact is not None)
+
+    def name_values(self, codes: str) -> tuple[str, str]:
+        """Names for values that a node computed as codes, and for those codes.
+
+        The values are called like the codes, or what is left when an ending like ``_quantized`` is taken off.
+        """
+        values = plain_name(codes)
+        if values != codes and not self.draft.is_taken(values):
+            return self.draft.free_tensor(values), codes
+        self.rename(codes, self.draft.free_tensor(f"{codes}_codes"))
+        return codes, self.current(codes)
+
+
+def plain_name(name: str) -> str:
+    """A name without the ending that says that it is quantized."""
+    return next((name.removesuffix(end) for end in _ENDINGS if name.endswith(end) and name != end), name)

@@ -15,15 +15,12 @@ from roundoff.graph.build import STANDARD_DOMAINS, opset_of
 from roundoff.graph.load import Model, name_nodes
 from roundoff.graph.quantized_model import Oddity, OddityKind, QuantizedModel
 from roundoff.graph.reading.ascend import rewrite_ascend
-from roundoff.graph.reading.constants import attribute
-from roundoff.graph.reading.dialect_draft import Draft
 from roundoff.graph.reading.extraction import Extraction
 from roundoff.graph.reading.float_model import quantizers_of, restore_activations, twin_of
 from roundoff.graph.reading.integer_operators import rewrite_integer_products, rewrite_qoperators
-from roundoff.graph.reading.points import QUANTIZE, CannotRepresent
-from roundoff.graph.reading.rewriting import Coding, Rewriting
+from roundoff.graph.reading.points import QUANTIZE, CannotRepresent, Coding, DialectDraft, Rewriting
 from roundoff.graph.reading.transfer import onto_float_model
-from roundoff.graph.wiring import ElementType, by_dtype, subgraphs
+from roundoff.graph.wiring import OnnxType, attribute, by_dtype, subgraphs
 from roundoff.messages.numbers import counted
 
 __all__ = [
@@ -142,21 +139,21 @@ class _NotQuantized(Exception):
     """The node passes values on as they are."""
 
 
-def rewrite_fake_nodes(draft: Draft) -> None:
+def rewrite_fake_nodes(draft: DialectDraft) -> None:
     """Replace such nodes by QuantizeLinear and DequantizeLinear.
 
     Raises:
         BadInput: The model is of a later stage of a toolchain, or its scales are kept in another file.
     """
-    readers: dict[str, Callable[[Draft, Any], Coding]] = {
+    readers: dict[str, Callable[[DialectDraft, Any], Coding]] = {
         _CALIBRATION: _horizon,
         "FakeQuantize": _openvino,
         "Quant": _qonnx,
     }
-    if not any(node.op_type in readers or _other_stage(node) for node in draft.nodes):
+    if not any(node.op_type in readers or _other_stage(node) for node in draft.nodes.values()):
         return
     rewriting = Rewriting(draft)
-    for node in draft.nodes:
+    for node in draft.nodes.values():
         _refuse_other_stages(draft, node)
         if node.op_type not in readers:
             rewriting.keep(node)
@@ -178,7 +175,7 @@ def _other_stage(node: Any) -> bool:
     return bool(node.op_type.startswith((*_HORIZON_COMPILED, "QcQuantize")))
 
 
-def _refuse_other_stages(draft: Draft, node: Any) -> None:
+def _refuse_other_stages(draft: DialectDraft, node: Any) -> None:
     if node.op_type.startswith(_HORIZON_COMPILED):
         raise BadInput(
             f"{draft.model.path} is a compiled integer model: node {node.name!r} is {node.op_type}.",
@@ -201,7 +198,7 @@ def _rewrite(rewriting: Rewriting, node: Any, coding: Coding) -> None:
     rewriting.dequantize(codes, coding, node.output[0])
 
 
-def _integer(bits: int, *, signed: bool) -> ElementType:
+def _integer(bits: int, *, signed: bool) -> OnnxType:
     width = next((width for width in _WIDTHS if width >= bits), 0) if bits > signed else 0
     element = by_dtype(f"{'int' if signed else 'uint'}{width}") if width else None
     if element is None:
@@ -209,7 +206,9 @@ def _integer(bits: int, *, signed: bool) -> ElementType:
     return element
 
 
-def _constants(draft: Draft, node: Any, scale: Array, zero_point: Array, element: ElementType) -> tuple[str, str]:
+def _constants(
+    draft: DialectDraft, node: Any, scale: Array, zero_point: Array, element: OnnxType
+) -> tuple[str, str]:
     """Add scale and zero point; those of one number are taken for the whole tensor."""
     whole = scale.size == 1
     scale_name = draft.add_constant(scale.astype(np.float32).reshape(() if whole else -1), f"{node.name}_scale")
@@ -220,7 +219,7 @@ def _constants(draft: Draft, node: Any, scale: Array, zero_point: Array, element
 # Horizon -------------------------------------------------------------------------------------------------------
 
 
-def _horizon(draft: Draft, node: Any) -> Coding:
+def _horizon(draft: DialectDraft, node: Any) -> Coding:
     """Scales, or thresholds to divide by the largest code; attributes are found by what their names contain."""
     bits = _horizon_bits(draft, node)
     scale = _numbers(draft, node, "scale")
@@ -240,7 +239,7 @@ def _horizon(draft: Draft, node: Any) -> Coding:
     return Coding(*names, axis=axis if scale.size > 1 else None)
 
 
-def _horizon_bits(draft: Draft, node: Any) -> int:
+def _horizon_bits(draft: DialectDraft, node: Any) -> int:
     for item in node.attribute:
         value = attribute(node, item.name)
         if "type" in item.name.lower() and isinstance(value, str):
@@ -253,7 +252,7 @@ def _horizon_bits(draft: Draft, node: Any) -> int:
     return 8 if widths is None else int(widths.ravel()[0])
 
 
-def _numbers(draft: Draft, node: Any, word: str) -> Array | None:
+def _numbers(draft: DialectDraft, node: Any, word: str) -> Array | None:
     """The first attribute, or constant input, with a word in its name that holds numbers."""
     from onnx.numpy_helper import to_array
 
@@ -271,7 +270,7 @@ def _numbers(draft: Draft, node: Any, word: str) -> Array | None:
 # OpenVINO ------------------------------------------------------------------------------------------------------
 
 
-def _openvino(draft: Draft, node: Any) -> Coding:
+def _openvino(draft: DialectDraft, node: Any) -> Coding:
     """x, lowest and highest value in, lowest and highest value out; ``levels`` values between."""
     names = list(node.input[1:5])
     if len(names) != 4 or any(name not in draft.constants for name in names):
@@ -300,7 +299,7 @@ def _openvino(draft: Draft, node: Any) -> Coding:
     return Coding(*constants, axis=_sliced_axis(draft, node, scale), form=(bits, signed, narrow))
 
 
-def _sliced_axis(draft: Draft, node: Any, scale: Array) -> int | None:
+def _sliced_axis(draft: DialectDraft, node: Any, scale: Array) -> int | None:
     """The axis along which a scale that is broadcast has several values, counted from the end."""
     axes = [axis - scale.ndim for axis, size in enumerate(scale.shape) if size > 1]
     if len(axes) > 1:
@@ -314,7 +313,7 @@ def _sliced_axis(draft: Draft, node: Any, scale: Array) -> int | None:
 # QONNX ---------------------------------------------------------------------------------------------------------
 
 
-def _qonnx(draft: Draft, node: Any) -> Coding:
+def _qonnx(draft: DialectDraft, node: Any) -> Coding:
     """x, scale, zero point, bit width; attributes ``signed``, ``narrow``, ``rounding_mode``."""
     names = list(node.input[1:4])
     if len(names) != 3 or any(name not in draft.constants for name in names):
@@ -359,7 +358,7 @@ def read_quantized(model: Model, *, float_model: Model | None = None) -> Quantiz
         BadInput: The model is of a kind that cannot be read, or the float model is not the one it was made from.
     """
     check_arity(model)
-    draft = Draft(inlined(model))
+    draft = DialectDraft(inlined(model))
     draft.oddities += inside_subgraphs(draft.model)
     for rewrite in _DIALECTS:
         rewrite(draft)

@@ -14,13 +14,12 @@ from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import Prepared, prepare
 from roundoff.graph.quantized_model import Oddity, QuantizedModel
-from roundoff.graph.reading.constants import attribute
 from roundoff.graph.reading.extraction import Extraction
 from roundoff.graph.reading.float_model import codes_of, quantizers_of, twin_of, values_of
 from roundoff.graph.units import derived_constants
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import reads
-from roundoff.messages.numbers import counted
+from roundoff.graph.wiring import attribute, producers, readers
+from roundoff.messages.numbers import counted, share_text
 
 __all__ = [
     "match_nodes",
@@ -48,7 +47,7 @@ _SAME_WEIGHTS = 0.98
 Values = Callable[[str], Array]
 
 
-class _Graph:
+class _TwinGraph:
     """Wiring of one model, without its constants."""
 
     def __init__(self, model: Model, values: Values) -> None:
@@ -61,11 +60,8 @@ class _Graph:
         ]
         self.outputs = [value.name for value in graph.output]
         self.inputs = [value.name for value in graph.input if value.name not in self.constants]
-        self.producers = {name: node for node in self.nodes for name in node.output if name}
-        self.readers: dict[str, list[Any]] = defaultdict(list)
-        for node in self.nodes:
-            for name in reads(node):
-                self.readers[name].append(node)
+        self.producers = producers(self.nodes)
+        self.readers = readers(self.nodes)
 
     def weight_shape(self, node: Any) -> tuple[int, ...] | None:
         """Shape of a layer's second operand, if that is a constant of the model."""
@@ -123,11 +119,11 @@ def match_nodes(twin: Model, model: Model, *, twin_values: Values) -> dict[str, 
         model: The model in which.
         twin_values: Gives the values of a constant of the first.
     """
-    return _Matcher(_Graph(twin, twin_values), _Graph(model, Weights(model).__getitem__)).run()
+    return _Matcher(_TwinGraph(twin, twin_values), _TwinGraph(model, Weights(model).__getitem__)).run()
 
 
 class _Matcher:
-    def __init__(self, twin: _Graph, model: _Graph) -> None:
+    def __init__(self, twin: _TwinGraph, model: _TwinGraph) -> None:
         self._twin, self._model = twin, model
         self._tensors: dict[str, str] = {}
         self._matched: dict[str, str] = {}
@@ -137,7 +133,9 @@ class _Matcher:
 
     def run(self) -> dict[str, str]:
         self._tensors |= _paired(self._twin.inputs, self._model.inputs)
-        # Forth, back from what was found behind a gap, and forth again from there.
+        # A node is found from what it reads, so that one without counterpart ends a branch. Behind it names and
+        # weights may find the way again; from there the gap is closed backwards, by what reads a node, and what
+        # that gave is followed forward once more.
         self._forth()
         self._back()
         self._forth()
@@ -183,6 +181,8 @@ class _Matcher:
         if not live or any(name is None for name in known):
             # Behind something that has no counterpart only names and weights can tell.
             return named if named is not None and self._fits(node, named) else self._anywhere(node)
+        # The counterpart reads what our inputs are there, or what is made of it by nodes that may be missing here;
+        # every input must be in reach. The nearest of the likeliest is taken, unless weights say otherwise.
         reach = [dict(self._model.behind(name)) for name in known if name is not None]
         candidates = [
             (self._likeness(node, other), -distance, other)
@@ -352,7 +352,7 @@ class _Move:
         self._target = target
         self._weights = Weights(target)
         self._twin_nodes = {node.name: node for node in twin.proto.graph.node}
-        self._twin_producers = {name: node for node in twin.proto.graph.node for name in node.output if name}
+        self._twin_producers = producers(twin.proto.graph.node)
         self._nodes = {node.name: node for node in target.proto.graph.node}
         self._outputs = dict(zip(outputs(twin), outputs(target), strict=False))
         self._outputs.update((name, name) for name in outputs(target))
@@ -449,7 +449,8 @@ class _Move:
         apart = float(np.mean(np.abs(wanted.astype(np.int64) - codes.astype(np.int64)) > _STEPS_APART))
         if apart > _SHARE_APART:
             node = quantizer.consumers[0].node
-            text = f"{apart:.0%} of the weights of {node!r} differ from the float model's by more than a step"
+            share = share_text(apart, 0)
+            text = f"{share} of the weights of {node!r} differ from the float model's by more than a step"
             self.oddities.append(Oddity("disagreement", node, text))
 
 

@@ -1,7 +1,7 @@
 """Everything calibration observed of a model: enough to find the scales of any plan without running it again."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +13,181 @@ from roundoff.errors import BadInput, nearest
 from roundoff.graph.load import Model
 from roundoff.graph.patterns import attributes
 from roundoff.graph.weights import Weights
-from roundoff.messages.numbers import counted
-from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, merge_observations
-from roundoff.quantize.calibration.ranges import observed_range
-from roundoff.quantize.calibration.registry import Detail, Options
+from roundoff.measure.metrics import ratio_db
+from roundoff.messages.message import Message, message, some
+from roundoff.quantize.calibration.density import levels_of
+from roundoff.quantize.calibration.distribution import (
+    Levels,
+    ObservedDistribution,
+    Points,
+    split_pieces,
+    split_points,
+)
+from roundoff.quantize.calibration.methods import Detail, Method, Options, get_method, options_of
+from roundoff.quantize.calibration.observer import (
+    MOST_ELEMENTS,
+    ChannelMismatch,
+    Observation,
+    Observer,
+    merge_observations,
+)
 
 __all__ = [
     "Calibration",
     "Follower",
+    "MethodResult",
+    "RangeError",
+    "compare_methods",
+    "distributions",
     "find_followers",
+    "observed_range",
+    "range_error",
+    "weight_range",
 ]
+
+
+def observed_range(
+    observation: Observation, spec: QuantSpec, method: str, options: Options | None = None
+) -> tuple[Array, Array]:
+    """Smallest and largest value that codes should cover.
+
+    Args:
+        observation: What was observed.
+        spec: How values become codes; with an axis each channel has a range of its own.
+        method: Name of the calibration method.
+        options: Its options by name; those of other methods are allowed.
+
+    Returns:
+        Two float64 arrays, of shape [] or [C], for `roundoff.core.quantizers.parameters_from_range`.
+
+    Raises:
+        BadInput: There is no such method or option, or not enough was observed for it.
+    """
+    chosen = get_method(method)
+    known = options_of(chosen, options)
+    parts = [chosen.compute(part, spec, known) for part in _parts(_rows_for(observation, spec), chosen)]
+    shape = () if spec.axis is None else (-1,)
+    low, high = (np.concatenate([np.empty(0), *(part[end] for part in parts)]).reshape(shape) for end in (0, 1))
+    return low, high
+
+
+def weight_range(
+    values: Array, spec: QuantSpec, method: str, options: Options | None = None
+) -> tuple[Array, Array]:
+    """Smallest and largest value that codes of a constant should cover.
+
+    Args:
+        values: The constant; of any shape, with ``spec.axis`` where each slice has a range of its own.
+        spec: How values become codes.
+        method: Name of the calibration method.
+        options: Its options by name; those of other methods are allowed.
+
+    Returns:
+        As `observed_range`.
+    """
+    if spec.axis is None:
+        return observed_range(_watched(values, None), spec, method, options)
+    slices = np.moveaxis(values, spec.axis, 0)
+    rows = slices.reshape(len(slices), math.prod(slices.shape[1:]))
+    # Slices few enough that all their elements are kept; a slice too large for that has a fine histogram alone.
+    at_once = MOST_ELEMENTS // max(1, rows.shape[1])
+    if at_once == 0:
+        whole = spec.along(None)
+        parts = [observed_range(_watched(row, None), whole, method, options) for row in rows]
+        return np.stack([part[0] for part in parts]), np.stack([part[1] for part in parts])
+    groups = [rows[start : start + at_once] for start in range(0, max(1, len(rows)), at_once)]
+    parts = [observed_range(_watched(group, 0), spec.along(0), method, options) for group in groups]
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+
+@dataclass(frozen=True, slots=True)
+class RangeError:
+    """What a range costs, estimated from what was observed.
+
+    Attributes:
+        mse: Mean squared error of quantizing and back.
+        sqnr_db: Mean square of the elements over it, in decibels; infinite when there is no error.
+        clipped: Share of elements beyond the outermost codes.
+    """
+
+    mse: float
+    sqnr_db: float
+    clipped: float
+
+
+def range_error(observation: Observation, spec: QuantSpec, low: Array, high: Array) -> RangeError:
+    """Judge a range by the elements that were observed.
+
+    Raises:
+        BadInput: Only the range of the elements is known.
+    """
+    lows, highs = np.reshape(low, (-1, 1)), np.reshape(high, (-1, 1))
+    sums = np.zeros(4)
+    start = 0
+    for part in _parts(_rows_for(observation, spec), get_method("mse")):
+        rows = slice(start, start + part.low.size)
+        sums += _sums(part, levels_of(lows[rows], highs[rows], spec))
+        start = rows.stop
+    error, power, clipped, total = sums.tolist()
+    return RangeError(
+        mse=error / max(1.0, total),
+        sqnr_db=ratio_db(power, max(0.0, error)),
+        clipped=clipped / max(1.0, total),
+    )
+
+
+def _sums(part: ObservedDistribution, levels: Levels) -> Array:
+    """Squared errors, squares, clipped elements and all elements, over all rows."""
+    zero = np.zeros_like(levels.step)
+    squares = part.squared_error(Levels(zero + 1, zero, zero))
+    errors = part.squared_error(levels)
+    # Beyond half a step from the outermost levels.
+    half = 0.0 if levels.floor else 0.5
+    below, above = (levels.first - half) * levels.step, (levels.last + 1 - half) * levels.step
+    clipped = part.beyond(below[:, 0], above[:, 0])
+    return np.array(
+        [np.sum(part.total * errors[:, 0]), np.sum(part.total * squares[:, 0]), clipped.sum(), part.total.sum()]
+    )
+
+
+def _rows_for(observation: Observation, spec: QuantSpec) -> Observation:
+    """What was observed, with channels told apart exactly when the quantizer does."""
+    if spec.axis is None:
+        return observation.without_channels()
+    if observation.axis is None or spec.axis not in (observation.axis, observation.axis - observation.rank):
+        seen = "as a whole" if observation.axis is None else f"by channels of axis {observation.axis}"
+        raise BadInput(
+            f"A scale for each channel of axis {spec.axis} was asked for a tensor that was observed {seen}.",
+            fix="calibrate again for this plan",
+        )
+    return observation
+
+
+def _watched(values: Array, axis: int | None) -> Observation:
+    observer = Observer(axis)
+    observer.add(values)
+    return observer.observation()
+
+
+def _parts(observation: Observation, chosen: Method) -> Iterator[ObservedDistribution]:
+    if chosen.needs == "range":
+        ends = np.stack([observation.low, observation.high], axis=1)
+        yield Points(np.where(np.isfinite(ends), ends, np.nan))
+        return
+    if not observation.has_distribution:
+        raise BadInput(
+            f"The method {chosen.name!r} needs the distribution of values, but only their range was observed.",
+            fix="calibrate again with this method, or take the method 'minmax'",
+        )
+    yield from distributions(observation)
+
+
+def distributions(observation: Observation) -> Iterator[ObservedDistribution]:
+    """The distribution of what was observed, some rows at a time, in order."""
+    if observation.elements is not None:
+        yield from split_points(observation.elements)
+    elif observation.histogram is not None:
+        yield from split_pieces(observation.histogram, observation.low, observation.high)
 
 
 # A note names so many tensors.
@@ -44,19 +209,18 @@ class Calibration:
     detail: Detail
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Message, ...]:
         """What the user should know of the data."""
-        notes = [] if self.samples > 1 else ["calibrated on a single sample: other inputs may exceed its ranges"]
+        notes = [] if self.samples > 1 else [message("quantize.one_sample")]
         damaged = {name: each for name, each in self.observations.items() if each.nans or each.infs}
         for name, each in list(damaged.items())[:_MOST_NAMED]:
-            bad = counted(each.nans + each.infs, "element")
-            notes.append(f"tensor {name!r}: {bad} of {each.count} NaN or infinite, left out of calibration")
+            bad = each.nans + each.infs
+            notes.append(message("quantize.not_finite", tensor=repr(name), count=bad, all=each.count))
         if len(damaged) > _MOST_NAMED:
-            rest = counted(len(damaged) - _MOST_NAMED, "more tensor")
-            notes.append(f"{rest} with NaN or infinite elements, left out of calibration")
+            notes.append(message("quantize.not_finite_more", count=len(damaged) - _MOST_NAMED))
         return (*notes, *self._notes_on_ranges())
 
-    def _notes_on_ranges(self) -> list[str]:
+    def _notes_on_ranges(self) -> list[Message]:
         empty, zero, constant = [], [], []
         for name, each in self.observations.items():
             if each.finite == 0:
@@ -66,11 +230,15 @@ class Calibration:
             elif each.axis is None and np.array_equal(each.low, each.high):
                 constant.append(name)
         found = {
-            "no finite element in any sample; the scale is 1": empty,
-            "always zero; the scale is 1": zero,
-            "the same value everywhere in all samples": constant,
+            "empty": empty,
+            "zero": zero,
+            "constant": constant,
         }
-        return [f"{_listed(names)}: {what}" for what, names in found.items() if names]
+        return [
+            message(f"quantize.range_{kind}", count=len(names), names=some(names, _MOST_NAMED, quoted=True))
+            for kind, names in found.items()
+            if names
+        ]
 
     def observation(self, tensors: Sequence[str]) -> Observation:
         """What is known of the elements of several tensors together.
@@ -127,12 +295,6 @@ class Calibration:
             what = f"The calibrations cannot be merged: {error}."
             raise BadInput(what, fix="calibrate both times with the same plan") from error
         return Calibration(merged, self.samples + other.samples, self.detail)
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:_MOST_NAMED]))
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{'tensor' if len(names) == 1 else 'tensors'} {shown}{more}"
 
 
 # Tensors whose elements follow from those of another one: what is known of one tells all of the other.
@@ -209,3 +371,47 @@ def _clip_limits(node: Any, weights: Weights) -> tuple[float, float] | None:
     low, high = limits
     # What a limit that is not finite leaves of all elements is no number, either.
     return (low, high) if low <= high and low < math.inf and high > -math.inf else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MethodResult:
+    """What one method makes of a tensor.
+
+    Attributes:
+        method: Its name.
+        low: Smallest value that codes cover, of shape [] or [C].
+        high: Largest value that codes cover.
+        error: What that costs, estimated from the same observation.
+    """
+
+    method: str
+    low: Array
+    high: Array
+    error: RangeError
+
+
+def compare_methods(
+    calibration: Calibration,
+    tensors: Sequence[str],
+    spec: QuantSpec,
+    methods: Sequence[str],
+    options: Options | None = None,
+) -> tuple[MethodResult, ...]:
+    """Let several methods find a range for tensors that share one scale; the model is not run again.
+
+    Args:
+        calibration: What was observed.
+        tensors: The tensors.
+        spec: How values become codes.
+        methods: Names of the methods.
+        options: Options of all methods by name.
+
+    Raises:
+        BadInput: A tensor was not observed, or only its range was; or there is no such method.
+    """
+    observation = calibration.observation(tensors)
+    results = []
+    for method in methods:
+        low, high = observed_range(observation, spec, method, options)
+        results.append(MethodResult(method, low, high, range_error(observation, spec, low, high)))
+    return tuple(results)

@@ -7,7 +7,7 @@ import numpy as np
 
 from roundoff.core.quantizers import QuantSpec, parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.quantize.calibration.distribution import Distribution, Levels
+from roundoff.quantize.calibration.distribution import Levels, ObservedDistribution
 from roundoff.quantize.calibration.histogram import FloatHistogram
 
 __all__ = [
@@ -123,6 +123,7 @@ class Density:
         # A level narrower than two bins sees a constant density, and at most the chance in where bins meet.
         used = (bins >= 2) & (share > 0) & (width > 0)
         density = np.divide(share, width, out=np.ones_like(share), where=used)
+        # Sum over bins of p log(p / width), less that of the level as a whole: the divergence from an even spread.
         lost = np.sum(np.where(used, information - share * np.log(density), 0.0), axis=1)
         # Chance alone makes bins of a level differ: by half an element for each bin, with this spread.
         chance = np.sum(np.where(used, bins - 1, 0.0), axis=1) / 2
@@ -146,6 +147,8 @@ def _clipped(below: Array, inside: Array, least: float) -> Array:
         inside: Share of elements that are not moved.
         least: The share that a level has at least.
     """
+    # KL(P, Q) as TensorRT defines it: P has the clipped elements moved to the outermost levels, Q is what lies
+    # inside, normalized to 1. P / Q is `inside` everywhere, times `ratio` at the outermost levels.
     beyond = np.stack([below[:, 0], 1 - below[:, 3]], axis=1)
     outermost = np.stack([below[:, 1] - below[:, 0], below[:, 3] - below[:, 2]], axis=1)
     together = beyond + outermost
@@ -186,7 +189,7 @@ def levels_of(low: Array, high: Array, spec: QuantSpec) -> Levels:
 
 
 def find_range(
-    distribution: Distribution, loss: Loss, *, first_look: Loss | None = None, symmetric: bool
+    distribution: ObservedDistribution, loss: Loss, *, first_look: Loss | None = None, symmetric: bool
 ) -> tuple[Array, Array]:
     """The range with the smallest loss within what was observed; of equal losses the widest.
 
@@ -200,7 +203,8 @@ def find_range(
         symmetric: Whether one number decides both sides.
     """
     low, high = np.minimum(distribution.low, 0.0), np.maximum(distribution.high, 0.0)
-    search = _Search(loss if first_look is None else first_look, low, high)
+    search = _RangeSearch(loss if first_look is None else first_look, low, high)
+    # Losses have several valleys, so that the first look is a grid: even in logarithms, as steps are.
     shrinking = _shrinking(distribution.typical(), np.maximum(high, -low))
     two_sided = not symmetric and bool(np.any((low < 0) & (high > 0)))
     if two_sided:
@@ -226,7 +230,7 @@ def _shrinking(typical: Array, largest: Array) -> Array:
     return np.maximum(2.0**powers, smallest[:, None])
 
 
-class _Search:
+class _RangeSearch:
     """The best ranges so far, as parts of the whole range.
 
     Attributes:

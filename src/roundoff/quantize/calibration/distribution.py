@@ -13,9 +13,9 @@ from roundoff.quantize.calibration.histogram import TENSOR_GRID, FloatHistogram,
 __all__ = [
     "BLOCK",
     "FIRST_LOOK_BITS",
-    "Distribution",
+    "HistogramPieces",
     "Levels",
-    "Pieces",
+    "ObservedDistribution",
     "Points",
     "Ranged",
     "split_pieces",
@@ -53,7 +53,7 @@ class Levels:
         return Levels(self.step[row], self.first[row], self.last[row], self.floor)
 
 
-class Distribution(Protocol):
+class ObservedDistribution(Protocol):
     """The elements of one or more rows; rows are independent of one another."""
 
     @property
@@ -79,7 +79,7 @@ class Distribution(Protocol):
         """The element of each row that has so many smaller ones; [rows]."""
         ...
 
-    def magnitudes(self) -> "Distribution":
+    def magnitudes(self) -> "ObservedDistribution":
         """The distribution of the absolute values."""
         ...
 
@@ -95,7 +95,7 @@ class Distribution(Protocol):
         """Elements in each of so many equal bins from the smallest to the largest value of a row."""
         ...
 
-    def row(self, index: int) -> "Distribution":
+    def row(self, index: int) -> "ObservedDistribution":
         """One of the rows alone."""
         ...
 
@@ -103,7 +103,7 @@ class Distribution(Protocol):
         """The elements counted on a grid; large, so that of one row at a time."""
         ...
 
-    def coarser(self) -> "Distribution":
+    def coarser(self) -> "ObservedDistribution":
         """The same with less detail where that saves time, for a first look."""
         ...
 
@@ -152,7 +152,7 @@ FIRST_LOOK_BITS = 5
 """Bins to a doubling, as a power of two, that are enough for a first look."""
 
 
-class Pieces(Ranged):
+class HistogramPieces(Ranged):
     """Only a histogram is known; elements are taken to lie evenly in their bins.
 
     Args:
@@ -196,11 +196,11 @@ class Pieces(Ranged):
         found = np.where(index <= 0, self._low, found)
         return np.where(index >= self._total - 1, self._high, found)
 
-    def magnitudes(self) -> "Pieces":
+    def magnitudes(self) -> "HistogramPieces":
         """The distribution of the absolute values."""
         counts = self._histogram.counts.sum(axis=1, keepdims=True)
         folded = FloatHistogram(self._histogram.grid, self._histogram.exponent, counts)
-        return Pieces(folded, np.zeros_like(self._low), np.maximum(self._high, -self._low))
+        return HistogramPieces(folded, np.zeros_like(self._low), np.maximum(self._high, -self._low))
 
     def typical(self) -> Array:
         """The magnitude that half of the elements other than zero exceed; [rows]."""
@@ -227,21 +227,21 @@ class Pieces(Ranged):
         below[0], below[-1] = 0, self._total[row]
         return np.diff(below)
 
-    def row(self, index: int) -> "Pieces":
+    def row(self, index: int) -> "HistogramPieces":
         """One of the rows alone."""
         if len(self._low) == 1:
             return self
         whole, only = self._histogram, slice(index, index + 1)
         histogram = FloatHistogram(whole.grid, whole.exponent[only], whole.counts[only])
-        return Pieces(histogram, self._low[only], self._high[only])
+        return HistogramPieces(histogram, self._low[only], self._high[only])
 
     def histogram(self) -> FloatHistogram:
         """The elements counted on a grid; large, so that of one row at a time."""
         return self._histogram
 
-    def coarser(self) -> "Pieces":
+    def coarser(self) -> "HistogramPieces":
         """The same with wider bins, which cost less time."""
-        return Pieces(self._histogram.coarser(FIRST_LOOK_BITS), self._low, self._high)
+        return HistogramPieces(self._histogram.coarser(FIRST_LOOK_BITS), self._low, self._high)
 
     def _error_of_single_values(self, counts: Array, levels: Levels) -> Array:
         """Squared error of elements in bins without width: they all have the same value."""
@@ -254,13 +254,13 @@ class Pieces(Ranged):
         return total
 
 
-def split_pieces(histogram: FloatHistogram, low: Array, high: Array) -> Iterator[Pieces]:
+def split_pieces(histogram: FloatHistogram, low: Array, high: Array) -> Iterator[HistogramPieces]:
     """A histogram of many rows, some rows at a time."""
     at_once = max(1, (4 * BLOCK) // math.prod(histogram.counts.shape[1:]))
     for start in range(0, len(low), at_once):
         part = slice(start, start + at_once)
         some = FloatHistogram(histogram.grid, histogram.exponent[part], histogram.counts[part])
-        yield Pieces(some, low[part], high[part])
+        yield HistogramPieces(some, low[part], high[part])
 
 
 def _running(counts: Array) -> Array:

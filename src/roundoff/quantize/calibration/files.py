@@ -21,8 +21,8 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.quantize.calibration.calibration import Calibration
 from roundoff.quantize.calibration.histogram import FloatHistogram, Grid
+from roundoff.quantize.calibration.methods import Detail
 from roundoff.quantize.calibration.observer import Observation
-from roundoff.quantize.calibration.registry import Detail
 
 __all__ = ["load_calibration", "save_calibration"]
 
@@ -37,7 +37,7 @@ _MOST_BYTES = 2**32
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _TensorEntry:
     """One tensor in ``about``; how much of each member is its own follows from it."""
 
     name: str
@@ -59,7 +59,7 @@ class _About:
     model_hash: str
     samples: int
     detail: Detail
-    tensors: tuple[_Entry, ...]
+    tensors: tuple[_TensorEntry, ...]
 
 
 def save_calibration(calibration: Calibration, path: Path, *, model_hash: str = "") -> None:
@@ -137,9 +137,9 @@ def _reading(path: Path) -> Iterator[None]:
         raise BadInput(f"{path} cannot be read: {reason}.", fix="check the path and the disk") from error
 
 
-def _entry(name: str, each: Observation) -> _Entry:
+def _entry(name: str, each: Observation) -> _TensorEntry:
     histogram = each.histogram
-    return _Entry(
+    return _TensorEntry(
         name=name,
         axis=each.axis,
         rank=each.rank,
@@ -182,7 +182,7 @@ def _about(members: Mapping[str, Member]) -> _About:
     return about
 
 
-def _check(entry: _Entry) -> None:
+def _check(entry: _TensorEntry) -> None:
     bits, doublings = entry.grid or (1, 1)
     sizes = (entry.rows, entry.count, entry.nans, entry.infs, entry.rank, entry.elements or 0)
     sound = (

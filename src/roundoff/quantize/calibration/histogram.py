@@ -63,6 +63,8 @@ class Grid:
 
     def edges(self, exponent: Array) -> Array:
         """Borders of the bins of the positive side, [rows, bins]; the bin around zero ends at the first."""
+        # The leading bits of a float32, read as an integer, count through exponent and fraction without a gap:
+        # bins are runs of these integers, even within a doubling, and one is found by a shift, not a logarithm.
         leading = self.first(exponent)[:, None] + np.arange(self.bins)
         bits = (leading << (FRACTION_BITS - self.bits)).astype(np.uint32)
         values = bits.view(np.float32).astype(np.float64)
@@ -186,7 +188,7 @@ _BLOCK = 1 << 16
 _MOST_COUNTED = (1 << 32) - 1
 
 
-class _Scratch(threading.local):
+class _CountScratch(threading.local):
     """Memory for the indices of a block, kept by each thread: fresh memory would cost more than the counting."""
 
     def __init__(self) -> None:
@@ -195,7 +197,7 @@ class _Scratch(threading.local):
         self.indices = np.empty(_BLOCK, np.int64)
 
 
-_SCRATCH = _Scratch()
+_SCRATCH = _CountScratch()
 
 
 class TensorCounter:

@@ -7,16 +7,16 @@ import numpy as np
 
 from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec, dequantize, quantize
 from roundoff.core.tensors import Array
+from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.insertion import switch_on
-from roundoff.graph.preparation.draft import attribute, named
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
-from roundoff.messages.numbers import counted
+from roundoff.graph.wiring import attribute
+from roundoff.messages.message import message, some
 from roundoff.quantize.corrections.layers import QuantizedLayer, node_by_name, quantized_layers
-from roundoff.quantize.corrections.registry import Corrected, Task, correction
 from roundoff.quantize.corrections.stepped_run import SteppedRun
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.step_table import StepOption
+from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, correction
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource
 
@@ -184,23 +184,23 @@ class ChannelMean:
     "bias_correct",
     samples=StepOption(64, "how many samples the means are taken over at most", least=1, most=100_000),
 )
-def bias_correct(task: Task) -> Corrected:
+def bias_correct(task: CorrectionJob) -> Corrected:
     """Put into each bias by how much rounding has moved the mean of each channel (bias correction)."""
     every = [layer for layer in quantized_layers(task.quantized) if not task.nodes or layer.node in task.nodes]
     layers = [layer for layer in every if layer.bias is not None]
     bare = [layer.node for layer in every if layer.bias is None]
     notes = []
     if bare:
-        many = f"{counted(len(bare), 'layer')} {'has' if len(bare) == 1 else 'have'} no bias"
-        notes.append(f"bias_correct: {many}, which the transform explicit_bias would give: {named(bare)}")
+        names = some(bare, MOST_NAMED, quoted=True)
+        notes.append(message("quantize.bias_none", count=len(bare), names=names))
     if not layers:
-        return Corrected(task.quantized, (), (*notes, "bias_correct: there is no bias to correct"))
+        return Corrected(task.quantized, (), (*notes, message("quantize.bias_nothing")))
     biases = BiasCodes(task.quantized)
     taken = _walk(task, layers, biases)
     return Corrected(replace(task.quantized, quantizers=biases.quantizers), tuple(taken), tuple(notes))
 
 
-def _walk(task: Task, layers: Sequence[QuantizedLayer], biases: BiasCodes) -> list[Participation]:
+def _walk(task: CorrectionJob, layers: Sequence[QuantizedLayer], biases: BiasCodes) -> list[Participation]:
     """Correct one layer after the other, each with all before it corrected."""
     context, most = task.context, int(task.options["samples"])
     model = switch_on(task.quantized.float_model, task.quantized.quantizers)
@@ -222,7 +222,8 @@ def _walk(task: Task, layers: Sequence[QuantizedLayer], biases: BiasCodes) -> li
                 shape = [1] * tally.rank
                 shape[layer.axis] = -1
                 run.shift(stop, moved.reshape(shape))
-                text = f"means of {wanted.size} channels moved by up to {np.abs(moved).max(initial=0.0):.3g}"
+                most_moved = f"{np.abs(moved).max(initial=0.0):.3g}"
+                text = message("quantize.means_moved", count=wanted.size, most=most_moved)
                 taken.append(Participation(layer.node, "layer", text))
                 context.progress.advance()
     finally:
@@ -230,7 +231,7 @@ def _walk(task: Task, layers: Sequence[QuantizedLayer], biases: BiasCodes) -> li
     return taken
 
 
-def _float_means(task: Task, layers: Sequence[QuantizedLayer], most: int) -> dict[str, Array]:
+def _float_means(task: CorrectionJob, layers: Sequence[QuantizedLayer], most: int) -> dict[str, Array]:
     """The mean of each channel of what layers compute in the float model."""
     context, model = task.context, task.quantized.float_model
     nodes = node_by_name(model)

@@ -11,10 +11,9 @@ from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.graph.patterns import attributes
-from roundoff.graph.preparation.draft import attribute
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import reads
+from roundoff.graph.wiring import attribute, reads
 from roundoff.run.integer.convolution import conv_geometry, pad_spatial
 
 __all__ = [

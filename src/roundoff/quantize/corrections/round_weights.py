@@ -11,10 +11,11 @@ import numpy as np
 from roundoff.core.quantizers import Consumer, Quantizer, code_dtype, dequantize, quantize
 from roundoff.core.tensors import Array
 from roundoff.graph.blocks import Reading, Substitute
+from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.insertion import switch_on
-from roundoff.graph.preparation.draft import named
 from roundoff.graph.weights import Weights
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, message, some
+from roundoff.messages.numbers import share_text
 from roundoff.quantize.corrections.layers import (
     Gram,
     QuantizedLayer,
@@ -24,10 +25,9 @@ from roundoff.quantize.corrections.layers import (
     quantized_layers,
     weight_rows,
 )
-from roundoff.quantize.corrections.registry import Corrected, Task, correction
 from roundoff.quantize.corrections.stepped_run import SteppedRun
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.step_table import StepOption
+from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, correction
 
 __all__ = [
     "output_error",
@@ -93,6 +93,9 @@ def rounded_together(steps: Array, nearest: Array, gram: Array, *, limits: tuple
 
 def _with_feedback(steps: Array, whole: Array, limits: tuple[int, int]) -> Array | None:
     """Round element by element, the errors so far being made up for; None where nothing is known of the inputs."""
+    # As in GPTQ: with rows of the inverse's Cholesky factor, an error in one element is made up for by those still
+    # to come in the way that leaves the least error of the results. Loud inputs come first, while most of the
+    # others are still free to answer.
     order = np.argsort(-np.einsum("gkk->k", whole), kind="stable")
     try:
         inverse = np.linalg.inv(whole[:, order][:, :, order])
@@ -116,6 +119,8 @@ def _polished(steps: Array, codes: Array, whole: Array, *, limits: tuple[int, in
     # A value that is a code already, or beyond the last one, has no other.
     movable = (low < high) & (low >= limits[0]) & (high <= limits[1])
     other = np.where(codes == low, high, low)
+    # E(e) = e G e'. Moving one code by m changes it by 2 m (e G)_k + m^2 G_kk: `pull` is e G, kept up to date by a
+    # row of G for each code that moves, so that no error is ever computed anew.
     pull = (codes - steps) @ whole
     own = np.einsum("gkk->gk", whole)
     order = np.argsort(-own.sum(axis=0), kind="stable")
@@ -167,7 +172,7 @@ class _Weight:
         0.0, "how many seconds it may take, 0 for any; layers not reached by then keep their codes", least=0.0
     ),
 )
-def round_weights(task: Task) -> Corrected:
+def round_weights(task: CorrectionJob) -> Corrected:
     """Round each weight up or down so that errors cancel in what its layer computes (as AdaRound does)."""
     weights, notes = _usable(task)
     if not weights:
@@ -175,47 +180,50 @@ def round_weights(task: Task) -> Corrected:
     return _Rounding(task, weights).run(notes)
 
 
-def _usable(task: Task) -> tuple[list[_Weight], list[str]]:
+def _usable(task: CorrectionJob) -> tuple[list[_Weight], list[Message]]:
     """Weights that can be rounded, and why others cannot."""
     nodes = node_by_name(task.quantized.float_model)
     held = Weights(task.quantized.float_model)
-    weights, reasons = [], dict[str, list[str]]()
+    weights, reasons = [], dict[Message, list[str]]()
     for layer in quantized_layers(task.quantized):
         if layer.weight is None or (task.nodes and layer.node not in task.nodes):
             continue
         rows = weight_rows(nodes[layer.node], held.shape(layer.weight.tensor))
         reason = _obstacle(layer.weight, rows)
-        if rows is None or reason:
+        if reason is not None:
             reasons.setdefault(reason, []).append(layer.node)
-        else:
+        elif rows is not None:
             weights.append(_Weight(layer, layer.weight, nodes[layer.node], rows))
-    return weights, [f"round_weights: {named(names)} as before, because {why}" for why, names in reasons.items()]
+    return weights, [
+        message("quantize.rounding_kept", names=some(names, MOST_NAMED, quoted=True), why=why)
+        for why, names in reasons.items()
+    ]
 
 
-def _obstacle(quantizer: Quantizer, rows: WeightRows | None) -> str:
+def _obstacle(quantizer: Quantizer, rows: WeightRows | None) -> Message | None:
     if rows is None:
-        return "results are no sums over rows of the weight"
+        return message("quantize.rounding_no_rows")
     if len(quantizer.consumers) > 1:
-        return "several nodes read the weight"
+        return message("quantize.rounding_shared")
     if quantizer.after or quantizer.codes is not None:
-        return "the weight has codes of its own"
+        return message("quantize.rounding_own_codes")
     output_axis = 1 if rows.turned else 0
     if quantizer.spec.axis is not None and quantizer.params.scale.size > 1 and quantizer.spec.axis != output_axis:
-        return "the scales of the weight run along its rows"
-    return f"a row has more than {_LONGEST_ROW} elements" if rows.length > _LONGEST_ROW else ""
+        return message("quantize.rounding_axis")
+    return message("quantize.rounding_long", most=_LONGEST_ROW) if rows.length > _LONGEST_ROW else None
 
 
 class _Rounding:
     """All weights of a model, one after the other."""
 
-    def __init__(self, task: Task, weights: Sequence[_Weight]) -> None:
+    def __init__(self, task: CorrectionJob, weights: Sequence[_Weight]) -> None:
         self._task, self._weights = task, weights
         self._held = Weights(task.quantized.float_model)
         self._readings: dict[Consumer, Reading] = {}
         self._codes: dict[str, Array] = {}
         self._taken: list[Participation] = []
 
-    def run(self, notes: Sequence[str]) -> Corrected:
+    def run(self, notes: Sequence[Message]) -> Corrected:
         task, context = self._task, self._task.context
         started, limit = time.monotonic(), float(task.options["time_limit"])
         model = switch_on(task.quantized.float_model, task.quantized.quantizers)
@@ -240,7 +248,7 @@ class _Rounding:
         if late:
             notes = (
                 *notes,
-                f"round_weights: the time was over before {counted(len(late), 'layer')}: {named(late)}",
+                message("quantize.rounding_late", count=len(late), names=some(late, MOST_NAMED, quoted=True)),
             )
         quantizers = tuple(
             replace(each, codes=self._codes[each.name]) if each.name in self._codes else each
@@ -282,7 +290,7 @@ class _Rounding:
         )
         self._readings[Consumer(each.layer.node, _WEIGHT)] = substitute
         left = float(np.minimum(before, after).sum() / before.sum())
-        text = f"{changed} of {values.size} codes, error of its results down to {left:.0%}"
+        text = message("quantize.rounding_done", changed=changed, all=values.size, share=share_text(left, 0))
         self._taken.append(Participation(each.layer.node, "layer", text))
 
     def _rounded(self, steps: Array, nearest: Array, gram: Array, *, limits: tuple[int, int]) -> Array:

@@ -13,12 +13,12 @@ import numpy as np
 from roundoff.core.quantizers import Consumer
 from roundoff.core.tensors import Array
 from roundoff.graph.blocks import BlockModels, Reading
-from roundoff.graph.cutting import Block
+from roundoff.graph.cutting import ModelBlock
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads
-from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.steps import StepContext
 from roundoff.run.bench import spread
 from roundoff.run.blocks.chain import TensorStore
 from roundoff.run.budget import memory_limit
@@ -46,7 +46,7 @@ class SteppedRun:
 
     samples: tuple[int, ...]
 
-    def __init__(self, model: Model, context: WorkContext, *, stops: Sequence[str], most: int) -> None:
+    def __init__(self, model: Model, context: StepContext, *, stops: Sequence[str], most: int) -> None:
         self._model, self._context = model, context
         self.samples = spread(len(context.samples.names), most)
         feed = read_feed(model, context.samples, 0)
@@ -109,7 +109,9 @@ class SteppedRun:
         read = {name for node in piece for name in reads(node)} - self._constants - made
         needed = {name for name in (*made, *self._held) if self._last_use.get(name, -1) >= end}
         needed |= (made | self._held) & set(self._pending)
-        block = Block(tuple(node.name for node in piece), tuple(sorted(read)), tuple(sorted(made & needed)), 0.0)
+        block = ModelBlock(
+            tuple(node.name for node in piece), tuple(sorted(read)), tuple(sorted(made & needed)), 0.0
+        )
         session = open_session(self._blocks.make(block, readings), threads=self._context.threads)
         kept = TensorStore(self._limit)
         for index in self.samples:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from roundoff.core.plan import FLOAT, PlannedQuantizer
 from roundoff.core.quantizers import Consumer, QuantSpec
 from roundoff.core.target import Target
-from roundoff.quantize.planning.fusing import Unit
+from roundoff.messages.message import Message, message
 from roundoff.quantize.planning.requested_precision import Roles, outranks, weight_edges
-from roundoff.quantize.planning.storage import Storage
-from roundoff.quantize.planning.view import BIAS_INPUT, GraphView, NodeView
+from roundoff.quantize.planning.storage import TensorStorage
+from roundoff.quantize.planning.view import BIAS_INPUT, FusedUnit, GraphView, NodeView
 
 __all__ = [
     "BIAS_DTYPE",
@@ -44,7 +44,7 @@ class ConstantOperand:
     reader: Consumer
     spec: QuantSpec
     group: str = ""
-    note: str = ""
+    note: Message | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Bias:
         source: The input whose scale it has a part of.
         weight: The weight whose scale it has the other part of.
         axis: Along which each element has its own scale; None for one scale.
-        obstacle: Why it stays in float; empty when it does not.
+        obstacle: Why it stays in float; None when it does not.
     """
 
     tensor: str
@@ -65,10 +65,10 @@ class Bias:
     source: Consumer
     weight: Consumer
     axis: int | None
-    obstacle: str = ""
+    obstacle: Message | None = None
 
 
-def constant_operands(roles: Roles, storage: Storage) -> Iterator[ConstantOperand]:
+def constant_operands(roles: Roles, storage: TensorStorage) -> Iterator[ConstantOperand]:
     """All constants that nodes read quantized, in execution order; biases are not among them."""
     view = roles.view
     for unit in roles.units:
@@ -80,7 +80,7 @@ def constant_operands(roles: Roles, storage: Storage) -> Iterator[ConstantOperan
             yield from _operands(unit, roles, storage)
 
 
-def _weight(unit: Unit, place: int, roles: Roles) -> ConstantOperand | None:
+def _weight(unit: FusedUnit, place: int, roles: Roles) -> ConstantOperand | None:
     tensor, reader = unit.first.inputs[place], Consumer(unit.first.name, place)
     decision, wish = roles.decisions(unit)["weight"], roles.wishes.tensors.get(tensor)
     dtype = decision.dtype
@@ -92,7 +92,7 @@ def _weight(unit: Unit, place: int, roles: Roles) -> ConstantOperand | None:
     return ConstantOperand(tensor, reader, roles.target.weights[dtype].along(axis), note=note)
 
 
-def _operands(unit: Unit, roles: Roles, storage: Storage) -> Iterator[ConstantOperand]:
+def _operands(unit: FusedUnit, roles: Roles, storage: TensorStorage) -> Iterator[ConstantOperand]:
     """Constants of operations other than products: like activations, with one scale each."""
     view, wishes = roles.view, roles.wishes.tensors
     results = view.results(unit.last)
@@ -114,21 +114,21 @@ def _operands(unit: Unit, roles: Roles, storage: Storage) -> Iterator[ConstantOp
         yield ConstantOperand(tensor, reader, roles.target.activations[dtype])
 
 
-def weight_axis(node: NodeView, place: int, view: GraphView, target: Target) -> tuple[int | None, str]:
+def weight_axis(node: NodeView, place: int, view: GraphView, target: Target) -> tuple[int | None, Message | None]:
     """The axis of a weight along which each slice has its own scale, and what is unusual about it.
 
     Returns:
-        The axis, None when one scale serves the whole weight; and a note, mostly empty.
+        The axis, None when one scale serves the whole weight; and a note, mostly None.
     """
     axis = target.weight_axes.get(node.operation)
     shape = view.shape(node.inputs[place])
     if axis is None or shape is None or len(shape) < 2:
-        return None, ""
+        return None, None
     if node.operation == "ConvTranspose" and (groups := int(node.attribute("group", 1))) > 1:
         # Axis 1 holds the output channels of one group; where that is a single one, axis 0 tells them apart.
         if shape[1] == 1 and shape[0] == groups:
-            return 0, ""
-        return None, f"its weight has one scale: with {groups} groups no axis holds its output channels"
+            return 0, None
+        return None, message("quantize.why_one_scale", groups=groups)
     if node.operation == "MatMul" and place == 0:
         # Seen from the left operand, rows are what columns are to the right one.
         axis = len(shape) - 2 if axis % len(shape) == len(shape) - 1 else len(shape) - 1
@@ -136,10 +136,10 @@ def weight_axis(node: NodeView, place: int, view: GraphView, target: Target) -> 
         # Written for a weight on the right that is not transposed.
         transposed = bool(node.attribute("transB" if place == 1 else "transA", 0))
         axis = 1 - axis % 2 if transposed != (place == 0) else axis
-    return (axis % len(shape), "") if -len(shape) <= axis < len(shape) else (None, "")
+    return (axis % len(shape) if -len(shape) <= axis < len(shape) else None), None
 
 
-def biases(roles: Roles, weights: Mapping[Consumer, QuantSpec], storage: Storage) -> Iterator[Bias]:
+def biases(roles: Roles, weights: Mapping[Consumer, QuantSpec], storage: TensorStorage) -> Iterator[Bias]:
     """All biases of units computed in integers, in execution order.
 
     Args:
@@ -161,7 +161,7 @@ def biases(roles: Roles, weights: Mapping[Consumer, QuantSpec], storage: Storage
             yield _bias(unit, place, (source, weight), weights.get(weight), roles.view)
 
 
-def bias_place(unit: Unit, view: GraphView) -> Consumer | None:
+def bias_place(unit: FusedUnit, view: GraphView) -> Consumer | None:
     """Where a unit reads a constant bias."""
     if unit.bias is not None:
         return unit.bias
@@ -172,7 +172,7 @@ def bias_place(unit: Unit, view: GraphView) -> Consumer | None:
     return Consumer(unit.first.name, place) if view.is_constant(tensor) and view.is_float(tensor) else None
 
 
-def _factors(unit: Unit, view: GraphView) -> tuple[Consumer, Consumer]:
+def _factors(unit: FusedUnit, view: GraphView) -> tuple[Consumer, Consumer]:
     """The two inputs whose product a unit sums: the activation, then the weight."""
     name = unit.first.name
     left_is_weight = view.is_constant(unit.first.inputs[0]) and not view.is_constant(unit.first.inputs[1])
@@ -180,18 +180,18 @@ def _factors(unit: Unit, view: GraphView) -> tuple[Consumer, Consumer]:
 
 
 def _bias(
-    unit: Unit, place: Consumer, factors: tuple[Consumer, Consumer], weight: QuantSpec | None, view: GraphView
+    unit: FusedUnit, place: Consumer, factors: tuple[Consumer, Consumer], weight: QuantSpec | None, view: GraphView
 ) -> Bias:
     tensor = view.by_name[place.node].inputs[place.input]
     node = unit.first
     if node.operation == "Gemm" and (node.attribute("alpha", 1.0) != 1.0 or node.attribute("beta", 1.0) != 1.0):
-        return Bias(tensor, place, *factors, None, "its bias stays in float: alpha or beta is not 1")
+        return Bias(tensor, place, *factors, None, message("quantize.why_bias_factor"))
     if weight is None or weight.axis is None:
         return Bias(tensor, place, *factors, None)
     held = view.shape(node.inputs[factors[1].input])
     # A weight on the left has a scale per row, and a bias belongs to columns.
     if held is None or view.shape(tensor) != (held[weight.axis],) or factors[1].input == 0:
-        return Bias(tensor, place, *factors, None, "its bias stays in float: it has not one element per scale")
+        return Bias(tensor, place, *factors, None, message("quantize.why_bias_shape"))
     return Bias(tensor, place, *factors, 0)
 
 
@@ -226,11 +226,11 @@ class Quantizers:
 
     planned: tuple[PlannedQuantizer, ...]
     weights: Mapping[Consumer, QuantSpec]
-    notes: Mapping[str, str]
+    notes: Mapping[str, Message]
     biases: frozenset[Consumer]
 
 
-def make_quantizers(roles: Roles, storage: Storage, methods: Methods) -> Quantizers:
+def make_quantizers(roles: Roles, storage: TensorStorage, methods: Methods) -> Quantizers:
     """List the quantizers that follow from the storage of tensors and the roles of units."""
     operands = tuple(constant_operands(roles, storage))
     weights = {operand.reader: operand.spec for operand in operands}
@@ -248,7 +248,7 @@ def make_quantizers(roles: Roles, storage: Storage, methods: Methods) -> Quantiz
 @dataclass(slots=True)
 class _Maker:
     roles: Roles
-    storage: Storage
+    storage: TensorStorage
     methods: Methods
     _names: set[str] = field(init=False, default_factory=set)
     # Each with its place in the order.

@@ -9,9 +9,9 @@ from typing import Literal
 from roundoff.core.plan import FLOAT, Precision
 from roundoff.core.quantizers import Consumer
 from roundoff.core.target import Target
-from roundoff.quantize.planning.fusing import Unit
-from roundoff.quantize.planning.rules import Names, Selection
-from roundoff.quantize.planning.view import PRODUCTS, GraphView, NodeView
+from roundoff.messages.message import Message, message
+from roundoff.quantize.planning.rules import Names, RuleSelection
+from roundoff.quantize.planning.view import PRODUCTS, FusedUnit, GraphView, NodeView
 
 __all__ = [
     "PARTS",
@@ -74,7 +74,7 @@ class Decision:
 
     dtype: str
     wish: Wish | None = None
-    refused: tuple[tuple[Wish, str], ...] = ()
+    refused: tuple[tuple[Wish, Message], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class TensorWish:
     strength: tuple[int, bool, int]
     rule: str
     order: int
-    refusal: str = ""
+    refusal: Message | None = None
 
 
 def outranks(wish: TensorWish, decision: Decision) -> bool:
@@ -103,7 +103,7 @@ def outranks(wish: TensorWish, decision: Decision) -> bool:
     return bool(wish.dtype) and (wish.strength[0], wish.order) > other
 
 
-def weight_edges(unit: Unit, view: GraphView) -> tuple[int, ...]:
+def weight_edges(unit: FusedUnit, view: GraphView) -> tuple[int, ...]:
     """Inputs of a unit's first node that are its weights: the constant factors of a product."""
     node = unit.first
     if unit.is_pattern or node.operation not in PRODUCTS:
@@ -128,12 +128,12 @@ class Wishes:
     view: GraphView
     names: Names
     tensors: Mapping[str, TensorWish]
-    by_node: Mapping[str, Sequence[tuple[Selection, int]]]
+    by_node: Mapping[str, Sequence[tuple[RuleSelection, int]]]
 
     @classmethod
-    def of(cls, selections: Iterable[Selection], view: GraphView, target: Target, names: Names) -> "Wishes":
+    def of(cls, selections: Iterable[RuleSelection], view: GraphView, target: Target, names: Names) -> "Wishes":
         """Sort the selections of all rules by what they name."""
-        by_node: dict[str, list[tuple[Selection, int]]] = defaultdict(list)
+        by_node: dict[str, list[tuple[RuleSelection, int]]] = defaultdict(list)
         tensors: dict[str, TensorWish] = {}
         for selection in selections:
             for node, rank in selection.ranks.items():
@@ -172,7 +172,7 @@ class Wishes:
         """Like `every`, without those for a whole node in float where something else counts more."""
         return _counting(self.every(node, part), self.every(node, "activation"))
 
-    def owners(self, unit: Unit, part: Part) -> tuple[NodeView, ...]:
+    def owners(self, unit: FusedUnit, part: Part) -> tuple[NodeView, ...]:
         """The nodes of a unit that have a part of it; what lies between them has none.
 
         What is asked for the output of a unit may also be said to the nodes that read its inputs.
@@ -188,7 +188,7 @@ class Wishes:
         reading = tuple(live) or (unit.first,)
         return tuple(dict.fromkeys((*reading, unit.last))) if part == "output" else reading
 
-    def asked(self, unit: Unit, part: Part) -> list[Wish]:
+    def asked(self, unit: FusedUnit, part: Part) -> list[Wish]:
         """All wishes for a part of a unit, strongest first; of equals, for its output, that for its last node."""
         found = [
             wish
@@ -198,15 +198,18 @@ class Wishes:
         computed = [wish for node in self.owners(unit, "activation") for wish in self.every(node, "activation")]
         return _counting(sorted(found, key=_strength, reverse=True), computed)
 
-    def decide(self, unit: Unit) -> dict[Part, Decision]:
+    def decide(self, unit: FusedUnit) -> dict[Part, Decision]:
         """What each part of a unit is to be."""
         decisions: dict[Part, Decision] = {}
-        whole_refused: dict[int, str] = {}
+        whole_refused: dict[int, Message] = {}
         for part in PARTS:
             refused = []
             granted = None
+            # Strongest first; one that the target cannot grant makes way for the next, and is on record. A rule
+            # for a whole node that fails in one part is not granted in the parts behind it either: half of it
+            # would be a precision that nobody asked for.
             for wish in self.asked(unit, part):
-                reason = whole_refused.get(wish.order, "") if wish.whole else ""
+                reason = whole_refused.get(wish.order) if wish.whole else None
                 reason = reason or self._refusal(unit, part, wish.dtype)
                 if not reason:
                     granted = wish
@@ -218,7 +221,7 @@ class Wishes:
             decisions[part] = Decision(dtype, granted, tuple(refused))
         return decisions
 
-    def _default(self, unit: Unit, part: Part, decided: Mapping[Part, Decision]) -> str:
+    def _default(self, unit: FusedUnit, part: Part, decided: Mapping[Part, Decision]) -> str:
         if part == "weight":
             has_weight = bool(weight_edges(unit, self.view))
             return "" if not has_weight else FLOAT if unit.obstacle else self.target.weight
@@ -226,30 +229,31 @@ class Wishes:
             return FLOAT if unit.obstacle else self.target.activation
         return FLOAT if decided["activation"].dtype == FLOAT or self.target.float_results else ""
 
-    def _refusal(self, unit: Unit, part: Part, dtype: str) -> str:
-        """Why a dtype cannot be granted; empty when it can."""
+    def _refusal(self, unit: FusedUnit, part: Part, dtype: str) -> Message | None:
+        """Why a dtype cannot be granted; None when it can."""
         if part == "weight" and not weight_edges(unit, self.view):
-            return "" if dtype == FLOAT else "it has no weight"
+            return (
+                None if dtype == FLOAT else message("quantize.why_no_part", part=message("quantize.part_weight"))
+            )
         if unit.obstacle:
-            return "" if dtype == FLOAT else unit.obstacle
+            return None if dtype == FLOAT else unit.obstacle
         if dtype == FLOAT:
             return self._float_refusal(unit, part)
-        name = self.target.name
         if part == "output" and self.target.float_results:
-            return f"integer operations of {name} hand on float values"
+            return message("quantize.why_float_results", target=self.target.name)
         return _integer_refusal(self.target, part, dtype, unit.first.operation)
 
-    def _float_refusal(self, unit: Unit, part: Part) -> str:
+    def _float_refusal(self, unit: FusedUnit, part: Part) -> Message | None:
         if not self.target.float_allowed:
-            return f"{self.target.name} cannot compute in float"
+            return message("quantize.why_no_float", target=self.target.name)
         allowed = self.target.only.get(f"{part}.{FLOAT}")
         if allowed is None or (part == "output" and self.target.float_results):
-            return ""
-        what = {"activation": "", "weight": "the weight of ", "output": "the output of "}[part]
+            return None
         operations = [unit.first.operation] if part == "weight" else [node.operation for node in unit.nodes]
         other = next((operation for operation in operations if operation not in allowed), "")
         known = ", ".join(sorted(allowed))
-        return f"{self.target.name} keeps {what}{known} in float, not {what}{other}" if other else ""
+        key = "quantize.why_float_only" + ("" if part == "activation" else f"_{part}")
+        return message(key, target=self.target.name, known=known, other=other) if other else None
 
 
 def _strength(wish: Wish) -> tuple[int, bool, int]:
@@ -264,15 +268,20 @@ def _counting(wishes: list[Wish], computed: list[Wish]) -> list[Wish]:
     return [wish for wish in wishes if not (wish.whole and strongest.strength > wish.strength)]
 
 
-def _integer_refusal(target: Target, part: Part, dtype: str, operation: str) -> str:
+def _integer_refusal(target: Target, part: Part, dtype: str, operation: str) -> Message | None:
     offered = target.weights if part == "weight" else target.activations
-    what = "weights" if part == "weight" else "activations"
+    what = message(f"quantize.what_{'weights' if part == 'weight' else 'activations'}")
     if dtype not in offered:
-        return f"{target.name} offers {what} in {', '.join(offered)}, not in {dtype}"
+        return message(
+            "quantize.why_offers", target=target.name, what=what, offered=", ".join(offered), dtype=dtype
+        )
     limit = target.only.get(f"{'weight' if part == 'weight' else 'activation'}.{dtype}")
     if limit is not None and operation not in limit:
-        return f"{target.name} offers {what} in {dtype} for {', '.join(sorted(limit))}, not for {operation}"
-    return ""
+        known = ", ".join(sorted(limit))
+        return message(
+            "quantize.why_offers_for", target=target.name, what=what, dtype=dtype, known=known, other=operation
+        )
+    return None
 
 
 def tensor_dtype(precision: Precision, *, constant: bool) -> str:
@@ -281,19 +290,23 @@ def tensor_dtype(precision: Precision, *, constant: bool) -> str:
     return next(str(value) for part in order if (value := getattr(precision, part)))
 
 
-def _tensor_wish(tensor: str, selection: Selection, rank: int, view: GraphView, target: Target) -> TensorWish:
+def _tensor_wish(tensor: str, selection: RuleSelection, rank: int, view: GraphView, target: Target) -> TensorWish:
     """The wish of a rule that names a tensor, which has one dtype whatever part of a node it is to whom."""
     constant = view.is_constant(tensor)
     dtype = tensor_dtype(selection.rule.precision, constant=constant)
     strength = (rank, True, selection.order)
+    reason: Message | None = None
     if not view.is_float(tensor):
-        reason = f"the tensor {tensor!r} holds no floats"
-    elif dtype == FLOAT:
-        reason = "" if target.float_allowed else f"{target.name} cannot compute in float"
-    else:
+        reason = message("quantize.why_no_floats", tensor=repr(tensor))
+    elif dtype == FLOAT and not target.float_allowed:
+        reason = message("quantize.why_no_float", target=target.name)
+    elif dtype != FLOAT:
         offered = {**target.weights, **target.activations} if constant else target.activations
-        what = "constants" if constant else "activations"
-        reason = "" if dtype in offered else f"{target.name} offers {what} in {', '.join(offered)}, not in {dtype}"
+        what = message(f"quantize.what_{'constants' if constant else 'activations'}")
+        if dtype not in offered:
+            reason = message(
+                "quantize.why_offers", target=target.name, what=what, offered=", ".join(offered), dtype=dtype
+            )
     return TensorWish("" if reason else dtype, strength, selection.text, selection.order, reason)
 
 
@@ -316,12 +329,12 @@ class Roles:
 
     view: GraphView
     target: Target
-    units: tuple[Unit, ...]
+    units: tuple[FusedUnit, ...]
     wishes: Wishes
     names: Names
 
     @cached_property
-    def _units(self) -> dict[str, Unit]:
+    def _units(self) -> dict[str, FusedUnit]:
         return {node.name: unit for unit in self.units for node in unit.nodes}
 
     @cached_property
@@ -332,15 +345,15 @@ class Roles:
     def _roles(self) -> dict[str, Role]:
         return {unit.first.name: self._role(unit) for unit in self.units}
 
-    def unit_of(self, node: str) -> Unit:
+    def unit_of(self, node: str) -> FusedUnit:
         """The unit a node belongs to."""
         return self._units[node]
 
-    def decisions(self, unit: Unit) -> Mapping[Part, Decision]:
+    def decisions(self, unit: FusedUnit) -> Mapping[Part, Decision]:
         """What was decided for the parts of a unit."""
         return self._decisions[unit.first.name]
 
-    def role(self, unit: Unit) -> Role:
+    def role(self, unit: FusedUnit) -> Role:
         """What a unit is."""
         return self._roles[unit.first.name]
 
@@ -348,11 +361,11 @@ class Roles:
         """What the unit of a node is."""
         return self.role(self.unit_of(node))
 
-    def units_of(self, role: Role) -> Iterator[Unit]:
+    def units_of(self, role: Role) -> Iterator[FusedUnit]:
         """All units of a role."""
         return (unit for unit in self.units if self.role(unit) == role)
 
-    def _role(self, unit: Unit) -> Role:
+    def _role(self, unit: FusedUnit) -> Role:
         if not any(self.view.computes_values(node) for node in unit.nodes):
             return "none"
         if unit.obstacle:
@@ -360,6 +373,7 @@ class Roles:
         if len(unit.nodes) == 1 and unit.first.operation in self.target.pass_through and not unit.is_pattern:
             return "follow"
         decided = self.decisions(unit)
+        # Activations decide the arithmetic: an integer weight with float activations is stored, not computed with.
         if decided["activation"].dtype != FLOAT:
             return "integer"
         return "weight_only" if decided["weight"].dtype not in ("", FLOAT) else "float"
@@ -373,7 +387,7 @@ class Roles:
     def _operands(self) -> frozenset[Consumer]:
         return frozenset(reader for unit in self.units for reader in self.operands(unit))
 
-    def operands(self, unit: Unit) -> tuple[Consumer, ...]:
+    def operands(self, unit: FusedUnit) -> tuple[Consumer, ...]:
         """The inputs at which a unit reads live values from outside."""
         return tuple(
             reader

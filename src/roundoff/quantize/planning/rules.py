@@ -18,7 +18,7 @@ from roundoff.quantize.planning.view import GraphView
 
 __all__ = [
     "Names",
-    "Selection",
+    "RuleSelection",
     "check_rules",
     "load_rules",
     "parse_precision",
@@ -134,16 +134,16 @@ def _precise(value: Any) -> Any:
 _Names = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1), BeforeValidator(_listed)]
 
 
-class _Table(BaseModel):
+class _StrictTable(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Between(_Table):
+class _Between(_StrictTable):
     start: _Names
     end: _Names
 
 
-class _RuleTable(_Table):
+class _RuleTable(_StrictTable):
     precision: Annotated[Precision, BeforeValidator(_precise)]
     node: _Names | None = None
     tensor: _Names | None = None
@@ -170,7 +170,7 @@ class _RuleTable(_Table):
         return Rule(kind, tuple(value), self.precision)
 
 
-class _RulesFile(_Table):
+class _RulesFile(_StrictTable):
     rule: list[_RuleTable]
 
 
@@ -213,7 +213,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class RuleSelection:
     """What a rule names.
 
     Attributes:
@@ -276,7 +276,7 @@ class Names:
         return {name: place for place, name in enumerate(self.known)}
 
 
-def select(rules: Sequence[Rule], view: GraphView, names: Names) -> tuple[Selection, ...]:
+def select(rules: Sequence[Rule], view: GraphView, names: Names) -> tuple[RuleSelection, ...]:
     """Find out what every rule names.
 
     Raises:
@@ -293,7 +293,7 @@ class _Selector:
         self._tensors = tuple(dict.fromkeys([*view.inputs, *view.producers, *view.weights.protos]))
         self._operations = tuple(dict.fromkeys(node.operation for node in view.nodes))
 
-    def select(self, rule: Rule, order: int) -> Selection:
+    def select(self, rule: Rule, order: int) -> RuleSelection:
         found: dict[str, int] = {}
         tensors: dict[str, int] = {}
         if rule.kind == "between":
@@ -309,7 +309,7 @@ class _Selector:
         for name, node in nodes.items():
             if node:
                 ranks[node] = max(found[name], ranks.get(node, 0))
-        return Selection(rule, rule_text(rule), order, nodes, ranks, tensors)
+        return RuleSelection(rule, rule_text(rule), order, nodes, ranks, tensors)
 
     def _add(self, rule: Rule, selector: str, nodes: dict[str, int], tensors: dict[str, int]) -> None:
         """Add what one selector names."""

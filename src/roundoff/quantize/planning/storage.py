@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 from roundoff.core.plan import FLOAT
 from roundoff.core.quantizers import Consumer, QuantSpec
 from roundoff.core.target import Target
-from roundoff.quantize.planning.fusing import Unit
+from roundoff.messages.message import Message, message
 from roundoff.quantize.planning.requested_precision import Roles, outranks
-from roundoff.quantize.planning.view import GraphView
+from roundoff.quantize.planning.view import FusedUnit, GraphView
 
 __all__ = [
     "Copy",
     "Links",
-    "Storage",
-    "Stored",
+    "StorageSpec",
+    "TensorStorage",
     "find_links",
     "store",
 ]
@@ -87,11 +87,11 @@ class Links:
         wish = self.roles.wishes.tensors.get(tensor)
         return wish is not None and wish.dtype == FLOAT
 
-    def shares(self, unit: Unit) -> bool:
+    def shares(self, unit: FusedUnit) -> bool:
         """Whether all that a unit reads and writes has one scale."""
         return unit.first.operation in self.roles.target.shared_scale and len(unit.nodes) == 1
 
-    def _live_operands(self, unit: Unit) -> list[str]:
+    def _live_operands(self, unit: FusedUnit) -> list[str]:
         return [tensor for _, tensor in self.view.operands(unit.first) if not self.view.is_constant(tensor)]
 
     def join_followers(self) -> None:
@@ -123,7 +123,7 @@ class Links:
             self.apart.update(dict.fromkeys(apart, together[0]))
             self._groups.join(together)
 
-    def sharers(self) -> Iterator[Unit]:
+    def sharers(self) -> Iterator[FusedUnit]:
         """Units whose operands and results share one scale."""
         for unit in self.roles.units:
             role = self.roles.role(unit)
@@ -188,17 +188,17 @@ def find_links(roles: Roles) -> Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StorageSpec:
     """How the tensors of one group are stored.
 
     Attributes:
         spec: The spec of all of them.
-        why: Who decided it, as the end of a sentence; empty for the target's default.
+        why: Who decided it, as the end of a sentence; None for the target's default.
         fixed_range: The range they get whatever is observed.
     """
 
     spec: QuantSpec
-    why: str = ""
+    why: Message | None = None
     fixed_range: tuple[float, float] | None = None
 
 
@@ -218,7 +218,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class TensorStorage:
     """How all live tensors are stored.
 
     Attributes:
@@ -231,13 +231,13 @@ class Storage:
     """
 
     group_of: Mapping[str, str]
-    stored: Mapping[str, Stored]
+    stored: Mapping[str, StorageSpec]
     quantized: frozenset[str]
     readers: Mapping[str, tuple[Consumer, ...]]
     copies: Mapping[str, tuple[Copy, ...]]
     seen: Mapping[Consumer, QuantSpec]
 
-    def spec_of(self, tensor: str) -> Stored | None:
+    def spec_of(self, tensor: str) -> StorageSpec | None:
         """How a tensor is stored; None when it is not quantized where it is computed."""
         return self.stored[self.group_of[tensor]] if tensor in self.quantized else None
 
@@ -247,12 +247,12 @@ class _Want:
     """What one reader wants of one tensor; without a spec it wants float, with a group the scale of that group."""
 
     reader: Consumer
-    unit: Unit
+    unit: FusedUnit
     spec: QuantSpec | None
     group: str = ""
 
 
-def store(roles: Roles) -> Storage:
+def store(roles: Roles) -> TensorStorage:
     """Decide how every live tensor is stored and what each of its readers sees."""
     return _Storing(roles.view, roles.target, roles, find_links(roles)).storage()
 
@@ -264,9 +264,11 @@ class _Storing:
     roles: Roles
     links: Links
 
-    def storage(self) -> Storage:
+    def storage(self) -> TensorStorage:
         links = self.links
         tensors = [name for name in (*self.view.inputs, *self.view.producers) if self._is_live(name)]
+        # First what each reader wants by itself; then one spec for each group, since its tensors share one scale;
+        # last who is content with that, and who reads a copy that is quantized again.
         wants = {tensor: list(self._wants(tensor)) for tensor in tensors}
         stored = self._decide(tensors, wants)
         readers: dict[str, tuple[Consumer, ...]] = {}
@@ -279,7 +281,7 @@ class _Storing:
             seen.update(dict.fromkeys(own, spec))
             seen.update({reader: copy.spec for copy in other for reader in copy.readers})
         groups = {tensor: links.group(tensor) for tensor in tensors}
-        return Storage(groups, stored, frozenset(links.quantized), readers, copies, seen)
+        return TensorStorage(groups, stored, frozenset(links.quantized), readers, copies, seen)
 
     def _is_live(self, tensor: str) -> bool:
         return self.view.is_float(tensor) and tensor not in self.roles.inner
@@ -297,6 +299,7 @@ class _Storing:
             if blocked or not self.roles.is_operand(reader) or role in ("float", "weight_only"):
                 yield _Want(reader, unit, None)
             elif role == "follow":
+                # A Reshape hands on codes while both of its sides are of one group; else it reads float.
                 if unit.first.name in self.links.active:
                     yield _Want(reader, unit, None, self.links.group(tensor))
                 else:
@@ -306,7 +309,7 @@ class _Storing:
             else:
                 yield _Want(reader, unit, self._wanted_spec(reader, unit, tensor))
 
-    def _wanted_spec(self, reader: Consumer, unit: Unit, tensor: str) -> QuantSpec:
+    def _wanted_spec(self, reader: Consumer, unit: FusedUnit, tensor: str) -> QuantSpec:
         decision = self.roles.decisions(unit)["activation"]
         dtype = decision.dtype
         wish = self.roles.wishes.tensors.get(tensor)
@@ -319,20 +322,23 @@ class _Storing:
 
     # How groups are stored
 
-    def _decide(self, tensors: list[str], wants: Mapping[str, list[_Want]]) -> dict[str, Stored]:
+    def _decide(self, tensors: list[str], wants: Mapping[str, list[_Want]]) -> dict[str, StorageSpec]:
         members: dict[str, list[str]] = defaultdict(list)
         for tensor in tensors:
             members[self.links.group(tensor)].append(tensor)
-        sharers: dict[str, list[Unit]] = defaultdict(list)
+        sharers: dict[str, list[FusedUnit]] = defaultdict(list)
         for unit in self.links.sharers():
             if self.roles.role(unit) == "integer":
                 sharers[self.links.group(self.view.results(unit.last)[0])].append(unit)
         return {group: self._decide_group(group, names, wants, sharers[group]) for group, names in members.items()}
 
     def _decide_group(
-        self, group: str, members: list[str], wants: Mapping[str, list[_Want]], sharers: list[Unit]
-    ) -> Stored:
+        self, group: str, members: list[str], wants: Mapping[str, list[_Want]], sharers: list[FusedUnit]
+    ) -> StorageSpec:
+        # In this order: an operation that a target lets decide for all it ties together (a Concat on some chips),
+        # the strongest rule that names a tensor or the output of what computes it, what readers want.
         asked = list(self._asked(members, sharers))
+        why: Message | None
         if sharers and self.target.shared_scale_decides == "operation":
             spec, why = self._by_operation(sharers)
         elif asked:
@@ -342,57 +348,66 @@ class _Storing:
             spec, why = self._by_readers([want for name in members for want in wants[name]], bool(sharers))
         ranges = dict(self.links.fixed_ranges(group))
         fixed = ranges.get(spec.dtype, ranges.get(""))
-        return Stored(spec, why, fixed)
+        return StorageSpec(spec, why, fixed)
 
-    def _asked(self, members: list[str], sharers: list[Unit]) -> Iterator[tuple[tuple[int, int], str, str]]:
+    def _asked(
+        self, members: list[str], sharers: list[FusedUnit]
+    ) -> Iterator[tuple[tuple[int, int], str, Message]]:
         """Wishes for how a group is stored: strength, dtype, and why."""
         for tensor in members:
             wish = self.roles.wishes.tensors.get(tensor)
             if wish is not None and wish.dtype not in ("", FLOAT):
-                yield (wish.strength[0], wish.order), wish.dtype, f"{wish.rule!r} asks for it"
+                yield (
+                    (wish.strength[0], wish.order),
+                    wish.dtype,
+                    message("quantize.why_asks", rule=repr(wish.rule)),
+                )
             producer = self.view.producers.get(tensor)
             if producer is not None and self.roles.role_of(producer.name) == "integer":
                 granted = self.roles.decisions(self.roles.unit_of(producer.name))["output"].wish
                 if granted is not None and granted.dtype != FLOAT:
                     strength = (granted.strength[0], granted.order)
-                    yield strength, granted.dtype, f"{granted.rule!r} asks for the output of {granted.node}"
+                    why = message("quantize.why_asks_output", rule=repr(granted.rule), node=granted.node)
+                    yield strength, granted.dtype, why
         for unit in sharers:
             granted = self.roles.decisions(unit)["activation"].wish
             if granted is not None:
                 strength = (granted.strength[0], granted.order)
-                yield strength, granted.dtype, f"{granted.rule!r} asks for {granted.node}"
+                why = message("quantize.why_asks_node", rule=repr(granted.rule), node=granted.node)
+                yield strength, granted.dtype, why
 
-    def _by_operation(self, sharers: list[Unit]) -> tuple[QuantSpec, str]:
+    def _by_operation(self, sharers: list[FusedUnit]) -> tuple[QuantSpec, Message]:
         """The spec that operations with a shared scale want; of several the one most asked for."""
 
-        def strength(unit: Unit) -> tuple[int, int]:
+        def strength(unit: FusedUnit) -> tuple[int, int]:
             wish = self.roles.decisions(unit)["activation"].wish
             return (wish.strength[0], wish.order) if wish is not None else (0, -1)
 
         unit = max(sharers, key=strength)
         decision = self.roles.decisions(unit)["activation"]
         name = self.roles.names.original(unit.first.name)
-        return self.target.activations[decision.dtype], f"{name} decides for all it shares a scale with"
+        return self.target.activations[decision.dtype], message("quantize.why_sharer", node=name)
 
-    def _by_readers(self, wants: list[_Want], shared: bool) -> tuple[QuantSpec, str]:
+    def _by_readers(self, wants: list[_Want], shared: bool) -> tuple[QuantSpec, Message | None]:
         """What all readers want; the widest of it when they differ, the target's default among equals."""
         default = self.target.activations[self.target.activation]
-        wanted: dict[QuantSpec, Unit] = {}
+        wanted: dict[QuantSpec, FusedUnit] = {}
         for want in wants:
             if want.spec is not None:
                 wanted.setdefault(want.spec, want.unit)
         if shared:
             wanted.setdefault(default, self.roles.units[0])
         if not wanted:
-            return default, ""
+            return default, None
+        # The widest: a reader of fewer bits can be given a copy, bits that were dropped do not come back.
         spec = max(wanted, key=lambda each: (each.bits, each == default))
         name = self.roles.names.original(wanted[spec].first.name)
-        return spec, f"{name} reads it as {spec.dtype}" if spec != default else ""
+        return spec, message("quantize.why_reader", node=name, dtype=spec.dtype) if spec != default else None
 
     # Who reads the storage, and who a copy
 
     def _split(
-        self, tensor: str, spec: QuantSpec, wants: list[_Want], stored: Mapping[str, Stored]
+        self, tensor: str, spec: QuantSpec, wants: list[_Want], stored: Mapping[str, StorageSpec]
     ) -> tuple[tuple[Consumer, ...], tuple[Copy, ...]]:
         group = self.links.group(tensor)
         own: list[Consumer] = []

@@ -1,4 +1,4 @@
-"""The main graph of a model as a planner sees it: who computes, reads and holds what, and which are values."""
+"""The graph as the planner sees it: which inputs carry values, and which nodes a target computes as one."""
 
 import math
 from collections import defaultdict
@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.quantizers import Consumer
+from roundoff.core.target import Target
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.graph.patterns import PATTERNS, Pattern, find_patterns
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import by_number, reads, subgraphs
+from roundoff.messages.message import Message, message
 
 __all__ = [
     "BIAS_INPUT",
@@ -22,13 +25,14 @@ __all__ = [
     "NEEDS",
     "PRODUCTS",
     "SAME_TYPE",
+    "FusedUnit",
     "GraphView",
     "NodeView",
+    "find_units",
     "missing_need",
     "setting_inputs",
     "value_inputs",
 ]
-
 
 # Which inputs of an operation are values, and which are shapes, indices, limits or parameters of its own.
 
@@ -307,19 +311,6 @@ def _constant_dtype(holder: Any) -> str:
 # What nodes of an operation must fulfil to have an integer version on a target, by name.
 
 
-@dataclass(frozen=True, slots=True)
-class _Need:
-    """One condition.
-
-    Attributes:
-        holds: Whether a node fulfils it; what cannot be known counts as fulfilled.
-        otherwise: What is wrong when it does not, as the end of "it stays in float because ...".
-    """
-
-    holds: Callable[[NodeView, GraphView], bool]
-    otherwise: str
-
-
 def _rank(*allowed: int) -> Callable[[NodeView, GraphView], bool]:
     def holds(node: NodeView, view: GraphView) -> bool:
         rank = view.rank(node.inputs[0])
@@ -332,19 +323,167 @@ def _attribute(name: str, default: float, wanted: float) -> Callable[[NodeView, 
     return lambda node, _: bool(node.attribute(name, default) == wanted)
 
 
-NEEDS = {
-    "constant_weight": _Need(
-        lambda node, view: len(node.inputs) > 1 and view.is_constant(node.inputs[1]), "its weight is not constant"
-    ),
-    "rank_4": _Need(_rank(4), "its input does not have 4 axes"),
-    "rank_4_or_5": _Need(_rank(4, 5), "its input does not have 4 or 5 axes"),
-    "not_transposed": _Need(_attribute("transA", 0, 0), "its input is transposed (transA)"),
-    "alpha_1": _Need(_attribute("alpha", 1.0, 1.0), "its alpha is not 1"),
-    "beta_1": _Need(_attribute("beta", 1.0, 1.0), "its beta is not 1"),
+NEEDS: dict[str, Callable[[NodeView, GraphView], bool]] = {
+    "constant_weight": lambda node, view: len(node.inputs) > 1 and view.is_constant(node.inputs[1]),
+    "rank_4": _rank(4),
+    "rank_4_or_5": _rank(4, 5),
+    "not_transposed": _attribute("transA", 0, 0),
+    "alpha_1": _attribute("alpha", 1.0, 1.0),
+    "beta_1": _attribute("beta", 1.0, 1.0),
 }
-"""Conditions that target files can name."""
+"""Conditions that target files can name; what cannot be known is fulfilled. Their words are `need_*`."""
 
 
 def missing_need(node: NodeView, view: GraphView, needs: tuple[str, ...]) -> str:
-    """The first condition a node does not fulfil, as a reason to stay in float; empty when there is none."""
-    return next((NEEDS[name].otherwise for name in needs if not NEEDS[name].holds(node, view)), "")
+    """The first condition a node does not fulfil, by its name; empty when there is none."""
+    return next((name for name in needs if not NEEDS[name](node, view)), "")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FusedUnit:
+    """Nodes computed as one; most often a single node.
+
+    Attributes:
+        nodes: In execution order.
+        steps: What the fusion is made of, an op type or a pattern each; the op type for a single node.
+        obstacle: Why it has no integer version on the target; None when it has one.
+        bias: The constant operand of an Add behind a product, which the product's sum begins with.
+    """
+
+    nodes: tuple[NodeView, ...]
+    steps: tuple[str, ...]
+    obstacle: Message | None = None
+    bias: Consumer | None = None
+
+    @property
+    def first(self) -> NodeView:
+        """The node that reads what the unit works on; the one with the weight, if there is one."""
+        return self.nodes[0]
+
+    @property
+    def last(self) -> NodeView:
+        """The node that writes the result."""
+        return self.nodes[-1]
+
+    @property
+    def inner(self) -> frozenset[str]:
+        """Tensors that exist only inside."""
+        return frozenset(name for node in self.nodes[:-1] for name in node.outputs if name)
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it begins with a pattern, whose constants are a part of the function it computes."""
+        return self.steps[0] in PATTERNS
+
+
+def find_units(view: GraphView, target: Target) -> tuple[FusedUnit, ...]:
+    """Group the nodes that work on values into units, in order of their first nodes.
+
+    Tensors between the nodes of a unit are read by nobody outside of it. Where several fusions fit, the one of
+    most nodes is taken, of equals the one the target names first.
+    """
+    finder = _UnitFinder(view, target)
+    taken: set[str] = set()
+    found = []
+    for node in view.nodes:
+        if node.name in taken:
+            continue
+        unit = finder.unit_at(node, taken)
+        taken.update(member.name for member in unit.nodes)
+        found.append(unit)
+    return tuple(found)
+
+
+class _UnitFinder:
+    def __init__(self, view: GraphView, target: Target) -> None:
+        self._view = view
+        self._target = target
+        self._begins: dict[str, list[Pattern]] = defaultdict(list)
+        self._enters: dict[str, list[Pattern]] = defaultdict(list)
+        for pattern in find_patterns(view.model):
+            self._begins[pattern.nodes[0]].append(pattern)
+            self._enters[pattern.entry].append(pattern)
+
+    def unit_at(self, node: NodeView, taken: set[str]) -> FusedUnit:
+        """The unit that begins with a node."""
+        obstacle = self._obstacle(node)
+        candidates = [
+            unit
+            for steps in self._target.fusions
+            for unit in self._start(node, steps, blocked=bool(obstacle))
+            if not taken & {member.name for member in unit.nodes}
+        ]
+        best = max(candidates, key=lambda unit: len(unit.nodes), default=None)
+        return best if best is not None else FusedUnit((node,), (node.operation,), obstacle)
+
+    def _obstacle(self, node: NodeView) -> Message | None:
+        if node.is_control_flow:
+            return message("quantize.why_control_flow", count=node.nodes_inside)
+        if node.operation not in self._target.quantized_ops:
+            return message("quantize.why_no_integer", target=self._target.name, op=node.operation)
+        missing = missing_need(node, self._view, self._target.needs.get(node.operation, ()))
+        if missing:
+            return message("quantize.why_needs", target=self._target.name, why=message(f"quantize.need_{missing}"))
+        infinite = self._infinite_operand(node)
+        return message("quantize.why_infinite", tensor=repr(infinite)) if infinite else None
+
+    def _infinite_operand(self, node: NodeView) -> str:
+        for _, tensor in self._view.operands(node):
+            # Weights are left to those who read them anyway; a mask is small.
+            constant = node.operation not in PRODUCTS and self._view.is_constant(tensor)
+            if constant and not self._view.is_finite(tensor):
+                return tensor
+        return ""
+
+    def _start(self, node: NodeView, steps: tuple[str, ...], *, blocked: bool) -> Iterator[FusedUnit]:
+        for name in steps[0].split("|"):
+            if name in PATTERNS:
+                for pattern in self._begins[node.name]:
+                    if pattern.name == name:
+                        yield from self._grow(FusedUnit(self._nodes(pattern), (name,)), steps[1:])
+            elif name == node.operation and not blocked and len(steps) > 1:
+                yield from self._grow(FusedUnit((node,), (name,)), steps[1:])
+
+    def _grow(self, unit: FusedUnit, steps: tuple[str, ...]) -> Iterator[FusedUnit]:
+        if not steps:
+            yield unit
+            return
+        results = [name for name in unit.last.outputs if name]
+        if len(results) != 1 or not self._view.is_private(results[0]):
+            return
+        for name in steps[0].split("|"):
+            longer = self._with_pattern if name in PATTERNS else self._with_node
+            for grown in longer(unit, name, results[0]):
+                yield from self._grow(grown, steps[1:])
+
+    def _with_pattern(self, unit: FusedUnit, name: str, tensor: str) -> Iterator[FusedUnit]:
+        readers = {reader.node for reader in self._view.readers[tensor]}
+        for pattern in self._enters[tensor]:
+            if pattern.name == name and readers <= set(pattern.nodes):
+                yield FusedUnit((*unit.nodes, *self._nodes(pattern)), (*unit.steps, name), bias=unit.bias)
+
+    def _with_node(self, unit: FusedUnit, operation: str, tensor: str) -> Iterator[FusedUnit]:
+        readers = self._view.readers[tensor]
+        if len(readers) != 1:
+            return
+        node, place = self._view.by_name[readers[0].node], readers[0].input
+        others = [(i, name) for i, name in enumerate(node.inputs) if i != place and name]
+        if node.operation != operation or not all(self._view.is_constant(name) for _, name in others):
+            return
+        bias = unit.bias
+        if operation == "Add":
+            # What is added must be a bias: anything else is an operation of its own.
+            if bias is not None or not self._is_bias(unit.last, others[0][1]):
+                return
+            bias = Consumer(node.name, others[0][0])
+        yield FusedUnit((*unit.nodes, node), (*unit.steps, operation), bias=bias)
+
+    def _is_bias(self, product: NodeView, tensor: str) -> bool:
+        """Whether a constant has one element for each column of the weight behind a MatMul."""
+        if product.operation != "MatMul" or not self._view.is_constant(product.inputs[1]):
+            return False
+        columns = self._view.shape(product.inputs[1])
+        return columns is not None and len(columns) > 1 and self._view.shape(tensor) == columns[-1:]
+
+    def _nodes(self, pattern: Pattern) -> tuple[NodeView, ...]:
+        return tuple(self._view.by_name[name] for name in pattern.nodes)

@@ -9,12 +9,12 @@ from roundoff.core.quantizers import QuantSpec, Rounding, SymmetricScale
 from roundoff.core.target import Arithmetic, CalibrationDefaults, Costs, Target
 from roundoff.errors import nearest
 from roundoff.graph.patterns import PATTERNS
+from roundoff.quantize.calibration.methods import all_methods
 from roundoff.quantize.planning.view import NEEDS
 
 __all__ = ["CostTable", "TargetFile"]
 
 Dtype = Literal["u8", "s8", "u16", "s16", "u4", "s4"]
-Method = Literal["minmax", "percentile", "mse", "entropy", "ifmr", "hfmg"]
 
 _MOST_AXES = 8
 
@@ -49,6 +49,13 @@ def _check_need(name: str) -> str:
     return name
 
 
+def _check_method(name: str) -> str:
+    known = [each.name for each in all_methods()]
+    if name not in known:
+        raise ValueError(f"there is no calibration method {name!r}; {nearest(name, known)}")
+    return name
+
+
 def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
@@ -56,16 +63,17 @@ def _as_tuple(value: Any) -> Any:
 OpType = Annotated[str, AfterValidator(_check_op)]
 Step = Annotated[str, AfterValidator(_check_step)]
 Need = Annotated[str, AfterValidator(_check_need)]
+Method = Annotated[str, AfterValidator(_check_method)]
 Axis = Annotated[int, Field(ge=-_MOST_AXES, lt=_MOST_AXES)]
 Cost = Annotated[FiniteFloat, Field(ge=0)]
 Range = Annotated[tuple[FiniteFloat, FiniteFloat], BeforeValidator(_as_tuple)]
 
 
-class _Table(BaseModel):
+class _TargetTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class SpecTable(_Table):
+class SpecTable(_TargetTable):
     """How one dtype is used."""
 
     symmetric: bool
@@ -95,7 +103,7 @@ class LiveTable(SpecTable):
         )
 
 
-class FloatTable(_Table):
+class FloatTable(_TargetTable):
     """What can stay in float when that is asked for."""
 
     allowed: bool = True
@@ -104,7 +112,7 @@ class FloatTable(_Table):
     outputs: list[OpType] | None = None
 
 
-class ArithmeticTable(_Table):
+class ArithmeticTable(_TargetTable):
     """How integer units compute."""
 
     rounding: Rounding = "half_even"
@@ -116,7 +124,7 @@ class ArithmeticTable(_Table):
     tables: list[OpType] = Field(default_factory=list)
 
 
-class CalibrationTable(_Table):
+class CalibrationTable(_TargetTable):
     """How ranges are found."""
 
     method: Method = "minmax"
@@ -124,7 +132,7 @@ class CalibrationTable(_Table):
     weights_first: bool = False
 
 
-class CostTable(_Table):
+class CostTable(_TargetTable):
     """What work costs, in units of one product of two 8-bit numbers."""
 
     product_8x8: Cost = 1.0
@@ -138,7 +146,7 @@ class CostTable(_Table):
         return Costs(**self.model_dump())
 
 
-class TargetFile(_Table):
+class TargetFile(_TargetTable):
     """A whole target file, after what it extends was filled in."""
 
     name: Annotated[str, Field(min_length=1)]

@@ -12,17 +12,19 @@ from typing import Protocol
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.graph.draft import MOST_NAMED, CannotFold
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.draft import CannotFold, named
 from roundoff.graph.weights import Weights
-from roundoff.messages.numbers import counted
-from roundoff.quantize.step_table import StepOption
+from roundoff.messages.message import Message, joined, message, some
+from roundoff.quantize.steps import StepOption, Transformed, TransformJob, transform
 from roundoff.quantize.transforms.factors import (
     LARGEST_LOGARITHM,
     Bounds,
+    ChannelStatistics,
     Group,
     bounds_of,
     channel_axis,
+    channel_statistics,
     free_bounds,
     group_layers,
     magnitudes,
@@ -31,10 +33,8 @@ from roundoff.quantize.transforms.factors import (
     rounded_to_power_of_two,
     with_channel_limits,
 )
-from roundoff.quantize.transforms.mapping import map_scaling
-from roundoff.quantize.transforms.registry import Job, Transformed, transform
-from roundoff.quantize.transforms.scaling_map import Layer, ScalingMap
-from roundoff.quantize.transforms.statistics import ChannelStatistics, channel_statistics
+from roundoff.quantize.transforms.rules import map_scaling
+from roundoff.quantize.transforms.scaling_map import ScaledLayer, ScalingMap
 
 __all__ = [
     "DenseNoise",
@@ -90,6 +90,8 @@ class PairedNoise:
 
     def add_to(self, logarithms: Array, slope: Array) -> float:
         """See `NoiseTerm`."""
+        # Noise = step^2 x cost. The step follows the largest scaled magnitude, as a power mean that has a slope;
+        # the cost of a unit of noise falls with the square of the same factor, which is divided out behind it.
         ratio = np.exp(logarithms[self.times] - logarithms[self.over])
         scaled = self.magnitudes * ratio
         top = float(scaled.max(initial=0.0))
@@ -101,6 +103,7 @@ class PairedNoise:
         cost = float(costs.sum())
         value = (top * total ** (1 / _POWER)) ** 2 * cost
         if value:
+            # Slope by the logarithm of each ratio: its share of the step, less its share of the cost.
             push = 2 * value * (shares / total - costs / cost)
             slope += np.bincount(self.times.ravel(), push.ravel(), slope.size)
             slope -= np.bincount(self.over.ravel(), push.ravel(), slope.size)
@@ -144,6 +147,7 @@ class DenseNoise:
         into, out = np.exp(logarithms[self.inputs]), np.exp(logarithms[self.outputs])
         energies, gains = self.energy / into**2, self.gain * out**2
         energy = float(energies.sum())
+        # The scaled weight is w x into / out, so that its power sums are a matrix product: no scaled copy is made.
         by_output = (self.powers @ into**_POWER) / out**_POWER
         shared = by_output if self.per_output else np.full(by_output.shape, by_output.sum())
         alive = shared > 0
@@ -239,6 +243,7 @@ def importance_of(found: ScalingMap, weights: Weights, seen: Mapping[str, Channe
         reads, writes = found.roots(layer.reads), found.roots(layer.writes)
         outputs = np.unique(layer.writes).size
         power = float((squares * energy).sum()) / max(outputs, 1)
+        # Where channels cannot be followed further, noise is set against the energy of what is computed there.
         ends = (writes == 0) | (result.channel[writes] == 0)
         counts = np.where(ends, 1 / power if power else 0.0, result.channel[writes] * alive[writes])
         result.at_result[layer.node], result.energy[layer.node] = counts, energy
@@ -256,7 +261,7 @@ def _alive(found: ScalingMap, seen: Mapping[str, ChannelStatistics]) -> Array:
     return share
 
 
-def _by_place(found: ScalingMap, layer: Layer, energy: Array) -> Array:
+def _by_place(found: ScalingMap, layer: ScaledLayer, energy: Array) -> Array:
     """The energy of the input that each place of a weight reads."""
     sums = np.bincount(layer.inputs, energy, found.size)
     counts = np.bincount(layer.inputs, minlength=found.size)
@@ -279,12 +284,12 @@ _ROUNDING = 1 / 12
     ),
     power_of_two=StepOption(False, "whether factors are powers of two, which keeps float outputs bit for bit"),
 )
-def equalize(job: Job) -> Transformed:
+def equalize(job: TransformJob) -> Transformed:
     """Share out the ranges of channels between the layers that write them and those that read them."""
     found = map_scaling(job.model, job.context.samples, through_limits=job.options["clip"] != "keep")
     groups = [group for group in group_layers(found) if group.writers and _is_wanted(job, group)]
     if not groups:
-        return Transformed(job.model, (), (f"equalize: no two layers share channels to scale{_why(found)}",))
+        return Transformed(job.model, (), (_held(message("quantize.equalize_no_pair"), found),))
     seen = channel_statistics(job.model, job.context, _observed(job, found), title="looking at channels")
     bounds = bounds_of(found, seen) if job.options["clip"] == "observed" else free_bounds(found)
     free = np.zeros(found.size, bool)
@@ -300,32 +305,34 @@ def equalize(job: Job) -> Transformed:
     factors = {int(root): float(np.exp(logarithms[root])) for root in np.flatnonzero(free & (logarithms != 0))}
     if job.options["power_of_two"]:
         factors = rounded_to_power_of_two(factors)
-    notes = [f"equalize: expected noise down to {after / before:.2g} of what it was"] if before else []
+    notes = [message("quantize.equalize_noise", share=f"{after / before:.2g}")] if before else []
     notes += _notes(job, found, groups, bounds)
     return _changed(job, found, factors, notes=notes)
 
 
-def _changed(job: Job, found: ScalingMap, factors: Mapping[int, float], *, notes: list[str]) -> Transformed:
+def _changed(
+    job: TransformJob, found: ScalingMap, factors: Mapping[int, float], *, notes: list[Message]
+) -> Transformed:
     try:
         model: Model = rescaled(job.model, found, factors)
     except CannotFold as reason:
-        return Transformed(job.model, (), (*notes, f"equalize: nothing was changed, because {reason}"))
+        return Transformed(
+            job.model, (), (*notes, message("quantize.step_unchanged", step="equalize", why=str(reason)))
+        )
     taken = participants(found, factors)
     if job.options["clip"] == "split":
         model, split = with_channel_limits(model, found, factors)
         if split:
-            notes.append(
-                f"equalize: limits for each channel, by a Min which a chip computes as one more operation, behind "
-                f"{counted(len(split), 'Clip')}: {named(list(split))}"
-            )
+            names = some(list(split), MOST_NAMED, quoted=True)
+            notes.append(message("quantize.equalize_limits", count=len(split), names=names))
     return Transformed(model, taken, tuple(notes))
 
 
-def _is_wanted(job: Job, group: Group) -> bool:
+def _is_wanted(job: TransformJob, group: Group) -> bool:
     return not job.nodes or bool(job.nodes & {layer.node for layer in (*group.layers, *group.writers)})
 
 
-def _observed(job: Job, found: ScalingMap) -> dict[str, int]:
+def _observed(job: TransformJob, found: ScalingMap) -> dict[str, int]:
     """Tensors whose channels must be looked at, each with their axis."""
     wanted = {layer.source: layer.axis for layer in found.layers}
     if job.options["clip"] == "observed":
@@ -333,7 +340,7 @@ def _observed(job: Job, found: ScalingMap) -> dict[str, int]:
     return wanted
 
 
-def _terms(job: Job, found: ScalingMap, seen: Mapping[str, ChannelStatistics]) -> Iterator[NoiseTerm]:
+def _terms(job: TransformJob, found: ScalingMap, seen: Mapping[str, ChannelStatistics]) -> Iterator[NoiseTerm]:
     """The noise of all weights and, if asked for, of all tensors between them."""
     weights, target = Weights(job.model), job.context.target
     importance = importance_of(found, weights, seen)
@@ -362,7 +369,7 @@ def _terms(job: Job, found: ScalingMap, seen: Mapping[str, ChannelStatistics]) -
 
 
 def weight_noise(
-    found: ScalingMap, layer: Layer, weight: Array, *, importance: Importance, unit: float, per_output: bool
+    found: ScalingMap, layer: ScaledLayer, weight: Array, *, importance: Importance, unit: float, per_output: bool
 ) -> Iterator[NoiseTerm]:
     """The noise that rounding a weight puts into a network.
 
@@ -399,27 +406,26 @@ def weight_noise(
         )
 
 
-def _notes(job: Job, found: ScalingMap, groups: Sequence[Group], bounds: Bounds) -> Iterator[str]:
+def _notes(job: TransformJob, found: ScalingMap, groups: Sequence[Group], bounds: Bounds) -> Iterator[Message]:
     roots = np.array([root for group in groups for root in group.roots])
     if found.limits and job.options["clip"] == "observed":
         cut = int(np.count_nonzero(bounds.fixed[roots]))
-        yield (
-            f"equalize: {cut} of {counted(roots.size, 'channel')} reach the limit of a Clip and keep their scale; "
-            f"the others stay below it in all {counted(len(job.context.samples.names), 'sample')}, and only there "
-            "is it known that nothing changes"
-        )
+        samples = len(job.context.samples.names)
+        yield message("quantize.equalize_cut", cut=cut, count=int(roots.size), samples=samples)
     alone = [layer.node for layer in found.layers if not _shares(layer, groups)]
     if alone and not job.nodes:
-        yield f"equalize: {counted(len(alone), 'layer')} share no channels to scale: {named(alone)}{_why(found)}"
+        names = some(alone, MOST_NAMED, quoted=True)
+        yield _held(message("quantize.equalize_alone", count=len(alone), names=names), found)
 
 
-def _why(found: ScalingMap) -> str:
-    """What holds channels fast, if anything does."""
+def _held(text: Message, found: ScalingMap) -> Message:
+    """A note, and what holds channels fast, if anything does."""
     if not found.blocked:
-        return ""
+        return text
     first, more = next(iter(found.blocked.values())), len(found.blocked) - 1
-    return f"; channels are held fast where {first}" + (f", and in {counted(more, 'more place')}" if more else "")
+    key = "quantize.channels_held_more" if more else "quantize.channels_held"
+    return joined((text, message(key, first=first, **({"count": more} if more else {}))))
 
 
-def _shares(layer: Layer, groups: Sequence[Group]) -> bool:
+def _shares(layer: ScaledLayer, groups: Sequence[Group]) -> bool:
     return any(layer is each for group in groups for each in (*group.layers, *group.writers))

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.target import Target
-from roundoff.graph.build import Assembly
+from roundoff.graph.draft import Assembly, CannotFold, Draft
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.preparation.affine import linear_layer
-from roundoff.graph.preparation.draft import CannotFold, Draft
 from roundoff.graph.weights import tensor_dtype
+from roundoff.messages.message import message
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.transforms.registry import Job, Transformed, transform
+from roundoff.quantize.steps import Transformed, TransformJob, transform
 
 __all__ = ["explicit_bias"]
 
@@ -20,20 +20,20 @@ _WEIGHT, _BIAS = 1, 2
 
 
 @transform("explicit_bias")
-def explicit_bias(job: Job) -> Transformed:
+def explicit_bias(job: TransformJob) -> Transformed:
     """Give layers without a bias one of zeros, where bias correction can put its numbers."""
     draft = Draft(job.model)
     taken = []
     for node, channels in _bare_layers(draft):
         if not job.nodes or node.name in job.nodes:
             bias = draft.free_tensor(f"{node.name}_bias")
-            draft.set_constant(bias, np.zeros(channels, draft.constant(node.input[_WEIGHT]).dtype))
+            draft.set_constant(bias, np.zeros(channels, draft.constants.value(node.input[_WEIGHT]).dtype))
             draft.set_input(node, _BIAS, bias)
-            taken.append(Participation(node.name, "layer", f"bias of {channels} zeros"))
+            taken.append(Participation(node.name, "layer", message("quantize.bias_zeros", count=channels)))
     products = [
         node.name for node in _bare_products(draft, job.context.target) if not job.nodes or node.name in job.nodes
     ]
-    taken += [Participation(name, "layer", "an Add of zeros behind it") for name in products]
+    taken += [Participation(name, "layer", message("quantize.bias_added")) for name in products]
     model = draft.finish()
     return Transformed(_with_additions(model, frozenset(products)) if products else model, tuple(taken), ())
 
@@ -55,13 +55,13 @@ def _bare_products(draft: Draft, target: Target) -> Iterator[Any]:
         return
     for node in draft.of_type("MatMul"):
         matrix = node.input[_WEIGHT]
-        if draft.is_constant(matrix) and len(draft.constant_shape(matrix)) == 2 and not _is_added_to(draft, node):
+        if matrix in draft.constants and len(draft.constants.shape(matrix)) == 2 and not _is_added_to(draft, node):
             yield node
 
 
 def _is_added_to(draft: Draft, node: Any) -> bool:
-    readers = [draft.nodes[name] for name in draft.readers(node.output[0])]
-    return any(each.op_type == "Add" and any(map(draft.is_constant, each.input)) for each in readers)
+    readers = draft.readers(node.output[0])
+    return any(each.op_type == "Add" and any(name in draft.constants for name in each.input) for each in readers)
 
 
 def _with_additions(model: Model, products: frozenset[str]) -> Model:

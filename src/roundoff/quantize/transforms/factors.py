@@ -8,28 +8,128 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.build import Assembly
+from roundoff.errors import BadInput
+from roundoff.graph.draft import Assembly, Draft, change_constants
 from roundoff.graph.load import Model, inside_bytes
-from roundoff.graph.preparation.draft import Draft, change_constants, set_attribute
+from roundoff.graph.wiring import set_attribute
+from roundoff.messages.message import Message, message
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.transforms.scaling_map import Adjustment, Layer, Limit, ScalingMap
-from roundoff.quantize.transforms.statistics import ChannelStatistics
+from roundoff.quantize.steps import StepContext
+from roundoff.quantize.transforms.scaling_map import Adjustment, Limit, ScaledLayer, ScalingMap
+from roundoff.run.capture import LiveSource
 
 __all__ = [
     "Bounds",
+    "ChannelStatistics",
     "Group",
     "bounds_of",
     "channel_axis",
+    "channel_statistics",
     "factors_of",
     "free_bounds",
     "group_layers",
     "magnitudes",
     "participants",
-    "range_text",
     "rescaled",
     "rounded_to_power_of_two",
     "with_channel_limits",
 ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChannelStatistics:
+    """Of each channel of a tensor, elements that are not finite left out; float64 [C].
+
+    Attributes:
+        low: Smallest value; 0 where there is none.
+        high: Largest value.
+        energy: Mean of the squares.
+        moving: Share of the values that are neither zero nor the largest: of a Relu6, those it hands on.
+    """
+
+    low: Array
+    high: Array
+    energy: Array
+    moving: Array
+
+    @property
+    def peak(self) -> Array:
+        """Largest magnitude."""
+        return np.maximum(-self.low, self.high)
+
+
+def channel_statistics(
+    model: Model, context: StepContext, tensors: Mapping[str, int], *, title: str
+) -> dict[str, ChannelStatistics]:
+    """Observe channels on all samples, in one pass.
+
+    Args:
+        model: The model.
+        context: Where the samples are.
+        tensors: Tensors, each with the axis of its channels.
+        title: What progress says.
+
+    Raises:
+        BadInput: A tensor's number of channels changes from sample to sample, or samples do not fit the model.
+        ModelFailed: The model cannot be run.
+    """
+    tallies = {name: _ChannelTally() for name in tensors}
+    if not tensors:
+        return {}
+    source = LiveSource(
+        model, context.samples, tensors=list(tensors), max_memory=context.max_memory, threads=context.threads
+    )
+    names = [info.name for info in source.tensors]
+    context.progress.start(title, len(source.samples))
+    try:
+        for sample in source.samples:
+            for name in names:
+                if not tallies[name].add(np.moveaxis(source.read(name, sample), tensors[name], 0)):
+                    what = f"The number of channels of {name!r} differs from sample to sample ({sample!r})."
+                    raise BadInput(what, fix="give samples of one shape")
+            context.progress.advance()
+    finally:
+        context.progress.finish()
+        source.close()
+    return {name: tallies[name].result() for name in names}
+
+
+class _ChannelTally:
+    """What was seen of one tensor."""
+
+    def __init__(self) -> None:
+        self._low, self._high, self._squares, self._count = (np.zeros(0) for _ in range(4))
+        self._still, self._at_high = np.zeros(0), np.zeros(0)
+
+    def add(self, values: Array) -> bool:
+        """Take in the values of one sample, channels first; False when these are not as many as before."""
+        rows = values.reshape(values.shape[0], -1)
+        fine = np.isfinite(rows)
+        if not fine.all():
+            rows = np.where(fine, rows, 0)
+        if not self._count.size:
+            self._low, self._high = np.full(len(rows), np.inf), np.full(len(rows), -np.inf)
+            self._squares, self._count, self._still, self._at_high = (np.zeros(len(rows)) for _ in range(4))
+        if len(rows) != self._count.size:
+            return False
+        self._low = np.minimum(self._low, rows.min(axis=1, initial=np.inf, where=fine))
+        high = np.maximum(self._high, rows.max(axis=1, initial=-np.inf, where=fine))
+        self._at_high = np.where(high > self._high, 0, self._at_high) + (rows == high[:, None]).sum(axis=1)
+        self._high = high
+        self._still += ((rows == 0) & fine).sum(axis=1)
+        self._squares += np.einsum("cn,cn->c", rows, rows, dtype=np.float64)
+        self._count += fine.sum(axis=1)
+        return True
+
+    def result(self) -> ChannelStatistics:
+        seen = self._count > 0
+        still = self._still + np.where(self._high == 0, 0, self._at_high)
+        return ChannelStatistics(
+            np.where(seen, self._low, 0.0),
+            np.where(seen, self._high, 0.0),
+            self._squares / np.maximum(self._count, 1),
+            1 - np.minimum(still / np.maximum(self._count, 1), 1),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,8 +143,8 @@ class Group:
     """
 
     roots: tuple[int, ...]
-    layers: tuple[Layer, ...]
-    writers: tuple[Layer, ...]
+    layers: tuple[ScaledLayer, ...]
+    writers: tuple[ScaledLayer, ...]
 
 
 def group_layers(found: ScalingMap) -> tuple[Group, ...]:
@@ -118,7 +218,7 @@ def rescaled(model: Model, found: ScalingMap, factors: Mapping[int, float]) -> M
     """
     draft = Draft(model)
     for (node, position), adjustments in _by_constant(found).items():
-        values = draft.constant(draft.nodes[node].input[position])
+        values = draft.constants.value(draft.nodes[node].input[position])
         change = _change(found, adjustments, factors)
         if np.all(change == 1):
             continue
@@ -175,16 +275,17 @@ def participants(found: ScalingMap, factors: Mapping[int, float]) -> tuple[Parti
         outputs = written.get(node, np.ones(1))
         scaled = [(inputs != 1).any(), (outputs != 1).any()]
         if any(scaled):
-            parts = [f"input channels x {range_text(inputs)}"] if scaled[0] else []
-            parts += [f"output channels x {range_text(1 / outputs)}"] if scaled[1] else []
+            parts = [_range_of("quantize.channels_in", inputs)] if scaled[0] else []
+            parts += [_range_of("quantize.channels_out", 1 / outputs)] if scaled[1] else []
+            text = parts[0] if len(parts) == 1 else message("terminal.comma", before=parts[0], after=parts[1])
             role = "both" if all(scaled) else "reader" if scaled[0] else "writer"
-            taken.append(Participation(node, role, ", ".join(parts)))
+            taken.append(Participation(node, role, text))
     return tuple(taken)
 
 
-def range_text(factors: Array) -> str:
+def _range_of(key: str, factors: Array) -> Message:
     """The smallest and the largest of some factors: ``0.125 .. 30``."""
-    return f"{factors.min():.3g} .. {factors.max():.3g}"
+    return message(key, low=f"{factors.min():.3g}", high=f"{factors.max():.3g}")
 
 
 # Clip, such as Relu6: its limits do not scale along with the channels that it limits.

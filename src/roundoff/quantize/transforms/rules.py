@@ -1,4 +1,4 @@
-"""Operations on single elements that a positive factor passes through: f(x / s) = f(x) / s."""
+"""Where factors per channel can travel: a rule for each operation, and the map of a model that they make."""
 
 import math
 from collections.abc import Sequence
@@ -7,15 +7,28 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.preparation.draft import attribute
-from roundoff.quantize.transforms.scaling_map import Layer, Limit
-from roundoff.quantize.transforms.walk import MOST_CHANNELS, Minds, Walk, reshaped, rule, varies
+from roundoff.graph.draft import Draft
+from roundoff.graph.load import Model
+from roundoff.graph.shapes import values
+from roundoff.graph.wiring import attribute
+from roundoff.quantize.transforms.scaling_map import (
+    MOST_CHANNELS,
+    ChannelsFixed,
+    Limit,
+    ScaledLayer,
+    ScalingMap,
+    Walk,
+    reshaped,
+    rule,
+    varies,
+)
+from roundoff.run.capture import Samples, complete_values, read_feed
 
 __all__ = [
     "clip_limits",
+    "map_scaling",
     "product_layer",
 ]
-
 
 _MASK = 1
 
@@ -33,7 +46,7 @@ def _homogeneous(walk: Walk, node: Any) -> None:
 def _dropout(walk: Walk, node: Any) -> None:
     mask = node.output[_MASK] if len(node.output) > _MASK else ""
     if mask and walk.draft.readers(mask):
-        raise Minds
+        raise ChannelsFixed
     walk.give(node, walk.channels(node.input[0]))
 
 
@@ -46,7 +59,7 @@ def _clip(walk: Walk, node: Any) -> None:
         walk.give(node, channels)
         return
     if not walk.through_limits:
-        raise Minds
+        raise ChannelsFixed
     walk.add_limit(Limit(node.name, node.input[0], channels, low, high, walk.dtype(node.input[0])))
     walk.give(node, channels)
 
@@ -81,25 +94,25 @@ def _alike(walk: Walk, node: Any) -> None:
     for at, name in enumerate(node.input):
         if at >= first and at not in live:
             # A limit such as the 6 of Relu6 is one number, and part of a pattern that chips know.
-            if node.op_type in ("Max", "Min") and walk.draft.constant(name).any():
-                raise Minds
+            if node.op_type in ("Max", "Min") and walk.draft.constants.value(name).any():
+                raise ChannelsFixed
             _adjust_operand(walk, node, at, joined)
     walk.give(node, joined)
 
 
 def _adjust_operand(walk: Walk, node: Any, position: int, channels: Array) -> None:
     name = node.input[position]
-    if not walk.draft.constant(name).any():
+    if not walk.draft.constants.value(name).any():
         return
     size = math.prod(np.broadcast_shapes(walk.shape(name), channels.shape))
     if size > max(MOST_CHANNELS, math.prod(walk.shape(name))):
-        raise Minds
+        raise ChannelsFixed
     walk.adjust(node, position, over=channels)
 
 
 def _joined(walk: Walk, left: Array, right: Array) -> Array:
     if np.prod(np.broadcast_shapes(left.shape, right.shape)) > MOST_CHANNELS:
-        raise Minds
+        raise ChannelsFixed
     return walk.ids.join(left, right)
 
 
@@ -123,7 +136,7 @@ def _product(walk: Walk, node: Any) -> None:
 def _scaled_by_constant(walk: Walk, node: Any, position: int, rank: int) -> None:
     """A gain per channel takes up a factor, if what it multiplies cannot; otherwise factors pass through."""
     if node.op_type == "Div" and position == 1:
-        raise Minds
+        raise ChannelsFixed
     source, gain = node.input[position], node.input[1 - position]
     shape = walk.shape(gain)
     is_gain = node.op_type == "Mul" and sum(size > 1 for size in shape) == 1 and max(shape) <= MOST_CHANNELS
@@ -149,13 +162,13 @@ def _matrix_product(walk: Walk, node: Any) -> None:
     left, right = node.input
     rank = len(walk.shape(node.output[0]))
     if min(len(walk.shape(left)), len(walk.shape(right))) < 2:
-        raise Minds
+        raise ChannelsFixed
     # Only one of the two may be scaled, and not along the axis that is summed over.
     kept, other, summed = (right, left, -2) if walk.is_fixed(left) else (left, right, -1)
     walk.hold(other)
     channels = walk.channels(kept)
     if channels.shape[summed] > 1:
-        raise Minds
+        raise ChannelsFixed
     walk.give(node, _with_rank(channels, rank))
 
 
@@ -183,7 +196,7 @@ def _conv_transpose(walk: Walk, node: Any) -> None:
 @rule("Gemm")
 def _gemm(walk: Walk, node: Any) -> None:
     if attribute(node, "transA", 0):
-        raise Minds
+        raise ChannelsFixed
     rows, columns = _weight_shape(walk, node)
     first, second = np.arange(rows)[:, None], np.arange(columns)[None, :]
     turned = attribute(node, "transB", 0)
@@ -198,18 +211,18 @@ def product_layer(walk: Walk, node: Any) -> None:
     """
     shape = _weight_shape(walk, node)
     if len(shape) != 2:
-        raise Minds
+        raise ChannelsFixed
     rows, columns = np.arange(shape[0])[:, None], np.arange(shape[1])[None, :]
     _layer(walk, node, reads=rows, writes=columns, axis=len(walk.shape(node.input[_SOURCE])) - 1)
 
 
 def _weight_shape(walk: Walk, node: Any) -> tuple[int, ...]:
     weight = node.input[_WEIGHT]
-    if not walk.draft.is_constant(weight) or walk.draft.is_constant(node.input[_SOURCE]):
-        raise Minds
-    shape = walk.draft.constant_shape(weight)
+    if weight not in walk.draft.constants or node.input[_SOURCE] in walk.draft.constants:
+        raise ChannelsFixed
+    shape = walk.draft.constants.shape(weight)
     if 0 in shape:
-        raise Minds
+        raise ChannelsFixed
     return shape
 
 
@@ -226,7 +239,7 @@ def _layer(walk: Walk, node: Any, *, reads: Array, writes: Array, axis: int) -> 
     source, weight = node.input[_SOURCE], node.input[_WEIGHT]
     channels, shape = walk.channels(source), walk.shape(source)
     if varies(channels, [other for other in range(channels.ndim) if other != axis]):
-        raise Minds
+        raise ChannelsFixed
     inputs = np.broadcast_to(channels.ravel(), shape[axis])
     outputs = walk.ids.fresh((int(writes.max()) + 1,))
     matrix = np.broadcast_shapes(reads.shape, writes.shape)
@@ -235,7 +248,9 @@ def _layer(walk: Walk, node: Any, *, reads: Array, writes: Array, axis: int) -> 
     walk.adjust(node, _WEIGHT, times=read.reshape(*matrix, *rest), over=written.reshape(*matrix, *rest))
     if node.op_type != "MatMul":
         walk.adjust(node, _BIAS, over=outputs)
-    walk.add_layer(Layer(node.name, node.op_type, source, axis, node.output[0], weight, read, written, inputs))
+    walk.add_layer(
+        ScaledLayer(node.name, node.op_type, source, axis, node.output[0], weight, read, written, inputs)
+    )
     rank = len(walk.shape(node.output[0]))
     spread = [1] * rank
     spread[axis] = -1
@@ -262,7 +277,7 @@ def _reshape(walk: Walk, node: Any) -> None:
     channels = walk.channels(node.input[0])
     found = reshaped(channels, walk.shape(node.input[0]), walk.shape(node.output[0]))
     if found is None:
-        raise Minds
+        raise ChannelsFixed
     walk.give(node, found)
 
 
@@ -277,10 +292,10 @@ def _tile(walk: Walk, node: Any) -> None:
     channels, repeats = walk.channels(node.input[0]), walk.constant_input(node, 1)
     # Before version 6 of the operators it was one number, and an axis.
     if repeats is None or repeats.shape != (channels.ndim,):
-        raise Minds
+        raise ChannelsFixed
     times = [int(count) if size > 1 else 1 for count, size in zip(repeats, channels.shape, strict=True)]
     if np.prod(channels.shape) * np.prod(times) > MOST_CHANNELS:
-        raise Minds
+        raise ChannelsFixed
     walk.give(node, np.tile(channels, times))
 
 
@@ -302,7 +317,7 @@ def _slice(walk: Walk, node: Any) -> None:
     axes = walk.axes(node, position=3)
     steps = walk.axes(node, name="steps", position=4)
     if starts is None or ends is None:
-        raise Minds
+        raise ChannelsFixed
     for index, axis in enumerate(range(len(starts)) if axes is None else axes):
         step = 1 if steps is None else steps[index]
         if channels.shape[axis] > 1:
@@ -329,7 +344,7 @@ def _gather(walk: Walk, node: Any) -> None:
     if varies(channels, [axis]):
         indices = walk.constant_input(node, 1)
         if indices is None:
-            raise Minds
+            raise ChannelsFixed
         walk.give(node, channels.take(indices.astype(np.int64), axis=axis))
         return
     # An index that is a single number takes its axis away; of a vector nothing is left but a number.
@@ -345,7 +360,7 @@ def _concat(walk: Walk, node: Any) -> None:
     sizes = [walk.shape(name)[axis] for name in node.input]
     common = list(np.broadcast_shapes(*(_without(part, axis) for part in parts)))
     if np.prod(common) * sum(sizes) > MOST_CHANNELS:
-        raise Minds
+        raise ChannelsFixed
     spread = []
     for part, size in zip(parts, sizes, strict=True):
         shape = [*common]
@@ -372,7 +387,7 @@ def _last_axes(walk: Walk, node: Any) -> None:
     _fix_source(walk, node)
     shape = walk.shape(node.input[_GAIN])
     if sum(size > 1 for size in shape) != 1:
-        raise Minds
+        raise ChannelsFixed
     _begin(walk, node, walk.ids.fresh(shape))
 
 
@@ -380,10 +395,10 @@ def _last_axes(walk: Walk, node: Any) -> None:
 def _second_axis(walk: Walk, node: Any) -> None:
     _fix_source(walk, node)
     if node.op_type == "GroupNormalization" and walk.draft.opset < _GAIN_PER_CHANNEL:
-        raise Minds
+        raise ChannelsFixed
     shape = walk.shape(node.input[0])
     if len(shape) <= _CHANNEL_AXIS:
-        raise Minds
+        raise ChannelsFixed
     _begin(walk, node, walk.ids.fresh((shape[_CHANNEL_AXIS], *(1,) * (len(shape) - 2))))
 
 
@@ -394,7 +409,7 @@ def _fix_source(walk: Walk, node: Any) -> None:
 
 def _begin(walk: Walk, node: Any, channels: Array) -> None:
     if any(walk.draft.readers(name) for name in node.output[1:] if name):
-        raise Minds
+        raise ChannelsFixed
     spread = channels.reshape(walk.shape(node.input[_GAIN])) if channels.size > 1 else channels
     walk.adjust(node, _GAIN, over=spread)
     walk.adjust(node, _OFFSET, over=spread)
@@ -406,11 +421,11 @@ def _begin(walk: Walk, node: Any, channels: Array) -> None:
 def _batch(walk: Walk, node: Any) -> None:
     """One factor and one offset for each channel: takes up what comes, and begins anew."""
     if attribute(node, "training_mode", 0) or not attribute(node, "spatial", 1):
-        raise Minds
+        raise ChannelsFixed
     channels, shape = walk.channels(node.input[0]), walk.shape(node.input[0])
     # A vector is allowed, too: samples of one channel.
     if len(shape) <= _CHANNEL_AXIS or channels.size not in (1, channels.shape[_CHANNEL_AXIS]):
-        raise Minds
+        raise ChannelsFixed
     inputs, outputs = channels.ravel(), walk.ids.fresh((shape[_CHANNEL_AXIS],))
     walk.adjust(node, _GAIN, times=inputs, over=outputs)
     walk.adjust(node, _OFFSET, over=outputs)
@@ -451,8 +466,8 @@ def _resize(walk: Walk, node: Any) -> None:
     for at, name in walk.live(node):
         if at:
             walk.hold(name)
-    if attribute(node, "coordinate_transformation_mode", b"") == b"tf_crop_and_resize":
-        raise Minds
+    if attribute(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize":
+        raise ChannelsFixed
     _refuse_mixing(channels, _changed(walk, node))
     walk.give(node, channels)
 
@@ -460,10 +475,10 @@ def _resize(walk: Walk, node: Any) -> None:
 @rule("Pad")
 def _pad(walk: Walk, node: Any) -> None:
     channels = walk.channels(node.input[0])
-    if attribute(node, "mode", b"constant") == b"constant":
+    if attribute(node, "mode", "constant") == "constant":
         value = walk.constant_input(node, _VALUE)
         if attribute(node, "value", 0.0) or (value is not None and value.any()):
-            raise Minds
+            raise ChannelsFixed
     _refuse_mixing(channels, _changed(walk, node))
     walk.give(node, channels)
 
@@ -472,10 +487,33 @@ def _changed(walk: Walk, node: Any) -> list[int]:
     """Axes along which a result is longer or shorter."""
     old, new = walk.shape(node.input[0]), walk.shape(node.output[0])
     if len(old) != len(new):
-        raise Minds
+        raise ChannelsFixed
     return np.flatnonzero(np.array(old) != np.array(new)).tolist()
 
 
 def _refuse_mixing(channels: Array, axes: Sequence[int]) -> None:
     if varies(channels, axes):
-        raise Minds
+        raise ChannelsFixed
+
+
+def map_scaling(model: Model, samples: Samples, *, through_limits: bool = False) -> ScalingMap:
+    """Find out where factors per channel can travel in a model.
+
+    Args:
+        model: A prepared float model.
+        samples: The first of them settles shapes that the model leaves open.
+        through_limits: Follow channels through Clip, too, and say what its limits are.
+
+    Raises:
+        BadInput: The sample does not fit the model.
+        ModelFailed: The model cannot be run.
+    """
+    feed = read_feed(model, samples, 0)
+    inferred = values(model, {name: array.shape for name, array in feed.items()})
+    known = complete_values(model, inferred, feed)
+    fixed: frozenset[str] = frozenset()
+    # Of the two factors of a product one must stay as it is; which one is only known at the end.
+    for _ in range(2):
+        found = Walk(Draft(model), known, fixed=fixed, through_limits=through_limits).run()
+        fixed = frozenset(name for name, channels in found.channels.items() if found.ids.is_fixed(channels))
+    return found

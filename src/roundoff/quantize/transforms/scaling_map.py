@@ -5,22 +5,37 @@ function as it was. Between the two stand operations that do not mind (Relu, poo
 tokens of attention, ...). One walk over the graph follows the channels of every tensor; what minds fixes them.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from roundoff.core.table import Table
 from roundoff.core.tensors import Array
+from roundoff.graph.build import STANDARD_DOMAINS
+from roundoff.graph.draft import Draft
+from roundoff.graph.shapes import Value
+from roundoff.graph.wiring import attribute, reads, subgraphs
+from roundoff.messages.message import Message, message
 
 __all__ = [
     "FIXED",
+    "MOST_CHANNELS",
     "Adjustment",
     "ChannelIds",
-    "Layer",
+    "ChannelsFixed",
     "Limit",
+    "Rule",
+    "ScaledLayer",
     "ScalingMap",
+    "Walk",
+    "compact",
+    "reshaped",
+    "rule",
+    "varies",
 ]
-
 
 # Which channels of which tensors must be scaled alike: every channel is a number, equal channels are joined.
 
@@ -93,7 +108,7 @@ class Adjustment:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layer:
+class ScaledLayer:
     """A layer whose weight takes up the factors of what it reads and of what it writes.
 
     Attributes:
@@ -156,9 +171,9 @@ class ScalingMap:
     ids: ChannelIds
     channels: Mapping[str, Array]
     adjustments: tuple[Adjustment, ...]
-    layers: tuple[Layer, ...]
+    layers: tuple[ScaledLayer, ...]
     limits: tuple[Limit, ...]
-    blocked: Mapping[str, str]
+    blocked: Mapping[str, Message]
 
     @property
     def size(self) -> int:
@@ -179,3 +194,264 @@ class ScalingMap:
         largest = np.zeros(self.size)
         np.maximum.at(largest, self.roots(channels).ravel(), values.ravel())
         return largest
+
+
+# Channels through operations that move values: what stands where afterwards.
+#
+# The channels of a tensor are an array of numbers that can be broadcast to its shape: of size 1 along axes that do
+# not tell channels apart.
+
+MOST_CHANNELS = 1 << 16
+"""Arrays of more numbers are not followed: no tensor has so many channels."""
+
+
+def varies(channels: Array, axes: Sequence[int]) -> bool:
+    """Whether channels differ along any of these axes."""
+    return any(channels.shape[axis] > 1 for axis in axes)
+
+
+def compact(channels: Array) -> Array:
+    """The same with size 1 along every axis on which nothing changes."""
+    for axis in range(channels.ndim):
+        first = channels.take([0], axis=axis)
+        if channels.shape[axis] > 1 and (channels == first).all():
+            channels = first
+    return channels
+
+
+def reshaped(channels: Array, old: tuple[int, ...], new: tuple[int, ...]) -> Array | None:
+    """Channels of a tensor whose shape changes while its values keep their order; None when that is not known.
+
+    Args:
+        channels: Of the old tensor.
+        old: Its shape.
+        new: Its new shape.
+    """
+    # Shapes are those of one sample: where they do not fit each other, nothing is known.
+    if 0 in old or 0 in new or math.prod(old) != math.prod(new):
+        return None
+    pieces = []
+    for before, after in _matching(old, new):
+        if not varies(channels, before):
+            pieces.append((before, (1,) * len(after)))
+            continue
+        if np.prod([old[axis] for axis in before], dtype=np.int64) > MOST_CHANNELS:
+            return None
+        pieces.append((before, tuple(new[axis] for axis in after)))
+    # Where channels change along an axis, all that this axis is mixed with is spelled out.
+    full = list(channels.shape)
+    for old_axes, sizes in pieces:
+        if any(size > 1 for size in sizes):
+            for axis in old_axes:
+                full[axis] = old[axis]
+    if np.prod(full, dtype=np.int64) > MOST_CHANNELS:
+        return None
+    shape = tuple(size for _, sizes in pieces for size in sizes)
+    return compact(np.broadcast_to(channels, full).reshape(shape))
+
+
+def _matching(old: tuple[int, ...], new: tuple[int, ...]) -> Iterator[tuple[range, range]]:
+    """Runs of axes of both shapes that hold equally many values, as short as they can be."""
+    left = right = 0
+    while left < len(old) or right < len(new):
+        first, second = left, right
+        before = old[left] if left < len(old) else 1
+        after = new[right] if right < len(new) else 1
+        left, right = min(left + 1, len(old)), min(right + 1, len(new))
+        while before != after:
+            if before < after:
+                before *= old[left]
+                left += 1
+            else:
+                after *= new[right]
+                right += 1
+        yield range(first, left), range(second, right)
+
+
+class ChannelsFixed(Exception):
+    """An operation, as it is used here, cannot be fed scaled channels."""
+
+
+Rule = Callable[["Walk", Any], None]
+_RULES: Table[Rule] = Table("rule for")
+# What exporters put where it is not defined.
+_ANY_DOMAIN = ("SimplifiedLayerNormalization",)
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+def rule(*op_types: str) -> Callable[[Rule], Rule]:
+    """Register what operations do to channels; one that raises `ChannelsFixed` fixes them all."""
+    return _RULES.register(*op_types)
+
+
+class Walk:
+    """Follows channels from node to node.
+
+    Attributes:
+        draft: The model.
+        ids: Which channels stand for the same.
+        through_limits: Whether channels are followed through Clip, to be scaled as far as no limit is reached.
+
+    Args:
+        draft: The model.
+        values: Types and shapes of its tensors.
+        fixed: Tensors that an earlier walk found to be fixed; where there is a choice, the others stay free.
+        through_limits: See above.
+    """
+
+    def __init__(
+        self, draft: Draft, values: Sequence[Value], *, fixed: frozenset[str], through_limits: bool
+    ) -> None:
+        self.draft, self.through_limits = draft, through_limits
+        self.ids = ChannelIds()
+        self._values = {value.name: value for value in values}
+        self._fixed_before = fixed
+        self._channels: dict[str, Array] = {}
+        self._adjustments: list[Adjustment] = []
+        self._layers: list[ScaledLayer] = []
+        self._limits: list[Limit] = []
+        self._blocked: dict[str, Message] = {}
+
+    def run(self) -> ScalingMap:
+        """Follow all channels."""
+        for node in self.draft.nodes.values():
+            standard = node.domain in STANDARD_DOMAINS or node.op_type in _ANY_DOMAIN
+            known = _RULES.get(node.op_type) if standard else None
+            marks = len(self._adjustments), len(self._layers), len(self._limits)
+            if self._is_plumbing(node):
+                continue
+            try:
+                if known is None or any(subgraphs(node)):
+                    raise ChannelsFixed
+                known(self, node)
+            except ChannelsFixed:
+                del self._adjustments[marks[0] :], self._layers[marks[1] :], self._limits[marks[2] :]
+                self._block(node)
+        for name in self.draft.outputs:
+            if name in self._channels:
+                self._fix(name, message("quantize.held_by_output"))
+        return ScalingMap(
+            self.ids,
+            self._channels,
+            tuple(self._adjustments),
+            tuple(self._layers),
+            tuple(self._limits),
+            self._blocked,
+        )
+
+    def _is_plumbing(self, node: Any) -> bool:
+        """Whether a node works on shapes and indices: no channels come in, and no result could have any."""
+        results = [self._values.get(name) for name in node.output if name]
+        known = all(value is not None and value.element is not None for value in results)
+        integers = known and not any(self.is_float(name) for name in node.output)
+        return integers and not any(name in self._channels for name in reads(node))
+
+    def _block(self, node: Any) -> None:
+        for name in reads(node):
+            if name in self._channels:
+                self._fix(name, message("quantize.held_by_reader", op=node.op_type, node=repr(node.name)))
+        for name in node.output:
+            self._channels.pop(name, None)
+
+    def _fix(self, tensor: str, why: Message) -> None:
+        if not self.ids.is_fixed(self._channels[tensor]):
+            self._blocked.setdefault(tensor, why)
+            self.ids.fix(self._channels[tensor])
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Shape of a tensor, constant or not.
+
+        Raises:
+            Minds: It is not known.
+        """
+        if tensor in self.draft.constants:
+            return self.draft.constants.shape(tensor)
+        value = self._values.get(tensor)
+        if value is None or value.shape is None:
+            raise ChannelsFixed
+        return value.shape
+
+    def dtype(self, tensor: str) -> str:
+        """Type of a computed tensor.
+
+        Raises:
+            Minds: It is not known.
+        """
+        value = self._values.get(tensor)
+        if value is None or value.element is None:
+            raise ChannelsFixed
+        return value.element.dtype
+
+    def channels(self, tensor: str) -> Array:
+        """Channels of a tensor, an array with as many axes; fixed ones where it has none."""
+        found = self._channels.get(tensor)
+        return np.zeros((1,) * len(self.shape(tensor)), np.int64) if found is None else self.ids.roots(found)
+
+    def is_fixed(self, tensor: str) -> bool:
+        """Whether no channel of a tensor can be scaled, as far as is known."""
+        found = self._channels.get(tensor)
+        return tensor in self._fixed_before or found is None or self.ids.is_fixed(found)
+
+    def hold(self, tensor: str) -> None:
+        """Say that no channel of a tensor can be scaled; to be said wherever a rule relies on it."""
+        if tensor in self._channels:
+            self._fix(tensor, message("quantize.held_by_product"))
+
+    def is_float(self, tensor: str) -> bool:
+        """Whether a computed tensor is known to hold float numbers; others have no channels."""
+        value = self._values.get(tensor)
+        return value is not None and value.element is not None and value.element.dtype in _FLOATS
+
+    def give(self, node: Any, channels: Array, *, output: int = 0) -> None:
+        """Say which channels a result of a node has."""
+        if self.is_float(node.output[output]) and channels.any():
+            self._channels[node.output[output]] = compact(channels)
+
+    def live(self, node: Any) -> Iterator[tuple[int, str]]:
+        """Inputs of a node that are not constant, with their positions."""
+        return ((at, name) for at, name in enumerate(node.input) if name and name not in self.draft.constants)
+
+    def constant_input(self, node: Any, position: int) -> Array | None:
+        """Values of a constant input; None when there is no such input.
+
+        Raises:
+            Minds: It is computed.
+        """
+        name = node.input[position] if len(node.input) > position else ""
+        if not name:
+            return None
+        if name not in self.draft.constants:
+            raise ChannelsFixed
+        return self.draft.constants.value(name)
+
+    def axes(self, node: Any, *, name: str = "axes", position: int = 1) -> list[int] | None:
+        """Axes that a node names by an attribute or by a constant input; None when it names none.
+
+        Raises:
+            Minds: They are computed.
+        """
+        given = attribute(node, name)
+        if given is None:
+            held = self.constant_input(node, position)
+            given = None if held is None else held.ravel().tolist()
+        return None if given is None else [int(axis) for axis in given]
+
+    def adjust(self, node: Any, position: int, *, times: Array | None = None, over: Array | None = None) -> None:
+        """Say that a constant takes up factors; one that is not there takes up none.
+
+        Raises:
+            Minds: It is computed.
+        """
+        if len(node.input) <= position or not node.input[position]:
+            return
+        if node.input[position] not in self.draft.constants:
+            raise ChannelsFixed
+        self._adjustments.append(Adjustment(node.name, position, times, over))
+
+    def add_layer(self, layer: ScaledLayer) -> None:
+        """Say that a node is a layer."""
+        self._layers.append(layer)
+
+    def add_limit(self, limit: Limit) -> None:
+        """Say that a node limits values."""
+        self._limits.append(limit)

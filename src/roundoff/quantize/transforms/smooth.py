@@ -6,29 +6,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.build import Assembly
+from roundoff.graph.draft import MOST_NAMED, Assembly, CannotFold
 from roundoff.graph.load import Model, inside_bytes
-from roundoff.graph.preparation.draft import CannotFold, named
 from roundoff.graph.weights import Weights
-from roundoff.messages.numbers import counted
-from roundoff.quantize.step_table import StepOption
+from roundoff.messages.message import Message, message, some
+from roundoff.quantize.steps import StepOption, Transformed, TransformJob, transform
 from roundoff.quantize.transforms.factors import (
     Group,
+    channel_statistics,
     group_layers,
     magnitudes,
     participants,
     rescaled,
     rounded_to_power_of_two,
 )
-from roundoff.quantize.transforms.mapping import map_scaling
-from roundoff.quantize.transforms.registry import Job, Transformed, transform
-from roundoff.quantize.transforms.scaling_map import Layer, ScalingMap
-from roundoff.quantize.transforms.statistics import channel_statistics
+from roundoff.quantize.transforms.rules import map_scaling
+from roundoff.quantize.transforms.scaling_map import ScaledLayer, ScalingMap
 
 __all__ = [
     "LARGEST_FACTOR",
     "Balance",
-    "Reader",
+    "ChannelReader",
     "best_alpha",
     "expected_noise",
     "insert_gains",
@@ -48,7 +46,7 @@ _PEAK_TO_SPREAD = 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reader:
+class ChannelReader:
     """A layer that reads channels.
 
     Attributes:
@@ -77,7 +75,7 @@ class Balance:
     """
 
     count: int
-    readers: tuple[Reader, ...]
+    readers: tuple[ChannelReader, ...]
     per_channel: bool
 
     def largest(self, *, weights: bool) -> Array:
@@ -99,6 +97,7 @@ def smoothing_factors(balance: Balance, alpha: float) -> Array:
     factors = np.ones(balance.count)
     if not alive.any():
         return factors
+    # Factors are relative: a common one changes no rounding error, so that their geometric mean is made 1.
     logarithms = alpha * np.log(activations[alive]) - (1 - alpha) * np.log(weights[alive])
     logarithms -= logarithms.mean()
     factors[alive] = np.exp(np.clip(logarithms, -np.log(LARGEST_FACTOR), np.log(LARGEST_FACTOR)))
@@ -129,6 +128,9 @@ def expected_noise(balance: Balance, factors: Array) -> float:
         if balance.per_channel:
             largest = np.zeros(largest.size)
             np.maximum.at(largest, reader.rows.ravel(), weight.ravel())
+        # Two sources, each in squared steps: rounded activations are multiplied with all of the weight, and have
+        # one step; rounded weights are multiplied with the activations, with a step for each row or one for all.
+        # The common 1 / 12 and the number of codes do not change which factors are best.
         signal = float(np.square(weight * spread).sum())
         by_activations = float(np.square(weight).sum()) * float(peaks.max(initial=0.0)) ** 2
         by_weights = float((np.square(largest)[reader.rows] * np.square(spread)).sum())
@@ -141,7 +143,7 @@ def expected_noise(balance: Balance, factors: Array) -> float:
 _SOURCE, _WEIGHT = 0, 1
 
 
-def insert_gains(model: Model, layers: Sequence[Layer]) -> tuple[Model, Mapping[str, str]]:
+def insert_gains(model: Model, layers: Sequence[ScaledLayer]) -> tuple[Model, Mapping[str, str]]:
     """Let layers read their inputs through a Mul with a constant of ones, one for each tensor.
 
     Args:
@@ -168,7 +170,7 @@ def insert_gains(model: Model, layers: Sequence[Layer]) -> tuple[Model, Mapping[
     return made, {new: old for old, new in through.items()}
 
 
-def _gain(graph: Assembly, model: Model, layer: Layer) -> str:
+def _gain(graph: Assembly, model: Model, layer: ScaledLayer) -> str:
     # On the last axis a plain vector will do; behind axis 1 there are others.
     weight = Weights(model)
     behind = len(weight.shape(layer.weight)) - 2 if layer.op_type not in ("MatMul", "Gemm") else 0
@@ -197,7 +199,7 @@ def _gain(graph: Assembly, model: Model, layer: Layer) -> str:
     power_of_two=StepOption(False, "whether factors are powers of two, which keeps float outputs bit for bit"),
     insert=StepOption(False, "whether a Mul is inserted where nothing in front can take up the factors"),
 )
-def smooth(job: Job) -> Transformed:
+def smooth(job: TransformJob) -> Transformed:
     """Move outliers of activations into the weights that read them (SmoothQuant)."""
     found = map_scaling(job.model, job.context.samples)
     free = [layer for layer in found.layers if found.roots(layer.inputs).any()]
@@ -205,7 +207,7 @@ def smooth(job: Job) -> Transformed:
     looked_at = [*free, *rest] if job.options["insert"] else free
     looked_at = [layer for layer in looked_at if layer.inputs.size > 1]
     if not looked_at:
-        return Transformed(job.model, (), (_nothing(found),))
+        return Transformed(job.model, (), (message(f"quantize.smooth_no_{'room' if found.layers else 'layer'}"),))
     axes = {layer.source: layer.axis for layer in looked_at}
     seen = channel_statistics(job.model, job.context, axes, title="looking at channels")
     peaks = {name: channels.peak for name, channels in seen.items()}
@@ -226,28 +228,25 @@ def smooth(job: Job) -> Transformed:
             values = smoothing_factors(balance, strengths[-1])
             factors |= dict(zip(group.roots, values.tolist(), strict=True))
     if job.options["alpha"] == "auto" and strengths:
-        notes.append(f"smooth: migration strengths {min(strengths):g} .. {max(strengths):g} were taken")
+        low, high = f"{min(strengths):g}", f"{max(strengths):g}"
+        notes.append(message("quantize.smooth_strengths", low=low, high=high))
     return _rescaled(job, model, found, factors, notes=notes)
 
 
 def _rescaled(
-    job: Job, model: Model, found: ScalingMap, factors: dict[int, float], *, notes: list[str]
+    job: TransformJob, model: Model, found: ScalingMap, factors: dict[int, float], *, notes: list[Message]
 ) -> Transformed:
     if job.options["power_of_two"]:
         factors = rounded_to_power_of_two(factors)
     try:
         return Transformed(rescaled(model, found, factors), participants(found, factors), tuple(notes))
     except CannotFold as reason:
-        return Transformed(job.model, (), (*notes, f"smooth: nothing was changed, because {reason}"))
+        return Transformed(
+            job.model, (), (*notes, message("quantize.step_unchanged", step="smooth", why=str(reason)))
+        )
 
 
-def _nothing(found: ScalingMap) -> str:
-    if not found.layers:
-        return "smooth: there is no layer with constant weights"
-    return "smooth: nothing in front of any layer can take up factors; insert=true inserts a Mul"
-
-
-def _chosen(job: Job, layers: Sequence[Layer], peaks: Mapping[str, Array]) -> frozenset[str]:
+def _chosen(job: TransformJob, layers: Sequence[ScaledLayer], peaks: Mapping[str, Array]) -> frozenset[str]:
     """Layers whose input has outliers, among those asked for."""
     threshold = float(job.options["threshold"])
     return frozenset(
@@ -263,28 +262,28 @@ def _evenness(peaks: Array) -> float:
     return float(np.median(peaks)) / largest if largest > 0 else 1.0
 
 
-def _notes(job: Job, found: ScalingMap, rest: Sequence[Layer], chosen: frozenset[str]) -> list[str]:
+def _notes(
+    job: TransformJob, found: ScalingMap, rest: Sequence[ScaledLayer], chosen: frozenset[str]
+) -> list[Message]:
     notes = []
     if rest and not job.options["insert"]:
-        left = named([layer.node for layer in rest])
-        notes.append(
-            f"smooth: nothing in front of {counted(len(rest), 'layer')} can take up factors, insert=true "
-            f"would insert a Mul: {left}"
-        )
+        left = some([layer.node for layer in rest], MOST_NAMED, quoted=True)
+        notes.append(message("quantize.smooth_no_room_some", count=len(rest), names=left))
     even = [layer.node for layer in found.layers if layer not in rest and layer.node not in chosen]
     even = [node for node in even if not job.nodes or node in job.nodes]
     if even:
-        notes.append(f"smooth: {counted(len(even), 'layer')} read no outliers by the threshold: {named(even)}")
+        names = some(even, MOST_NAMED, quoted=True)
+        notes.append(message("quantize.smooth_even", count=len(even), names=names))
     return notes
 
 
 def _balance(
-    found: ScalingMap, group: Group, peaks: Mapping[str, Array], *, weights: Weights, job: Job
+    found: ScalingMap, group: Group, peaks: Mapping[str, Array], *, weights: Weights, job: TransformJob
 ) -> Balance:
     numbers = np.full(found.size, -1)
     numbers[list(group.roots)] = np.arange(len(group.roots))
     readers = tuple(
-        Reader(
+        ChannelReader(
             channels=numbers[found.roots(layer.inputs)],
             peaks=peaks.get(layer.source, np.zeros(layer.inputs.size)),
             reads=numbers[found.roots(layer.reads)],

@@ -1,18 +1,28 @@
-"""Pictures of curves: accumulated error along a network, and scores of a sweep."""
+"""Pictures of curves and rankings: error along a network, sweeps, sensitivities, samples, calibration ranges."""
 
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from roundoff.messages.numbers import score_text
 from roundoff.report.plots.canvas import COLORS, PictureForm, draw, drawable, shortened
 from roundoff.studies.accumulate.result import Accumulation, CurveNode
+from roundoff.studies.check_calibration.result import CalibrationCheck
 from roundoff.studies.partial.result import PartialQuantization
+from roundoff.studies.samples.result import WorstSamples
+from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["accumulation_picture", "partial_picture"]
+__all__ = [
+    "accumulation_picture",
+    "calibration_picture",
+    "partial_picture",
+    "sensitivity_picture",
+    "worst_samples_picture",
+]
 
 # Up to so many nodes each has its name on the axis; of more only the outputs and what the verdict names.
 _MOST_NAMED = 40
@@ -151,3 +161,133 @@ def partial_picture(found: PartialQuantization, *, form: PictureForm = "png") ->
         axes.legend(loc="best")
 
     return draw((9.0, 5.4), paint, form=form)
+
+
+# Bars with names; all others are in the second panel.
+_MOST_BARS = 30
+_ROW, _HEADER, _ALL = 0.22, 1.4, 2.2
+
+
+def sensitivity_picture(report: SensitivityReport, kind: str, *, form: PictureForm = "png") -> bytes:
+    """Draw one ranking: a bar for each of the worst, and below the scores of all by rank.
+
+    Args:
+        report: The rankings.
+        kind: Which one.
+        form: What to make of it.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    rows: Sequence[SensitivityRow] = next(rows for name, rows in report.rankings.items() if name == kind)
+    named = rows[:_MOST_BARS]
+    metric = report.metrics[0]
+    done = "quantized alone" if report.mode == "alone" else "left in float alone"
+
+    def paint(figure: "Figure") -> None:
+        ratios = (_ROW * max(3, len(named)), _ALL)
+        top, bottom = figure.subplots(2, 1, height_ratios=ratios)
+        _paint_bars(top, named, metric)
+        title = f"{metric} of the outputs with each {kind} {done}, {len(report.samples)} samples"
+        top.set_title(f"{title}; lines: 95 % interval of the mean over samples", loc="left")
+        values = [_finite(row.scores[metric]) for row in rows]
+        bottom.plot(range(1, len(values) + 1), values, color=COLORS["before"], marker=".", markersize=4)
+        bottom.set_xlabel(f"rank of all {len(rows)}")
+        bottom.set_ylabel(metric)
+
+    return draw((9.0, _HEADER + _ROW * max(3, len(named)) + _ALL), paint, form=form)
+
+
+def _paint_bars(axes: "Axes", rows: Sequence[SensitivityRow], metric: str) -> None:
+    places = range(len(rows))
+    axes.plot([_finite(row.scores[metric]) for row in rows], places, "o", color=COLORS["before"], markersize=4)
+    for place, row in zip(places, rows, strict=True):
+        interval = row.intervals[metric]
+        if interval is not None:
+            axes.plot(interval, (place, place), color=COLORS["before"], linewidth=1.6, alpha=0.6)
+    names = [drawable(shortened(row.name, 44)) for row in rows]
+    axes.set_yticks(places, names, fontsize=7)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+
+
+_NAMED = 10
+
+
+def worst_samples_picture(worst: WorstSamples, *, form: PictureForm = "png") -> bytes:
+    """Draw the scores of all samples, and name the worst ten.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+
+    def paint(figure: "Figure") -> None:
+        axes, names = figure.subplots(1, 2, width_ratios=(4, 1))
+        scored = [each for each in worst.samples if each.score is not None and math.isfinite(each.score)]
+        left_out = len(worst.samples) - len(scored)
+        axes.plot([each.rank for each in scored], [each.score for each in scored], color=COLORS["before"])
+        dots = [each for each in scored if not each.moved_top]
+        size = 14 if len(scored) <= 200 else 3
+        axes.scatter([e.rank for e in dots], [e.score or 0.0 for e in dots], s=size, color=COLORS["before"])
+        moved = [each for each in scored if each.moved_top]
+        if moved:
+            ranks, scores = [each.rank for each in moved], [each.score or 0.0 for each in moved]
+            axes.scatter(
+                ranks, scores, s=2 * size, color=COLORS["threshold"], marker="x", label="largest output elsewhere"
+            )
+        if worst.median is not None and math.isfinite(worst.median):
+            axes.axhline(
+                worst.median,
+                color=COLORS["quiet"],
+                linestyle=":",
+                label=f"median {score_text(worst.metrics[0], worst.median)}",
+            )
+        axes.set_xlabel("rank" + (f" ({left_out} without a finite score left out)" if left_out else ""))
+        axes.set_ylabel(f"{worst.metrics[0]} ({'higher' if worst.higher_is_better else 'lower'} is better)")
+        axes.set_title(f"{len(worst.samples)} samples, the worst first", loc="left", pad=20)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=2)
+        names.axis("off")
+        lines = [
+            f"{each.rank}. {drawable(shortened(each.sample, 24))}   "
+            + ("no score" if each.score is None else score_text(worst.metrics[0], each.score))
+            for each in worst.samples[:_NAMED]
+        ]
+        names.text(
+            0, 1, "\n".join(["worst:", *lines]), va="top", fontsize=8, linespacing=1.6, transform=names.transAxes
+        )
+
+    return draw((9.0, 4.2), paint, form=form)
+
+
+def calibration_picture(check: CalibrationCheck, *, form: PictureForm = "png") -> bytes:
+    """Draw the width of ranges over the number of samples.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+
+    def paint(figure: "Figure") -> None:
+        axes = figure.subplots()
+        numbers = [point.samples for point in check.curve]
+        axes.plot(
+            numbers,
+            [100 * point.typical for point in check.curve],
+            color=COLORS["before"],
+            marker="o",
+            label="median tensor",
+        )
+        axes.plot(
+            numbers,
+            [100 * point.low for point in check.curve],
+            color=COLORS["quiet"],
+            marker=".",
+            label="three tensors of four are above",
+        )
+        axes.axhline(95, color=COLORS["threshold"], linestyle=":", label="95 %")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(numbers, [str(each) for each in numbers])
+        axes.set_xlabel("samples")
+        axes.set_ylabel("width of the range, % of that of all samples")
+        axes.set_title(f"How ranges grow: {check.samples} samples, {check.method}", loc="left")
+        axes.legend()
+
+    return draw((7.0, 4.2), paint, form=form)

@@ -150,13 +150,20 @@ class Chunk:
         samples: Their indices.
         names: What the user calls them.
         feed: The inputs.
-        digest: A hash of the values of each sample.
     """
 
     samples: tuple[int, ...]
     names: tuple[str, ...]
     feed: Mapping[str, Array]
-    digest: tuple[str, ...]
+
+    @property
+    def digest(self) -> tuple[str, ...]:
+        """A hash of the values of each sample, the same whatever samples it is put together with."""
+        count = len(self.samples)
+        if count == 1:
+            return (_digest(self.feed),)
+        parts = {name: np.split(array, count) for name, array in self.feed.items()}
+        return tuple(_digest({name: split[at] for name, split in parts.items()}) for at in range(count))
 
     @property
     def label(self) -> str:
@@ -164,7 +171,14 @@ class Chunk:
         return self.names[0] if len(self.names) == 1 else f"{self.names[0]} ... {self.names[-1]}"
 
 
-def read_chunks(model: Model, samples: Samples, indices: Sequence[int], *, most: int) -> Iterator[Chunk]:
+def read_chunks(
+    model: Model,
+    samples: Samples,
+    indices: Sequence[int],
+    *,
+    most: int = 1,
+    read: Callable[[int], Mapping[str, Array]] | None = None,
+) -> Iterator[Chunk]:
     """Read samples and put neighbours of equal shapes together.
 
     Args:
@@ -172,13 +186,14 @@ def read_chunks(model: Model, samples: Samples, indices: Sequence[int], *, most:
         samples: The samples.
         indices: Which of them, in this order.
         most: How many may be put together.
+        read: Reads one of them, where somebody keeps them.
 
     Raises:
         BadInput: One cannot be read, or does not fit the model.
     """
     waiting: list[tuple[int, Mapping[str, Array]]] = []
     for index in indices:
-        feed = read_feed(model, samples, index)
+        feed = read_feed(model, samples, index) if read is None else read(index)
         if waiting and (len(waiting) >= most or not _alike(waiting[0][1], feed)):
             yield _chunk(waiting, samples)
             waiting = []
@@ -221,7 +236,6 @@ def _chunk(waiting: Sequence[tuple[int, Mapping[str, Array]]], samples: Samples)
         samples=indices,
         names=tuple(samples.names[index] for index in indices),
         feed=stack_feeds([feed for _, feed in waiting]),
-        digest=tuple(_digest(feed) for _, feed in waiting),
     )
 
 

@@ -10,14 +10,12 @@ from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.blocks import BlockVariants, Switched
-from roundoff.graph.cutting import Block, Cutting, Demand, Tail, cut_model
-from roundoff.graph.fake_constants import FakeConstants, chain_of
+from roundoff.graph.cutting import Cutting, Demand, ModelBlock, Tail, cut_model
 from roundoff.graph.insertion import Edges
 from roundoff.graph.load import Model
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import FakeConstants, QuantizedModel, chain_of
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.units import derived_constants
-from roundoff.messages.numbers import format_size
 from roundoff.run.blocks.chain import (
     FUSED_AGREEMENT_DB,
     BlockSession,
@@ -27,7 +25,7 @@ from roundoff.run.blocks.chain import (
     plain_outputs,
     takes_batches,
 )
-from roundoff.run.budget import PROGRAM_BYTES, memory_limit
+from roundoff.run.budget import RunBudget, memory_limit, over_budget
 from roundoff.run.capture import complete_values
 from roundoff.run.session import available_threads
 
@@ -208,13 +206,19 @@ class BlockNetwork:
     def change(self, quantizers: Iterable[Quantizer]) -> BlockChange:
         """What it changes to have these quantizers on and no others."""
         switched = self._variants.switch(quantizers)
+        # A block differs from the base where a node input reads through other quantizers. Those that leave their
+        # constant as it is do not count: weights of a model that was read quantized may be on their grid already.
         places = sorted({*switched.inside, *self.base.inside})
         changed = tuple(
             index for index in places if self._signature(switched, index) != self._base_signature(index)
         )
+        # Of the first block only what comes from its first differing node on has to run, if all that is live there
+        # was kept. Later blocks run whole: what comes in is no longer what was kept.
         nodes = self._differing(switched, changed[0]) if changed else frozenset()
         first = min(nodes, key=self._position.__getitem__, default="")
         begin = self._position.get(first, 0)
+        # Fused kernels differ in the last bits, and a quantizer turns that into a whole step. What it rounds is
+        # that of the plain graph where plain kernels recorded it; it cascades where it depends on the change.
         rounded = self._variants.rounded(switched, changed)
         return BlockChange(
             switched,
@@ -240,6 +244,7 @@ class BlockNetwork:
         # What is rounded must come from plain kernels; from a tail on it does, unless it depends on the change.
         exact = plain or (change.cascades if part is not None else change.rounds)
         chain = (self.recorder if exact else self.runner).chain
+        # Blocks between two changed ones run as in the base, but by the same kind of kernels as these.
         between = range(change.blocks[0], change.blocks[-1]) if change.blocks else ()
         blocks = {index: chain.block(index) for index in between}
         for index in change.blocks:
@@ -299,7 +304,7 @@ class BlockNetwork:
                 if settings.base == "float":
                     self.references = self.recorder
 
-    def _tapped(self, index: int) -> Block:
+    def _tapped(self, index: int) -> ModelBlock:
         """A block that also gives what is live before the nodes that changes begin with."""
         block = self.cutting.blocks[index]
         before = frozenset(self.cutting.live[index])
@@ -343,10 +348,9 @@ def _splits_samples(quantizers: Sequence[Quantizer], everything: Sequence[Value]
 
 def _spare_bytes(model: Model, settings: NetworkSettings, *, copies: int = 3) -> int:
     """Memory for tensors: what is left beside the program and so many copies of the weights."""
-    limit = memory_limit(settings.max_memory)
+    budget = RunBudget.of(settings.max_memory, settings.threads)
     # Those of blocks that are opened for a change come and go.
-    fixed = PROGRAM_BYTES + 3 * model.file_bytes + (copies + 2) * model.weight_bytes
-    return int((limit - fixed) * _USABLE)
+    return int(budget.room(3 * model.file_bytes + (copies + 2) * model.weight_bytes) * _USABLE)
 
 
 def _plan_room(
@@ -370,11 +374,7 @@ def _plan_room(
     run_bytes = max(1, _RUN_FACTOR * largest)
     if left < run_bytes:
         limit = memory_limit(settings.max_memory)
-        need = format_size(int((limit + (run_bytes - left) / _USABLE) * 1.01))
-        raise BadInput(
-            f"Running {model.path} takes about {need} of memory; the budget is {format_size(limit)}.",
-            fix=f"give --max-memory '{need}' or more, or use a smaller batch",
-        )
+        raise over_budget(f"Running {model.path}", limit + (run_bytes - left) / _USABLE, limit=limit)
     threads = settings.threads or available_threads()
     workers = min(threads, max(1, left // 2 // run_bytes))
     together = min(_MOST_TOGETHER, max(1, _TOGETHER_BYTES // max(1, largest))) if possible else 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
-from roundoff.graph.wiring import ElementType, by_dtype, by_session_name
+from roundoff.graph.wiring import OnnxType, by_dtype, by_session_name
 from roundoff.run.integer.results import AccumulatorOverflow, Coded, Recorder, Result
 
 __all__ = [
@@ -132,7 +132,7 @@ class KernelCall:
         operands: Its inputs; None where an optional one is absent.
         outputs: Number of outputs that are used.
         run_in_float: Computes the node on plain arrays.
-        shop: What all calls share.
+        context: What all calls share.
     """
 
     node: str
@@ -141,7 +141,7 @@ class KernelCall:
     operands: Sequence[Operand | None]
     outputs: int
     run_in_float: FloatRunner
-    shop: KernelContext
+    context: KernelContext
 
     def operand(self, index: int) -> Operand:
         """An input that must be there.
@@ -163,9 +163,9 @@ class KernelCall:
         if not constant:
             return make()
         key = self.node, what
-        if key not in self.shop.kept:
-            self.shop.kept[key] = make()
-        made: _T = self.shop.kept[key]
+        if key not in self.context.kept:
+            self.context.kept[key] = make()
+        made: _T = self.context.kept[key]
         return made
 
     def accumulated(self, total: Array, largest: float = np.inf) -> Array:
@@ -175,14 +175,16 @@ class KernelCall:
             total: The sums, whole numbers.
             largest: Magnitude that they cannot exceed, where that is known.
         """
-        limit = 1 << (self.shop.arithmetic.accumulator_bits - 1)
-        self.shop.recorder.summed(self.node, total.size)
+        limit = 1 << (self.context.arithmetic.accumulator_bits - 1)
+        self.context.recorder.summed(self.node, total.size)
         if not total.size or largest < limit or (total.min() >= -limit and total.max() < limit):
             return total
         beyond = (total < -limit) | (total >= limit)
         worst = float(np.abs(total[beyond].astype(np.float64)).max()) / limit
-        self.shop.recorder.overflowed(AccumulatorOverflow(self.node, "accumulator", int(beyond.sum()), 0, worst))
-        if self.shop.arithmetic.overflow == "wrap":
+        self.context.recorder.overflowed(
+            AccumulatorOverflow(self.node, "accumulator", int(beyond.sum()), 0, worst)
+        )
+        if self.context.arithmetic.overflow == "wrap":
             total = _wrapped(total, limit)
         high = _largest_below(limit, total.dtype)
         return np.clip(total, -limit if high == limit - 1 else -high, high)
@@ -252,7 +254,7 @@ def holds_floats(value: Any) -> bool:
     return _FLOATS.search(type_name(value)) is not None
 
 
-def narrow_element(name: str) -> ElementType | None:
+def narrow_element(name: str) -> OnnxType | None:
     """The element type within a type if numpy does not have it; None when it has."""
     inner = re.search(r"tensor\((\w+)\)", name)
     element = by_session_name(inner.group(1)) if inner else None

@@ -242,7 +242,7 @@ def _fits(sums: Operand, bias: Operand) -> bool:
 
 def _shifts(call: KernelCall, left: Coded, right: Coded) -> bool:
     narrow = max(left.spec.bits, right.spec.bits) <= _WIDEST_SHIFTED_BITS
-    return call.shop.arithmetic.requantization == "fixed_point" and narrow and left.whole and right.whole
+    return call.context.arithmetic.requantization == "fixed_point" and narrow and left.whole and right.whole
 
 
 def _variadic_sum(call: KernelCall) -> KernelResult:

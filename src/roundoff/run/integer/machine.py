@@ -204,7 +204,7 @@ class Machine:
 
     Attributes:
         program: The model, laid out for running.
-        shop: What kernels share.
+        context: What kernels share.
         constants: Its constants.
         nodes: Runs single nodes in float.
         threads: Threads of matrix products.
@@ -216,7 +216,7 @@ class Machine:
         self.threads = threads or 1
         self.program = Program(model, quantizers)
         recorder = Recorder(tuple(step.node.name for step in self.program.steps))
-        self.shop = KernelContext(arithmetic, self.program.opset, recorder)
+        self.context = KernelContext(arithmetic, self.program.opset, recorder)
         self.nodes = SingleNodes(model, threads)
         self.constants = IntegerConstants(self.program, self.nodes, recorder, arithmetic)
 
@@ -225,6 +225,8 @@ class Machine:
     ) -> KernelResult:
         """Outputs of a node, those without a name left out: with integers if it can be, else in float."""
         node = step.node
+        # A kernel refuses what integers cannot express, such as an input in float. The node then runs in float on
+        # the values of its codes, as a deployed model falls back to the host, and the report says so.
         try:
             kernel, by_table = self._kernel(step, operands)
             results = kernel(self._call(step, operands))
@@ -233,19 +235,20 @@ class Machine:
         except _UNFIT as error:
             why = f"its integer version failed ({error})"
         else:
-            self.shop.recorder.ran(node.name, table=by_table)
+            self.context.recorder.ran(node.name, table=by_table)
             return results
         results = self._in_float(step, operands, captured)
         # What computes shapes and indices has nothing to do with quantization.
         if any(map(holds_floats, results)):
-            self.shop.recorder.ran_in_float(node.name, node.op_type, why)
+            self.context.recorder.ran_in_float(node.name, node.op_type, why)
         return results
 
     def _kernel(self, step: ProgramStep, operands: Sequence[Operand | None]) -> tuple[IntegerKernel, bool]:
         node = step.node
         if not any(isinstance(operand.value, Result) for operand in operands if operand is not None):
-            raise NotInteger(_unquantized(operands))
-        table = table_kernel(node.op_type) if node.op_type in self.shop.arithmetic.tables else None
+            names = [operand.name for operand in operands if operand is not None and not operand.constant]
+            raise NotInteger(f"its input {names[0]!r} is not quantized" if names else "it has no inputs")
+        table = table_kernel(node.op_type) if node.op_type in self.context.arithmetic.tables else None
         if table is not None:
             return table, True
         if node.domain not in _STANDARD or node.op_type not in _KERNELS:
@@ -259,7 +262,7 @@ class Machine:
             return self.nodes.run(node, arrays)
 
         used = sum(1 for name in node.output if name)
-        return KernelCall(node.name, node.op_type, step.attributes, operands, used, run_in_float, self.shop)
+        return KernelCall(node.name, node.op_type, step.attributes, operands, used, run_in_float, self.context)
 
     def _in_float(
         self, step: ProgramStep, operands: Sequence[Operand | None], captured: Mapping[str, Any]
@@ -298,11 +301,6 @@ class Machine:
         }
 
 
-def _unquantized(operands: Sequence[Operand | None]) -> str:
-    names = [operand.name for operand in operands if operand is not None and not operand.constant]
-    return f"its input {names[0]!r} is not quantized" if names else "it has no inputs"
-
-
 class IntegerExecution:
     """One pass through a network.
 
@@ -328,6 +326,7 @@ class IntegerExecution:
 
     def run(self) -> dict[str, Any]:
         """Values of the tensors asked for: codes, results or plain arrays."""
+        # Tensors go after their last use: a pass holds about as much as onnxruntime would.
         with np.errstate(all="ignore"), blas_threads(self._machine.threads):
             for index, step in enumerate(self._steps):
                 operands = [self._operand(step, place, name) for place, name in enumerate(step.node.input)]
@@ -345,6 +344,8 @@ class IntegerExecution:
     def _operand(self, step: ProgramStep, place: int, name: str) -> Operand | None:
         if not name:
             return None
+        # In a local pass a unit reads the float model's tensors, but inside a unit what was just computed: there
+        # nothing is rounded, and the float values would hide what the sums before have lost.
         edge = Consumer(step.node.name, place)
         quantizer = self._program.edges.read_by(edge.node, edge.input)
         if name in self._program.constant:
@@ -377,7 +378,7 @@ class IntegerExecution:
                 source: Any = self._view(before, fed=fed)
             else:
                 source = self._given[quantizer.tensor] if fed else self._value(quantizer.tensor)
-            views[quantizer.name] = coded(source, quantizer, self._machine.shop.arithmetic)
+            views[quantizer.name] = coded(source, quantizer, self._machine.context.arithmetic)
         return views[quantizer.name]
 
     def _store(self, name: str, result: Any) -> None:
@@ -402,7 +403,7 @@ class IntegerExecution:
         elif name in self._raw:
             self._kept[name] = self._view(quantizer, fed=False)
         else:
-            self._kept[name] = coded(value, quantizer, self._machine.shop.arithmetic)
+            self._kept[name] = coded(value, quantizer, self._machine.context.arithmetic)
 
     def _drop(self, name: str) -> None:
         self._raw.pop(name, None)

@@ -250,7 +250,7 @@ def _over_axes(call: KernelCall, *, mean: bool) -> KernelResult:
     rank = len(call.operand(0).result.shape)
     axes = call.attributes.get("axes")
     given = call.optional(1)
-    if given is not None and call.shop.opset >= _AXES_AS_INPUT[call.op_type]:
+    if given is not None and call.context.opset >= _AXES_AS_INPUT[call.op_type]:
         axes = np.asarray(given.value).reshape(-1).tolist()
     if not axes:
         if call.attributes.get("noop_with_empty_axes", 0):

@@ -117,7 +117,7 @@ class IntegerRunner:
     @property
     def report(self) -> IntegerReport:
         """What all runs so far met."""
-        return self._machine.shop.recorder.report()
+        return self._machine.context.recorder.report()
 
     def run(
         self, feed: Mapping[str, Array], tensors: Collection[str] | None = None, *, sample: str = ""

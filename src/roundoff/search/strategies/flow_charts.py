@@ -13,10 +13,9 @@ from typing import Literal, Protocol
 
 from roundoff.core.plan import Recipe
 from roundoff.messages.numbers import counted
-from roundoff.search.engine import run_trials
 from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
-from roundoff.search.strategies.strategy import Search
+from roundoff.search.strategies.strategy import Search, run_trials
 
 __all__ = [
     "GOOD_LAYER",

@@ -4,10 +4,10 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from roundoff.core.plan import FLOAT, Recipe
-from roundoff.search.engine import next_count
 from roundoff.search.free_options import FreeOption, without_options
 from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
+from roundoff.search.strategies.bisect import next_count
 from roundoff.search.strategies.strategy import Search, better
 
 __all__ = [
@@ -41,6 +41,8 @@ def climb(problem: TuneProblem, start: Trial, *, until_met: bool = True) -> Gene
     Returns:
         The best trial.
     """
+    # Hill climbing by one option at a time. A trial costs an evaluation, so that the proxy on calibration samples
+    # refuses first; it also keeps evaluation samples out of the choice of what is tried.
     best = start
     for quick, group in _groups(problem, best.recipe):
         for option in _sorted(problem, best.recipe, group) if quick else group:
@@ -126,6 +128,7 @@ def prune(problem: TuneProblem, start: Trial) -> Generator[Recipe, Trial, Trial]
         parts were tried.
     """
     best = start
+    # Each pass only takes away, and ends where nothing can be taken away: costs fall, so that it ends.
     while True:
         before = best.recipe
         best = yield from _fewer_options(problem, best)

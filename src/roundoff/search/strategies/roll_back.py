@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
-from roundoff.search.engine import BudgetSpent
+from roundoff.search.strategies.strategy import BudgetSpent
 
 __all__ = ["RollBack", "RollBackStatus", "RollBackStepper", "RollBackTrial", "roll_back"]
 

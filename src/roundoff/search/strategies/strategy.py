@@ -1,25 +1,98 @@
-"""What a strategy is, and how one that is written as a loop becomes a function of what was tried."""
+"""What a strategy is, and the loop of every search: ask it and try what it proposes, within a budget.
 
+Searches differ in what they try: `roundoff tune` builds recipes, the AMCT facade puts layers back to float, the
+Pulsar2 facade compiles configurations. A strategy is a generator that yields what to try and is sent what came of
+it; what it returns is its answer. Whoever starts a search says how something is tried and remembers it.
+"""
+
+import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from roundoff.core.plan import Recipe
 from roundoff.errors import BadInput
+from roundoff.messages.message import Remark, message
 from roundoff.run.evaluators import call_user_code, load_user_module, objects_with
 from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
 
 __all__ = [
+    "BudgetSpent",
     "Propose",
     "Search",
     "Strategy",
+    "TrialBudget",
     "better",
     "load_strategy",
     "proposals",
+    "run_trials",
     "stepwise",
 ]
+
+
+_Candidate = TypeVar("_Candidate")
+_Outcome = TypeVar("_Outcome")
+_Answer = TypeVar("_Answer")
+
+
+class BudgetSpent(Exception):
+    """Thrown into a strategy where what it asked for is not tried; it may still return an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialBudget:
+    """What a search may take.
+
+    Attributes:
+        max_trials: Most recipes to try, those of earlier runs among them; None for no limit.
+        deadline: When no new trial is begun any more, in the time of `time.monotonic`; None for no limit.
+    """
+
+    max_trials: int | None = None
+    deadline: float | None = None
+
+    def exhausted(self, trials: int) -> Remark:
+        """Why nothing new may be tried; empty when something may."""
+        if self.max_trials is not None and trials >= self.max_trials:
+            return message("search.ended_trials", count=trials)
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            return message("search.ended_time")
+        return ""
+
+
+def run_trials(
+    strategy: Generator[_Candidate, _Outcome, _Answer],
+    attempt: Callable[[_Candidate], _Outcome],
+    *,
+    refusal: Callable[[_Candidate], Remark] = lambda _: "",
+) -> tuple[_Answer | None, Remark]:
+    """Try what a strategy proposes until it ends.
+
+    Args:
+        strategy: Yields candidates, is sent their outcomes, returns an answer.
+        attempt: Tries a candidate, and remembers what came of it.
+        refusal: Why a candidate may not be tried any more; empty when it may.
+
+    Returns:
+        The answer, None where the strategy has none without the trials it was refused; and the last refusal, empty
+        when there was none.
+    """
+    stopped: Remark = ""
+    try:
+        candidate = next(strategy)
+        while True:
+            why = refusal(candidate)
+            if why:
+                stopped = why
+                candidate = strategy.throw(BudgetSpent(str(why)))
+            else:
+                candidate = strategy.send(attempt(candidate))
+    except StopIteration as end:
+        return end.value, stopped
+    except BudgetSpent:
+        return None, stopped
 
 
 Propose = Callable[[TuneProblem, Sequence[Trial]], Recipe | None]

@@ -1,7 +1,7 @@
 """Curves of accumulated error: the whole way from a quantized model and samples to a verdict."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 
@@ -16,17 +16,16 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.units import derived_constants
-from roundoff.measure.aggregate import SampleTally
 from roundoff.measure.inference import keep_samples
-from roundoff.measure.light_pairs import LIGHT_FIELDS, ErrorTotals, Job, LightMeter
+from roundoff.measure.light_pairs import LIGHT_FIELDS, ErrorTotals, LightMeter, MeterJob
 from roundoff.measure.metrics import Metric, require, sample_sqnr_db, sqnr_db
 from roundoff.measure.pairs import NOTHING, PairSums, channel_axis_of, measure_pair
+from roundoff.measure.rows import SampleTally
 from roundoff.messages.message import Message, message
-from roundoff.messages.numbers import format_size
-from roundoff.run.budget import PROGRAM_BYTES, memory_limit, run_ahead, split_passes
-from roundoff.run.candidates import Candidates, CandidateSession, build_candidates
+from roundoff.run.bench import Bench
+from roundoff.run.budget import RunBudget, split_passes
 from roundoff.run.capture import Samples, complete_values, read_feed
-from roundoff.run.session import available_threads
+from roundoff.run.variants import Copies, KnownConstants, build_candidates
 from roundoff.studies.accumulate.result import (
     BASE_LINE,
     Accumulation,
@@ -53,7 +52,7 @@ __all__ = [
     "default_curves",
     "find_places",
     "judge",
-    "plan_layout",
+    "plan_schedule",
 ]
 
 Pair = tuple[Array, Array]
@@ -131,10 +130,10 @@ def compare(meter: LightMeter, metric: Metric, pairs: Sequence[Pair]) -> list[Pa
     return found
 
 
-def _jobs(pairs: Sequence[Pair], totals: Mapping[int, ErrorTotals]) -> Iterator[Job]:
+def _jobs(pairs: Sequence[Pair], totals: Mapping[int, ErrorTotals]) -> Iterator[MeterJob]:
     for _, group in groupby(totals, key=lambda at: id(pairs[at][0])):
         for part in _batched(group, _AT_A_TIME):
-            yield Job(pairs[part[0]][0], [pairs[at][1] for at in part], [totals[at] for at in part])
+            yield MeterJob(pairs[part[0]][0], [pairs[at][1] for at in part], [totals[at] for at in part])
 
 
 def _batched(items: Iterable[int], size: int) -> Iterator[list[int]]:
@@ -316,7 +315,12 @@ def find_places(
         for value in everything
         if value.node and value.name not in constant and (value.node in nodes or value.name in leaving)
     ]
-    readable = [value for value in wanted if not value.obstacle() and (_is_float(value) or value.name in leaving)]
+    readable = [
+        value
+        for value in wanted
+        if not value.obstacle()
+        and (value.element is None or "float" in value.element.dtype or value.name in leaving)
+    ]
     if not readable:
         what = f"Nothing in {model.path} that quantized nodes compute can be compared."
         raise BadInput(what, fix="check with 'roundoff audit' what is quantized")
@@ -324,20 +328,14 @@ def find_places(
         (CurveNode(order, value.node, value.op_type, value.name, value.name in leaving), value)
         for order, value in enumerate(readable)
     )
-    return places, _notes_places([value for value in wanted if value.obstacle()])
-
-
-def _is_float(value: Value) -> bool:
-    return value.element is None or "float" in value.element.dtype
-
-
-def _notes_places(unreadable: Sequence[Value]) -> tuple[Message, ...]:
-    return tuple(
+    notes = tuple(
         message("accumulate.note_strings", tensor=value.name)
         if value.kind == "tensor"
         else message("accumulate.note_kind", tensor=value.name, kind=value.kind)
-        for value in unreadable
+        for value in wanted
+        if value.obstacle()
     )
+    return places, notes
 
 
 # How many curves, tensors and samples are worked on at a time, so that memory suffices.
@@ -345,6 +343,8 @@ def _notes_places(unreadable: Sequence[Value]) -> tuple[Message, ...]:
 _MOST_WORKERS = 2
 # While a session opens, weights are in memory as built, as serialized, as read, and as the session's own.
 _WEIGHT_COPIES = 4
+# Of one curve and one tensor at a time: both, of the sample that is measured and of the one that runs.
+_FEWEST_ALIVE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,41 +364,29 @@ class CurveSchedule:
     threads: int
 
 
-def plan_layout(
-    model: Model, sizes: Mapping[str, int], curves: int, *, max_memory: int | None, threads: int | None
-) -> CurveSchedule:
+def plan_schedule(model: Model, sizes: Mapping[str, int], curves: int, *, budget: RunBudget) -> CurveSchedule:
     """Fit a measurement into memory: first fewer samples at a time, then fewer curves, then fewer tensors.
 
     Args:
         model: The float model.
         sizes: Bytes of each tensor to be compared.
         curves: How many models it is to be compared with.
-        max_memory: Bytes the process may take; most of the free memory by default.
-        threads: Threads to use; all cores by default.
+        budget: What may be used.
 
     Raises:
         BadInput: One tensor alone is too large.
     """
-    limit = memory_limit(max_memory)
-    cores = threads or available_threads()
-    largest = max(sizes.values(), default=0)
-    # Quantized weights lie beside the float ones.
-    fixed = PROGRAM_BYTES + 2 * _WEIGHT_COPIES * model.weight_bytes + 2 * largest
-    room, whole = limit - fixed, max(1, sum(sizes.values()))
-    if fixed + 4 * largest > limit:
-        need = format_size(int((fixed + 4 * largest) * 1.01))
-        name = max(sizes, key=lambda tensor: sizes[tensor], default="")
-        raise BadInput(
-            f"Comparing tensor {name!r} takes about {need} of memory; the budget is {format_size(limit)}.",
-            fix=f"give --max-memory '{need}' or more, or use a smaller batch",
-        )
-    for workers in range(min(_MOST_WORKERS, cores), 0, -1):
+    # Quantized weights lie beside the float ones, and what the largest nodes read and write is alive as they run.
+    held = 2 * _WEIGHT_COPIES * model.weight_bytes + 2 * max(sizes.values(), default=0)
+    budget.check_room(sizes, held, copies=_FEWEST_ALIVE, doing="Comparing")
+    room, whole = budget.room(held), max(1, sum(sizes.values()))
+    for workers in range(min(_MOST_WORKERS, budget.threads), 0, -1):
         # One sample more than there are workers is in memory.
         if (workers + 1) * whole * (1 + curves) <= room:
-            return CurveSchedule(curves, (tuple(sizes),), workers, max(1, cores // workers))
+            return CurveSchedule(curves, (tuple(sizes),), workers, max(1, budget.threads // workers))
     together = max(1, room // (2 * whole) - 1)
     passes = split_passes(sizes, room // (2 * (1 + together)))
-    return CurveSchedule(min(curves, together), passes, 1, cores)
+    return CurveSchedule(min(curves, together), passes, 1, budget.threads)
 
 
 _MOST_NAMED = 3
@@ -464,15 +452,16 @@ def accumulate(
     indices = range(len(samples.names))[: settings.samples]
     feed = read_feed(quantized.float_model, samples, 0)
     places, notes = find_places(quantized, feed, threads=settings.threads)
-    layout = plan_layout(
+    schedule = plan_schedule(
         quantized.float_model,
         {value.name: value.size_bytes for _, value in places},
         len(asked),
-        max_memory=settings.max_memory,
-        threads=settings.threads,
+        budget=RunBudget.of(settings.max_memory, settings.threads),
     )
-    measurement = _Measurement(quantized, samples, indices, places, metric)
-    tallies = measurement.run(asked, layout, progress)
+    bench = Bench(quantized.float_model, samples, threads=schedule.threads)
+    tallies = _Measurement(quantized, bench, indices=indices, places=places, metric=metric).run(
+        asked, schedule, progress
+    )
     nodes = tuple(node for node, _ in places)
     measured = tuple(_curve(curve, tallies[at], places) for at, curve in enumerate(asked))
     return Accumulation(
@@ -518,77 +507,59 @@ class _Measurement:
     def __init__(
         self,
         quantized: QuantizedModel,
-        samples: Samples,
+        bench: Bench,
         indices: Sequence[int],
         places: Sequence[Place],
         metric: Metric,
     ) -> None:
-        self._quantized, self._samples, self._indices = quantized, samples, indices
+        self._quantized, self._bench, self._indices = quantized, bench, indices
         self._places, self._metric = places, metric
         self._meter = LightMeter()
 
     def run(
-        self, curves: Sequence[Curve], layout: CurveSchedule, progress: Progress
+        self, curves: Sequence[Curve], schedule: CurveSchedule, progress: Progress
     ) -> list[dict[str, PlaceTally]]:
         """Measure all curves; gives for each of them the tally of every place, by tensor."""
         tallies = [{value.name: PlaceTally(self._metric) for _, value in self._places} for _ in curves]
-        starts = range(0, len(curves), layout.together)
-        progress.start("measuring curves", len(starts) * len(layout.passes) * len(self._indices))
+        starts = range(0, len(curves), schedule.together)
+        known = KnownConstants()
+        progress.start("measuring curves", len(starts) * len(schedule.passes) * len(self._indices))
         try:
             for start in starts:
-                group = slice(start, start + layout.together)
-                candidates = self._candidates(curves[group])
-                for tensors in layout.passes:
-                    self._run_pass(candidates, tensors, tallies[group], layout, progress)
+                group = slice(start, start + schedule.together)
+                on = [frozenset(curve.quantizers) for curve in curves[group]]
+                choices = [[each for each in self._quantized.quantizers if each.name in names] for names in on]
+                copies = build_candidates(self._quantized.float_model, choices, known=known)
+                for tensors in schedule.passes:
+                    measured = [value for _, value in self._places if value.name in tensors]
+                    network = self._bench.open_copies(copies, measured)
+                    for chunk, arrays in self._bench.stream(network, self._indices, workers=schedule.workers):
+                        self._take(copies, measured, arrays, tallies[group], chunk.label)
+                        progress.advance()
         finally:
             progress.finish()
         return tallies
 
-    def _candidates(self, curves: Sequence[Curve]) -> Candidates:
-        on = [frozenset(curve.quantizers) for curve in curves]
-        choices = [[each for each in self._quantized.quantizers if each.name in names] for names in on]
-        return build_candidates(self._quantized.float_model, choices)
-
-    def _run_pass(
-        self,
-        candidates: Candidates,
-        tensors: Collection[str],
-        tallies: Sequence[Mapping[str, PlaceTally]],
-        layout: CurveSchedule,
-        progress: Progress,
-    ) -> None:
-        session = CandidateSession(
-            candidates, [value for _, value in self._places if value.name in tensors], threads=layout.threads
-        )
-
-        def run(named: tuple[str, Mapping[str, Array]]) -> dict[str, tuple[Array, list[Array]]]:
-            return session.run(named[1], sample=named[0])
-
-        for (sample, _), found in run_ahead(run, self._feeds(), stop=session.stop, workers=layout.workers):
-            self._take(found, tallies, sample)
-            progress.advance()
-
     def _take(
         self,
-        found: Mapping[str, tuple[Array, list[Array]]],
+        copies: Copies[int],
+        measured: Sequence[Value],
+        arrays: Mapping[str, Array],
         tallies: Sequence[Mapping[str, PlaceTally]],
         sample: str,
     ) -> None:
         waiting: list[PlaceTally] = []
         pairs: list[Pair] = []
-        for tensor, (reference, others) in found.items():
-            for own, other in zip(tallies, others, strict=True):
-                if other is reference:
-                    own[tensor].add_equal(sample)
+        for value in measured:
+            for number, own in enumerate(tallies):
+                place = copies.tap(value.name, number).name
+                if place == value.name:
+                    own[value.name].add_equal(sample)
                 else:
-                    waiting.append(own[tensor])
-                    pairs.append((reference, other))
+                    waiting.append(own[value.name])
+                    pairs.append((arrays[value.name], arrays[place]))
         for tally, moments in zip(waiting, compare(self._meter, self._metric, pairs), strict=True):
             tally.add(moments, sample)
-
-    def _feeds(self) -> Iterator[tuple[str, Mapping[str, Array]]]:
-        for index in self._indices:
-            yield self._samples.names[index], read_feed(self._quantized.float_model, self._samples, index)
 
 
 def _curve(curve: Curve, tallies: Mapping[str, PlaceTally], places: Sequence[Place]) -> MeasuredCurve:

@@ -12,14 +12,12 @@ from roundoff.core.plan import FLOAT
 from roundoff.core.quantizers import Consumer, Quantizer, quantize
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
-from roundoff.graph.precisions import NodePrecisions
 from roundoff.graph.qdq import TensorShapes, wrong_count
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.reading.constants import attribute
-from roundoff.graph.units import LAYERS
+from roundoff.graph.units import LAYERS, NodePrecisions
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import reads
-from roundoff.messages.numbers import counted
+from roundoff.graph.wiring import attribute, reads
+from roundoff.messages.numbers import counted, share_text
 from roundoff.studies.audit.result import AuditFinding, Part, QuantizedPart, Severity
 
 __all__ = [
@@ -236,7 +234,8 @@ def _bias_scales(view: EffectiveView) -> _Found:
             continue  # A broken scale, which is a finding of its own.
         apart = float(np.max(np.abs(found / wanted - 1)))
         if apart > _BIAS_TOLERANCE:
-            text = f"the scale of bias {bias.tensor!r} is off the product of input and weight scale by {apart:.2%}"
+            by = share_text(apart)
+            text = f"the scale of bias {bias.tensor!r} is off the product of input and weight scale by {by}"
             yield node.name, _finding("bias_scale", "silent", text)
 
 
@@ -348,7 +347,8 @@ def _overflow(quantizer: Quantizer, codes: Array) -> Iterator[AuditFinding]:
         text = f"bias {quantizer.tensor!r} does not fit into 32 bits: its codes are cut off"
         yield AuditFinding("bias_overflow", "silent", text)
     elif largest > _NEAR_MOST:
-        text = f"bias {quantizer.tensor!r} needs {largest / 2**31:.0%} of 32 bits, and sums are added to it"
+        share = share_text(largest / 2**31, 0)
+        text = f"bias {quantizer.tensor!r} needs {share} of 32 bits, and sums are added to it"
         yield AuditFinding("bias_near_overflow", "info", text)
 
 
@@ -373,9 +373,9 @@ def _waste(quantizer: Quantizer, codes: Array) -> Iterator[AuditFinding]:
     if wasteful * 2 <= share.size:
         return
     best = (
-        f"{float(share.max()):.0%}"
+        share_text(float(share.max()), 0)
         if share.size == 1
-        else f"at most {float(np.median(share)):.0%} in most channels"
+        else f"at most {share_text(float(np.median(share)), 0)} in most channels"
     )
     text = f"weight {quantizer.tensor!r} uses only {best} of the codes of {spec.dtype}"
     yield AuditFinding("unused_codes", "info", text)

@@ -12,6 +12,7 @@ from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, quantize
 from roundoff.core.tensors import Array
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
+from roundoff.messages.numbers import share_text
 from roundoff.studies.audit.checks import EffectiveView
 from roundoff.studies.audit.result import AuditFinding
 
@@ -187,7 +188,11 @@ def compare_codes(fake_quant: QuantizedModel, deploy: QuantizedModel) -> Finding
         ours = _codes(quantizer, values[quantizer.tensor])
         theirs = _codes(partner, floats[partner.tensor])
         if ours.shape != theirs.shape or not np.array_equal(ours, theirs):
-            apart = "shape" if ours.shape != theirs.shape else f"{np.mean(ours != theirs):.2%} of its codes"
+            apart = (
+                "shape"
+                if ours.shape != theirs.shape
+                else f"{share_text(float(np.mean(ours != theirs)))} of its codes"
+            )
             text = f"{_what(partner)} differs between the two models: {apart}"
             finding = AuditFinding("codes", "silent", text, _noun(quantizer), "with other codes in one model")
             _blame(findings, quantizer, {}, finding)
@@ -216,7 +221,7 @@ def compare_edges(plan: QuantPlan, view: EffectiveView) -> Findings:
         for at, name in enumerate(node.input):
             wanted, found = planned.seen_at(node, at), view.seen_at(node, at)
             if wanted is not None or found is not None:
-                place = _Place(_noun_against_target(wanted, found), f"input {at} ({name})", who)
+                place = _QuantizerPlace(_noun_against_target(wanted, found), f"input {at} ({name})", who)
                 differences = _differences_against_target(wanted, found, place)
                 single = wanted is not None and _is_single(wanted, found, view)
                 findings[node.name] += [
@@ -226,7 +231,7 @@ def compare_edges(plan: QuantPlan, view: EffectiveView) -> Findings:
             wanted, found = _leaving(planned, name), _leaving(view, name)
             if wanted is not None or found is not None:
                 findings[node.name] += _differences_against_target(
-                    wanted, found, _Place("output", f"output {name}", who)
+                    wanted, found, _QuantizerPlace("output", f"output {name}", who)
                 )
     return {node: found for node, found in findings.items() if found}
 
@@ -259,7 +264,7 @@ def _leaving(view: EffectiveView, tensor: str) -> Quantizer | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _QuantizerPlace:
     """An input or output of a node.
 
     Attributes:
@@ -283,7 +288,7 @@ def _noun_against_target(wanted: Quantizer | None, found: Quantizer | None) -> s
 
 
 def _differences_against_target(
-    wanted: Quantizer | None, found: Quantizer | None, place: _Place
+    wanted: Quantizer | None, found: Quantizer | None, place: _QuantizerPlace
 ) -> Iterator[AuditFinding]:
     if wanted is None and found is not None and is_wide_bias(found):
         # As integer hardware adds it, or as corrections leave it: no precision is lost by it.

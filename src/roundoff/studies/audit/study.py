@@ -160,7 +160,7 @@ def _audit(
                 op_type=node.op_type,
                 requested=Precision() if plan is None else plan.requested,
                 effective=view.effective(node),
-                reason="" if plan is None else plan.reason,
+                reason="" if plan is None else str(plan.reason),
                 parts=view.parts(node),
                 findings=own,
                 float_between_integers=plan is not None and plan.float_between_integers,
@@ -168,4 +168,4 @@ def _audit(
         )
     names = {row.node for row in rows}
     homeless = [finding for node, found in findings.items() if node not in names for finding in found]
-    return Audit(subject, request, tuple(rows), (*more, *homeless), view.model.notes)
+    return Audit(subject, request, tuple(rows), (*more, *homeless), tuple(map(str, view.model.notes)))

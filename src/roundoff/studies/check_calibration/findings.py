@@ -10,8 +10,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
-from roundoff.messages.numbers import counted
-from roundoff.studies.check_calibration.expected import FAR, Rescaling, slip_by_labels, slip_by_statistics
+from roundoff.messages.message import Argument, joined, message, some
 from roundoff.studies.check_calibration.inputs import (
     TWICE,
     InputRecord,
@@ -22,9 +21,21 @@ from roundoff.studies.check_calibration.inputs import (
     near_groups,
     nearest_distances,
 )
-from roundoff.studies.check_calibration.ranges import HeldOutRecord, Ranges, Seen, chance_of_exceeding
-from roundoff.studies.check_calibration.result import CheckFinding, ConvergencePoint, InputFacts, RangeRow
-from roundoff.studies.check_calibration.slips import not_told_apart, slip_between
+from roundoff.studies.check_calibration.preparation import (
+    FAR,
+    not_told_apart,
+    slip_between,
+    slip_by_labels,
+    slip_by_statistics,
+)
+from roundoff.studies.check_calibration.ranges import CalibratedRanges, HeldOutRecord, Seen, chance_of_exceeding
+from roundoff.studies.check_calibration.result import (
+    CheckFinding,
+    ConvergencePoint,
+    InputFacts,
+    RangeRow,
+    Severity,
+)
 
 __all__ = [
     "Growth",
@@ -62,12 +73,11 @@ def broken_findings(fed: InputRecord, names: Sequence[str]) -> Iterator[CheckFin
     """Samples with NaN or infinite values."""
     broken = [each for each in fed.samples if each.nonfinite]
     if broken:
-        listed = _listed(broken, names)
         yield CheckFinding(
             "nonfinite",
             "fault",
-            f"{counted(len(broken), 'sample')} with NaN or infinite values: {listed}",
-            "remove them, or make them again; they were left out of everything below",
+            message("check_calibration.broken_samples", count=len(broken), names=_listed(broken, names)),
+            message("check_calibration.remove_broken"),
             samples=_names(broken, names),
         )
 
@@ -92,14 +102,13 @@ def blank_findings(fed: InputRecord, names: Sequence[str]) -> Iterator[CheckFind
             constant.append(each)
         elif all(one.std < _FLAT * std and one.std < _FLAT * one.abs_max for one, std in stats):
             flat.append(each)
-    for found, words in ((zero, "all zero"), (constant, "constant"), (flat, "almost constant")):
+    for found, key in ((zero, "zero"), (constant, "constant"), (flat, "almost_constant")):
         if found:
             yield CheckFinding(
                 "blank",
                 "fault",
-                f"{counted(len(found), 'sample')} {'is' if len(found) == 1 else 'are'} {words}: "
-                f"{_listed(found, names)}",
-                "remove them: they say nothing of real inputs and move every statistic but the extremes",
+                message(f"check_calibration.{key}_samples", count=len(found), names=_listed(found, names)),
+                message("check_calibration.remove_flat"),
                 weight=len(found),
                 samples=_names(found, names),
             )
@@ -123,13 +132,13 @@ def scaling_findings(fed: InputRecord, names: Sequence[str]) -> Iterator[CheckFi
         if odd:
             found = [each for each, _ in odd]
             factor = float(np.median([ratio for _, ratio in odd]))
-            size = f"{factor:.3g} times as large" if factor > 1 else f"{1 / factor:.3g} times as small"
+            key = "check_calibration.larger_samples" if factor > 1 else "check_calibration.smaller_samples"
+            times = f"{max(factor, 1 / factor):.3g}"
             yield CheckFinding(
                 "scaling",
                 "fault",
-                f"{counted(len(found), 'sample')} of input {name!r} {'is' if len(found) == 1 else 'are'} {size} "
-                f"as the others: {_listed(found, names)}",
-                "prepare all samples in the same way (0..1 or 0..255, mean, standard deviation), or remove them",
+                message(key, count=len(found), input=name, times=times, names=_listed(found, names)),
+                message("check_calibration.same_way"),
                 weight=abs(np.log(factor)),
                 samples=_names(found, names),
             )
@@ -141,7 +150,7 @@ def alike_findings(
     """Samples that are there twice; and all groups of such."""
     exact, near = exact_groups(fed.samples), near_groups(fed.samples)
     findings = []
-    for groups, words, limit in ((exact, "the same as", _EXACT_SHARE), (near, "nearly the same as", _NEAR_SHARE)):
+    for groups, key, limit in ((exact, "same", _EXACT_SHARE), (near, "nearly_same", _NEAR_SHARE)):
         surplus = sum(len(group) - 1 for group in groups)
         if surplus:
             first = groups[0]
@@ -150,9 +159,13 @@ def alike_findings(
                 CheckFinding(
                     "duplicates",
                     "fault" if share >= limit else "remark",
-                    f"{counted(surplus, 'sample')} {'is' if surplus == 1 else 'are'} {words} others, such as "
-                    f"{names[first[0]]} and {names[first[1]]}",
-                    f"remove them: the set counts as {len(fed.samples) - surplus} samples",
+                    message(
+                        f"check_calibration.{key}_samples",
+                        count=surplus,
+                        name=names[first[0]],
+                        other=names[first[1]],
+                    ),
+                    message("check_calibration.remove_counts", count=len(fed.samples) - surplus),
                     weight=share,
                     samples=tuple(names[index] for group in groups for index in group),
                 )
@@ -162,8 +175,8 @@ def alike_findings(
             CheckFinding(
                 "duplicates",
                 "fault",
-                "all samples are nearly the same: they differ by far less than what they have in common",
-                "take samples of different scenes; ranges of one scene do not hold for others",
+                message("check_calibration.all_nearly_same"),
+                message("check_calibration.different_scenes"),
                 weight=1.0,
             )
         )
@@ -187,11 +200,14 @@ def class_findings(labels: Array, classes: int | None, names: Sequence[str]) -> 
         first = islice((number for number in range(total) if number not in counts), 8)
         listed = ", ".join(map(str, first)) + (" ..." if absent > 8 else "")
         enough = len(labels) >= _PER_CLASS * total
+        fix = [message("check_calibration.add_classes")]
+        if not enough:
+            fix.append(message("check_calibration.could_have_all", count=_PER_CLASS * total))
         yield CheckFinding(
             "coverage",
             "fault" if enough else "remark",
-            f"no sample of {absent} class{'' if absent == 1 else 'es'} of {total}: {listed}",
-            "add samples of these classes" + ("" if enough else f"; {_PER_CLASS * total} samples could have all"),
+            message("check_calibration.no_class", count=absent, all=total, names=listed),
+            joined(fix),
             weight=absent / total,
         )
     number, most = counts.most_common(1)[0]
@@ -199,8 +215,8 @@ def class_findings(labels: Array, classes: int | None, names: Sequence[str]) -> 
         yield CheckFinding(
             "coverage",
             "fault",
-            f"{most} of {len(labels)} samples are of class {number}, of {total} classes",
-            "take about as many samples of each class",
+            message("check_calibration.mostly_class", count=most, samples=len(labels), number=number, all=total),
+            message("check_calibration.each_class"),
             weight=most / len(labels),
             samples=tuple(name for name, label in zip(names, labels, strict=False) if label == number)[:8],
         )
@@ -216,21 +232,20 @@ def strange_findings(
         yield CheckFinding(
             "coverage",
             "remark",
-            f"{counted(len(shared), 'held-out sample')} {'is' if len(shared) == 1 else 'are'} in the set, too: "
-            f"{_listed(shared, other_names)}",
-            "hold out other samples; these prove nothing",
+            message("check_calibration.held_in_set", count=len(shared), names=_listed(shared, other_names)),
+            message("check_calibration.hold_others"),
             samples=_names(shared, other_names),
         )
     within, distances = nearest_distances(fed.samples), distances_to(fed.samples, others.samples)
     if within.size > 2 and distances.size:
         far = [each for each, distance in zip(others.samples, distances, strict=False) if distance > within.max()]
         if chance_of_exceeding(within.size, distances.size, len(far)) < _CHANCE:
+            listed = _listed(far, other_names)
             yield CheckFinding(
                 "coverage",
                 "fault",
-                f"{len(far)} of {distances.size} held-out samples are unlike every sample of the set: "
-                f"{_listed(far, other_names)}",
-                "add samples of their kind to the set",
+                message("check_calibration.unlike", count=len(far), all=distances.size, names=listed),
+                message("check_calibration.add_kind"),
                 weight=len(far) / distances.size,
                 samples=_names(far, other_names),
             )
@@ -266,24 +281,23 @@ def _other_scale(fed: InputRecord, others: InputRecord) -> Iterator[CheckFinding
             given, wanted = slip[0].given.words, slip[0].wanted.words
             # Which way it is among those that the numbers cannot tell apart, the reader knows.
             near = dict.fromkeys(each.wanted.words for each in slip if each.wanted.words != wanted)
-            also = not_told_apart(near)
             yield CheckFinding(
                 "scaling",
                 "fault",
-                f"input {ours.name!r} is prepared otherwise than in held-out samples: data look like "
-                f"{given}, held-out samples like {wanted}",
-                f"make {wanted} of pixels x from 0 to 255, if the network is fed so{also}",
+                message("check_calibration.prepared_otherwise", input=ours.name, given=given, wanted=wanted),
+                not_told_apart(message("check_calibration.make_if", wanted=wanted), near),
                 weight=abs(float(np.log(ratio))),
             )
             continue
         if 1 / 3 < ratio < 3 and abs(mean - other_mean) < max(std, other_std):
             continue
+        numbers = {"mean": mean, "std": std, "other_mean": other_mean, "other_std": other_std}
+        moments = {name: f"{number:.3g}" for name, number in numbers.items()}
         yield CheckFinding(
             "scaling",
             "fault",
-            f"input {ours.name!r} has mean {mean:.3g} and standard deviation {std:.3g} in the set, but "
-            f"{other_mean:.3g} and {other_std:.3g} in held-out samples",
-            "prepare both in the same way: one of them lacks a scale or a mean, or has it twice",
+            message("check_calibration.means_differ", input=ours.name, **moments),
+            message("check_calibration.prepare_both"),
             weight=abs(float(np.log(ratio))),
         )
 
@@ -297,9 +311,8 @@ def _names(samples: Sequence[SampleFacts], names: Sequence[str]) -> tuple[str, .
     return tuple(names[each.index] for each in samples)
 
 
-def _listed(samples: Sequence[SampleFacts], names: Sequence[str]) -> str:
-    listed = ", ".join(_names(samples[:_MOST_NAMED], names))
-    return listed + (f" and {len(samples) - _MOST_NAMED} more" if len(samples) > _MOST_NAMED else "")
+def _listed(samples: Sequence[SampleFacts], names: Sequence[str]) -> Argument:
+    return some(_names(samples, names), _MOST_NAMED)
 
 
 # Findings on ranges: still growing, set by one sample alone, too narrow for other samples.
@@ -346,7 +359,9 @@ class Growth:
         if self.last <= _CONVERGED:
             there = next(point.samples for point in self.points if point.typical >= 1 - _CONVERGED)
             return max(there, _FEWEST)
-        # Each doubling adds less than the one before; how much less, the last ones tell.
+        # Each doubling adds less than the one before; how much less, the last ones tell: growth falls by a factor
+        # at each doubling, so that after n more it is last * falling^n, which must come down to what counts as
+        # converged.
         if len(growths) < 3:
             return None
         falling = (growths[-1] / max(growths[-3], 1e-9)) ** 0.5
@@ -370,17 +385,21 @@ def size_findings(samples: int, growth: Growth, method: str, *, spoilt: bool) ->
         method: Calibration method.
         spoilt: Whether single samples set ranges wrongly, so that their growth tells nothing.
     """
-    add = "add samples" if growth.enough is None else f"give about {growth.enough} samples"
+    add = message("check_calibration.add_samples")
+    if growth.enough is not None:
+        add = message("check_calibration.give_about", count=growth.enough)
+    share = "" if growth.last is None else f"{100 * growth.last:.0f}"
     if growth.last is not None and growth.last > _GROWING and not spoilt:
-        grown = f"ranges still grow by {100 * growth.last:.0f} % when samples are doubled"
-        text = f"{counted(samples, 'sample')} {'is' if samples == 1 else 'are'} too few for {method}: {grown}"
+        text = message("check_calibration.too_few_grown", count=samples, method=method, share=share)
         yield CheckFinding("too_few", "fault", text, add, weight=growth.last)
     elif samples < _FEWEST:
-        unknown = "; how ranges grow cannot be seen" if growth.last is None else ""
-        text = f"{counted(samples, 'sample')} {'is' if samples == 1 else 'are'} too few for {method}{unknown}"
-        yield CheckFinding("too_few", "fault", text, f"give at least {_FEWEST}, better 32 to 100", weight=1.0)
+        text = message("check_calibration.too_few", count=samples, method=method)
+        if growth.last is None:
+            text = joined((text, message("check_calibration.growth_unseen")))
+        fix = message("check_calibration.at_least", least=_FEWEST)
+        yield CheckFinding("too_few", "fault", text, fix, weight=1.0)
     elif growth.last is not None and growth.last > 2 * _CONVERGED and not spoilt:
-        text = f"ranges still grow by {100 * growth.last:.0f} % when samples are doubled"
+        text = message("check_calibration.still_grow", share=share)
         yield CheckFinding("too_few", "remark", text, add, weight=growth.last)
 
 
@@ -401,14 +420,18 @@ def influence_findings(rows: Sequence[RangeRow], names: Sequence[str], *, exact:
         own.sort(key=lambda row: -row.lone_factor)
         worst = own[0]
         much = worst.lone_factor >= _LONE_ONCE or len(own) >= max(1.0, _LONE_SHARE * len(rows))
-        size = f"{worst.lone_factor:.2g}" if math.isfinite(worst.lone_factor) else "infinitely many"
-        others = f" and {counted(len(own) - 1, 'more tensor')}" if len(own) > 1 else ""
+        size: Argument = f"{worst.lone_factor:.2g}"
+        if math.isinf(worst.lone_factor):
+            size = message("check_calibration.infinitely_many")
+        gaps: dict[str, Argument] = {"sample": sample, "tensor": worst.tensor, "size": size}
+        text = message("check_calibration.lone", **gaps)
+        if len(own) > 1:
+            text = message("check_calibration.lone_more", **gaps, count=len(own) - 1)
         yield CheckFinding(
             "influence",
             "fault" if much and exact else "remark",
-            f"sample {sample} alone makes the range of {worst.tensor!r} {size} times as wide{others}",
-            "look at it, and remove it if it is no input that the network must handle; or calibrate by percentile "
-            "or mse, which cut off single values",
+            text,
+            message("check_calibration.look_remove"),
             weight=min(worst.lone_factor, 1e9),
             samples=(sample,),
             tensors=tuple(row.tensor for row in own),
@@ -429,13 +452,12 @@ def saturation_findings(rows: Sequence[RangeRow], held_out: HeldOutRecord, sampl
         return
     found.sort(key=lambda pair: (-pair[0], -pair[1].overshoot))
     listed = ", ".join(f"{row.tensor} ({100 * (row.outside or 0):.2g} %)" for _, row in found[:_MOST_NAMED])
-    ranges, are = ("the range", "is") if len(found) == 1 else ("ranges", "are")
+    key = "check_calibration.too_narrow_one" if len(found) == 1 else "check_calibration.too_narrow"
     yield CheckFinding(
         "saturation",
         "fault",
-        f"{ranges} of {len(found)} of {counted(len(rows), 'tensor')} {are} too narrow for held-out samples; "
-        f"values cut off: {listed}",
-        "add samples like those to the set",
+        message(key, count=len(found), all=len(rows), names=listed),
+        message("check_calibration.add_like"),
         weight=found[0][0] + len(found) / len(rows),
         tensors=tuple(row.tensor for _, row in found),
     )
@@ -446,7 +468,7 @@ def range_rows(
     seen: Seen,
     growth: Growth,
     *,
-    covered: Ranges,
+    covered: CalibratedRanges,
     held_out: HeldOutRecord | None,
     names: Sequence[str],
 ) -> tuple[RangeRow, ...]:
@@ -495,44 +517,37 @@ def preparation_findings(
         return
     slip = slip_by_statistics(model, feeds, threads=threads)
     if slip is not None:
-        known = slip.how is not None and slip.usual
-        away = f"the first batch normalization ({slip.node}) sees other values than in training"
-        how = "" if slip.how is None else f": {slip.how.words}"
-        looks = "" if slip.how is None or not slip.how.seen else _looks(slip.how)
-        better = "" if slip.how is None else f" (deviation {slip.before:.2g}, then {slip.after:.2g})"
-        yield CheckFinding(
-            "scaling",
-            "fault" if known or slip.before > FAR else "remark",
-            f"samples are not prepared as in training: {looks}{away}, deviation {slip.before:.2g}",
-            f"prepare samples as in training{how}{better}{_also(slip.how)}",
-            weight=slip.before,
-        )
+        known, before, how = slip.how is not None and slip.usual, f"{slip.before:.2g}", slip.how
+        text = message("check_calibration.not_as_trained", node=slip.node, value=before)
+        fix = message("check_calibration.prepare")
+        if how is not None:
+            fix = message("check_calibration.prepare_how", how=how.words, before=before, after=f"{slip.after:.2g}")
+            fix = not_told_apart(fix, how.also)
+        if how is not None and how.seen:
+            gaps = {"given": how.seen, "wanted": how.wanted}
+            text = message("check_calibration.not_as_trained_like", **gaps, node=slip.node, value=before)
+        severity: Severity = "fault" if known or slip.before > FAR else "remark"
+        yield CheckFinding("scaling", severity, text, fix, weight=slip.before)
     right = None if labels is None else slip_by_labels(model, feeds, labels, threads=threads)
     if right is not None and right.how is not None:
-        yield CheckFinding(
-            "scaling",
-            "fault",
-            f"the float model is right on {100 * right.before:.0f} % of {len(feeds)} samples, and on "
-            f"{100 * right.after:.0f} % when they are prepared in another way"
-            + (f": {_looks(right.how).rstrip('; ')}" if right.how.seen else ""),
-            f"{right.how.words}{_also(right.how)}",
-            weight=right.after,
-        )
+        how, shares = right.how, {"before": f"{100 * right.before:.0f}", "after": f"{100 * right.after:.0f}"}
+        text = message("check_calibration.right", **shares, count=len(feeds))
+        if how.seen:
+            gaps = {"given": how.seen, "wanted": how.wanted}
+            text = message("check_calibration.right_like", **shares, count=len(feeds), **gaps)
+        yield CheckFinding("scaling", "fault", text, not_told_apart(how.words, how.also), weight=right.after)
     for each in facts:
         if each.looks_like == TWICE:
             yield CheckFinding(
                 "scaling",
                 "fault",
-                f"input {each.name!r} goes from {each.low:.3g} to {each.high:.3g}: it looks like {TWICE}",
-                "divide pixels by 255 once",
+                message(
+                    "check_calibration.looks_twice",
+                    input=each.name,
+                    low=f"{each.low:.3g}",
+                    high=f"{each.high:.3g}",
+                    what=TWICE,
+                ),
+                message("check_calibration.divide_once"),
                 weight=10.0,
             )
-
-
-def _also(how: Rescaling | None) -> str:
-    """What a proof by statistics, or by classes, is too coarse to tell from the way that it found."""
-    return not_told_apart(how.also) if how is not None else ""
-
-
-def _looks(how: Rescaling) -> str:
-    return f"data look like {how.seen}, expected {how.wanted}; "

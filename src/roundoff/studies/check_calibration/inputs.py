@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.channel_axes import input_channel_axis
+from roundoff.graph.shapes import input_channel_axis
 from roundoff.measure.statistics import TensorStats
-from roundoff.preprocessing.ranking import Observation, leading, rank
+from roundoff.messages.message import NOTHING, Message, joined, message
+from roundoff.preprocessing.ranking import InputObservation, leading, rank
 from roundoff.studies.check_calibration.result import InputFacts
 
 __all__ = [
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 
-TWICE = "pixels divided by 255 twice"
+TWICE = message("check_calibration.like_twice")
 """What values below 1/255 look like."""
 
 # Blocks along an axis of the small picture, and the most values that are kept of one sample.
@@ -34,9 +35,9 @@ _BLOCKS, _MOST_VALUES = 16, 1024
 # What is plainer than a formula of pixels.
 _PLAINER = {
     "x / 255 / 255": TWICE,
-    "x / 255": "0 to 1",
-    "x / 127.5 - 1": "-1 to 1",
-    "x": "pixels, 0 to 255",
+    "x / 255": message("check_calibration.like_unit"),
+    "x / 127.5 - 1": message("check_calibration.like_signed"),
+    "x": message("check_calibration.like_pixels"),
 }
 # Of ways that cannot be told apart so many are named.
 _MOST_WAYS = 3
@@ -118,15 +119,15 @@ def _facts(name: str, dtype: str, channels: Sequence[TensorStats]) -> InputFacts
     return InputFacts(name, dtype, low, high, means, stds, _looks_like(dtype, low, high, len(means)))
 
 
-def _looks_like(dtype: str, low: float, high: float, channels: int) -> str:
+def _looks_like(dtype: str, low: float, high: float, channels: int) -> Message:
     """What such values usually are; the likeliest first where several ways would give them."""
     if not dtype.startswith("float") or low == high:
-        return "constant" if low == high else ""
-    seen = Observation.within(low, high, channels)
+        return message("check_calibration.like_constant") if low == high else NOTHING
+    seen = InputObservation.within(low, high, channels)
     # Both sides are the same set: how it was made is what every pair has in common.
     told = leading([each for each in rank(seen, seen) if each.same])
-    names = dict.fromkeys(_PLAINER.get(each.given.name, each.given.formula) for each in told)
-    return " | ".join(list(names)[:_MOST_WAYS])
+    ways = list(dict.fromkeys(_PLAINER.get(each.given.name, each.given.formula) for each in told))
+    return joined(ways[:_MOST_WAYS], key="terminal.alternatives") if ways else NOTHING
 
 
 def _picture(values: Array, most: int) -> Array:

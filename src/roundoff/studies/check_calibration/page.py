@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import in_all, plain, say, told
+from roundoff.messages.message import shown
 from roundoff.messages.numbers import number, percentage
 from roundoff.messages.phrases import commas, count_of, semicolons
-from roundoff.messages.sentences import sentence
 from roundoff.pages.blocks import (
     Cell,
     Chart,
@@ -102,11 +102,11 @@ def _lines(check: CalibrationCheck) -> Iterator[_Line]:
         word = told(f"check_calibration.kind_{finding.kind}")
         if finding.severity != "fault":
             word = told("check_calibration.remark", word=word)
-        yield word, sentence(finding.text)
-        yield "", told("check_calibration.fix", text=sentence(finding.fix))
+        yield word, shown(finding.text)
+        yield "", told("check_calibration.fix", text=shown(finding.fix))
     yield from _converged(check)
     if check.held_out:
-        held_out = commas(count_of(check.held_out_samples, "sample"), sentence(check.held_out))
+        held_out = commas(count_of(check.held_out_samples, "sample"), shown(check.held_out))
         yield told("check_calibration.held_out"), held_out
     for facts in check.inputs:
         yield told("check_calibration.input"), _input(facts)
@@ -132,7 +132,7 @@ def _input(facts: InputFacts) -> str:
         means = " ".join(number(each, 3) for each in facts.means)
         stds = " ".join(number(each, 3) for each in facts.stds)
         text = commas(text, told("check_calibration.means", means=means, stds=stds))
-    like = told("check_calibration.looks_like", what=sentence(facts.looks_like)) if facts.looks_like else ""
+    like = told("check_calibration.looks_like", what=shown(facts.looks_like)) if facts.looks_like else ""
     return semicolons(text, like)
 
 

@@ -20,20 +20,20 @@ from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import prepare
 from roundoff.graph.weights import Weights
+from roundoff.quantize.calibration.calibration import observed_range, range_error
+from roundoff.quantize.calibration.methods import get_method, options_of
 from roundoff.quantize.calibration.observer import Observation, Observer
-from roundoff.quantize.calibration.ranges import observed_range, range_error
-from roundoff.quantize.calibration.registry import get_method, options_of
-from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
+from roundoff.quantize.calibration.run import UNLIMITED, RunLimits
 from roundoff.quantize.parameters import check_finite
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.run.capture import LiveSource, Samples
 from roundoff.studies.check_calibration.inputs import InputRecord
 
 __all__ = [
-    "CheckSettings",
+    "CalibratedRanges",
+    "CalibrationCheckSettings",
     "HeldOutRecord",
     "RangeRecord",
-    "Ranges",
     "Seen",
     "Watched",
     "chance_of_exceeding",
@@ -149,7 +149,7 @@ class RangeRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckSettings:
+class CalibrationCheckSettings:
     """How to check a calibration set.
 
     Attributes:
@@ -264,7 +264,7 @@ class Watched:
     inputs: tuple[str, ...]
 
 
-def watched_tensors(model: Model, settings: CheckSettings) -> Watched:
+def watched_tensors(model: Model, settings: CalibrationCheckSettings) -> Watched:
     """The tensors that a target quantizes by what is observed, and the inputs.
 
     Raises:
@@ -296,7 +296,7 @@ def watched_tensors(model: Model, settings: CheckSettings) -> Watched:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ranges:
+class CalibratedRanges:
     """Ranges by the calibration method, widened to hold zero; float64 [tensors] each.
 
     Attributes:
@@ -335,14 +335,14 @@ class Seen:
             if observers:
                 observers[self._part[sample]].add(array)
 
-    def ranges(self) -> Ranges:
+    def ranges(self) -> CalibratedRanges:
         """The ranges as they are now."""
         if not self._watched.distribution:
             low, high = np.minimum(self.record.low, 0.0), np.maximum(self.record.high, 0.0)
-            return Ranges(low, high, np.zeros(low.size))
+            return CalibratedRanges(low, high, np.zeros(low.size))
         rows = [self._range(place, _ORDERS[0]) for place in range(len(self._observers))]
         low, high, outside = (np.array([row[column] for row in rows]) for column in range(3))
-        return Ranges(low, high, outside)
+        return CalibratedRanges(low, high, outside)
 
     def shares(self) -> tuple[tuple[int, ...], Array]:
         """Numbers of samples, and widths of ranges over those of all, [orders, numbers, tensors]."""
@@ -389,7 +389,7 @@ def see(  # noqa: PLR0913 - what to run, on what, and who looks
     seen: Seen | None,
     fed: InputRecord,
     held_out: HeldOutRecord | None,
-    settings: CheckSettings,
+    settings: CalibrationCheckSettings,
     progress: Progress,
 ) -> None:
     """Run the model over samples; those with NaN or infinite inputs are looked at, and not run.

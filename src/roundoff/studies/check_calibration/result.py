@@ -3,7 +3,17 @@
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CalibrationCheck", "CheckFinding", "ConvergencePoint", "FindingKind", "InputFacts", "RangeRow"]
+from roundoff.messages.message import NOTHING, Message
+
+__all__ = [
+    "CalibrationCheck",
+    "CheckFinding",
+    "ConvergencePoint",
+    "FindingKind",
+    "InputFacts",
+    "RangeRow",
+    "Severity",
+]
 
 FindingKind = Literal[
     "nonfinite", "blank", "scaling", "too_few", "influence", "saturation", "coverage", "duplicates"
@@ -27,8 +37,8 @@ class CheckFinding:
 
     kind: FindingKind
     severity: Severity
-    text: str
-    fix: str
+    text: Message
+    fix: Message
     weight: float = 0.0
     samples: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
@@ -89,7 +99,7 @@ class InputFacts:
         high: Largest value.
         means: Mean of each channel; one number where there are no channels.
         stds: Standard deviation of each channel.
-        looks_like: What such values usually are, in words; empty when nothing known.
+        looks_like: What such values usually are; empty when nothing is known.
     """
 
     name: str
@@ -98,7 +108,7 @@ class InputFacts:
     high: float
     means: tuple[float, ...]
     stds: tuple[float, ...]
-    looks_like: str = ""
+    looks_like: Message = NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +119,7 @@ class CalibrationCheck:
         model: The model.
         data: Where the samples came from.
         samples: How many there are.
-        held_out: Where held-out samples came from, in words; empty without any.
+        held_out: Where held-out samples came from; empty without any.
         held_out_samples: How many there are.
         target: For which target tensors are quantized.
         method: Calibration method.
@@ -127,7 +137,7 @@ class CalibrationCheck:
     model: str
     data: str
     samples: int
-    held_out: str
+    held_out: Message
     held_out_samples: int
     target: str
     method: str
@@ -139,7 +149,7 @@ class CalibrationCheck:
     inputs: tuple[InputFacts, ...]
     duplicates: tuple[tuple[str, ...], ...] = ()
     classes: dict[str, int] | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
 
     @property
     def faults(self) -> tuple[CheckFinding, ...]:

@@ -12,6 +12,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.messages.message import NOTHING, Message, message, verbatim
 from roundoff.messages.numbers import counted
 from roundoff.run.bench import spread
 from roundoff.run.capture import Samples, read_feed
@@ -32,7 +33,13 @@ from roundoff.studies.check_calibration.findings import (
     strange_findings,
 )
 from roundoff.studies.check_calibration.inputs import MOST_PICTURES, InputRecord
-from roundoff.studies.check_calibration.ranges import CheckSettings, HeldOutRecord, Seen, see, watched_tensors
+from roundoff.studies.check_calibration.ranges import (
+    CalibrationCheckSettings,
+    HeldOutRecord,
+    Seen,
+    see,
+    watched_tensors,
+)
 from roundoff.studies.check_calibration.result import CalibrationCheck, CheckFinding, FindingKind
 
 __all__ = ["check_calibration"]
@@ -41,7 +48,7 @@ __all__ = ["check_calibration"]
 _FEWEST_TO_SPLIT = 10
 # Samples on which it is checked how they were prepared.
 _PREPARED = 32
-_OTHERWISE = "whether ranges hold for held-out samples is not judged while these are prepared otherwise"
+_OTHERWISE = message("check_calibration.not_judged")
 # In which order findings of the same severity stand: what spoils everything else first.
 _ORDER: tuple[FindingKind, ...] = (
     "nonfinite", "scaling", "blank", "influence", "saturation", "too_few", "coverage", "duplicates",
@@ -51,7 +58,7 @@ _ORDER: tuple[FindingKind, ...] = (
 def check_calibration(
     model: Model,
     samples: Samples,
-    settings: CheckSettings,
+    settings: CalibrationCheckSettings,
     *,
     held_out: Samples | None = None,
     labels: Array | None = None,
@@ -120,7 +127,8 @@ def check_calibration(
         otherwise = prepared_otherwise(fed, others)
         findings = _without_consequences(findings) if otherwise else findings
         findings += [
-            replace(each, text=f"held out: {each.text}") for each in broken_findings(others, held_out.names)
+            replace(each, text=message("check_calibration.in_held_out", text=each.text))
+            for each in broken_findings(others, held_out.names)
         ]
     if labels is not None:
         findings += class_findings(labels, _classes(model, samples, labels, settings), names)
@@ -145,7 +153,7 @@ def check_calibration(
     )
 
 
-def _split(total: int, settings: CheckSettings) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _split(total: int, settings: CalibrationCheckSettings) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Samples that stay, and samples that are held out; both in order."""
     most = round(total * settings.share)
     if total < _FEWEST_TO_SPLIT or not most:
@@ -157,7 +165,7 @@ def _split(total: int, settings: CheckSettings) -> tuple[tuple[int, ...], tuple[
 
 
 def _prepared(
-    model: Model, samples: Samples, fed: InputRecord, *, labels: Array | None, settings: CheckSettings
+    model: Model, samples: Samples, fed: InputRecord, *, labels: Array | None, settings: CalibrationCheckSettings
 ) -> list[CheckFinding]:
     sound = sorted(each.index for each in fed.samples if not each.nonfinite)
     few = [sound[place] for place in spread(len(sound), _PREPARED)] if sound else []
@@ -166,7 +174,7 @@ def _prepared(
     return list(preparation_findings(model, feeds, fed.inputs(), labels=known, threads=settings.limits.threads))
 
 
-def _classes(model: Model, samples: Samples, labels: Array, settings: CheckSettings) -> int | None:
+def _classes(model: Model, samples: Samples, labels: Array, settings: CalibrationCheckSettings) -> int | None:
     """How many classes the model tells, where the labels can be such."""
     found = make_run(model, threads=settings.limits.threads)(read_feed(model, samples, 0))
     counts = (class_count(found[name]) for name in outputs(model))
@@ -186,16 +194,16 @@ def _ordered(findings: Sequence[CheckFinding]) -> tuple[CheckFinding, ...]:
     return tuple(sorted(findings, key=key))
 
 
-def _held_out_words(held_out: Samples | None, left: Sequence[int]) -> str:
+def _held_out_words(held_out: Samples | None, left: Sequence[int]) -> Message:
     if held_out is not None:
-        return shown(held_out.label)
-    return "of the set itself, chosen at random" if left else ""
+        return verbatim(shown(held_out.label))
+    return message("check_calibration.of_the_set") if left else NOTHING
 
 
-def _notes(total: int, held_out: Samples | None, left: Sequence[int]) -> tuple[str, ...]:
+def _notes(total: int, held_out: Samples | None, left: Sequence[int]) -> tuple[Message, ...]:
     notes = []
     if held_out is None and not left:
-        notes.append("no samples were held out; give others with --held-out to see whether ranges hold for them")
+        notes.append(message("check_calibration.none_held_out"))
     if total > MOST_PICTURES:
-        notes.append(f"near duplicates were looked for among the first {MOST_PICTURES} samples only")
+        notes.append(message("check_calibration.first_only", count=MOST_PICTURES))
     return tuple(notes)

@@ -2,6 +2,7 @@
 
 from roundoff.preprocessing.conventions import MeanStd
 from roundoff.studies.check_io.explanation import explain_difference
-from roundoff.studies.check_io.study import CheckSettings, StageValues, check_io
+from roundoff.studies.check_io.sides import StageValues
+from roundoff.studies.check_io.study import IoCheckSettings, check_io
 
-__all__ = ["CheckSettings", "MeanStd", "StageValues", "check_io", "explain_difference"]
+__all__ = ["IoCheckSettings", "MeanStd", "StageValues", "check_io", "explain_difference"]

@@ -7,21 +7,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.messages.message import NOTHING, Message, joined, message, verbatim
+from roundoff.messages.numbers import share_text
 from roundoff.preprocessing.colours import MATRICES
 from roundoff.preprocessing.conventions import Convention, MeanStd, conventions
-from roundoff.studies.check_io.candidate import Claim, Judging, PixelPairs, better, sample_pixels
-from roundoff.studies.check_io.fitting import LinearFit, fit_colours
-from roundoff.studies.check_io.naming import precision_change
+from roundoff.studies.check_io.candidates import (
+    Claim,
+    Judging,
+    LinearFit,
+    PixelPairs,
+    better,
+    fit_colours,
+    sample_pixels,
+)
+from roundoff.studies.check_io.differences import differences, precision_change
+from roundoff.studies.check_io.layouts import picture_of, readings
 from roundoff.studies.check_io.origins import find_origin
-from roundoff.studies.check_io.readings import picture_of, readings
-from roundoff.studies.check_io.result import Correction, Explanation, InputChange
-from roundoff.studies.check_io.search import PictureSearch
-from roundoff.studies.check_io.streaming import Apart, apart
-from roundoff.studies.check_io.vectors import vector_claims
+from roundoff.studies.check_io.result import Correction, Explanation, IoChange
+from roundoff.studies.check_io.search import PictureSearch, vector_claims
 
 __all__ = [
+    "RESIZED_OTHERWISE",
     "colour_claim",
-    "differences",
     "excluded",
     "explain_difference",
     "looks_alike",
@@ -50,8 +57,10 @@ class _Decoding:
     exchanged: bool
 
     @property
-    def text(self) -> str:
-        return self.matrix + (" with U and V exchanged" if self.exchanged else "")
+    def text(self) -> Message:
+        return (
+            message("check_io.matrix_exchanged", matrix=self.matrix) if self.exchanged else verbatim(self.matrix)
+        )
 
 
 def colour_claim(pairs: PixelPairs, *, tolerance: float) -> Claim | None:
@@ -74,9 +83,9 @@ def colour_claim(pairs: PixelPairs, *, tolerance: float) -> Claim | None:
         return None
     changes, linear = named
     error = np.abs(first[kept] - linear.apply(second[kept]))
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
     if kept.mean() < _NEARLY_ALL:
-        notes = (f"{1 - kept.mean():.0%} of the pixels are cut off at black or white and were left out",)
+        notes = (message("check_io.pixels_left_out", share=share_text(1 - float(kept.mean()), 0)),)
     residual = float(error.max())
     exact = residual <= tolerance
     return Claim(
@@ -84,13 +93,13 @@ def colour_claim(pairs: PixelPairs, *, tolerance: float) -> Claim | None:
     )
 
 
-_REVERSED = InputChange("channel-order", "channels are in the opposite order (RGB against BGR)")
+_REVERSED = IoChange("channel-order", message("check_io.rgb_bgr"))
 
 
-def _best(fit: LinearFit, pixels: Array, slack: float) -> tuple[tuple[InputChange, ...], LinearFit] | None:
+def _best(fit: LinearFit, pixels: Array, slack: float) -> tuple[tuple[IoChange, ...], LinearFit] | None:
     probes = pixels[:: max(1, len(pixels) // _PROBES)]
     wanted = fit.apply(probes)
-    best: tuple[float, tuple[InputChange, ...], LinearFit] | None = None
+    best: tuple[float, tuple[IoChange, ...], LinearFit] | None = None
     for cost, changes, linear in _candidates():
         if best is not None and cost >= best[0]:
             continue
@@ -99,21 +108,21 @@ def _best(fit: LinearFit, pixels: Array, slack: float) -> tuple[tuple[InputChang
     return None if best is None else best[1:]
 
 
-def _candidates() -> Iterator[tuple[float, tuple[InputChange, ...], LinearFit]]:
+def _candidates() -> Iterator[tuple[float, tuple[IoChange, ...], LinearFit]]:
     """All pairs of decodings, with usual ways to make numbers of them; equal decodings are no difference."""
     for (one, other), reverse, (first, second) in itertools.product(_decodings(), (False, True), _numberings()):
         matrix, offset = _between(one, other)
         linear = _normalized(matrix, offset, first, second)
         if reverse:
             linear = LinearFit(linear.matrix[:, ::-1], linear.offset)
-        text = f"training decodes YUV by {one.text}, the deployed side by {other.text}"
+        text = message("check_io.yuv_by", training=one.text, deployed=other.text)
         facts = (("YUV matrix", one.matrix), *((("order of U and V", "exchanged"),) if other.exchanged else ()))
-        change = InputChange("colour-matrix", text, Correction("conversion from YUV", one.text, facts))
+        change = IoChange("colour-matrix", text, Correction(message("check_io.set_yuv"), one.text, facts))
         cost = first.cost + 0.1 * reverse + 0.1 * (one.exchanged + other.exchanged) + (first is not second)
         changes = (change, *((_REVERSED,) if reverse else ()))
         if first is not second:
-            text = f"training has {first.text}, the deployed side {second.text}"
-            changes = (*changes, InputChange("normalization", text))
+            text = message("check_io.training_has", training=first.text, deployed=second.text)
+            changes = (*changes, IoChange("normalization", text))
         yield cost, changes, linear
 
 
@@ -147,17 +156,12 @@ def _normalized(matrix: Array, offset: Array, first: Convention, second: Convent
     return LinearFit(scaled, first.gain * offset + first.offset - scaled @ second.offset)
 
 
-_PICTURES = (
-    "order of channels; layout; transposed, mirrored or shifted pictures",
-    "range, mean and std (missing, doubled, in a wrong order or unit), any other gain and offset",
-    "int8 against uint8, byte order, element type, padded rows, quantized codes",
-    "borders of letterboxed pictures; matrix and range of YUV, U and V exchanged",
-)
-_TENSORS = (
-    "order of axes and rows, shape",
-    "a gain and an offset, quantized codes, int8 against uint8, byte order, element type, padded rows",
-    "softmax, sigmoid or exponential function on one side only",
-)
+# What the search covers, by the keys of its words.
+_PICTURES = ("order", "range", "types", "borders")
+_TENSORS = ("axes", "gain", "softmax")
+RESIZED_OTHERWISE = "check_io.same_thing"
+"""The key of what is said of pictures that nothing explains and that look alike."""
+
 # Pictures of so many values or more that correlate so much show the same.
 _ALIKE, _FEWEST = 0.6, 64
 # Values that are looked at for that.
@@ -166,9 +170,10 @@ _MOST_LOOKED_AT = 1 << 20
 _NEAR = 0.25
 
 
-def excluded(shape: tuple[int, ...], *, pictures: bool = True) -> tuple[str, ...]:
-    """What the search covers for an array of this shape, in words."""
-    return _PICTURES if pictures and picture_of(shape) else _TENSORS
+def excluded(shape: tuple[int, ...], *, pictures: bool = True) -> tuple[Message, ...]:
+    """What the search covers for an array of this shape."""
+    covered = _PICTURES if pictures and picture_of(shape) else _TENSORS
+    return tuple(message(f"check_io.excluded_{each}") for each in covered)
 
 
 def explain_difference(
@@ -202,39 +207,39 @@ def search_difference(
     tolerance: float,
     known: Iterable[MeanStd] = (),
     pictures: bool = True,
-) -> tuple[Explanation | None, str]:
+) -> tuple[Explanation | None, Message]:
     """As `explain_difference`, with a word on what comes nearest where nothing explains the difference."""
     first, second = rows_of(training, deployed)
     if not first or 0 in (first[0].size, second[0].size) or not _consistent(first) or not _consistent(second):
-        return None, ""
+        return None, NOTHING
     worst, rms = differences(first, second)
     if worst <= tolerance:
-        return None, ""
+        return None, NOTHING
     judging = Judging(tolerance, rms, tuple(known))
     # Bytes that are read as another type may be any number, or none.
     with np.errstate(all="ignore"):
         claims = _sorted(_claims(first, second, judging, pictures=pictures))
         accepted = [claim for claim in claims if claim.accepted]
         if accepted:
-            return _explanation(accepted[0], accepted[1:], worst, samples=len(first)), ""
+            return _explanation(accepted[0], accepted[1:], worst, samples=len(first)), NOTHING
         explanation = _by_precision(first, second, worst, rms) or _by_size(first, second, judging)
-    return explanation, "" if explanation is not None else _nearest(claims, rms)
+    return explanation, NOTHING if explanation is not None else _nearest(claims, rms)
 
 
-def _nearest(claims: Sequence[Claim], before: float | None) -> str:
+def _nearest(claims: Sequence[Claim], before: float | None) -> Message:
     """What takes most of the difference away without explaining it."""
     if before is None:
-        return ""
+        return NOTHING
     near = [
         claim
         for claim in claims
         if claim.changes and not claim.plain and claim.rms <= _NEAR * min(before, claim.spread)
     ]
     if not near:
-        return ""
+        return NOTHING
     best = min(near, key=lambda claim: claim.rms)
-    changes = "; ".join(change.text for change in best.changes)
-    return f"nearest, but not proven: {changes} (rms {before:.3g} before, {best.rms:.3g} once undone)"
+    changes = joined(change.text for change in best.changes)
+    return message("check_io.nearest", changes=changes, before=f"{before:.3g}", after=f"{best.rms:.3g}")
 
 
 def _sorted(claims: Iterator[Claim]) -> list[Claim]:
@@ -270,36 +275,18 @@ def rows_of(
     return ones, others
 
 
-def differences(training: Sequence[Array], deployed: Sequence[Array]) -> tuple[float, float | None]:
-    """Largest absolute difference and root mean square over all samples; infinite and None where shapes differ.
-
-    Values that are not finite are equal when both sides have the same.
-    """
-    found = Apart()
-    for one, other in zip(training, deployed, strict=True):
-        if one.shape != other.shape:
-            return np.inf, None
-        found = found.merge(apart(one, other))
-    return found.worst, float(np.sqrt(found.square / max(found.finite, 1)))
-
-
-def looks_alike(training: Sequence[Array], deployed: Sequence[Array]) -> str:
+def looks_alike(training: Sequence[Array], deployed: Sequence[Array]) -> Message:
     """What can be said of pictures that nothing explains; empty when nothing can."""
     one, other = training[0], deployed[0]
     if one.shape != other.shape or one.size < _FEWEST:
-        return ""
+        return NOTHING
     step = -(-one.size // _MOST_LOOKED_AT) | 1
     first, second = (each.reshape(-1)[::step].astype(np.float64) for each in (one, other))
     if not (np.ptp(first) and np.ptp(second)):
-        return ""
+        return NOTHING
     with np.errstate(invalid="ignore", over="ignore"):
         related = float(np.corrcoef(first, second)[0, 1])
-    if not related > _ALIKE:
-        return ""
-    return (
-        f"both sides show the same thing in the same place (correlation {related:.4f}); pictures that were "
-        "resized or filtered differently look like this: give --original to have the filter named"
-    )
+    return message(RESIZED_OTHERWISE, value=f"{related:.4f}") if related > _ALIKE else NOTHING
 
 
 def _claims(
@@ -331,7 +318,7 @@ def _colour_claims(training: Sequence[Array], deployed: Sequence[Array], *, tole
 
 def _explanation(best: Claim, others: Sequence[Claim], before: float, *, samples: int) -> Explanation:
     equal = [
-        "; ".join(change.text for change in claim.changes)
+        joined(change.text for change in claim.changes)
         for claim in others
         if (claim.exact, len(claim.changes), claim.plain) == (best.exact, len(best.changes), best.plain)
         and claim.changes != best.changes
@@ -355,7 +342,7 @@ def _by_precision(
     change = precision_change(training, deployed)
     if change is None or rms is None:
         return None
-    note = "rounding cannot be undone: the whole difference is left"
+    note = message("check_io.rounding_left")
     return Explanation((change,), False, worst, worst, rms, len(training), notes=(note,))
 
 
@@ -372,9 +359,9 @@ def _by_size(training: Sequence[Array], deployed: Sequence[Array], judging: Judg
         if origin is None or not origin.claim.accepted or not origin.pipeline.words():
             continue
         height, width = sources[0].shape[:2]
-        steps = ", ".join(origin.pipeline.words())
-        text = f"the deployed side has {height}x{width} pixels; in training they are {steps}"
-        size = InputChange("resize", text, Correction("size", steps))
+        steps = joined(origin.pipeline.words(), key="terminal.comma")
+        text = message("check_io.pixels_in_training", size=f"{height}x{width}", steps=steps)
+        size = IoChange("resize", text, Correction(message("check_io.set_size"), steps))
         changes = (size, *origin.arranged, *(c for c in origin.claim.changes if c not in origin.arranged))
         claim = origin.claim
         return Explanation(

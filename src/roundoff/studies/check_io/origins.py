@@ -8,18 +8,18 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.preprocessing.colours import MATRICES, PACKED_FORMATS, PackedFormat, unpacked
+from roundoff.messages.message import Message, message
+from roundoff.preprocessing.colours import MATRICES, PACKED_FORMATS, PackedFormat, converted, unpacked
 from roundoff.preprocessing.resize import Resampling, resized
-from roundoff.samples.images import Placement, place, placed
-from roundoff.studies.check_io.candidate import Claim, Judging, PixelPairs, Trial, verify
-from roundoff.studies.check_io.fitting import best_order
-from roundoff.studies.check_io.readings import Reading, content_box, picture_of, readings
-from roundoff.studies.check_io.result import InputChange
+from roundoff.samples.images import PicturePlacement, place, placed
+from roundoff.studies.check_io.candidates import Candidate, Claim, Judging, PixelPairs, best_order, verify
+from roundoff.studies.check_io.layouts import ArrayReading, content_box, picture_of, readings
+from roundoff.studies.check_io.result import IoChange
 
 __all__ = [
     "RESAMPLINGS",
     "Decoding",
-    "Origin",
+    "InputOrigin",
     "Pipeline",
     "Shaping",
     "decodings",
@@ -71,13 +71,15 @@ class Decoding:
         if self.color is None:
             return original
         rows = np.array(MATRICES[self.matrix]).reshape(3, 4)
-        planes = unpacked(original, self.color).astype(np.float64)
-        colors: Array = np.rint(np.clip(planes @ rows[:, :3].T + rows[:, 3], 0, 255)).astype(np.uint8)
+        colors: Array = np.rint(converted(unpacked(original, self.color), rows)).astype(np.uint8)
         return colors
 
-    def __str__(self) -> str:
-        """In words."""
-        return f"{self.color} by {self.matrix}" if self.color else "as it is"
+    @property
+    def words(self) -> Message:
+        """What people call it."""
+        if self.color is None:
+            return message("check_io.as_it_is")
+        return message("check_io.color_by", color=self.color, matrix=self.matrix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,34 +95,28 @@ class Shaping:
     mode: str
     scale_to: Size | None = None
 
-    def placement(self, had: Size, wanted: Size) -> Placement | None:
+    def placement(self, had: Size, wanted: Size) -> PicturePlacement | None:
         """The geometry for a picture of `had` and an input of `wanted`; None when it cannot be."""
         if self.mode in ("as it is", "cut", "cut corner"):
             if had[0] < wanted[0] or had[1] < wanted[1]:
                 return None
             middle = tuple(round((full - part) / 2) for full, part in zip(had, wanted, strict=True))
             top, left = middle if self.mode == "cut" else (0, 0)
-            return Placement(had, (-top, -left), wanted)
+            return PicturePlacement(had, (-top, -left), wanted)
         if self.mode == "crop":
             return place(had, self.scale_to or wanted, canvas=wanted, mode="crop")
         if self.mode == "stretch":
-            return Placement(wanted, (0, 0), wanted)
+            return PicturePlacement(wanted, (0, 0), wanted)
         boxed = place(had, wanted, canvas=wanted, mode="letterbox")
         return boxed if self.mode == "letterbox" else replace(boxed, offset=(0, 0))
 
-    def __str__(self) -> str:
-        """In words."""
+    @property
+    def words(self) -> Message:
+        """What people call it."""
         if self.mode == "crop":
-            size = self.scale_to or (0, 0)
-            return f"scaled to cover {size[0]}x{size[1]}, middle cut out"
-        return {
-            "as it is": "not resized",
-            "stretch": "stretched",
-            "letterbox": "letterboxed, centred",
-            "corner": "letterboxed, in the top left corner",
-            "cut": "middle cut out without resizing",
-            "cut corner": "top left corner cut out without resizing",
-        }[self.mode]
+            height, width = self.scale_to or (0, 0)
+            return message("check_io.shape_crop", size=f"{height}x{width}")
+        return message(f"check_io.shape_{self.mode.replace(' ', '_')}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +135,7 @@ class Pipeline:
     resampling: Resampling
     rounded: bool
 
-    def apply(self, original: Array, wanted: Size) -> tuple[Array, Placement] | None:
+    def apply(self, original: Array, wanted: Size) -> tuple[Array, PicturePlacement] | None:
         """The picture [height, width, channels] without its border, and where it lies; None when it cannot be."""
         try:
             pixels = self.decoding.apply(original)
@@ -160,12 +156,14 @@ class Pipeline:
         """Whether the size changes."""
         return self.shaping.mode in ("stretch", "letterbox", "corner", "crop")
 
-    def words(self) -> tuple[str, ...]:
+    def words(self) -> tuple[Message, ...]:
         """What is done, step by step."""
-        steps = [] if self.decoding.color is None else [f"decoded as {self.decoding}"]
-        steps.append(str(self.shaping))
+        decoded = self.decoding
+        steps = [] if decoded.color is None else [message("check_io.step_decoded", how=decoded.words)]
+        steps.append(self.shaping.words)
         if self.resizes:
-            steps.append(f"resized {self.resampling}, {'in bytes' if self.rounded else 'in float'}")
+            key = "check_io.step_resized_bytes" if self.rounded else "check_io.step_resized_float"
+            steps.append(message(key, how=self.resampling.words))
         return tuple(steps)
 
 
@@ -206,19 +204,19 @@ _MOST_PLACES = 4
 _DISTINCT = 0.7
 _MOST_PIXELS = 4000
 
-Rendered = tuple[Array, Placement] | None
+Rendered = tuple[Array, PicturePlacement] | None
 View = Callable[[Array], Array]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class InputOrigin:
     """How one side's values came from the original.
 
     Attributes:
         pipeline: Decoding, size and filter.
         layout: Where the channels are.
         arranged: How the picture lies in the array, where that is unusual: mirrored, channels reversed, and so on.
-        numbers: How pixels became numbers, in words.
+        numbers: How pixels became numbers.
         claim: The proof.
         border: The border's value in pixels; None without one.
         rivals: Filters that explain it as well.
@@ -226,34 +224,32 @@ class Origin:
 
     pipeline: Pipeline
     layout: str
-    arranged: tuple[InputChange, ...]
-    numbers: str
+    arranged: tuple[IoChange, ...]
+    numbers: Message
     claim: Claim
     border: float | None
-    rivals: tuple[str, ...]
+    rivals: tuple[Message, ...]
 
-    def words(self) -> tuple[str, ...]:
+    def words(self) -> tuple[Message, ...]:
         """What was done to the original, step by step."""
         steps = [*self.pipeline.words()]
         if self.border is not None:
-            steps.append(f"border {self.border:.4g}")
-        steps += [_TURNS.get(change.kind, change.text) for change in self.arranged]
+            steps.append(message("check_io.step_border", value=f"{self.border:.4g}"))
+        for change in self.arranged:
+            turned = message(f"check_io.turn_{change.kind.replace('-', '_')}")
+            steps.append(turned if change.kind in _TURNS else change.text)
         return (*steps, self.numbers)
 
 
-_TURNS = {
-    "channel-order": "channels reversed",
-    "transposed": "height and width exchanged",
-    "mirrored": "mirrored left to right",
-    "upside-down": "turned upside down",
-}
+# What is said in fewer words where it is a step, and no difference.
+_TURNS = ("channel-order", "transposed", "mirrored", "upside-down")
 
 
 def find_origin(
     originals: Sequence[Array],
     made: Sequence[Array],
     judging: Judging,
-) -> Origin | None:
+) -> InputOrigin | None:
     """Find how arrays were made from originals.
 
     Args:
@@ -264,6 +260,8 @@ def find_origin(
     Returns:
         None when nothing explains it.
     """
+    # Three steps, as decoding x place x filter x rounding is too much to try in full: where the picture lies, with
+    # two filters that are near to all; which filter, at the few likeliest places; the proof, on all samples.
     places = sorted(_places(originals[0], made[0]), key=lambda found: found[0])
     if not places or places[0][0] > _PLAUSIBLE:
         return None
@@ -279,13 +277,13 @@ def find_origin(
             if left is not None:
                 trials.append((left, exact, lying))
     trials.sort(key=lambda found: found[0])
-    best: Origin | None = None
+    best: InputOrigin | None = None
     for left, pipeline, lying in trials[:3]:
         origin = _verified(pipeline, lying, originals, made, judging=judging)
         if origin is None or (best is not None and origin.claim.rms >= _DISTINCT * best.claim.rms):
             continue
         rivals = [
-            str(other.resampling)
+            other.resampling.words
             for other_left, other, _ in trials
             if other_left * _DISTINCT <= left and other.resampling != pipeline.resampling and pipeline.resizes
         ]
@@ -299,7 +297,7 @@ def find_origin(
 class _Placed:
     layout: str
     view: View
-    reading: Reading
+    reading: ArrayReading
 
 
 def _places(original: Array, made: Array) -> Iterator[tuple[float, Pipeline, _Placed]]:
@@ -364,7 +362,7 @@ def _pair(rendered: Rendered, placed: _Placed, made: Array) -> tuple[Array, Arra
     return picture, placed.reading.view(pixels)
 
 
-def _unturned(picture: Array, reading: Reading) -> Array:
+def _unturned(picture: Array, reading: ArrayReading) -> Array:
     kinds = {change.kind for change in reading.changes}
     picture = picture[::-1] if "upside-down" in kinds else picture
     picture = picture[:, ::-1] if "mirrored" in kinds else picture
@@ -391,7 +389,7 @@ def _verified(
     made: Sequence[Array],
     *,
     judging: Judging,
-) -> Origin | None:
+) -> InputOrigin | None:
     def pairs() -> PixelPairs:
         for original, each in zip(originals, made, strict=True):
             pair = _pair(_rendered(pipeline, placed, original, each), placed, each)
@@ -405,14 +403,14 @@ def _verified(
     fit = best_order(first.astype(np.float64), second.astype(np.float64))
     if fit is None:
         return None
-    claim = verify(Trial((), lambda: listed, fit), judging)
+    claim = verify(Candidate((), lambda: listed, fit), judging)
     if claim is None:
         return None
     arranged = [change for change in claim.changes if change.kind in ("channel-order", "channels")]
     values = [change for change in claim.changes if change.kind not in ("channel-order", "channels")]
-    numbers = claim.training or ("pixels as they are" if not values else values[-1].text)
+    numbers = claim.training or (message("check_io.pixels_as_is") if not values else values[-1].text)
     border = _border(pipeline, placed, made[0], claim)
-    return Origin(pipeline, placed.layout, (*placed.reading.changes, *arranged), numbers, claim, border, ())
+    return InputOrigin(pipeline, placed.layout, (*placed.reading.changes, *arranged), numbers, claim, border, ())
 
 
 def _border(pipeline: Pipeline, placed: _Placed, made: Array, claim: Claim) -> float | None:

@@ -5,9 +5,9 @@ import math
 from collections.abc import Iterator
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, in_all, say, told
+from roundoff.messages.catalogue import Phrase, in_all, plain, say, told
+from roundoff.messages.message import joined, phrase_of, shown
 from roundoff.messages.phrases import commas, count_of, semicolons
-from roundoff.messages.sentences import known, sentence
 from roundoff.pages.blocks import (
     Block,
     Cell,
@@ -63,9 +63,9 @@ def io_check_page(document: RunDocument) -> Page | None:
     corrections = tuple(
         (
             _name(stage),
-            known(change.correction.setting),
-            known(change.correction.value),
-            known(change.correction.fields),
+            phrase_of(change.correction.setting),
+            phrase_of(change.correction.value),
+            phrase_of(change.correction.fields),
         )
         for stage in found.stages
         if stage.explanation is not None
@@ -130,29 +130,29 @@ def _heading(stage: StageCheck) -> Headline:
 
 def _details(stage: StageCheck) -> Iterator[_Line]:
     if stage.shapes and stage.passed is False:
-        yield told("check_io.arrays"), sentence(stage.shapes)
+        yield told("check_io.arrays"), shown(stage.shapes)
     if stage.explanation is not None:
         yield from _explained(stage.explanation)
     for label, steps in (("training", stage.training_from_original), ("deployed", stage.deployed_from_original)):
         if steps:
             yield (
                 told(f"check_io.made_{label}"),
-                told("check_io.from_original", steps=semicolons(*map(sentence, steps))),
+                told("check_io.from_original", steps=semicolons(*map(shown, steps))),
             )
     for number, text in enumerate(stage.excluded):
-        yield ("" if number else told("check_io.excluded")), sentence(text)
+        yield ("" if number else told("check_io.excluded")), shown(text)
     for number, text in enumerate(stage.notes):
-        yield ("" if number else told("terminal.note_label")), sentence(text)
+        yield ("" if number else told("terminal.note_label")), shown(text)
 
 
 def _explained(explanation: Explanation) -> Iterator[_Line]:
     for number, change in enumerate(explanation.changes, 1):
-        yield f"{number}.", sentence(change.text)
+        yield f"{number}.", shown(change.text)
         if change.correction is not None:
-            setting, value = sentence(change.correction.setting), sentence(change.correction.value)
+            setting, value = shown(change.correction.setting), shown(change.correction.value)
             yield f"   {told('check_io.set')}", told("check_io.setting", setting=setting, value=value)
             if change.correction.fields:
-                yield "", sentence(change.correction.fields)
+                yield "", shown(change.correction.fields)
     before = told("check_io.another_shape")
     if not math.isinf(explanation.before):
         before = told("check_io.most", value=f"{explanation.before:.3g}")
@@ -166,9 +166,9 @@ def _explained(explanation: Explanation) -> Iterator[_Line]:
         ),
     )
     for text in explanation.alternatives:
-        yield told("check_io.or"), sentence(text)
+        yield told("check_io.or"), shown(text)
     for text in explanation.notes:
-        yield told("terminal.note_label"), sentence(text)
+        yield told("terminal.note_label"), shown(text)
 
 
 def _pictures(stage: StageCheck) -> Pictures:
@@ -190,15 +190,16 @@ def _pictures(stage: StageCheck) -> Pictures:
 
 
 def _row(stage: StageCheck) -> tuple[Cell, ...]:
-    explained = "" if stage.explanation is None else "; ".join(each.text for each in stage.explanation.changes)
+    found = stage.explanation
+    explained = plain("") if found is None else phrase_of(joined(change.text for change in found.changes))
     return (
         _name(stage),
         stage.passed,
         stage.max_abs_error,
         stage.tolerance,
         stage.samples,
-        known(stage.shapes),
-        known(explained),
+        phrase_of(stage.shapes),
+        explained,
     )
 
 

@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from roundoff.messages.message import NOTHING, Message
+
 __all__ = [
     "STAGES",
     "ChangeKind",
     "Correction",
     "Explanation",
-    "InputChange",
+    "IoChange",
     "IoCheck",
     "SidePicture",
     "Stage",
@@ -31,20 +33,20 @@ class Correction:
     """What to set so that the deployed side does as training did.
 
     Attributes:
-        setting: What it is called among people, e.g. ``order of channels``.
+        setting: What people call it, e.g. ``order of channels``.
         value: What it has to be.
         facts: The same for programs: names of facts and their values, all texts.
-        fields: Fields of a compiler's configuration that say so, in the words of whoever made it; may be empty.
+        fields: Fields of a compiler's configuration that say so; may be empty.
     """
 
-    setting: str
-    value: str
+    setting: Message
+    value: Message
     facts: tuple[tuple[str, str], ...] = ()
-    fields: str = ""
+    fields: Message = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
-class InputChange:
+class IoChange:
     """One way in which the deployed side differs from training.
 
     Attributes:
@@ -54,7 +56,7 @@ class InputChange:
     """
 
     kind: ChangeKind
-    text: str
+    text: Message
     correction: Correction | None = None
 
 
@@ -69,18 +71,18 @@ class Explanation:
         residual: Largest absolute difference once everything is undone.
         residual_rms: Root of the mean squared difference that is left.
         samples: On how many samples it was verified: all there are.
-        alternatives: Other transformations that explain the values equally well, in words.
+        alternatives: Other transformations that explain the values equally well.
         notes: What cannot be told from these values, and what is left.
     """
 
-    changes: tuple[InputChange, ...]
+    changes: tuple[IoChange, ...]
     exact: bool
     before: float
     residual: float
     residual_rms: float
     samples: int
-    alternatives: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    alternatives: tuple[Message, ...] = ()
+    notes: tuple[Message, ...] = ()
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -115,9 +117,9 @@ class StageCheck:
         mean_abs_error: Mean of the absolute differences; infinite where shapes differ, NaN where values are not
             finite, None without both sides.
         worst_sample: Name of the sample with the largest difference.
-        shapes: Shapes of training and of the deployed side, as text.
+        shapes: Types and shapes of training and of the deployed side.
         explanation: How the deployed side differs; None when it passed or when nothing explains it.
-        training_from_original: How training's values came from the original, in words; empty when not known.
+        training_from_original: How training's values came from the original, by steps; empty when not known.
         deployed_from_original: The same for the deployed side.
         excluded: What was tried and does not explain the difference.
         notes: What is worth knowing, such as what looks alike without being proven.
@@ -131,12 +133,12 @@ class StageCheck:
     max_abs_error: float | None
     mean_abs_error: float | None
     worst_sample: str = ""
-    shapes: str = ""
+    shapes: Message = NOTHING
     explanation: Explanation | None = None
-    training_from_original: tuple[str, ...] = ()
-    deployed_from_original: tuple[str, ...] = ()
-    excluded: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    training_from_original: tuple[Message, ...] = ()
+    deployed_from_original: tuple[Message, ...] = ()
+    excluded: tuple[Message, ...] = ()
+    notes: tuple[Message, ...] = ()
     pictures: tuple[SidePicture, ...] = ()
 
 
@@ -150,7 +152,7 @@ class IoCheck:
     """
 
     stages: tuple[StageCheck, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
 
     @property
     def passed(self) -> bool:

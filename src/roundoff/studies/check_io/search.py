@@ -1,18 +1,41 @@
 """Searching for the transformation between two sets of pictures, plain ones first."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.studies.check_io.candidate import Claim, Judging, PixelPairs, Trial, better, sample_pixels, verify
-from roundoff.studies.check_io.fitting import best_order
-from roundoff.studies.check_io.readings import Box, Reading, content_box, picture_of, readings
-from roundoff.studies.check_io.result import Correction, InputChange
-from roundoff.studies.check_io.storage import Storage, is_whole, storages
+from roundoff.messages.message import Message, joined, message, verbatim
+from roundoff.messages.numbers import share_text
+from roundoff.studies.check_io.candidates import (
+    Candidate,
+    Claim,
+    Judging,
+    PixelPairs,
+    best_order,
+    better,
+    sample_pixels,
+    verify,
+)
+from roundoff.studies.check_io.layouts import (
+    ArrayReading,
+    Box,
+    Reinterpretation,
+    content_box,
+    is_whole,
+    picture_of,
+    readings,
+    storages,
+)
+from roundoff.studies.check_io.normalization import channel_numbers
+from roundoff.studies.check_io.result import Correction, IoChange
 
-__all__ = ["PictureSearch"]
+__all__ = [
+    "PictureSearch",
+    "vector_claims",
+]
 
 _LOOKED_AT = 4  # samples in which ways to read are told apart
 _PIXELS = 3000  # of each of them
@@ -24,8 +47,9 @@ _MOST_SHIFT = 6
 _MOST_CHANGES = 4
 # Where codes of 8 and 16 bits end.
 _ENDS = (-128, -127, 0, 127, 255, -32768, 32767, 65535)
-_AS_IT_IS = Storage((), lambda array: array)
+_AS_IT_IS = Reinterpretation((), lambda array: array)
 
+_Layouts = Sequence[tuple[str, Callable[[Array], Array]]]
 Cut = Callable[[Array, Array], tuple[Array, Array]]
 
 
@@ -45,6 +69,8 @@ class PictureSearch:
 
     def claims(self) -> Iterator[Claim]:
         """Verified claims, stage by stage; those of one stage are sorted, the best first."""
+        # From cheap and usual to dear and rare. Within a stage all readings are ranked by what the best line
+        # leaves on a few thousand pixels; only those tied with the best are verified on every value.
         layouts = picture_of(self.training[0].shape)
         explained = False
         for storage in (_AS_IT_IS, *storages(self.training[0], self.deployed[0])):
@@ -57,21 +83,25 @@ class PictureSearch:
         yield from self._boxed(layouts)
         yield from self._verified(self._shifted(layouts))
 
-    def _verified(self, trials: Iterator[Trial]) -> Iterator[Claim]:
-        found = [trial for trial in trials if trial.fit.unexplained <= _LOOSE and trial.count <= _MOST_CHANGES]
+    def _verified(self, candidates: Iterator[Candidate]) -> Iterator[Claim]:
+        found = [
+            candidate
+            for candidate in candidates
+            if candidate.fit.unexplained <= _LOOSE and candidate.count <= _MOST_CHANGES
+        ]
         if not found:
             return
-        best = min(trial.fit.unexplained for trial in found)
-        tied = [trial for trial in found if trial.fit.unexplained <= _TIED * best + _ROUNDING]
-        tied.sort(key=lambda trial: trial.count)
+        best = min(candidate.fit.unexplained for candidate in found)
+        tied = [candidate for candidate in found if candidate.fit.unexplained <= _TIED * best + _ROUNDING]
+        tied.sort(key=lambda candidate: candidate.count)
         claims = []
-        for trial in tied[:_MOST_VERIFIED]:
-            claim = verify(trial, self.judging)
+        for candidate in tied[:_MOST_VERIFIED]:
+            claim = verify(candidate, self.judging)
             if claim is not None:
                 claims.append(claim)
         yield from sorted(claims, key=better)
 
-    def _read(self, layouts: Sequence[tuple[str, Callable[[Array], Array]]], storage: Storage) -> Iterator[Trial]:
+    def _read(self, layouts: _Layouts, storage: Reinterpretation) -> Iterator[Candidate]:
         """All layouts and turns of the values as `storage` reads them."""
         try:
             stored = storage.read(self.deployed[0])
@@ -81,33 +111,33 @@ class PictureSearch:
             picture = view(self.training[0])
             size = (picture.shape[0], picture.shape[1], picture.shape[2])
             for reading in readings(layout, size, stored.shape):
-                trial = self._trial(
+                candidate = self._candidate(
                     (*storage.changes, *reading.changes),
                     view,
                     _composed(storage, reading),
                     _known_rows if storage.partial else _whole,
                 )
-                if trial is not None:
-                    yield trial
+                if candidate is not None:
+                    yield candidate
 
-    def _unsaturated(self, layouts: Sequence[tuple[str, Callable[[Array], Array]]]) -> Iterator[Claim]:
+    def _unsaturated(self, layouts: _Layouts) -> Iterator[Claim]:
         """Codes of which some were cut off at the ends of their range: those are left out."""
         low, high = (float(end([end(each) for each in self.deployed])) for end in (np.min, np.max))
         if low not in _ENDS or high not in _ENDS or not all(map(is_whole, self.deployed)):
             return
         share = float(np.mean([((each == low) | (each == high)).mean() for each in self.deployed]))
-        trials = (_without(trial, low, high) for trial in self._read(layouts, _AS_IT_IS))
-        for claim in self._verified(trial for trial in trials if trial is not None):
-            note = f"{share:.1%} of the values are cut off at {low:g} or {high:g} and were left out"
+        candidates = (_without(candidate, low, high) for candidate in self._read(layouts, _AS_IT_IS))
+        for claim in self._verified(candidate for candidate in candidates if candidate is not None):
+            note = message("check_io.cut_left_out", share=share_text(share, 1), low=f"{low:g}", high=f"{high:g}")
             yield replace(claim, exact=False, notes=(*claim.notes, note))
 
-    def _trial(
+    def _candidate(
         self,
-        changes: tuple[InputChange, ...],
+        changes: tuple[IoChange, ...],
         view: Callable[[Array], Array],
         read: Callable[[Array], Array],
         cut: Cut,
-    ) -> Trial | None:
+    ) -> Candidate | None:
         first, second = self._looked_at(view, read, cut)
         if len(first) < _FEWEST_PIXELS:
             return None
@@ -120,7 +150,7 @@ class PictureSearch:
                 one, other = cut(view(training), read(deployed))
                 yield one.reshape(-1, one.shape[2]), other.reshape(-1, other.shape[2])
 
-        return Trial(changes, pairs, fit)
+        return Candidate(changes, pairs, fit)
 
     def _looked_at(
         self, view: Callable[[Array], Array], read: Callable[[Array], Array], cut: Cut
@@ -141,26 +171,20 @@ class PictureSearch:
         finite = np.isfinite(first).all(axis=1) & np.isfinite(second).all(axis=1)
         return first[finite], second[finite]
 
-    def _shifted(self, layouts: Sequence[tuple[str, Callable[[Array], Array]]]) -> Iterator[Trial]:
+    def _shifted(self, layouts: _Layouts) -> Iterator[Candidate]:
         """The same picture, a few pixels away."""
         steps = range(-_MOST_SHIFT, _MOST_SHIFT + 1)
+        offset = Correction(message("check_io.set_crop"), message("check_io.set_crop_offset"))
         for view, reading in self._plain_readings(layouts):
             if any(change.kind == "reshaped" for change in reading.changes):
                 continue
             for down, right in ((down, right) for down in steps for right in steps if down or right):
-                change = InputChange(
-                    "shifted",
-                    "the picture lies "
-                    + " and ".join(
-                        filter(None, (_direction(down, "down", "up"), _direction(right, "right", "left")))
-                    ),
-                    Correction("crop", "training's offset"),
-                )
-                trial = self._trial((*reading.changes, change), view, reading.view, _shifting(down, right))
-                if trial is not None:
-                    yield trial
+                change = IoChange("shifted", _lies(down, right), offset)
+                candidate = self._candidate((*reading.changes, change), view, reading.view, _shifting(down, right))
+                if candidate is not None:
+                    yield candidate
 
-    def _boxed(self, layouts: Sequence[tuple[str, Callable[[Array], Array]]]) -> Iterator[Claim]:
+    def _boxed(self, layouts: _Layouts) -> Iterator[Claim]:
         """Letterboxed pictures: another border, or another place on the canvas."""
         for view, reading in self._plain_readings(layouts):
             boxes = content_box(view(self.training[0])), content_box(reading.view(self.deployed[0]))
@@ -170,14 +194,12 @@ class PictureSearch:
                 boxes[0].size == boxes[1].size and boxes[0] != boxes[1] and _place(boxes[0]) != _place(boxes[1])
             )
             cut = _own_content if moved else _shared_content
-            trial = self._trial(reading.changes, view, reading.view, cut)
-            trials = iter([trial] if trial is not None else [])
-            for claim in self._verified(trials):
+            candidate = self._candidate(reading.changes, view, reading.view, cut)
+            candidates = iter([candidate] if candidate is not None else [])
+            for claim in self._verified(candidates):
                 yield _with_border(claim, boxes, moved=moved, tolerance=self.judging.tolerance)
 
-    def _plain_readings(
-        self, layouts: Sequence[tuple[str, Callable[[Array], Array]]]
-    ) -> Iterator[tuple[Callable[[Array], Array], Reading]]:
+    def _plain_readings(self, layouts: _Layouts) -> Iterator[tuple[Callable[[Array], Array], ArrayReading]]:
         """Layouts, without turns."""
         for layout, view in layouts:
             picture = view(self.training[0])
@@ -188,20 +210,20 @@ class PictureSearch:
                     yield view, reading
 
 
-def _without(trial: Trial, low: float, high: float) -> Trial | None:
+def _without(candidate: Candidate, low: float, high: float) -> Candidate | None:
     """The same without pixels that have a value at either end."""
 
     def pairs() -> PixelPairs:
-        for training, deployed in trial.pairs():
+        for training, deployed in candidate.pairs():
             kept = ((deployed > low) & (deployed < high)).all(axis=1)
             yield training[kept], deployed[kept]
 
     first, second = sample_pixels(pairs(), _PIXELS * _LOOKED_AT)
     fit = best_order(first, second) if len(first) >= _FEWEST_PIXELS else None
-    return None if fit is None else Trial(trial.changes, pairs, fit)
+    return None if fit is None else Candidate(candidate.changes, pairs, fit)
 
 
-def _composed(storage: Storage, reading: Reading) -> Callable[[Array], Array]:
+def _composed(storage: Reinterpretation, reading: ArrayReading) -> Callable[[Array], Array]:
     return lambda array: reading.view(storage.read(array))
 
 
@@ -254,10 +276,14 @@ def _places(height: int, width: int) -> tuple[Array, Array]:
     return np.divmod(np.random.default_rng(0).choice(height * width, _PIXELS, replace=False), width)
 
 
-def _direction(steps: int, forward: str, backward: str) -> str:
-    if not steps:
-        return ""
-    return f"{abs(steps)} pixel{'s' if abs(steps) > 1 else ''} further {forward if steps > 0 else backward}"
+def _lies(down: int, right: int) -> Message:
+    """Where a picture lies that was moved; by at least one pixel."""
+    moved = [
+        message(f"check_io.further_{forward if steps > 0 else backward}", count=abs(steps))
+        for steps, forward, backward in ((down, "down", "up"), (right, "right", "left"))
+        if steps
+    ]
+    return message("check_io.lies", where=joined(moved, key="check_io.lies_and"))
 
 
 def _place(box: Box) -> tuple[int, int]:
@@ -269,21 +295,156 @@ def _with_border(claim: Claim, boxes: tuple[Box, Box], *, moved: bool, tolerance
     one, other = boxes
     changes = list(claim.changes)
     if moved:
-        text = (
-            f"the picture lies at row {other.top}, column {other.left} of its canvas, in training at row "
-            f"{one.top}, column {one.left}"
-        )
-        where = "centred" if one.top + one.left > other.top + other.left else "in the corner"
-        changes.append(InputChange("placement", text, Correction("letterbox", f"picture {where}, as in training")))
+        places = {"row": other.top, "column": other.left, "other_row": one.top, "other_column": one.left}
+        where = "centred" if one.top + one.left > other.top + other.left else "corner"
+        correction = Correction(message("check_io.set_letterbox"), message(f"check_io.set_letterbox_{where}"))
+        changes.append(IoChange("placement", message("check_io.lies_at", **places), correction))
     if one.border and other.border:
         expected = claim.linear.apply(np.array([other.border])[:, : claim.linear.matrix.shape[1]])[0]
         if np.abs(expected - np.array(one.border)).max() > tolerance + 1e-6 * np.abs(expected).max():
-            text = f"the border around the picture is {_numbers(other.border)}, in training {_numbers(one.border)}"
-            change = InputChange("padding", text, Correction("padding value", _numbers(one.border)))
-            changes.append(change)
+            wanted = channel_numbers(one.border)
+            text = message("check_io.border_around", deployed=channel_numbers(other.border), training=wanted)
+            correction = Correction(message("check_io.set_padding"), verbatim(wanted))
+            changes.append(IoChange("padding", text, correction))
     return replace(claim, changes=tuple(changes), accepted=bool(changes) and (claim.exact or claim.accepted))
 
 
-def _numbers(values: Sequence[float]) -> str:
-    texts = [f"{value:.5g}" for value in values]
-    return texts[0] if len(set(texts)) == 1 else f"[{', '.join(texts)}]"
+_FEWEST_VALUES, _MOST_VALUES = 8, 20_000
+_MOST_AXES = 4
+
+Read = Callable[[Array], Array]
+
+
+def vector_claims(training: Sequence[Array], deployed: Sequence[Array], judging: Judging) -> Iterator[Claim]:
+    """Verified claims about two sets of tensors, the plainest first.
+
+    Args:
+        training: Training's arrays.
+        deployed: The deployed side's, paired with them.
+        judging: By what claims are judged.
+    """
+    for changes, read in _reads(training[0], deployed[0]):
+        candidate = _candidate(training, deployed, changes=changes, read=read)
+        if candidate is None or candidate.fit.unexplained > _LOOSE:
+            continue
+        claim = verify(candidate, judging)
+        if claim is not None:
+            yield claim
+
+
+def _reads(training: Array, deployed: Array) -> Iterator[tuple[tuple[IoChange, ...], Read]]:
+    if training.size == deployed.size:
+        yield from _arranged(training.shape, deployed.shape)
+        yield from _activations(training.shape, deployed.shape)
+        if training.ndim >= 2 and training.shape == deployed.shape and training.shape[-1] < training.size:
+            yield _ROWS, _sorted_rows
+    for storage in storages(training, deployed):
+        if not storage.partial:
+            yield storage.changes, storage.read
+
+
+def _arranged(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[tuple[tuple[IoChange, ...], Read]]:
+    if wanted == had:
+        yield (), lambda array: array
+    axes = range(len(had))
+    if len(had) == len(wanted) <= _MOST_AXES:
+        for order in itertools.permutations(axes):
+            if tuple(had[axis] for axis in order) == wanted and order != tuple(axes):
+                turned = ", ".join(map(str, order))
+                value, facts = message("check_io.set_transpose_by", axes=turned), (("axes", str(list(order))),)
+                text = message("check_io.axes_permuted", axes=turned)
+                correction = Correction(message("check_io.set_layout"), value, facts)
+                yield (IoChange("axes", text, correction),), _transposing(order)
+    if wanted != had:
+        sizes = {"deployed": ", ".join(map(str, had)), "training": ", ".join(map(str, wanted))}
+        correction = Correction(message("check_io.set_shape"), verbatim(str(list(wanted))))
+        change = IoChange("reshaped", message("check_io.shape_is", **sizes), correction)
+        yield (change,), lambda array: array.reshape(wanted)
+    elif len(had) >= 2:
+        # The same shape over another order of memory.
+        for first in range(1, len(had)):
+            memory = (*had[first:], *had[:first])
+            text = message("check_io.order_of_shape", shape=", ".join(map(str, memory)))
+            order = (*range(len(had) - first, len(had)), *range(len(had) - first))
+            correction = Correction(message("check_io.set_layout"), message("check_io.set_no_reshape"))
+            yield (IoChange("reshaped", text, correction),), _reshaping(memory, order)
+
+
+def _activations(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[tuple[tuple[IoChange, ...], Read]]:
+    if wanted != had:
+        return
+    named = (
+        (message("check_io.softmax_missing"), _softmax),
+        (message("check_io.sigmoid_missing"), _sigmoid),
+        (message("check_io.sigmoid_more"), _logit),
+        (message("check_io.exponential_missing"), _exponential),
+    )
+    for text, function in named:
+        yield (IoChange("activation", text, Correction(message("check_io.set_after"), text)),), function
+
+
+_ROWS = (
+    IoChange(
+        "row-order",
+        message("check_io.rows_in_order"),
+        Correction(message("check_io.set_rows"), message("check_io.set_sort")),
+    ),
+)
+
+
+def _candidate(
+    training: Sequence[Array], deployed: Sequence[Array], *, changes: tuple[IoChange, ...], read: Read
+) -> Candidate | None:
+    by_rows = any(change.kind == "row-order" for change in changes)
+
+    def pairs() -> PixelPairs:
+        for one, other in zip(training, deployed, strict=True):
+            wanted = _sorted_rows(one) if by_rows else one
+            yield wanted.reshape(-1, 1), read(other).reshape(-1, 1)
+
+    try:
+        first, second = sample_pixels(pairs(), _MOST_VALUES)
+    except ValueError:
+        return None
+    if len(first) != len(second) or len(first) < _FEWEST_VALUES:
+        return None
+    fit = best_order(first, second)
+    return None if fit is None else Candidate(changes, pairs, fit)
+
+
+def _sorted_rows(array: Array) -> Array:
+    rows = array.reshape(-1, array.shape[-1])
+    return rows[np.lexsort(rows.T[::-1])]
+
+
+def _transposing(order: tuple[int, ...]) -> Read:
+    return lambda array: array.transpose(order)
+
+
+def _reshaping(shape: tuple[int, ...], order: tuple[int, ...]) -> Read:
+    return lambda array: np.ascontiguousarray(array).reshape(shape).transpose(order)
+
+
+def _softmax(array: Array) -> Array:
+    powers = np.exp(array.astype(np.float64) - array.max(axis=-1, keepdims=True))
+    normed: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return normed
+
+
+def _sigmoid(array: Array) -> Array:
+    with np.errstate(over="ignore"):
+        squashed: Array = 1 / (1 + np.exp(-array.astype(np.float64)))
+    return squashed
+
+
+def _logit(array: Array) -> Array:
+    values = array.astype(np.float64)
+    with np.errstate(all="ignore"):
+        stretched: Array = np.log(values / (1 - values))
+    return stretched
+
+
+def _exponential(array: Array) -> Array:
+    with np.errstate(over="ignore"):
+        powers: Array = np.exp(array.astype(np.float64))
+    return powers

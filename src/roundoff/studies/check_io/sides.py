@@ -1,24 +1,23 @@
 """Reading the files of both sides of a pipeline, and pairing them by name."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from roundoff.core.array_files import map_array, stat_file
-from roundoff.core.dtypes import parse_dtype
 from roundoff.core.files import reading, regular_file
 from roundoff.core.names import shown
-from roundoff.core.tensors import Array, DType
+from roundoff.core.tensors import Array, DType, parse_dtype
 from roundoff.errors import BadInput, CannotAlign
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, message, some
 from roundoff.samples.files import Kind, kind_of, list_folder
 from roundoff.samples.images import decode
 from roundoff.tensors import open_source
 
-__all__ = ["IoSides", "RawLayout", "SideLike", "numeric_type", "read_sides"]
+__all__ = ["RawLayout", "SideLike", "StageValues", "numeric_type", "read_sides"]
 
 _MOST_NAMED = 3
 _COLOURS = 3
@@ -40,12 +39,12 @@ class RawLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class IoSides:
-    """Paired arrays.
+class StageValues:
+    """The values of one stage, paired.
 
     Attributes:
         names: Names of the samples.
-        training: Training's arrays; empty when that side was not given.
+        training: Training's arrays, one for each name; empty when that side was not given.
         deployed: The deployed side's; empty when that side was not given.
         notes: What was left out, and what was assumed.
     """
@@ -53,10 +52,10 @@ class IoSides:
     names: tuple[str, ...]
     training: tuple[Array, ...]
     deployed: tuple[Array, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
 
 
-def read_sides(training: "SideLike | None", deployed: "SideLike | None", raw: RawLayout) -> IoSides:
+def read_sides(training: "SideLike | None", deployed: "SideLike | None", raw: RawLayout) -> StageValues:
     """Read one stage.
 
     Args:
@@ -73,7 +72,7 @@ def read_sides(training: "SideLike | None", deployed: "SideLike | None", raw: Ra
         only = first or second
         values, notes = _finished(only, {}, raw)
         given = tuple(values.values())
-        return IoSides(
+        return StageValues(
             tuple(values), given if training is not None else (), given if training is None else (), notes
         )
     names, left_out = _paired(first, second, (training, deployed))
@@ -82,7 +81,7 @@ def read_sides(training: "SideLike | None", deployed: "SideLike | None", raw: Ra
     # Raw files are described by their partners where these describe themselves.
     known, notes = _finished(ones, others, raw)
     partners, more = _finished(others, ones, raw)
-    return IoSides(
+    return StageValues(
         tuple(ones),
         tuple(known.values()),
         tuple(partners.values()),
@@ -165,7 +164,7 @@ def _flat(side: Mapping[str, Mapping[str, Loaded]]) -> dict[str, Loaded]:
 
 def _paired(
     first: Mapping[str, Loaded], second: Mapping[str, Loaded], paths: tuple[SideLike, SideLike]
-) -> tuple[list[tuple[str, str, str]], tuple[str, ...]]:
+) -> tuple[list[tuple[str, str, str]], tuple[Message, ...]]:
     """Names of samples with the names they have on either side, and what has no partner."""
     if len(first) == len(second) == 1:
         (one,), (other,) = first, second
@@ -173,15 +172,15 @@ def _paired(
     common = [name for name in first if name in second]
     if not common:
         raise CannotAlign(
-            f"No file of {_called(paths[0])} ({_listed(first)}) is named like one of {_called(paths[1])} "
-            f"({_listed(second)}).",
+            f"No file of {_called(paths[0])} ({some(_shown(first), _MOST_NAMED)}) is named like one of "
+            f"{_called(paths[1])} ({some(_shown(second), _MOST_NAMED)}).",
             fix="name the files of one sample alike on both sides, whatever their endings",
         )
     notes = [
-        f"{counted(len(lonely), 'sample')} of {side} without a partner, left out: {_listed(lonely)}"
+        message(f"check_io.without_partner_{side}", count=len(lonely), names=some(_shown(lonely), _MOST_NAMED))
         for side, lonely in (
             ("training", [name for name in first if name not in second]),
-            ("the deployed side", [name for name in second if name not in first]),
+            ("deployed", [name for name in second if name not in first]),
         )
         if lonely
     ]
@@ -198,27 +197,42 @@ def _called(given: SideLike) -> str:
 
 def _finished(
     side: Mapping[str, Loaded], partners: Mapping[str, Loaded], raw: RawLayout
-) -> tuple[dict[str, Array], tuple[str, ...]]:
+) -> tuple[dict[str, Array], tuple[Message, ...]]:
     """All values of a side; raw files get the type and shape that were said, or those of their partners."""
     found: dict[str, Array] = {}
-    notes: list[tuple[str, str]] = []
+    # What is to be said of files, once for all of which it is the same.
+    notes: dict[_Note, list[str]] = {}
     for name, value in side.items():
         if isinstance(value, Path):
             partner = partners.get(name)
             array, note = _raw(value, raw, partner if isinstance(partner, np.ndarray) else None)
-            notes += [note] if note is not None else []
+            if note is not None:
+                notes.setdefault(note, []).append(value.name)
         else:
             array = value
         found[name] = _comparable(array, name)
-    return found, _told_once(notes)
+    return found, tuple(note.said_of(files) for note, files in notes.items())
 
 
-def _told_once(notes: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """What is to be said of files, once for all of which it is the same."""
-    files: dict[str, list[str]] = {}
-    for file, what in notes:
-        files.setdefault(what, []).append(file)
-    return tuple(what if "" in names else f"{_listed(names)}: {what}" for what, names in files.items())
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What is to be said of raw files: that they are plain rows, or not of the shape that was expected.
+
+    Attributes:
+        dtype: Their type.
+        values: How many they hold.
+        shape: What was expected; None where nothing was.
+    """
+
+    dtype: str = ""
+    values: int = 0
+    shape: tuple[int, ...] | None = None
+
+    def said_of(self, files: Sequence[str]) -> Message:
+        if self.shape is None:
+            return message("check_io.plain_rows")
+        names, shape = some(_shown(files), _MOST_NAMED), str(list(self.shape))
+        return message("check_io.values_expected", names=names, count=self.values, dtype=self.dtype, shape=shape)
 
 
 def _comparable(array: Array, name: str) -> Array:
@@ -232,8 +246,8 @@ def _comparable(array: Array, name: str) -> Array:
     return array.astype(np.uint8) if array.dtype.kind == "b" else array
 
 
-def _raw(path: Path, raw: RawLayout, partner: Array | None) -> tuple[Array, tuple[str, str] | None]:
-    """The values, and what is to be said of the file: its name, where that matters, and the words."""
+def _raw(path: Path, raw: RawLayout, partner: Array | None) -> tuple[Array, _Note | None]:
+    """The values, and what is to be said of the file."""
     with reading(path, what="The file"):
         size = stat_file(path)
     shape = raw.shape if raw.shape is not None else None if partner is None else partner.shape
@@ -249,10 +263,7 @@ def _raw(path: Path, raw: RawLayout, partner: Array | None) -> tuple[Array, tupl
         values = values.astype(dtype.newbyteorder("="))
     if shape is not None and values.size == math.prod(shape):
         return values.reshape(shape), None
-    if shape is None:
-        plain = "raw files are compared as plain rows of numbers; --shape lets them be read as pictures"
-        return values, ("", plain)
-    return values, (path.name, f"{values.size} values of {dtype.name} where {list(shape)} were expected")
+    return values, _Note() if shape is None else _Note(dtype.name, values.size, shape)
 
 
 def numeric_type(name: str) -> DType:
@@ -281,7 +292,5 @@ def _raw_type(raw: RawLayout, size: int, shape: tuple[int, ...] | None, partner:
     return np.dtype(_TYPES[width])
 
 
-def _listed(names: Mapping[str, Loaded] | Sequence[str]) -> str:
-    listed = [shown(name) or "one file" for name in names]
-    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
-    return ", ".join(listed[:_MOST_NAMED]) + more
+def _shown(names: Iterable[str]) -> list[str]:
+    return [shown(name) or "one file" for name in names]

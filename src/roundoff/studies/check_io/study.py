@@ -10,28 +10,34 @@ import numpy as np
 
 from roundoff.core.names import shown
 from roundoff.core.tensors import Array
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import NOTHING, Message, message, verbatim
 from roundoff.preprocessing.conventions import MeanStd
-from roundoff.studies.check_io.candidate import Judging
-from roundoff.studies.check_io.explanation import differences, excluded, looks_alike, rows_of, search_difference
-from roundoff.studies.check_io.naming import mean_std_correction
-from roundoff.studies.check_io.origins import Origin, find_origin
-from roundoff.studies.check_io.readings import layout_change, other_layout
+from roundoff.studies.check_io.candidates import Judging
+from roundoff.studies.check_io.differences import Apart, all_finite, apart, differences
+from roundoff.studies.check_io.explanation import (
+    RESIZED_OTHERWISE,
+    excluded,
+    looks_alike,
+    rows_of,
+    search_difference,
+)
+from roundoff.studies.check_io.layouts import layout_change, other_layout, unbatched
+from roundoff.studies.check_io.normalization import mean_std_correction
+from roundoff.studies.check_io.origins import InputOrigin, find_origin
 from roundoff.studies.check_io.result import (
     STAGES,
     Correction,
     Explanation,
-    InputChange,
+    IoChange,
     IoCheck,
     SidePicture,
     Stage,
     StageCheck,
 )
-from roundoff.studies.check_io.streaming import Apart, all_finite, apart
+from roundoff.studies.check_io.sides import StageValues
 
 __all__ = [
-    "CheckSettings",
-    "StageValues",
+    "IoCheckSettings",
     "check_io",
     "explain_by_origins",
     "png_bytes",
@@ -42,7 +48,9 @@ __all__ = [
 # Where two ways from the same original part.
 
 
-def explain_by_origins(training: Origin, deployed: Origin, *, before: float, samples: int) -> Explanation | None:
+def explain_by_origins(
+    training: InputOrigin, deployed: InputOrigin, *, before: float, samples: int
+) -> Explanation | None:
     """What the deployed side does differently with the original.
 
     Args:
@@ -60,8 +68,8 @@ def explain_by_origins(training: Origin, deployed: Origin, *, before: float, sam
     if not changes:
         return None
     rivals = [
-        f"{side}: {', '.join(origin.rivals)}"
-        for side, origin in (("training", training), ("deployed side", deployed))
+        message(f"check_io.rivals_{side}", ways=origin.rivals)
+        for side, origin in (("training", training), ("deployed", deployed))
         if origin.rivals
     ]
     return Explanation(
@@ -72,34 +80,36 @@ def explain_by_origins(training: Origin, deployed: Origin, *, before: float, sam
         residual_rms=max(training.claim.rms, deployed.claim.rms),
         samples=samples,
         alternatives=tuple(rivals),
-        notes=("found by following both sides from the original",),
+        notes=(message("check_io.follow_original"),),
     )
 
 
-def _pictures(training: Origin, deployed: Origin) -> Iterator[InputChange]:
+def _pictures(training: InputOrigin, deployed: InputOrigin) -> Iterator[IoChange]:
     one, other = training.pipeline, deployed.pipeline
     if one.decoding != other.decoding:
-        text = f"training decodes the original as {one.decoding}, the deployed side as {other.decoding}"
-        yield InputChange(
-            "colour-matrix", text, Correction("conversion from YUV", str(one.decoding), (("YUV matrix", ""),))
-        )
+        words = one.decoding.words
+        text = message("check_io.decodes_original", training=words, deployed=other.decoding.words)
+        correction = Correction(message("check_io.set_yuv"), words, (("YUV matrix", ""),))
+        yield IoChange("colour-matrix", text, correction)
     if one.shaping != other.shaping:
-        text = f"in training the original is {one.shaping}, on the deployed side {other.shaping}"
-        yield InputChange("placement", text, Correction("size and place", str(one.shaping)))
+        text = message("check_io.shaped", training=one.shaping.words, deployed=other.shaping.words)
+        yield IoChange("placement", text, Correction(message("check_io.set_size_place"), one.shaping.words))
     if one.resizes and other.resizes and (one.resampling, one.rounded) != (other.resampling, other.rounded):
-        ways = [
-            f"{each.resampling}"
-            + ("" if one.rounded == other.rounded else " in bytes" if each.rounded else " in float")
-            for each in (one, other)
-        ]
-        text = f"training resizes {ways[0]}, the deployed side {ways[1]}"
-        yield InputChange("resize", text, Correction("resizing", ways[0]))
+        ways = [each.resampling.words for each in (one, other)]
+        if one.rounded != other.rounded:
+            keys = [
+                "check_io.resized_bytes" if each.rounded else "check_io.resized_float" for each in (one, other)
+            ]
+            ways = [message(key, how=way) for key, way in zip(keys, ways, strict=True)]
+        text = message("check_io.resizes", training=ways[0], deployed=ways[1])
+        yield IoChange("resize", text, Correction(message("check_io.set_resizing"), ways[0]))
     if training.border != deployed.border and None not in (training.border, deployed.border):
-        text = f"the border of the letterbox is {deployed.border:.4g}, in training {training.border:.4g}"
-        yield InputChange("padding", text, Correction("padding value", f"{training.border:.4g}"))
+        wanted = f"{training.border:.4g}"
+        text = message("check_io.letterbox_border", deployed=f"{deployed.border:.4g}", training=wanted)
+        yield IoChange("padding", text, Correction(message("check_io.set_padding"), verbatim(wanted)))
 
 
-def _arranged(training: Origin, deployed: Origin) -> Iterator[InputChange]:
+def _arranged(training: InputOrigin, deployed: InputOrigin) -> Iterator[IoChange]:
     if training.layout != deployed.layout:
         yield layout_change(training.layout, deployed.layout)
     kinds = (
@@ -111,16 +121,16 @@ def _arranged(training: Origin, deployed: Origin) -> Iterator[InputChange]:
             yield kinds[0].get(kind) or kinds[1][kind]
 
 
-def _numbers(training: Origin, deployed: Origin) -> Iterator[InputChange]:
+def _numbers(training: InputOrigin, deployed: InputOrigin) -> Iterator[IoChange]:
     if training.numbers == deployed.numbers:
         return
     gain, offset = _relative(training, deployed)
     correction = None if gain is None or offset is None else mean_std_correction(gain, offset)
-    text = f"training has {training.numbers}, the deployed side {deployed.numbers}"
-    yield InputChange("normalization", text, correction)
+    text = message("check_io.training_has", training=training.numbers, deployed=deployed.numbers)
+    yield IoChange("normalization", text, correction)
 
 
-def _relative(training: Origin, deployed: Origin) -> tuple[Array | None, Array | None]:
+def _relative(training: InputOrigin, deployed: InputOrigin) -> tuple[Array | None, Array | None]:
     """Training's numbers from the deployed side's, per channel of training."""
     one, other = _by_colour(training), _by_colour(deployed)
     if set(one) != set(other):
@@ -130,7 +140,7 @@ def _relative(training: Origin, deployed: Origin) -> tuple[Array | None, Array |
     return gain, np.array([a[1] for a, _ in pairs]) - gain * np.array([b[1] for _, b in pairs])
 
 
-def _by_colour(origin: Origin) -> dict[int, tuple[float, float]]:
+def _by_colour(origin: InputOrigin) -> dict[int, tuple[float, float]]:
     matrix, offset = origin.claim.linear.matrix, origin.claim.linear.offset
     colours = np.abs(matrix).argmax(axis=1)
     return {int(c): (float(matrix[row, c]), float(offset[row])) for row, c in enumerate(colours)}
@@ -191,8 +201,7 @@ def side_pictures(training: Array, deployed: Array) -> tuple[SidePicture, ...]:
 
 def _pixels(values: Array) -> Array | None:
     """Values as pixels; None where they have no shape of a picture."""
-    while values.ndim > 3 and values.shape[0] == 1:
-        values = values[0]
+    values = unbatched(values)
     if values.ndim == 2:
         values = values[..., None]
     if values.ndim != 3:
@@ -215,30 +224,11 @@ def _pixels(values: Array) -> Array | None:
 
 # What goes into a model may be a picture; what comes out is shown as numbers.
 _PICTURED: tuple[Stage, ...] = ("original", "preprocessed")
-_ORIGINAL_TRIED = (
-    "from the original: stretch, letterbox, crop; nearest, bilinear, bicubic, area in all conventions"
-)
+_ORIGINAL_TRIED = message("check_io.excluded_original")
 
 
 @dataclass(frozen=True, slots=True)
-class StageValues:
-    """The values of one stage.
-
-    Attributes:
-        names: Names of the samples.
-        training: Training's arrays, one for each name; empty when not given.
-        deployed: The deployed side's; empty when not given.
-        notes: What the reader has to say.
-    """
-
-    names: tuple[str, ...]
-    training: tuple[Array, ...]
-    deployed: tuple[Array, ...]
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CheckSettings:
+class IoCheckSettings:
     """What passes.
 
     Attributes:
@@ -256,7 +246,7 @@ class CheckSettings:
         return self.input_tolerance if stage in ("original", "preprocessed") else self.result_tolerance
 
 
-def check_io(stages: Mapping[Stage, StageValues], settings: CheckSettings = CheckSettings()) -> IoCheck:
+def check_io(stages: Mapping[Stage, StageValues], settings: IoCheckSettings = IoCheckSettings()) -> IoCheck:
     """Compare both sides at every stage that is there, and explain what differs.
 
     Args:
@@ -276,16 +266,15 @@ def check_io(stages: Mapping[Stage, StageValues], settings: CheckSettings = Chec
     return IoCheck(tuple(found), _overall(found))
 
 
-def _compared(stage: Stage, values: StageValues, settings: CheckSettings) -> StageCheck:
+def _compared(stage: Stage, values: StageValues, settings: IoCheckSettings) -> StageCheck:
     tolerance = settings.tolerance(stage)
     if not values.training or not values.deployed:
-        which = "the deployed side" if values.deployed else "training"
-        note = f"only {which} was given: nothing to compare"
+        note = message("check_io.only_deployed" if values.deployed else "check_io.only_training")
         return StageCheck(stage, tolerance, 0, None, None, None, notes=(*values.notes, note))
     worst = [differences([one], [other])[0] for one, other in zip(values.training, values.deployed, strict=True)]
     place = int(np.argmax(worst))
     notes = (*values.notes, *_not_finite("training", values.names, values.training))
-    notes += _not_finite("the deployed side", values.names, values.deployed)
+    notes += _not_finite("deployed", values.names, values.deployed)
     passed = worst[place] <= tolerance
     checked = StageCheck(
         stage=stage,
@@ -306,7 +295,7 @@ def _compared(stage: Stage, values: StageValues, settings: CheckSettings) -> Sta
     return _explained(replace(checked, pictures=shown), values, settings)
 
 
-def _explained(checked: StageCheck, values: StageValues, settings: CheckSettings) -> StageCheck:
+def _explained(checked: StageCheck, values: StageValues, settings: IoCheckSettings) -> StageCheck:
     pictures = checked.stage in _PICTURED
     explanation, nearest = search_difference(
         list(values.training),
@@ -319,15 +308,15 @@ def _explained(checked: StageCheck, values: StageValues, settings: CheckSettings
         return replace(checked, explanation=explanation)
     first, second = rows_of(list(values.training), list(values.deployed))
     notes = list(checked.notes)
-    alike = looks_alike(first, second) if pictures else ""
+    alike = looks_alike(first, second) if pictures else NOTHING
     notes += [note for note in (nearest, alike) if note]
     if len({each.shape for each in first}) > 1 or len({each.shape for each in second}) > 1:
-        notes.append("samples have different shapes, so no transformation was looked for; give them one by one")
+        notes.append(message("check_io.different_shapes"))
     return replace(checked, excluded=excluded(first[0].shape, pictures=pictures), notes=tuple(notes))
 
 
 def _followed(
-    checked: StageCheck, values: StageValues, originals: StageValues, settings: CheckSettings
+    checked: StageCheck, values: StageValues, originals: StageValues, settings: IoCheckSettings
 ) -> StageCheck:
     """Follow both sides from the original where the two alone do not explain each other."""
     if checked.passed or (checked.explanation is not None and checked.explanation.exact):
@@ -362,7 +351,7 @@ def _followed(
         return replace(checked, excluded=(*checked.excluded, _ORIGINAL_TRIED) if checked.excluded else ())
     if checked.explanation is not None and not explanation.exact:
         return checked
-    notes = tuple(note for note in checked.notes if "--original" not in note)
+    notes = tuple(note for note in checked.notes if note.key != RESIZED_OTHERWISE)
     return replace(checked, explanation=explanation, excluded=(), notes=notes)
 
 
@@ -372,7 +361,7 @@ def _origin(
     made_names: Sequence[str],
     made: Sequence[Array],
     judging: Judging,
-) -> Origin | None:
+) -> InputOrigin | None:
     """Pair originals with what was made of them by name, or one with one."""
     if not originals or not made:
         return None
@@ -389,8 +378,7 @@ def _origin(
 
 def _as_picture(array: Array) -> Array | None:
     """An original as [height, width, channels], whatever axes of one surround it."""
-    while array.ndim > 3 and array.shape[0] == 1:
-        array = array[0]
+    array = unbatched(array)
     if array.ndim == 2:
         return array[..., np.newaxis]
     if array.ndim != 3:
@@ -408,31 +396,29 @@ def _mean_abs(values: StageValues) -> float:
     return found.total / max(found.count, 1) if np.isfinite(found.total) else np.nan
 
 
-def _not_finite(side: str, names: Sequence[str], arrays: Sequence[Array]) -> tuple[str, ...]:
+def _not_finite(side: str, names: Sequence[str], arrays: Sequence[Array]) -> tuple[Message, ...]:
     """That a side holds what is no number."""
     odd = [name for name, each in zip(names, arrays, strict=True) if not all_finite(each)]
     if not odd:
         return ()
-    return (f"{counted(len(odd), 'sample')} of {side} with NaN or infinite values, first {shown(odd[0])}",)
+    return (message(f"check_io.nonfinite_{side}", count=len(odd), name=shown(odd[0])),)
 
 
-def _shapes(values: StageValues) -> str:
+def _shapes(values: StageValues) -> Message:
     one, other = values.training[0], values.deployed[0]
     first, second = (f"{each.dtype.name} {list(each.shape)}" for each in (one, other))
-    return first if first == second else f"{first} against {second}"
+    return (
+        verbatim(first) if first == second else message("check_io.shapes_against", training=first, deployed=second)
+    )
 
 
-def _overall(stages: Sequence[StageCheck]) -> tuple[str, ...]:
+def _overall(stages: Sequence[StageCheck]) -> tuple[Message, ...]:
     """What the stages say together."""
     by_stage = {stage.stage: stage.passed for stage in stages}
     if by_stage.get("preprocessed") is True and by_stage.get("output") is False:
-        note = (
-            "inputs agree and outputs differ: the model itself differs, by quantization or conversion; "
-            "'roundoff compare' and 'roundoff layers' say where"
-        )
-        return (note,)
+        return (message("check_io.model_differs"),)
     if by_stage.get("output") is True and by_stage.get("result") is False:
-        return ("outputs agree and results differ: the post-processing differs",)
+        return (message("check_io.after_differs"),)
     if by_stage.get("original") is False and by_stage.get("preprocessed") is False:
-        return ("the two sides start from different originals: align these first",)
+        return (message("check_io.originals_differ"),)
     return ()

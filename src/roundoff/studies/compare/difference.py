@@ -9,6 +9,7 @@ from roundoff.core.tensors import Array
 from roundoff.measure.metrics import linear_fit, sqnr_db
 from roundoff.measure.pairs import PairSums, channel_axis_of, measure_pair
 from roundoff.messages.message import Message, message
+from roundoff.messages.numbers import share_text
 from roundoff.studies.compare.result import DifferenceKind
 
 __all__ = ["Difference", "describe", "describe_codes", "describe_from_moments"]
@@ -159,7 +160,7 @@ def _channel(moments: PairSums) -> Difference | None:
     index = int(np.argmax(channels.error))
     share = float(channels.error[index]) / total
     if share >= _EXPLAINS:
-        return Difference("one channel", message("compare.one_channel", channel=index, share=f"{share:.0%}"))
+        return Difference("one channel", message("compare.one_channel", channel=index, share=share_text(share, 0)))
     return None
 
 
@@ -184,7 +185,7 @@ def _saturation(x: Array, y: Array, energy: Array) -> Difference | None:
     clipped = ((y == high) & (x > high)) | ((y == low) & (x < low))
     if np.count_nonzero(clipped) > 1 and energy[clipped].sum() >= _EXPLAINS * energy.sum():
         share = np.count_nonzero(clipped) / x.size
-        text = message("compare.cut_off", share=f"{share:.2%}", low=f"{low:.4g}", high=f"{high:.4g}")
+        text = message("compare.cut_off", share=share_text(share), low=f"{low:.4g}", high=f"{high:.4g}")
         return Difference("saturation", text)
     return None
 

@@ -1,30 +1,140 @@
 """Comparing two sets of tensors: which differ, how, and where it started."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from roundoff.align.layout import find_layout
 from roundoff.align.pairing import Pairing, TensorPair
+from roundoff.core.coverage import OutputCoverage, Unjudged, WhyUnjudged
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import TensorInfo, TensorSource, Topology
 from roundoff.errors import BadInput
 from roundoff.measure.inference import keep_samples
-from roundoff.measure.metrics import TensorScore, score
+from roundoff.measure.metrics import Status, TensorScore, score
 from roundoff.measure.thresholds import ThresholdSet, load_profile
 from roundoff.messages.message import NOTHING, Message, message, verbatim
 from roundoff.messages.numbers import EXACT_DB
-from roundoff.studies.compare.coverage import output_coverage
-from roundoff.studies.compare.culprits import roles, stand_ins
 from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
-from roundoff.studies.compare.measuring import Measured, SamplePairs, find_samples, measure_pairs, read_pair
-from roundoff.studies.compare.result import Comparison, TensorComparison, Verdict, was_not_read
+from roundoff.studies.compare.pairs import PairMeasurement, SamplePairs, find_samples, measure_pairs, read_pair
+from roundoff.studies.compare.result import Comparison, Role, TensorComparison, Verdict, was_not_read
 
 __all__ = [
     "CompareSettings",
+    "absent",
     "compare",
+    "output_coverage",
+    "roles",
+    "stand_ins",
     "standing_out",
     "surroundings_db",
 ]
+
+# These pass their input on unchanged: when it was compared, so was their output.
+_FORWARDING = frozenset(["Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"])
+
+
+def roles(topology: Topology, failed: Mapping[str, bool]) -> dict[str, Role]:
+    """Tell culprits from victims.
+
+    A tensor that was not compared is taken for wrong when something above it is.
+
+    Args:
+        topology: The reference network.
+        failed: For each compared tensor, whether it differs.
+
+    Returns:
+        The role of each failing tensor of the network.
+    """
+    wrong: dict[str, bool] = {name: failed.get(name, False) for name in topology.inputs}
+    result: dict[str, Role] = {name: "introduces" for name in topology.inputs if failed.get(name, False)}
+    for node in topology.nodes:
+        inherited = any(wrong.get(name, False) for name in node.inputs)
+        for output in node.outputs:
+            wrong[output] = failed.get(output, inherited)
+            if failed.get(output, False):
+                result[output] = "victim" if inherited else "introduces"
+    return result
+
+
+def stand_ins(topology: Topology, compared: Collection[str]) -> dict[str, str | None]:
+    """For each output of the network what was compared: itself, or what it only forwards; None for neither."""
+    producers = topology.producers()
+
+    def seen(name: str) -> str | None:
+        if name in compared:
+            return name
+        node = producers.get(name)
+        return seen(node.inputs[0]) if node is not None and node.op_type in _FORWARDING and node.inputs else None
+
+    return {name: seen(name) for name in topology.outputs}
+
+
+_WHY: dict[Status, WhyUnjudged] = {
+    "nonfinite": "nonfinite",
+    "shape": "shape",
+    "missing": "unreadable",
+    "unreadable": "unreadable",
+}
+
+
+def output_coverage(
+    rows: Sequence[TensorComparison],
+    sources: tuple[TensorSource, TensorSource],
+    pairing: Pairing,
+    topology: Topology | None,
+) -> OutputCoverage:
+    """Which outputs were judged.
+
+    Without the network the last tensor of a reference that is in order is its output; in one that is not in order
+    any tensor may be one.
+
+    Args:
+        rows: What was compared.
+        sources: The reference and the candidate.
+        pairing: Which tensor is which.
+        topology: The reference network; None when it is unknown.
+    """
+    by_name = {row.reference: row for row in rows}
+    ours = {info.name: info for info in sources[0].tensors}
+    spare = [info for info in sources[1].tensors if info.name in set(pairing.unmatched_candidate)]
+    known = topology is not None or sources[0].ordered
+    if topology is not None:
+        seen: Mapping[str, str | None] = stand_ins(topology, by_name)
+    else:
+        names = list(ours)[-1:] if known else list(ours)
+        seen = {name: name if name in by_name else None for name in names}
+    judged, not_judged = [], []
+    for name, stand_in in seen.items():
+        why = absent(name, ours.get(name), spare) if stand_in is None else _unjudged(name, by_name[stand_in])
+        if why is None:
+            judged.append(name)
+        else:
+            not_judged.append(why)
+    return OutputCoverage(tuple(judged), tuple(not_judged), known)
+
+
+def absent(name: str, info: TensorInfo | None, spare: Collection[TensorInfo]) -> Unjudged:
+    """Why a tensor has no partner: there is none, or none of those without a partner is certain to be it.
+
+    Args:
+        name: The tensor.
+        info: What is known of it.
+        spare: Tensors of the other side without a partner.
+    """
+    sizes = {each.size for each in spare}
+    could_be = bool(sizes) if info is None else info.size in sizes
+    return Unjudged(name, "unmatched" if could_be else "missing")
+
+
+def _unjudged(name: str, row: TensorComparison) -> Unjudged | None:
+    """Why the scores of an output say nothing; None when they do."""
+    scored = row.score
+    if scored.status in _WHY:
+        return Unjudged(name, _WHY[scored.status], scored.detail)
+    if not scored.values or any(math.isnan(value) for value in scored.values.values()):
+        return Unjudged(name, "nonfinite", scored.detail)
+    return None
 
 
 # Tensors that keep the thresholds and still agree far less than those around them.
@@ -112,7 +222,7 @@ def compare(
 ) -> Comparison:
     """Score every pair over all samples, judge it, and say where the difference starts."""
     samples = find_samples(reference, candidate)
-    job = _Job((reference, candidate), samples, settings, progress)
+    job = _ComparisonRun((reference, candidate), samples, settings, progress)
     pairs, measured = job.measure(pairing.pairs)
     _check_axis(settings.channel_axis, measured)
     thresholds = settings.thresholds or load_profile("default")
@@ -142,7 +252,7 @@ def compare(
     )
 
 
-def _check_axis(axis: int | None, measured: Sequence[Measured]) -> None:
+def _check_axis(axis: int | None, measured: Sequence[PairMeasurement]) -> None:
     ranks = {len(result.shapes[0]) for result in measured}
     if axis is not None and not any(-rank <= axis < rank for rank in ranks):
         ranks_seen = ", ".join(str(rank) for rank in sorted(ranks))
@@ -151,13 +261,13 @@ def _check_axis(axis: int | None, measured: Sequence[Measured]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _ComparisonRun:
     sources: tuple[TensorSource, TensorSource]
     samples: SamplePairs
     settings: CompareSettings
     progress: Progress
 
-    def measure(self, pairs: Sequence[TensorPair]) -> tuple[list[TensorPair], list[Measured]]:
+    def measure(self, pairs: Sequence[TensorPair]) -> tuple[list[TensorPair], list[PairMeasurement]]:
         """Measure all pairs; those of equal shape that disagree badly also in the layout that restores them."""
         pairs = list(pairs)
         measured = self._measure(pairs)
@@ -168,18 +278,18 @@ class _Job:
                 pairs[index], measured[index] = restored[index], better
         return pairs, measured
 
-    def look_again(self, pair: TensorPair, measured: Measured) -> Difference:
+    def look_again(self, pair: TensorPair, measured: PairMeasurement) -> Difference:
         """Say what the difference of a failing pair looks like, from its worst sample."""
         try:
             return describe(measured.moments, *read_pair(self.sources, pair, measured.worst_sample))
         except BadInput:
             return describe_from_moments(measured.moments)
 
-    def _measure(self, pairs: list[TensorPair]) -> list[Measured]:
+    def _measure(self, pairs: list[TensorPair]) -> list[PairMeasurement]:
         axis = self.settings.channel_axis
         return measure_pairs(self.sources, pairs, self.samples, channel_axis=axis, progress=self.progress)
 
-    def _restoring(self, pair: TensorPair, measured: Measured) -> TensorPair | None:
+    def _restoring(self, pair: TensorPair, measured: PairMeasurement) -> TensorPair | None:
         suspicious = score(measured.moments).values.get("cosine", 1.0) < _SUSPICIOUS_COSINE
         if not suspicious or pair.layout is not None or measured.failure is not None:
             return None
@@ -188,7 +298,11 @@ class _Job:
 
 
 def _rows(
-    job: _Job, pairs: Sequence[TensorPair], measured: Sequence[Measured], *, thresholds: ThresholdSet
+    job: _ComparisonRun,
+    pairs: Sequence[TensorPair],
+    measured: Sequence[PairMeasurement],
+    *,
+    thresholds: ThresholdSet,
 ) -> list[TensorComparison]:
     infos = {info.name: info for info in job.sources[0].tensors}
     topology = job.settings.topology
@@ -242,14 +356,14 @@ def _moved_names(rows: Sequence[TensorComparison], reference: TensorSource) -> I
 _UNKNOWN = TensorInfo("")
 
 
-def _score(measured: Measured) -> TensorScore:
+def _score(measured: PairMeasurement) -> TensorScore:
     if measured.failure is None:
         return score(measured.moments)
     status, reason = measured.failure
     return TensorScore(status, {}, reason)
 
 
-def _passes(measured: Measured, scored: TensorScore, thresholds: ThresholdSet) -> bool:
+def _passes(measured: PairMeasurement, scored: TensorScore, thresholds: ThresholdSet) -> bool:
     moments = measured.moments
     # NaN for NaN is agreement; NaN on one side only is not.
     same_nonfinite = moments.excluded == moments.reference.nonfinite == moments.candidate.nonfinite
@@ -259,10 +373,10 @@ def _passes(measured: Measured, scored: TensorScore, thresholds: ThresholdSet) -
 
 
 def _with_kinds(
-    job: _Job,
+    job: _ComparisonRun,
     rows: list[TensorComparison],
     pairs: Sequence[TensorPair],
-    measured: Sequence[Measured],
+    measured: Sequence[PairMeasurement],
     thresholds: ThresholdSet,
 ) -> list[TensorComparison]:
     """Add what the differences look like; the first and the worst failing tensors get a second look."""
@@ -304,7 +418,10 @@ def _with_odd_layouts(rows: list[TensorComparison]) -> tuple[TensorComparison, .
 
 
 def _remarked(
-    job: _Job, rows: tuple[TensorComparison, ...], pairs: Sequence[TensorPair], measured: Sequence[Measured]
+    job: _ComparisonRun,
+    rows: tuple[TensorComparison, ...],
+    pairs: Sequence[TensorPair],
+    measured: Sequence[PairMeasurement],
 ) -> tuple[tuple[TensorComparison, ...], list[Message]]:
     """The rows, with what differs in those that pass and stand out; and that in sentences."""
     ordered = job.sources[0].ordered

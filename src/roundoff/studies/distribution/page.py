@@ -25,9 +25,9 @@ from roundoff.pages.blocks import (
 )
 from roundoff.studies.distribution.result import (
     Bins,
-    Distribution,
     DistributionReport,
     QuantizerFacts,
+    TensorDistribution,
     ValueSummary,
 )
 
@@ -85,7 +85,7 @@ def _headline(report: DistributionReport) -> str:
     return told("distribution.samples", text=title, samples=count_of(len(report.samples), "sample"))
 
 
-def _remarks(found: Sequence[Distribution]) -> Iterator[Paragraph]:
+def _remarks(found: Sequence[TensorDistribution]) -> Iterator[Paragraph]:
     """Below a table in a terminal, which has no room for advice."""
     unsuitable = [each for each in found if not each.suits]
     for each in unsuitable[:_MOST_CARDS]:
@@ -99,7 +99,7 @@ def _remarks(found: Sequence[Distribution]) -> Iterator[Paragraph]:
 # One distribution: in words, and as a histogram.
 
 
-def _section(number: int, each: Distribution, *, card: bool) -> Page:
+def _section(number: int, each: TensorDistribution, *, card: bool) -> Page:
     blocks: list[Block] = []
     if card:
         what = in_all(lambda: _what(each))
@@ -107,13 +107,13 @@ def _section(number: int, each: Distribution, *, card: bool) -> Page:
     return Page(f"histogram-{number}", plain(each.name), (*blocks, *_histogram(number, each)))
 
 
-def _what(each: Distribution) -> str:
+def _what(each: TensorDistribution) -> str:
     kind = "input" if each.kind == "node" and not each.op_type else each.kind
     # A blank stands between a name and what it is in every language.
     return f" {commas(told(f'distribution.kind_{kind}'), each.op_type, shape_text(each.shape))}"
 
 
-def _lines(each: Distribution) -> Iterator[_Line]:
+def _lines(each: TensorDistribution) -> Iterator[_Line]:
     yield told("distribution.float"), _values_in_words(each.before)
     if each.before.bins is not None:
         yield "", _sketch(each.before.bins)
@@ -187,7 +187,7 @@ def _sketch(bins: Bins) -> str:
     return "".join(bars[min(mark, most)] for mark in marks)
 
 
-def _histogram(number: int, each: Distribution) -> tuple[Block, ...]:
+def _histogram(number: int, each: TensorDistribution) -> tuple[Block, ...]:
     """The histogram of one tensor; nothing where there are no finite values."""
     bins = each.before.bins
     if bins is None:
@@ -225,7 +225,7 @@ def _histogram(number: int, each: Distribution) -> tuple[Block, ...]:
     return chart, table
 
 
-def _limits(each: Distribution) -> tuple[tuple[float | str, Phrase], ...]:
+def _limits(each: TensorDistribution) -> tuple[tuple[float | str, Phrase], ...]:
     facts = each.quantizer
     if facts is None:
         return ()
@@ -276,7 +276,7 @@ def _shown_columns(*, many: bool) -> tuple[Column, ...]:
     )
 
 
-def _shown_cells(each: Distribution) -> tuple[Cell, ...]:
+def _shown_cells(each: TensorDistribution) -> tuple[Cell, ...]:
     facts = each.quantizer
     quantized: tuple[Cell, ...] = (None,) * 6
     if facts is not None:
@@ -312,7 +312,7 @@ def _file_columns() -> Iterator[Column]:
     return (Column(name, plain(name), "text", on=_FILE) for name in names)
 
 
-def _file_cells(each: Distribution) -> Iterator[Cell]:
+def _file_cells(each: TensorDistribution) -> Iterator[Cell]:
     yield from (each.name, each.kind, each.tensor, each.node, each.op_type, shape_text(each.shape), each.suits)
     yield from (each.unimodal, each.peaks, known(each.advice), each.resolution)
     for values in (each.before, each.after, each.difference):

@@ -62,12 +62,12 @@ def find_inspected(
     Raises:
         BadInput: A pattern matches nothing.
     """
-    index = _Index(quantized, frozenset(kinds))
+    index = _InspectedIndex(quantized, frozenset(kinds))
     chosen = {place for pattern in patterns for place in index.match(pattern)}
     return tuple(index.entries[place] for place in sorted(chosen))
 
 
-class _Index:
+class _InspectedIndex:
     """Everything there is to look at, and what it can be called."""
 
     def __init__(self, quantized: QuantizedModel, kinds: frozenset[InspectedKind]) -> None:
@@ -156,7 +156,7 @@ class _Index:
         what = f"{pattern!r} names no node, tensor or quantizer of {model.path}"
         if self._kinds:
             kinds = " or ".join(sorted(self._kinds))
-            others = _Index(self._quantized, frozenset())
+            others = _InspectedIndex(self._quantized, frozenset())
             if any(
                 fnmatchcase(label, pattern) or label == pattern for tier in others._tiers() for label, _ in tier
             ):

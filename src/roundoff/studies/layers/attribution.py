@@ -12,27 +12,33 @@ here; for small errors it equals the energy of the error over that of the tensor
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import NodeInfo, Topology
 from roundoff.graph.insertion import Edges
 from roundoff.graph.interface import topology
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import units
+from roundoff.graph.wiring import constants
 from roundoff.measure.light_pairs import ErrorTotals
+from roundoff.measure.metrics import ratio_db
 from roundoff.run.bench import spread_over
+from roundoff.run.layer_tensors import FUSED, LayerTensor
 from roundoff.run.variants import written_quantizers
-from roundoff.studies.layers.experiments import UnitParts
-from roundoff.studies.layers.measurement import FUSED, LayerTensor, Measuring, Tally
-from roundoff.studies.layers.result import Cause
-from roundoff.studies.layers.verdict import Contribution, forwarded_tensors
+from roundoff.studies.layers.experiments import Role, UnitParts, UnitQuantizers
+from roundoff.studies.layers.measurement import LayerBench, Tally
+from roundoff.studies.layers.result import Cause, Culprit, Introduced
 
 __all__ = [
     "ATTRIBUTION_SAMPLES",
     "ChannelLoss",
+    "Contribution",
     "OwnError",
     "find_contributions",
+    "forwarded_tensors",
     "loss_of",
     "output_shares",
     "own_error",
@@ -250,35 +256,161 @@ def _made_finite(sums: ErrorTotals) -> float:
     return more / (sums.count + sums.excluded) if more > 0 else 0.0
 
 
+# Tensors that are only passed on: what they have of an error came with what they were made of.
+
+# Every value of the result is a value of an input, so that what is on a grid stays on it.
+_MOVING = frozenset(
+    {
+        "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
+        "GlobalMaxPool", "Identity", "MaxPool", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile",
+        "Transpose", "Unsqueeze",
+    }
+)  # fmt: skip
+
+
+def forwarded_tensors(quantized: QuantizedModel, written: Mapping[str, Quantizer]) -> dict[str, tuple[str, ...]]:
+    """Tensors whose quantizer changes nothing: the values that are moved into them are on its grid already.
+
+    Args:
+        quantized: The float network and its quantizers.
+        written: The quantizer by which each tensor is written.
+
+    Returns:
+        For each of them the tensors its values come from.
+    """
+    graph = quantized.float_model.proto.graph
+    edges = Edges(quantized.float_model, quantized.quantizers)
+    constant = constants(graph)
+    found: dict[str, tuple[str, ...]] = {}
+    for node in graph.node:
+        sources = _moved_tensors(node, edges, constant)
+        for tensor in node.output:
+            quantizer = written.get(tensor)
+            if sources and quantizer is not None and all(_same_grid(each, quantizer) for each in sources.values()):
+                found[tensor] = tuple(sources)
+    return found
+
+
+def _moved_tensors(node: Any, edges: Edges, constant: frozenset[str]) -> dict[str, Quantizer]:
+    """What a node moves, with the quantizers it reads it by; nothing where it reads some of it in float."""
+    if node.op_type not in _MOVING:
+        return {}
+    moved = node.input if node.op_type == "Concat" else node.input[:1]
+    read = {name: edges.read_by(node.name, at) for at, name in enumerate(moved) if name not in constant}
+    known = {name: quantizer for name, quantizer in read.items() if quantizer is not None}
+    return known if len(known) == len(read) else {}
+
+
+def _same_grid(left: Quantizer, right: Quantizer) -> bool:
+    one_scale = left.params.scale.size == right.params.scale.size == 1
+    if not one_scale or left.spec.dtype != right.spec.dtype or left.spec.narrow != right.spec.narrow:
+        return False
+    return bool(
+        np.array_equal(left.params.scale.reshape(()), right.params.scale.reshape(()))
+        and np.array_equal(left.params.zero_point.reshape(()), right.params.zero_point.reshape(()))
+    )
+
+
+# What each unit contributes.
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What one unit adds, and what of it arrives at the outputs.
+
+    Attributes:
+        writer: Name and operation of the node that writes its result; empty for an input of the network.
+        weighted: Those of the node that has its weights; the same where it has none.
+        tensor: What the unit writes.
+        own: What it adds.
+        share: Estimated share of the error at the outputs.
+        levels: Codes the tensor has.
+        parts: Its quantizers.
+    """
+
+    writer: tuple[str, str]
+    weighted: tuple[str, str]
+    tensor: str
+    own: OwnError
+    share: float
+    levels: int | None
+    parts: UnitQuantizers
+
+    @property
+    def badness_db(self) -> float:
+        """How good the unit is on its own, by the whole tensor or its median channel, whichever is worse."""
+        return ratio_db(1.0, max(self.own.ratio, self.own.channel_ratio))
+
+    def introduced(self) -> Introduced:
+        """The same, for the row."""
+        own = self.own
+        return Introduced(ratio_db(1.0, own.ratio), ratio_db(1.0, own.channel_ratio), self.share, own.cause)
+
+    def culprit(self, role: Role) -> Culprit:
+        """The same, for the verdict, with the cause that was proven."""
+        own, channels = self.own, self.own.channels
+        cause = self._cause(role)
+        node, op_type = self.weighted if cause in ("weights", "integer arithmetic") else self.writer
+        return Culprit(
+            node=node,
+            op_type=op_type,
+            weighted=self.weighted[0],
+            tensor=self.tensor,
+            introduced=replace(self.introduced(), cause=cause),
+            clipped=own.clipped,
+            used_levels=own.used_levels,
+            levels=self.levels,
+            remedy=self._remedy(role),
+            quantized_again=role.quantized_again,
+            weights_again=role.weights_again,
+            result_again=role.result_again,
+            worst_channel=None if channels is None else channels.worst,
+            worst_channel_sqnr_db=None if channels is None else ratio_db(1.0, channels.worst_ratio),
+            lost_channels=0 if channels is None else channels.lost,
+            channels=0 if channels is None else channels.count,
+        )
+
+    def _cause(self, role: Role) -> Cause:
+        """What was measured to cost more; where it was not, what makes most of the error at the tensor."""
+        if self.own.cause == "integer arithmetic" or not role.costlier:
+            return self.own.cause
+        inside = "weights" if self.parts.weights else self.own.quantizer_cause
+        return inside if role.costlier == "inside" else self.own.quantizer_cause
+
+    def _remedy(self, role: Role) -> tuple[str, ...]:
+        inside = (self.parts.rule(self.weighted[0]),) if role.inside else ()
+        return (*inside, f"tensor:{self.tensor}=float") if role.result else inside
+
+
 ATTRIBUTION_SAMPLES = 4
 """What units add themselves is measured on so many samples, evenly spaced."""
 
 
 def find_contributions(
-    measuring: Measuring, tallies: Mapping[str, Tally], indices: Sequence[int]
+    layers: LayerBench, tallies: Mapping[str, Tally], indices: Sequence[int]
 ) -> list[Contribution]:
     """Find out what units add themselves, and estimate what of it arrives at the outputs.
 
     Args:
-        measuring: The network and the samples.
+        layers: The network and the samples.
         tallies: What was measured of each tensor, accumulated among it.
         indices: The samples it was measured on.
     """
-    quantized = measuring.quantized
+    quantized = layers.quantized
     edges = Edges(quantized.float_model, quantized.quantizers)
     forwarded = forwarded_tensors(quantized, written_quantizers(quantized.float_model, edges))
     known = _Known(_weighted_nodes(quantized), UnitParts(quantized, forwarded))
-    added = measuring.reference(("own", "coded"), spread_over(indices, ATTRIBUTION_SAMPLES), fused=False)
+    added = layers.reference(("own", "coded"), spread_over(indices, ATTRIBUTION_SAMPLES), fused=False)
     own = {
         name: _with_integers(own_error(tally, has_weights=tally.tensor.unit in known.weighted), tallies.get(name))
         for name, tally in added.items()
         if name not in forwarded
     }
-    inside = {tensor.name for tensor in measuring.tensors if tensor.quantized == FUSED}
+    inside = {tensor.name for tensor in layers.tensors if tensor.quantized == FUSED}
     shares = output_shares(topology(quantized.float_model), own, _accumulated(tallies, added), inside=inside)
     return [
         known.contribution(tensor, own[tensor.name], shares.get(tensor.name, 0.0))
-        for tensor in measuring.tensors
+        for tensor in layers.tensors
         if tensor.name in own and tensor.name not in inside and own[tensor.name].ratio
     ]
 

@@ -10,30 +10,19 @@ import numpy as np
 
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
+from roundoff.core.tensors import Array
 from roundoff.graph.insertion import Edges
 from roundoff.graph.interface import outputs
-from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.save import drop_unused
-from roundoff.graph.subgraph import tap
 from roundoff.graph.units import derived_constants, units
-from roundoff.graph.wiring import reads
-from roundoff.measure.light_pairs import CodedValues, ErrorTotals, Job, LightMeter
+from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob
 from roundoff.measure.metrics import cosine, relative_euclidean, sqnr_db
 from roundoff.measure.thresholds import ThresholdSet
-from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, spread_over
+from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Runnable, spread_over
+from roundoff.run.blocks.chain import Chunk
 from roundoff.run.integer.runner import IntegerRunner
-from roundoff.run.session import open_session
-from roundoff.run.variants import written_quantizers
-from roundoff.studies.layers.measurement import (
-    Arrays,
-    Feed,
-    Measuring,
-    Network,
-    SampleRange,
-    code_meaning,
-    in_order,
-)
+from roundoff.run.variants import without_unread, written_quantizers
+from roundoff.studies.layers.measurement import Arrays, LayerBench, code_meaning
 from roundoff.studies.layers.result import Experiment
 
 __all__ = [
@@ -165,76 +154,58 @@ _ENDLESS = 1e6
 # Float outputs are kept for all experiments; samples beyond this are left out.
 _MOST_KEPT_BYTES = 1 << 26
 
-Opener = Callable[[Sequence[Quantizer]], Network]
+Opener = Callable[[Sequence[Quantizer]], Runnable[Arrays]]
 """Makes the network in which these quantizers are on; it computes the outputs, by their names."""
 
 
 class _InOnnxruntime:
     """The graph of copies with nothing but the quantized network in it, or without quantizers the float one."""
 
-    def __init__(self, measuring: Measuring, quantizers: Sequence[Quantizer], threads: int) -> None:
-        model = measuring.quantized.float_model
-        network = replace(measuring.quantized, quantizers=tuple(quantizers))
-        copies = measuring.copies(network, ("accumulated",))
+    def __init__(self, layers: LayerBench, quantizers: Sequence[Quantizer], threads: int) -> None:
+        model = layers.quantized.float_model
+        network = replace(layers.quantized, quantizers=tuple(quantizers))
+        copies = layers.copies(network, ("accumulated",))
         written = written_quantizers(model, Edges(model, network.quantizers))
-        computed = [name for name in outputs(model) if name in copies.taps]
-        taps = {name: copies.taps[name]["accumulated"] for name in computed}
+        taps = {name: copies.taps[name]["accumulated"] for name in outputs(model) if name in copies.taps}
         self._meaning = {name: code_meaning(written[name]) for name, each in taps.items() if each.coded}
-        self._names = {name: each.name for name, each in taps.items()}
-        taps_asked = tap(_only(copies.model, self._names.values()), tuple(self._names.values()))
-        held = {tensor.name for tensor in copies.model.proto.graph.initializer}
-        constants = {name: values for name, values in copies.constants.items() if name in held}
-        asked = replace(taps_asked, constants=constants)
+        self._places = {name: each.name for name, each in taps.items()}
+        asked = tuple(self._places.values())
         # Outputs of the float network are kept, and would hold on to all memory of their session.
-        self._session = open_session(model, outputs=asked, threads=threads, keep_memory=bool(quantizers))
+        self._network = layers.bench(threads).open(
+            without_unread(copies.model, asked), tensors=asked, keep_memory=bool(quantizers)
+        )
 
-    def run(self, sample: str, feed: Feed) -> Arrays:
-        arrays = dict(zip(self._names, self._session.run(feed, sample=sample), strict=True))
+    def run(self, feed: Mapping[str, Array], *, sample: str = "") -> Arrays:
+        found = self._network.run(feed, sample=sample)
+        arrays = {name: found[place] for name, place in self._places.items()}
         return arrays | {name: CodedValues(arrays[name], *each) for name, each in self._meaning.items()}
 
     def stop(self) -> None:
-        self._session.stop()
+        self._network.stop()
 
 
 class _InIntegers:
     def __init__(self, runner: IntegerRunner, names: Sequence[str]) -> None:
         self._runner, self._names = runner, names
 
-    def run(self, sample: str, feed: Feed) -> Arrays:
+    def run(self, feed: Mapping[str, Array], *, sample: str = "") -> Arrays:
         return dict(self._runner.run(feed, self._names, sample=sample).values)
 
     def stop(self) -> None:
         """A node that is computed with integers is finished first."""
 
 
-def _only(model: Model, tensors: Collection[str]) -> Model:
-    """The graph without what these tensors do not need; it is changed, being nobody else's."""
-    from onnx.helper import make_empty_tensor_value_info
-
-    graph = model.proto.graph
-    del graph.output[:]
-    graph.output.extend(make_empty_tensor_value_info(name) for name in tensors)
-    needed = set(tensors)
-    for index in reversed(range(len(graph.node))):
-        if needed.isdisjoint(graph.node[index].output):
-            del graph.node[index]
-        else:
-            needed.update(reads(graph.node[index]))
-    drop_unused(graph)
-    return model
-
-
-def reference_runs(measuring: Measuring, threads: int) -> Opener:
+def reference_runs(layers: LayerBench, threads: int) -> Opener:
     """Networks in fake quantization."""
-    return lambda quantizers: _InOnnxruntime(measuring, quantizers, threads)
+    return lambda quantizers: _InOnnxruntime(layers, quantizers, threads)
 
 
-def integer_runs(measuring: Measuring, arithmetic: Arithmetic, threads: int) -> Opener:
+def integer_runs(layers: LayerBench, arithmetic: Arithmetic, threads: int) -> Opener:
     """Networks in exact integers; without any quantizer it is the float network in onnxruntime."""
-    in_float = reference_runs(measuring, threads)
-    model = measuring.quantized.float_model
+    in_float = reference_runs(layers, threads)
+    model = layers.quantized.float_model
 
-    def open_network(quantizers: Sequence[Quantizer]) -> Network:
+    def open_network(quantizers: Sequence[Quantizer]) -> Runnable[Arrays]:
         if not quantizers:
             return in_float(())
         return _InIntegers(IntegerRunner(model, quantizers, arithmetic, threads=threads), outputs(model))
@@ -260,7 +231,7 @@ class Experiments:
     """Experiments with one network, on the same few samples.
 
     Args:
-        measuring: The network and the samples.
+        layers: The network and the samples.
         indices: All samples.
         thresholds: What the outputs must keep.
         open_network: Makes networks.
@@ -272,14 +243,14 @@ class Experiments:
 
     def __init__(
         self,
-        measuring: Measuring,
+        layers: LayerBench,
         indices: Sequence[int],
         *,
         thresholds: ThresholdSet,
         open_network: Opener,
         workers: int = 1,
     ) -> None:
-        self._measuring, self._thresholds, self._open = measuring, thresholds, open_network
+        self._layers, self._thresholds, self._open = layers, thresholds, open_network
         self._indices, self._workers = indices, workers
         self._known: dict[tuple[int, frozenset[str]], ExperimentOutcome] = {}
         self._exact: dict[int, list[Arrays]] = {}
@@ -302,18 +273,21 @@ class Experiments:
             self._known[most, off] = self._run(off, most)
         return self._known[most, off]
 
-    def _computed(self, quantizers: Sequence[Quantizer], most: int) -> Generator[tuple[str, Arrays], None, None]:
+    def _computed(
+        self, quantizers: Sequence[Quantizer], samples: Sequence[int]
+    ) -> Generator[tuple[Chunk, Arrays], None, None]:
         """The outputs for each sample when some quantizers are on."""
-        chosen = spread_over(self._indices, most)
-        fed = SampleRange(self._measuring.quantized.float_model, self._measuring.samples, chosen)
         # A single sample waits for nobody, and needs no thread of its own.
-        return in_order(fed.feeds(), self._open(quantizers), self._workers if self._workers > 1 else 0)
+        workers = self._workers if self._workers > 1 else 0
+        return self._layers.bench(self._layers.budget.threads).stream(
+            self._open(quantizers), samples, workers=workers
+        )
 
     def _in_float(self, most: int) -> list[Arrays]:
         """The outputs of the float network for the first samples of some that fit in memory."""
         exact: list[Arrays] = []
         kept = 0
-        with contextlib.closing(self._computed((), most)) as computed:
+        with contextlib.closing(self._computed((), spread_over(self._indices, most))) as computed:
             for _, arrays in computed:
                 exact.append(arrays)
                 kept += sum(getattr(each, "nbytes", 0) for each in arrays.values())
@@ -322,16 +296,18 @@ class Experiments:
         return exact
 
     def _run(self, off: frozenset[str], most: int) -> ExperimentOutcome:
-        quantizers, expected = self._measuring.quantized.quantizers, self._exact[most]
+        quantizers, expected = self._layers.quantized.quantizers, self._exact[most]
+        # The samples whose float outputs were kept: the first of those chosen, not as many others evenly spaced.
+        chosen = spread_over(self._indices, most)[: len(expected)]
         on = switched_on(quantizers, off)
         meter = LightMeter()
         totals: dict[str, ErrorTotals | None] = {name: ErrorTotals() for name in expected[0]}
-        with contextlib.closing(self._computed(on, len(expected))) as computed:
+        with contextlib.closing(self._computed(on, chosen)) as computed:
             for exact, (_, arrays) in zip(expected, computed, strict=True):
                 for name, total in totals.items():
                     if total is not None and not _measure(meter, exact[name], arrays[name], total):
                         totals[name] = None
-                self._measuring.progress.advance()
+                self._layers.progress.advance()
         left = {each.name for each in on}
         switched_off = [each.name for each in quantizers if each.name not in left]
         return _outcome(list(totals.values()), switched_off, self._thresholds)
@@ -344,7 +320,7 @@ def _measure(meter: LightMeter, reference: Any, candidate: Any, totals: ErrorTot
     if (candidate.codes if isinstance(candidate, CodedValues) else candidate).shape != reference.shape:
         return False
     with np.errstate(all="ignore"):
-        meter.measure([Job(reference, [candidate], [totals])])
+        meter.measure([MeterJob(reference, [candidate], [totals])])
     return True
 
 
@@ -462,6 +438,9 @@ class _ProofSearch:
     before: ExperimentOutcome
 
     def prove(self, sets: Sequence[list[str]]) -> Proof:
+        # The estimate only orders units, so that a handful of runs is enough: the first few all at once, then the
+        # shortest beginning of the list that does as well (by halving), then each unit left out once, then each
+        # unit's weights and result apart. What is left is confirmed on samples that nothing was chosen by.
         chosen: list[str] = []
         after = self.before
         for tried in sets:

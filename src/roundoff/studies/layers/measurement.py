@@ -2,161 +2,57 @@
 
 import contextlib
 import math
-from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from roundoff.core.plan import FLOAT
 from roundoff.core.progress import Progress
-from roundoff.core.quantizers import Consumer, Quantizer, QuantSpec, quantize, representable_range
+from roundoff.core.quantizers import Quantizer, QuantSpec, quantize
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
-from roundoff.errors import BadInput
-from roundoff.graph.insertion import Edges
-from roundoff.graph.interface import outputs
-from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.shapes import Value
-from roundoff.graph.subgraph import tap
-from roundoff.graph.units import Units, units
+from roundoff.graph.units import units
 from roundoff.graph.wiring import constants, reads
-from roundoff.measure.light_pairs import CodedValues, ErrorTotals, Job, LightMeter, Range, noise_ratio
+from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob, noise_ratio
 from roundoff.measure.metrics import Status
 from roundoff.measure.pairs import channel_axis_of
-from roundoff.messages.numbers import format_size
-from roundoff.run.budget import PROGRAM_BYTES, memory_limit, split_passes
-from roundoff.run.capture import Samples, read_feed
+from roundoff.messages.message import Message, message
+from roundoff.run.bench import Bench, Runnable
+from roundoff.run.budget import RunBudget, split_passes
+from roundoff.run.capture import Samples
 from roundoff.run.integer.results import IntegerReport
 from roundoff.run.integer.runner import IntegerRun, IntegerRunner
-from roundoff.run.session import available_threads, open_session
-from roundoff.run.variants import Copies, Tap, Variant, build_copies, written_quantizers
+from roundoff.run.layer_tensors import FUSED, LayerTensor
+from roundoff.run.variants import (
+    Copies,
+    KnownConstants,
+    Tap,
+    Variant,
+    build_copies,
+)
 from roundoff.studies.layers.result import LayerOverflow
 
 __all__ = [
-    "FUSED",
     "Arrays",
-    "Budget",
     "Candidate",
     "CopiesPass",
-    "Feed",
     "Footprint",
     "IntegerPass",
-    "LayerTensor",
+    "LayerBench",
+    "LayerPass",
     "LevelSet",
-    "Measurement",
-    "Measuring",
-    "Network",
-    "Pass",
-    "PassFactory",
-    "SampleRange",
+    "SampleJob",
     "Tally",
     "VariantTally",
     "arithmetic_in_words",
     "candidate_of",
     "code_meaning",
-    "in_order",
-    "layer_tensors",
-    "measure",
     "measure_sample",
     "overflows",
 ]
-
-FUSED = "fused"
-"""Instead of a type: the tensor never leaves its unit."""
-
-
-@dataclass(frozen=True, slots=True)
-class LayerTensor:
-    """One tensor that a node computes, or an input of the network.
-
-    Attributes:
-        value: Its name, node, type and shape.
-        unit: First node of the unit it is computed in; empty for inputs.
-        quantized: dtype of its codes, ``float`` or ``fused``.
-        quantizer: By which it is written; None when it is not quantized.
-        output: Whether it is an output of the network.
-    """
-
-    value: Value
-    unit: str
-    quantized: str
-    quantizer: Quantizer | None
-    output: bool
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.value.name
-
-    @property
-    def levels(self) -> int | None:
-        """How many codes its quantizer has."""
-        spec = None if self.quantizer is None else self.quantizer.spec
-        return None if spec is None else spec.code_max - spec.code_min + 1
-
-    @property
-    def limits(self) -> Range | None:
-        """What its quantizer can represent."""
-        if self.quantizer is None:
-            return None
-        params, spec = self.quantizer.params, self.quantizer.spec
-        low, high = representable_range(params, spec)
-        half = params.scale.astype(np.float64) / 2
-        # Within half a step of a code it is rounding, not clipping.
-        # Limits beyond what float32 holds are infinite: nothing is clipped there.
-        with np.errstate(over="ignore"):
-            parts = [np.asarray(part, dtype=np.float32) for part in (low - half, high + half, params.scale)]
-        per_slice = self.axis is not None
-        return Range(*(part if per_slice else part.reshape(()) for part in parts))
-
-    @property
-    def axis(self) -> int | None:
-        """The axis along which its quantizer has one scale per slice; None when there is one for all."""
-        if self.quantizer is None or self.quantizer.params.scale.size == 1:
-            return None
-        return self.quantizer.spec.axis
-
-
-def layer_tensors(quantized: QuantizedModel, everything: Sequence[Value]) -> tuple[LayerTensor, ...]:
-    """All tensors of the float network in execution order, its inputs first.
-
-    Args:
-        quantized: The float network and its quantizers.
-        everything: What is known of its tensors.
-    """
-    model = quantized.float_model
-    written = written_quantizers(model, Edges(model, quantized.quantizers))
-    grouped = units(model, quantized.quantizers)
-    within = _inside(quantized, grouped)
-    leaving = frozenset(outputs(model))
-    found = []
-    for value in everything:
-        quantizer = written.get(value.name)
-        label = FUSED if value.name in within else FLOAT
-        found.append(
-            LayerTensor(
-                value=value,
-                unit=grouped.unit_of.get(value.node, value.node),
-                quantized=label if quantizer is None else quantizer.spec.dtype,
-                quantizer=quantizer,
-                output=value.name in leaving,
-            )
-        )
-    return tuple(found)
-
-
-def _inside(quantized: QuantizedModel, grouped: Units) -> frozenset[str]:
-    return frozenset(
-        name
-        for node in quantized.float_model.proto.graph.node
-        for position, name in enumerate(node.input)
-        if Consumer(node.name, position) in grouped.inside
-    )
-
 
 # Which of its codes a quantizer really uses.
 
@@ -271,7 +167,7 @@ class Tally:
         if quantizer is not None and tensor.axis is None:
             self.code_meaning = code_meaning(quantizer)
 
-    def begin(self, sample: str, reference: Array, candidates: Mapping[Variant, Candidate]) -> "Measurement":
+    def begin(self, sample: str, reference: Array, candidates: Mapping[Variant, Candidate]) -> "SampleJob":
         """What is to be measured of one sample.
 
         Args:
@@ -288,7 +184,7 @@ class Tally:
                 status, reason = failure
                 self.variants[variant].failure = status, f"{reason} (sample {sample})" if sample else reason
         totals = [self.variants[variant].totals for variant in comparable]
-        job = Job(
+        job = MeterJob(
             reference,
             [candidates[variant] for variant in comparable],
             totals,
@@ -296,9 +192,9 @@ class Tally:
             self._limits,
         )
         before = [(total.reference, total.error, total.nonfinite) for total in totals]
-        return Measurement(self, job, comparable, before)
+        return SampleJob(self, job, comparable, before)
 
-    def end(self, measured: "Measurement", sample: str) -> None:
+    def end(self, measured: "SampleJob", sample: str) -> None:
         """Take in what was measured."""
         job = measured.job
         for variant, candidate, before in zip(measured.variants, job.candidates, measured.before, strict=True):
@@ -330,11 +226,11 @@ def code_meaning(quantizer: Quantizer) -> tuple[float, int]:
     return float(params.scale.reshape(())), int(params.zero_point.reshape(()))
 
 
-class Measurement(NamedTuple):
+class SampleJob(NamedTuple):
     """One tensor of one sample: its tally, what to do, and for each variant what its totals were before."""
 
     tally: Tally
-    job: Job
+    job: MeterJob
     variants: Sequence[Variant]
     before: Sequence[tuple[float, float, tuple[int, int]]]
 
@@ -374,26 +270,9 @@ def _failure(reference: Array, candidate: Candidate) -> tuple[Status, str] | Non
     return None
 
 
-Feed = Mapping[str, Array]
+# Passes over the samples: what is run of each, and what is measured of it.
+
 Arrays = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What a run may take.
-
-    Attributes:
-        memory_bytes: Memory of the process.
-        threads: Threads for everything together.
-    """
-
-    memory_bytes: int
-    threads: int
-
-    @classmethod
-    def of(cls, max_memory: int | None, threads: int | None) -> "Budget":
-        """What the user allows; by default most of the free memory and all cores."""
-        return cls(memory_limit(max_memory), threads or available_threads())
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,39 +291,7 @@ class Footprint:
     workers: int = 2
 
 
-@dataclass(frozen=True, slots=True)
-class SampleRange:
-    """Some of the samples, for a model.
-
-    Attributes:
-        model: What they are fed to.
-        samples: All of them.
-        indices: Which ones.
-    """
-
-    model: Model
-    samples: Samples
-    indices: Sequence[int]
-
-    def feeds(self) -> Iterator[tuple[str, Feed]]:
-        """Name and inputs of each, read when it is its turn."""
-        for index in self.indices:
-            yield self.samples.names[index], read_feed(self.model, self.samples, index)
-
-
-class Network(Protocol):
-    """Computes some tensors of one sample."""
-
-    def run(self, sample: str, feed: Feed) -> Arrays:
-        """Compute them, by names of its own; may be called from several threads at a time."""
-        ...
-
-    def stop(self) -> None:
-        """End the runs that are under way."""
-        ...
-
-
-class Pass(Network, Protocol):
+class LayerPass(Runnable[Arrays], Protocol):
     """Computes some tensors of one sample, and measures them."""
 
     def take(self, sample: str, arrays: Arrays) -> None:
@@ -452,141 +299,27 @@ class Pass(Network, Protocol):
         ...
 
 
-PassFactory = Callable[[Mapping[str, Tally], int], Pass]
-"""Makes a pass for some tensors that uses so many threads per sample."""
-
-
-def measure(
-    tallies: Mapping[str, Tally],
-    open_pass: PassFactory,
-    samples: SampleRange,
-    *,
-    footprint: Footprint,
-    budget: Budget,
-    progress: Progress,
-) -> int:
-    """Measure tensors over samples, in as many passes over the samples as the memory takes.
-
-    Args:
-        tallies: What is measured, by tensor; filled here.
-        open_pass: Makes the passes.
-        samples: What is fed.
-        footprint: What a pass takes.
-        budget: What may be used.
-        progress: Told of every sample of every pass.
-
-    Returns:
-        How many passes it took.
-
-    Raises:
-        BadInput: One of the tensors alone exceeds the budget.
-    """
-    sizes = {
-        name: tally.tensor.value.size_bytes * (1 + footprint.variant_size * len(tally.variants))
-        for name, tally in tallies.items()
-    }
-    # What the largest nodes read and write is alive while they run, captured or not.
-    fixed = PROGRAM_BYTES + footprint.fixed_bytes + 2 * max(sizes.values(), default=0)
-    room = budget.memory_bytes - fixed
-    _check_room(sizes, fixed, budget)
-    groups = split_passes(sizes, room)
-    progress.start("measuring layers", len(groups) * len(samples.indices))
-    try:
-        for group in groups:
-            largest = max(1, sum(sizes[name] for name in group))
-            # Beside those that run, one is measured; without room for two, each waits for the one before.
-            at_once = min(budget.threads, footprint.workers, len(samples.indices), room // largest - 1)
-            one_pass = open_pass({name: tallies[name] for name in group}, budget.threads // max(1, at_once))
-            with contextlib.closing(in_order(samples.feeds(), one_pass, at_once)) as computed:
-                for sample, arrays in computed:
-                    one_pass.take(sample, arrays)
-                    arrays.clear()
-                    progress.advance()
-    finally:
-        progress.finish()
-    return len(groups)
-
-
-def _check_room(sizes: Mapping[str, int], fixed: int, budget: Budget) -> None:
-    name = max(sizes, key=lambda tensor: sizes[tensor], default="")
-    needed = fixed + sizes.get(name, 0)
-    if needed > budget.memory_bytes:
-        need = format_size(int(needed * 1.01))  # rounding for display must not end below what is needed
-        have = format_size(budget.memory_bytes)
-        raise BadInput(
-            f"Measuring tensor {name!r} takes about {need} of memory; the budget is {have}.",
-            fix=f"give --max-memory '{need}' or more, or use a smaller batch",
-        )
-
-
-def in_order(
-    feeds: Iterable[tuple[str, Feed]], network: Network, workers: int
-) -> Generator[tuple[str, Arrays], None, None]:
-    """Run samples in other threads; gives them in their order, so that sums do not depend on which was faster.
-
-    They are measured in the thread that asks for them: two threads that both call numpy for a few microseconds at
-    a time would only wait for each other, while a run disturbs nobody.
-    """
-    if workers < 1:
-        yield from ((sample, network.run(sample, feed)) for sample, feed in feeds)
-        return
-    waiting: deque[tuple[str, Future[Arrays]]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="layers") as pool:
-        try:
-            for sample, feed in feeds:
-                waiting.append((sample, pool.submit(network.run, sample, feed)))
-                if len(waiting) > workers:
-                    yield _first(waiting)
-            while waiting:
-                yield _first(waiting)
-        except BaseException:
-            for _, future in waiting:
-                future.cancel()
-            network.stop()
-            raise
-
-
-def _first(waiting: deque[tuple[str, Future[Arrays]]]) -> tuple[str, Arrays]:
-    sample, future = waiting.popleft()
-    return sample, future.result()
-
-
 class CopiesPass:
     """Runs a graph of copies and measures some of its tensors.
 
     Args:
+        bench: Opens it.
         copies: The graph.
         tallies: What is measured, by tensor.
-        model: The float model, for messages and the place of its weights.
-        threads: Threads per node.
         also: Tensors to run although they are not measured.
     """
 
     def __init__(
-        self,
-        copies: Copies,
-        tallies: Mapping[str, Tally],
-        *,
-        model: Model,
-        threads: int,
-        also: Collection[str] = (),
+        self, bench: Bench, copies: Copies[Variant], tallies: Mapping[str, Tally], *, also: Collection[str] = ()
     ) -> None:
         self._tallies = tallies
         self._taps = {name: copies.taps[name] for name in tallies}
-        wanted: dict[str, str] = dict.fromkeys(sorted(also), "")
-        for name, variants in self._taps.items():
-            kind = tallies[name].tensor.value.element
-            widened = kind.widened if kind is not None and kind.widened != kind.dtype else ""
-            wanted |= {name: widened} | {each.name: "" if each.coded else widened for each in variants.values()}
-        widen = {name: dtype for name, dtype in wanted.items() if dtype}
-        self._names = tuple(wanted)
-        taps = replace(tap(copies.model, self._names, widen=widen), constants=copies.constants)
-        self._session = open_session(model, outputs=taps, threads=threads)
+        self._network = bench.open_copies(copies, [tally.tensor.value for tally in tallies.values()], also=also)
         self._meter = LightMeter()
 
-    def run(self, sample: str, feed: Feed) -> Arrays:
+    def run(self, feed: Mapping[str, Array], *, sample: str = "") -> Arrays:
         """The tensors of one sample, by their names in the graph of copies."""
-        return dict(zip(self._names, self._session.run(feed, sample=sample), strict=True))
+        return self._network.run(feed, sample=sample)
 
     def take(self, sample: str, arrays: Arrays) -> None:
         """Measure what was run."""
@@ -605,7 +338,7 @@ class CopiesPass:
 
     def stop(self) -> None:
         """End the runs that are under way."""
-        self._session.stop()
+        self._network.stop()
 
 
 def candidate_of(tally: Tally, tapped: Tap, array: Array) -> Candidate:
@@ -613,46 +346,37 @@ def candidate_of(tally: Tally, tapped: Tap, array: Array) -> Candidate:
     return CodedValues(array, *tally.code_meaning) if tapped.coded else array
 
 
-_ROUNDING = {
-    "half_even": "half to even",
-    "half_up": "half up",
-    "half_away": "half away from zero",
-    "floor": "down",
-}
-
-
 class IntegerPass:
     """Runs the float network and the copies in onnxruntime, and the quantized network with integers.
 
     Args:
+        bench: Opens networks.
         copies: The graph of the float network; with the variant ``local`` when codes are to be compared with it.
         tallies: What is measured, by tensor; in the variants ``local`` and ``accumulated`` with integers, and
             ``reference`` for the local error of fake quantization.
         quantized: The network.
         runner: What computes with integers.
-        threads: Threads per node.
     """
 
     def __init__(
         self,
-        copies: Copies,
+        bench: Bench,
+        copies: Copies[Variant],
         tallies: Mapping[str, Tally],
         *,
         quantized: QuantizedModel,
         runner: IntegerRunner,
-        threads: int,
     ) -> None:
         self._tallies, self._runner, self._copies = tallies, runner, copies
         self._variants = {variant for tally in tallies.values() for variant in tally.variants}
         needed = _unit_inputs(quantized, tallies) if "local" in self._variants else frozenset[str]()
-        model = quantized.float_model
-        self._floats = CopiesPass(copies, tallies, model=model, threads=threads, also=needed)
+        self._floats = CopiesPass(bench, copies, tallies, also=needed)
         self._fed = needed
         self._meter = LightMeter()
 
-    def run(self, sample: str, feed: Feed) -> Arrays:
+    def run(self, feed: Mapping[str, Array], *, sample: str = "") -> Arrays:
         """Compute one sample; integer results are beside the tensors, under the names of the variants."""
-        arrays = self._floats.run(sample, feed)
+        arrays = self._floats.run(feed, sample=sample)
         names = tuple(self._tallies)
         if "local" in self._variants:
             given = {**feed, **{name: arrays[name] for name in self._fed}}
@@ -727,26 +451,36 @@ def overflows(report: IntegerReport, operations: Mapping[str, str]) -> tuple[Lay
         report: What the integer runs met.
         operations: The operation of each node.
     """
-    found = []
-    for each in report.overflows:
-        what = "biases have no code" if each.kind == "bias" else "sums do not fit the accumulator"
-        text = f"{each.count} of {each.elements} {what}, the worst by a factor of {each.worst_ratio:.3g}"
-        found.append(LayerOverflow(each.node, operations.get(each.node, ""), text))
-    return tuple(found)
+    return tuple(
+        LayerOverflow(
+            each.node,
+            operations.get(each.node, ""),
+            message(
+                f"layers.overflow_{each.kind}",
+                count=each.count,
+                all=each.elements,
+                factor=f"{each.worst_ratio:.3g}",
+            ),
+        )
+        for each in report.overflows
+    )
 
 
-def arithmetic_in_words(arithmetic: Arithmetic) -> str:
-    """How the integers are computed with."""
-    if arithmetic.requantization == "fixed_point":
-        scaling = f"multiplier of {arithmetic.multiplier_bits} bits and a shift"
-    else:
-        scaling = "float multiplier"
-    words = f"exact integers, {arithmetic.accumulator_bits}-bit sums that {arithmetic.overflow}"
-    return f"{words}, requantized by a {scaling}, rounded {_ROUNDING[arithmetic.rounding]}"
+def arithmetic_in_words(arithmetic: Arithmetic | None) -> Message:
+    """How the integers are computed with; None for fake quantization."""
+    if arithmetic is None:
+        return message("layers.arithmetic_reference")
+    return message(
+        f"layers.arithmetic_{arithmetic.requantization}",
+        bits=arithmetic.accumulator_bits,
+        overflow=message(f"layers.sums_{arithmetic.overflow}"),
+        multiplier=arithmetic.multiplier_bits,
+        rounding=message(f"layers.round_{arithmetic.rounding}"),
+    )
 
 
 @dataclass(slots=True)
-class Measuring:
+class LayerBench:
     """What is measured, on what, and with what.
 
     Attributes:
@@ -761,14 +495,18 @@ class Measuring:
     quantized: QuantizedModel
     tensors: Sequence[LayerTensor]
     samples: Samples
-    budget: Budget
+    budget: RunBudget
     progress: Progress
     passes: int = 0
-    _constants: dict[str, Array] = field(default_factory=dict)
+    _known: KnownConstants = field(default_factory=KnownConstants)
 
-    def copies(self, network: QuantizedModel, variants: Sequence[Variant]) -> Copies:
+    def bench(self, threads: int) -> Bench:
+        """Runs networks with so many threads per sample."""
+        return Bench(self.quantized.float_model, self.samples, threads=threads)
+
+    def copies(self, network: QuantizedModel, variants: Sequence[Variant]) -> Copies[Variant]:
         """Copies of this network, or of the same with fewer quantizers; weights are quantized once for all."""
-        return build_copies(network, variants, known=self._constants)
+        return build_copies(network, variants, known=self._known)
 
     def reference(
         self, variants: Sequence[Variant], indices: Sequence[int], *, fused: bool = True
@@ -780,11 +518,8 @@ class Measuring:
             for tensor in self._readable(copies)
             if fused or tensor.quantized != FUSED
         }
-
-        def open_pass(tallies: Mapping[str, Tally], threads: int) -> Pass:
-            return CopiesPass(copies, tallies, model=self.quantized.float_model, threads=threads)
-
-        self._measure(tallies, open_pass, copies, indices)
+        footprint = Footprint(_fixed_bytes(copies))
+        self._measure(tallies, partial(CopiesPass, copies=copies), indices, footprint=footprint)
         return tallies
 
     def integer(
@@ -798,35 +533,52 @@ class Measuring:
         beside: tuple[Variant, ...] = ("reference",) if compared else ()
         copies = self.copies(self.quantized, compared)
         tallies = {tensor.name: Tally(tensor, (*variants, *beside)) for tensor in self._readable(copies)}
-
-        def open_pass(tallies: Mapping[str, Tally], threads: int) -> Pass:
-            return IntegerPass(copies, tallies, quantized=self.quantized, runner=runner, threads=threads)
-
-        self._measure(tallies, open_pass, copies, indices, integers=True)
+        open_pass = partial(IntegerPass, copies=copies, quantized=self.quantized, runner=runner)
+        # The integer runner computes one sample at a time, and its sums are float64.
+        footprint = Footprint(_fixed_bytes(copies), variant_size=2, workers=1)
+        self._measure(tallies, open_pass, indices, footprint=footprint)
         return tallies
 
-    def _readable(self, copies: Copies) -> list[LayerTensor]:
+    def _readable(self, copies: Copies[Variant]) -> list[LayerTensor]:
         return [tensor for tensor in self.tensors if tensor.name in copies.taps and not tensor.value.obstacle()]
 
     def _measure(
         self,
         tallies: Mapping[str, Tally],
-        open_pass: PassFactory,
-        copies: Copies,
+        open_pass: Callable[..., LayerPass],
         indices: Sequence[int],
         *,
-        integers: bool = False,
+        footprint: Footprint,
     ) -> None:
-        model = self.quantized.float_model
-        # The model as loaded, the constants as kept for the session, and the session's own copy of all of them.
-        fixed = copies.model.file_bytes + copies.model.weight_bytes + 2 * copies.constant_bytes
-        # The integer runner computes one sample at a time, and its sums are float64.
-        footprint = Footprint(fixed, variant_size=2, workers=1) if integers else Footprint(fixed)
-        self.passes = measure(
-            tallies,
-            open_pass,
-            SampleRange(model, self.samples, indices),
-            footprint=footprint,
-            budget=self.budget,
-            progress=self.progress,
-        )
+        """Measure tensors over samples, in as many passes over the samples as the memory takes."""
+        budget, progress = self.budget, self.progress
+        sizes = {
+            name: tally.tensor.value.size_bytes * (1 + footprint.variant_size * len(tally.variants))
+            for name, tally in tallies.items()
+        }
+        # What the largest nodes read and write is alive while they run, captured or not.
+        held = footprint.fixed_bytes + 2 * max(sizes.values(), default=0)
+        budget.check_room(sizes, held, doing="Measuring")
+        room = budget.room(held)
+        groups = split_passes(sizes, room)
+        progress.start("measuring layers", len(groups) * len(indices))
+        try:
+            for group in groups:
+                largest = max(1, sum(sizes[name] for name in group))
+                # Beside those that run, one is measured; without room for two, each waits for the one before.
+                workers = max(0, min(budget.threads, footprint.workers, len(indices), room // largest - 1))
+                bench = self.bench(budget.threads // max(1, workers))
+                one_pass = open_pass(bench, tallies={name: tallies[name] for name in group})
+                with contextlib.closing(bench.stream(one_pass, indices, workers=workers)) as computed:
+                    for chunk, arrays in computed:
+                        one_pass.take(chunk.label, arrays)
+                        arrays.clear()
+                        progress.advance()
+        finally:
+            progress.finish()
+        self.passes = len(groups)
+
+
+def _fixed_bytes(copies: Copies[Variant]) -> int:
+    """The model as loaded, the constants as kept for the session, and the session's own copy of all of them."""
+    return copies.model.file_bytes + copies.model.weight_bytes + 2 * copies.constant_bytes

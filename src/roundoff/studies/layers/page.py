@@ -27,7 +27,7 @@ from roundoff.pages.blocks import (
     preparation_note,
     spoken_facts,
 )
-from roundoff.studies.layers.result import Culprit, LayerReport, LayerRow, LayerScore
+from roundoff.studies.layers.result import WEIGHTS_UNKNOWN, Culprit, LayerReport, LayerRow, LayerScore
 
 __all__ = ["layers_page"]
 
@@ -107,7 +107,8 @@ def _why_open(report: LayerReport) -> str:
 
 
 def _weights_unknown(report: LayerReport) -> bool:
-    return any(text.startswith("weights are not judged") for text in report.verdict.not_judged)
+    # Documents of the first schema have it as a sentence.
+    return any(text in (WEIGHTS_UNKNOWN, str(WEIGHTS_UNKNOWN)) for text in report.verdict.not_judged)
 
 
 def _damaged(report: LayerReport) -> bool:
@@ -246,7 +247,8 @@ def _integers(report: LayerReport) -> Iterator[_Line]:
     if report.overflows:
         first = report.overflows[0]
         more = len(report.overflows) - 1
-        text = f"{first.node} ({first.op_type}): {first.text}"
+        name = told("layers.culprit", node=first.node, op=first.op_type)
+        text = told("layers.score", name=name, score=sentence(first.text))
         text = told("layers.overflow_more", text=text, count=more) if more else text
         yield told("layers.overflow"), text
     if report.float_nodes:

@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from roundoff.measure.metrics import Status
+from roundoff.messages.message import NOTHING, Remark, message
 
 __all__ = [
+    "WEIGHTS_UNKNOWN",
     "Cause",
     "Culprit",
     "Experiment",
@@ -24,6 +26,9 @@ Method = Literal["local", "accumulated", "both"]
 Mode = Literal["reference", "integer"]
 VerdictKind = Literal["fine", "local", "distributed", "open"]
 Cause = Literal["clipping", "rounding", "weights", "integer arithmetic"]
+
+WEIGHTS_UNKNOWN = message("layers.unjudged_weights")
+"""Of what is not judged: all weights, because quantizing changes none of them any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +204,7 @@ class LayerOverflow:
 
     node: str
     op_type: str
-    text: str
+    text: Remark
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +244,7 @@ class LayerVerdict:
     after: Experiment | None = None
     float_weights: Experiment | None = None
     float_activations: Experiment | None = None
-    not_judged: tuple[str, ...] = ()
+    not_judged: tuple[Remark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,11 +270,11 @@ class LayerReport:
     samples: tuple[str, ...]
     method: Method
     mode: Mode
-    arithmetic: str
+    arithmetic: Remark
     rows: tuple[LayerRow, ...]
     verdict: LayerVerdict
     overflows: tuple[LayerOverflow, ...] = ()
     float_nodes: dict[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    quantized: str = ""
-    preparation: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
+    quantized: Remark = NOTHING
+    preparation: tuple[Remark, ...] = ()

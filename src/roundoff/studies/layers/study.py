@@ -1,7 +1,7 @@
 """Layer by layer: the whole way from a quantized model and samples to a report."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.interface import check_repeatable, hidden_tensors
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.shapes import Value, values
+from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.metrics import (
@@ -27,12 +27,14 @@ from roundoff.measure.metrics import (
     worst_channel_sqnr_db,
 )
 from roundoff.measure.thresholds import ThresholdSet, load_profile
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, Remark, message
 from roundoff.run.bench import FEW_SAMPLES, spread_over
+from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.layer_tensors import LayerTensor, layer_tensors
 from roundoff.run.variants import Variant
-from roundoff.studies.layers.attribution import ATTRIBUTION_SAMPLES, find_contributions
+from roundoff.studies.layers.attribution import ATTRIBUTION_SAMPLES, Contribution, find_contributions
 from roundoff.studies.layers.experiments import (
     Experiments,
     Proof,
@@ -41,17 +43,22 @@ from roundoff.studies.layers.experiments import (
     reference_runs,
 )
 from roundoff.studies.layers.measurement import (
-    Budget,
-    LayerTensor,
-    Measuring,
+    LayerBench,
     Tally,
     VariantTally,
     arithmetic_in_words,
-    layer_tensors,
     overflows,
 )
-from roundoff.studies.layers.result import LayerReport, LayerRow, LayerScore, LayerVerdict, Method, Mode
-from roundoff.studies.layers.verdict import Contribution, judge, judge_outputs
+from roundoff.studies.layers.result import (
+    WEIGHTS_UNKNOWN,
+    LayerReport,
+    LayerRow,
+    LayerScore,
+    LayerVerdict,
+    Method,
+    Mode,
+)
+from roundoff.studies.layers.verdict import judge, judge_outputs
 
 __all__ = [
     "LayerSettings",
@@ -73,31 +80,26 @@ _LISTED = 3
 
 def with_limits(verdict: LayerVerdict, quantized: QuantizedModel) -> LayerVerdict:
     """The verdict with what it does not cover; without anything it covers it is left open."""
-    unjudged = []
+    unjudged: list[Remark] = []
     weights = [each for each in quantized.quantizers if each.kind == "weight"]
-    rounded = bool(weights) and _all_rounded(quantized, weights)
+    values_of = Weights(quantized.float_model)
+    # Quantizing changes no weight: then the float ones are not known.
+    rounded = bool(weights) and all(
+        each.tensor in values_of.protos and not _changes(each, values_of[each.tensor]) for each in weights
+    )
     if rounded:
-        unjudged.append("weights are not judged: no float model with unrounded weights was given")
+        unjudged.append(WEIGHTS_UNKNOWN)
     dynamic = len({each.node for each in quantized.oddities if each.kind == "dynamic"})
     if dynamic:
-        nodes = counted(dynamic, "node")
-        unjudged.append(f"activations of {nodes} are not judged: their scales are computed while it runs")
+        unjudged.append(message("layers.unjudged_dynamic", count=dynamic))
     unread = list(dict.fromkeys(each.text for each in quantized.oddities if each.kind in _UNREAD))
     unjudged += unread[:_LISTED]
     if len(unread) > _LISTED:
-        unjudged.append(
-            f"and {counted(len(unread) - _LISTED, 'more place')} like these; roundoff audit lists them"
-        )
+        unjudged.append(message("layers.unjudged_more", count=len(unread) - _LISTED))
     activations = any(each.kind == "activation" for each in quantized.quantizers)
     nothing = rounded and not activations
     kind = "open" if nothing or (unread and verdict.kind == "fine") else verdict.kind
     return replace(verdict, kind=kind, not_judged=tuple(unjudged))
-
-
-def _all_rounded(quantized: QuantizedModel, quantizers: list[Quantizer]) -> bool:
-    """Whether quantizing changes no weight: then the float ones are not known."""
-    values = Weights(quantized.float_model)
-    return all(each.tensor in values.protos and not _changes(each, values[each.tensor]) for each in quantizers)
 
 
 def _changes(quantizer: Quantizer, values: Array) -> bool:
@@ -198,7 +200,6 @@ def _steps(tally: Tally, part: VariantTally) -> tuple[float | None, float | None
 
 
 _METHODS: tuple[Variant, ...] = ("local", "accumulated")
-_REFERENCE_ARITHMETIC = "fake quantization in onnxruntime"
 
 
 # Exact integers take longer, so units are put into float on fewer samples.
@@ -258,23 +259,23 @@ def analyze_layers(
         )
     model = quantized.float_model
     check_repeatable(model)
-    budget = Budget.of(settings.max_memory, settings.threads)
+    budget = RunBudget.of(settings.max_memory, settings.threads)
     indices = range(len(samples.names))[: settings.samples]
-    tensors = layer_tensors(quantized, _everything(quantized, samples, budget))
-    measuring = Measuring(quantized, tensors, samples, budget, progress)
+    feed = read_feed(model, samples, 0)
+    inferred = values(model, {name: array.shape for name, array in feed.items()})
+    tensors = layer_tensors(quantized, complete_values(model, inferred, feed, threads=budget.threads))
+    layers = LayerBench(quantized, tensors, samples, budget, progress)
     runner = None
     if settings.mode == "integer":
         runner = IntegerRunner(model, quantized.quantizers, settings.arithmetic, threads=settings.threads)
     variants = [variant for variant in _METHODS if settings.method in (variant, "both")]
-    tallies = (
-        measuring.reference(variants, indices) if runner is None else measuring.integer(variants, indices, runner)
-    )
-    notes = tuple(_notes(measuring, indices, settings))
+    tallies = layers.reference(variants, indices) if runner is None else layers.integer(variants, indices, runner)
+    notes = tuple(_notes(layers, indices, settings))
     computed = [tensor for tensor in tensors if tensor.value.node]
     rows = tuple(
         layer_row(order, tensor, tallies.get(tensor.name), variants) for order, tensor in enumerate(computed)
     )
-    rows, verdict = _judged(rows, tallies, measuring, indices, settings)
+    rows, verdict = _judged(rows, tallies, layers, indices, settings)
     verdict = with_limits(verdict, quantized)
     met = None if runner is None else runner.report
     return LayerReport(
@@ -282,7 +283,9 @@ def analyze_layers(
         samples=tuple(samples.names[index] for index in indices),
         method=settings.method,
         mode=settings.mode,
-        arithmetic=_REFERENCE_ARITHMETIC if met is None else arithmetic_in_words(settings.arithmetic),
+        arithmetic=message("layers.arithmetic_reference")
+        if met is None
+        else arithmetic_in_words(settings.arithmetic),
         rows=rows,
         verdict=verdict,
         overflows=() if met is None else overflows(met, {row.node: row.op_type for row in rows}),
@@ -292,17 +295,10 @@ def analyze_layers(
     )
 
 
-def _everything(quantized: QuantizedModel, samples: Samples, budget: Budget) -> tuple[Value, ...]:
-    model = quantized.float_model
-    feed = read_feed(model, samples, 0)
-    inferred = values(model, {name: array.shape for name, array in feed.items()})
-    return complete_values(model, inferred, feed, threads=budget.threads)
-
-
 def _judged(
     rows: tuple[LayerRow, ...],
     tallies: Mapping[str, Tally],
-    measuring: Measuring,
+    layers: LayerBench,
     indices: Sequence[int],
     settings: LayerSettings,
 ) -> tuple[tuple[LayerRow, ...], LayerVerdict]:
@@ -310,10 +306,10 @@ def _judged(
     if settings.method != "both":
         outputs, agrees = judge_outputs(rows, thresholds)
         return rows, LayerVerdict("open", outputs, agrees, thresholds.describe())
-    found = find_contributions(measuring, tallies, indices)
+    found = find_contributions(layers, tallies, indices)
     by_tensor = {each.tensor: each.introduced() for each in found}
     rows = tuple(replace(row, introduced=by_tensor.get(row.tensor)) for row in rows)
-    proving = _Proving(measuring, indices, settings, thresholds)
+    proving = _Proving(layers, indices, settings, thresholds)
     return rows, proving.completed(judge(rows, found, thresholds, proving.prove))
 
 
@@ -321,9 +317,9 @@ class _Proving:
     """Experiments, prepared when the first is wanted."""
 
     def __init__(
-        self, measuring: Measuring, indices: Sequence[int], settings: LayerSettings, thresholds: ThresholdSet
+        self, layers: LayerBench, indices: Sequence[int], settings: LayerSettings, thresholds: ThresholdSet
     ) -> None:
-        self._measuring, self._settings, self._thresholds = measuring, settings, thresholds
+        self._layers, self._settings, self._thresholds = layers, settings, thresholds
         self._indices = spread_over(indices, _INTEGER_SAMPLES) if settings.mode == "integer" else indices
         self._experiments: Experiments | None = None
 
@@ -331,7 +327,7 @@ class _Proving:
         """Try units in float."""
         parts = {each.tensor: each.parts for order in orders for each in order}
         names = [[each.tensor for each in order] for order in orders]
-        progress = self._measuring.progress
+        progress = self._layers.progress
         progress.start("trying units in float", min(FEW_SAMPLES, len(self._indices)) * _USUAL_RUNS)
         try:
             self._experiments = self._opened()
@@ -340,16 +336,16 @@ class _Proving:
             progress.finish()
 
     def _opened(self) -> Experiments:
-        threads = self._measuring.budget.threads
+        threads = self._layers.budget.threads
         integers = self._settings.mode == "integer"
         # Samples side by side wait less for each other than the threads of one.
         workers = 1 if integers else min(_SIDE_BY_SIDE, threads)
         if integers:
-            open_network = integer_runs(self._measuring, self._settings.arithmetic, threads)
+            open_network = integer_runs(self._layers, self._settings.arithmetic, threads)
         else:
-            open_network = reference_runs(self._measuring, max(1, threads // workers))
+            open_network = reference_runs(self._layers, max(1, threads // workers))
         return Experiments(
-            self._measuring, self._indices, thresholds=self._thresholds, open_network=open_network, workers=workers
+            self._layers, self._indices, thresholds=self._thresholds, open_network=open_network, workers=workers
         )
 
     def completed(self, verdict: LayerVerdict) -> LayerVerdict:
@@ -359,7 +355,7 @@ class _Proving:
         if verdict.kind != "distributed" or verdict.agrees or experiments is None:
             return verdict
         kinds: dict[bool, list[str]] = {True: [], False: []}
-        for quantizer in self._measuring.quantized.quantizers:
+        for quantizer in self._layers.quantized.quantizers:
             kinds[quantizer.kind == "activation"].append(quantizer.name)
         if not (kinds[True] and kinds[False]):
             return verdict
@@ -367,14 +363,12 @@ class _Proving:
         return replace(verdict, float_weights=weights, float_activations=activations)
 
 
-def _notes(measuring: Measuring, indices: Sequence[int], settings: LayerSettings) -> list[str]:
-    notes = []
-    if measuring.passes > 1:
-        notes.append(f"{measuring.passes} passes per sample, to stay within the memory")
+def _notes(layers: LayerBench, indices: Sequence[int], settings: LayerSettings) -> Iterator[Message]:
+    if layers.passes > 1:
+        yield message("layers.note_passes", count=layers.passes)
     if settings.method == "both" and len(indices) > ATTRIBUTION_SAMPLES:
-        notes.append(f"what units add was estimated on {ATTRIBUTION_SAMPLES} of {len(indices)} samples")
-    hidden = hidden_tensors(measuring.quantized.float_model)
+        yield message("layers.note_estimated", some=ATTRIBUTION_SAMPLES, all=len(indices))
+    hidden = hidden_tensors(layers.quantized.float_model)
     if hidden:
-        nodes = ", ".join(repr(node) for node in dict.fromkeys(hidden.values()))
-        notes.append(f"{len(hidden)} tensors inside {nodes} cannot be seen from outside and have no row")
-    return notes
+        nodes = tuple(repr(node) for node in dict.fromkeys(hidden.values()))
+        yield message("layers.note_hidden", count=len(hidden), nodes=nodes)

@@ -1,6 +1,6 @@
 """Scores of networks between quantized and float: by their outputs, or by a function of the user's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,20 +8,19 @@ import numpy as np
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.errors import BadInput, ModelFailed
+from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value, values
-from roundoff.measure.aggregate import SampleTally, mean_of_scores
 from roundoff.measure.metrics import Metric
-from roundoff.measure.rows import RowMeter, sums_of_row
+from roundoff.measure.rows import RowMeter, SampleTally, mean_of_scores, sums_of_row
 from roundoff.messages.numbers import counted
-from roundoff.run.blocks.chain import Chunk, read_chunks, stack_feeds, takes_batches
-from roundoff.run.budget import PROGRAM_BYTES, available_memory, run_ahead
-from roundoff.run.candidates import CandidateSession, build_candidates
-from roundoff.run.capture import Samples, complete_values, read_feed
+from roundoff.run.bench import Bench, samples_together
+from roundoff.run.budget import RunBudget
+from roundoff.run.capture import Samples, complete_values
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions, make_run
+from roundoff.run.variants import KnownConstants, build_candidates
 from roundoff.studies.partial.result import (
     ACCURACY,
     SAME_TOP1,
@@ -158,9 +157,6 @@ class Truth:
 
 # Scores of several candidates for one network, all from one pass over the samples.
 
-# Samples are run together as long as the largest tensor of all of them takes no more than this.
-_TOGETHER_BYTES, _MOST_TOGETHER = 8 << 20, 32
-_TRIED_SAMPLES = 2
 # A candidate holds what its largest nodes read and write, and what it shares until the others have it too.
 _LIVE_TENSORS = 4
 # Weights in float and quantized, each as built, as serialized, as read, and as the session's own.
@@ -230,18 +226,19 @@ class _Scoring:
     def __init__(self, trial: CandidateScoring) -> None:
         self._trial = trial
         model = trial.model
-        feed = read_feed(model, trial.samples, trial.indices[0])
+        self._bench = Bench(model, trial.samples, threads=trial.threads)
+        feed = self._bench.feed(trial.indices[0])
         shapes = {name: array.shape for name, array in feed.items()}
         everything = complete_values(model, values(model, shapes), feed, threads=trial.threads)
         self._largest = max((value.size_bytes for value in everything), default=0) or 1
         self._outputs = _comparable(model, everything)
+        self._known = KnownConstants()
 
     def room(self, choices: int) -> tuple[int, int]:
         """Samples that may run together, and candidates that run in one session."""
-        trial = self._trial
-        limit = available_memory() if trial.max_memory is None else trial.max_memory
-        room = max(1, limit - PROGRAM_BYTES - _WEIGHT_COPIES * trial.model.weight_bytes)
-        together = max(1, min(_MOST_TOGETHER, _TOGETHER_BYTES // self._largest))
+        budget = RunBudget.of(self._trial.max_memory, self._trial.threads)
+        room = max(1, budget.room(_WEIGHT_COPIES * self._trial.model.weight_bytes))
+        together = samples_together(self._largest)
         while together > 1 and _LIVE_TENSORS * self._largest * together * (1 + choices) > room:
             together //= 2
         at_once = room // (_LIVE_TENSORS * self._largest * together) - 1
@@ -251,25 +248,20 @@ class _Scoring:
         self, group: Sequence[Sequence[Quantizer]], together: int, progress: Progress
     ) -> tuple[list[dict[str, float]], float | None]:
         """Scores of some candidates, and the accuracy of the float network where labels are known."""
-        trial = self._trial
+        trial, labels = self._trial, self._trial.labels
         tallies = [OutputTally(len(self._outputs), trial.metrics) for _ in group]
-        truth = (
-            None
-            if trial.labels is None
-            else Truth(trial.labels, samples=len(trial.indices), candidates=len(group))
-        )
-        session = CandidateSession(build_candidates(trial.model, group), self._outputs, threads=trial.threads)
-        most = together if together > 1 and self._may_run_together(session) else 1
-
-        def run(chunk: Chunk) -> list[tuple[Array, list[Array]]]:
-            return list(session.run(chunk.feed, sample=chunk.label).values())
-
-        chunks = read_chunks(trial.model, trial.samples, trial.indices, most=most)
-        for chunk, found in run_ahead(run, chunks, stop=session.stop):
-            references = [reference for reference, _ in found]
-            by_candidate = [[others[at] for _, others in found] for at in range(len(group))]
-            for tally, own in zip(tallies, by_candidate, strict=True):
-                tally.add(references, own, chunk.names)
+        truth = None if labels is None else Truth(labels, samples=len(trial.indices), candidates=len(group))
+        copies = build_candidates(trial.model, group, known=self._known)
+        network = self._bench.open_copies(copies, self._outputs)
+        # Only where several samples at a time give, bit for bit, what each gives alone.
+        most = together if together > 1 and self._bench.runs_together(network, trial.indices) else 1
+        names = [value.name for value in self._outputs]
+        places = [[copies.tap(name, at).name for name in names] for at in range(len(group))]
+        for chunk, arrays in self._bench.stream(network, trial.indices, together=most):
+            references = [arrays[name] for name in names]
+            by_candidate = [[arrays[name] for name in own] for own in places]
+            for tally, found in zip(tallies, by_candidate, strict=True):
+                tally.add(references, found, chunk.names)
             if truth is not None:
                 truth.add(references, by_candidate, len(chunk.samples))
             progress.advance(len(chunk.samples))
@@ -277,28 +269,6 @@ class _Scoring:
         if truth is None:
             return scores, None
         return [each | {ACCURACY: truth.share(at)} for at, each in enumerate(scores)], truth.share()
-
-    def _may_run_together(self, session: CandidateSession) -> bool:
-        """Whether several samples at a time give, bit for bit, what each gives alone."""
-        trial = self._trial
-        if not takes_batches(trial.model) or len(trial.indices) < _TRIED_SAMPLES:
-            return False
-        feeds = [read_feed(trial.model, trial.samples, index) for index in trial.indices[:_TRIED_SAMPLES]]
-        if any(array.ndim == 0 or array.shape != feeds[1][name].shape for name, array in feeds[0].items()):
-            return False
-        try:
-            joined = _all_arrays(session, stack_feeds(feeds))
-        except ModelFailed:
-            return False
-        alone = [_all_arrays(session, feed) for feed in feeds]
-        return all(
-            whole.ndim > 0 and np.array_equal(whole, np.concatenate(parts))
-            for whole, parts in zip(joined, zip(*alone, strict=True), strict=True)
-        )
-
-
-def _all_arrays(session: CandidateSession, feed: Mapping[str, Array]) -> list[Array]:
-    return [array for reference, others in session.run(feed).values() for array in (reference, *others)]
 
 
 def _comparable(model: Model, everything: Sequence[Value]) -> list[Value]:

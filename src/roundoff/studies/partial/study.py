@@ -16,9 +16,8 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.fake_constants import has_exact_weights
 from roundoff.graph.interface import check_repeatable
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import QuantizedModel, has_exact_weights
 from roundoff.messages.message import Message, message
 from roundoff.run.capture import Samples
 from roundoff.samples.labels import csv_rows
@@ -33,9 +32,9 @@ from roundoff.studies.partial.result import (
     levels_off,
 )
 from roundoff.studies.partial.scores import PartialScores, by_evaluator, by_outputs
-from roundoff.studies.sensitivity.result import Sensitivity, Subject, SubjectKind
-from roundoff.studies.sensitivity.settings import SensitivitySettings
+from roundoff.studies.sensitivity.result import Sensitivity, SubjectKind, SwitchedSubject
 from roundoff.studies.sensitivity.study import whole_sensitivity
+from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from roundoff.studies.switches import Switches
 
 __all__ = [
@@ -229,7 +228,7 @@ _MOST_NAMED = 3
 def sweep(
     quantized: QuantizedModel,
     samples: Samples,
-    subjects: Sequence[Subject],
+    subjects: Sequence[SwitchedSubject],
     settings: PartialSettings = _DEFAULT_SETTINGS,
     *,
     progress: Progress = SILENT,
@@ -283,7 +282,7 @@ def sweep(
     )
 
 
-def _check(quantized: QuantizedModel, subjects: Sequence[Subject], settings: PartialSettings) -> None:
+def _check(quantized: QuantizedModel, subjects: Sequence[SwitchedSubject], settings: PartialSettings) -> None:
     known = {each.name for each in quantized.quantizers}
     if not subjects:
         raise BadInput("There is nothing to leave in float.", fix="name at least one node with --nodes")
@@ -295,7 +294,7 @@ def _check(quantized: QuantizedModel, subjects: Sequence[Subject], settings: Par
     check_settings(settings, labelled=settings.labels is not None)
 
 
-def _added(subjects: Sequence[Subject]) -> Iterator[tuple[str, ...]]:
+def _added(subjects: Sequence[SwitchedSubject]) -> Iterator[tuple[str, ...]]:
     """The quantizers that each subject changes, without those that earlier ones changed already."""
     seen: set[str] = set()
     for subject in subjects:
@@ -305,7 +304,7 @@ def _added(subjects: Sequence[Subject]) -> Iterator[tuple[str, ...]]:
 
 
 def _steps(
-    measured: PartialScores, subjects: Sequence[Subject], added: Sequence[tuple[str, ...]]
+    measured: PartialScores, subjects: Sequence[SwitchedSubject], added: Sequence[tuple[str, ...]]
 ) -> Iterator[PartialStep]:
     whole = measured.float_score
     comparable = whole > 0 and math.isfinite(whole)
@@ -322,7 +321,7 @@ def _steps(
 
 
 def _notes(
-    quantized: QuantizedModel, tried: Sequence[Subject], settings: PartialSettings, measured: PartialScores
+    quantized: QuantizedModel, tried: Sequence[SwitchedSubject], settings: PartialSettings, measured: PartialScores
 ) -> Iterator[Message]:
     chosen = {name for subject in tried for name in subject.quantizers}
     wide = [
@@ -347,7 +346,7 @@ RANKING_SAMPLES = 64
 """A ranking is made on so many samples at most, evenly spread; a sweep may take thousands."""
 
 
-def named_subjects(quantized: QuantizedModel, names: Sequence[str]) -> tuple[Subject, ...]:
+def named_subjects(quantized: QuantizedModel, names: Sequence[str]) -> tuple[SwitchedSubject, ...]:
     """Subjects for names, in their order; see `Switches` for what names mean.
 
     Raises:
@@ -360,7 +359,7 @@ def named_subjects(quantized: QuantizedModel, names: Sequence[str]) -> tuple[Sub
         quantizers = switches.find(name)
         read = {consumer.node for each in switches.select(quantizers) for consumer in each.consumers}
         node = name if name in op_types else read.pop() if len(read) == 1 else ""
-        found.append(Subject(name, "group", quantizers, node=node, op_type=op_types.get(node, "")))
+        found.append(SwitchedSubject(name, "group", quantizers, node=node, op_type=op_types.get(node, "")))
     return tuple(found)
 
 
@@ -372,7 +371,7 @@ def ranked_subjects(
     max_memory: int | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
-) -> tuple[tuple[Subject, ...], Sensitivity]:
+) -> tuple[tuple[SwitchedSubject, ...], Sensitivity]:
     """Subjects of a kind, the one first that hurts most when it alone is quantized.
 
     Args:

@@ -11,14 +11,14 @@ from pathlib import Path
 from roundoff.core.document import RunDocument
 from roundoff.core.files import reading
 from roundoff.errors import BadInput, nearest
-from roundoff.messages.message import NOTHING, Message, joined, message, verbatim
-from roundoff.studies.run_diff.result import Gate, GateRow, RowDiff, RunDiff
+from roundoff.messages.message import NOTHING, Argument, Message, joined, message, verbatim
+from roundoff.studies.run_diff.result import CEILING_DB, Gate, GateRow, RowDiff, RunDiff
 from roundoff.studies.run_diff.study import LEVEL
 
 __all__ = [
     "MAX_REGRESSION_DB",
-    "Budget",
     "Budgets",
+    "GateBudget",
     "decibels",
     "judge_diff",
     "new_problems",
@@ -35,7 +35,7 @@ _FIX = 'write lines like "head/*" = 0.5 or "head/*" = { loss = 0.5, at_least = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class GateBudget:
     """What nodes of one pattern may lose.
 
     Attributes:
@@ -69,7 +69,7 @@ class Budgets:
     """
 
     general_db: float | None = None
-    nodes: tuple[Budget, ...] = ()
+    nodes: tuple[GateBudget, ...] = ()
 
 
 def read_budgets(path: Path) -> Budgets:
@@ -101,11 +101,11 @@ def read_budgets(path: Path) -> Budgets:
     )
 
 
-def _budgets(nodes: Mapping[str, object], path: Path) -> Iterator[Budget]:
+def _budgets(nodes: Mapping[str, object], path: Path) -> Iterator[GateBudget]:
     for pattern, given in nodes.items():
         where = f"{path}: {pattern!r}"
         if given == _IGNORED:
-            yield Budget(pattern, ignored=True)
+            yield GateBudget(pattern, ignored=True)
         elif isinstance(given, dict):
             for key in given:
                 if key not in _KEYS:
@@ -113,14 +113,14 @@ def _budgets(nodes: Mapping[str, object], path: Path) -> Iterator[Budget]:
             loss, least = given.get("loss"), given.get("at_least")
             if loss is None and least is None:
                 raise BadInput(f"{where} sets no limit.", fix=_FIX)
-            yield Budget(
+            yield GateBudget(
                 pattern,
                 None if loss is None else _limit(loss, where, least=0.0),
                 None if least is None else _limit(least, where),
                 measure=str(given.get("measure", "")),
             )
         else:
-            yield Budget(pattern, _limit(given, where, least=0.0))
+            yield GateBudget(pattern, _limit(given, where, least=0.0))
 
 
 def _limit(given: object, where: str, *, least: float = -math.inf) -> float:
@@ -199,7 +199,7 @@ def _other_samples(diff: RunDiff) -> bool:
     return any(each.what in ("data", "reference") for each in diff.inputs)
 
 
-def _judge(row: RowDiff, budget: Budget | None, general: float, *, comparable: bool, strict: bool) -> GateRow:
+def _judge(row: RowDiff, budget: GateBudget | None, general: float, *, comparable: bool, strict: bool) -> GateRow:
     pattern = "" if budget is None else budget.pattern
     if budget is not None and budget.ignored:
         return GateRow(row.tensor, row.measure, pattern, None, None, None, message("run_diff.ignored"))
@@ -219,7 +219,7 @@ def _below(row: RowDiff, least: float | None) -> Message:
     if least is None or (row.after is not None and row.after >= least):
         return NOTHING
     none = row.after is None
-    found = message("terminal.no_score") if none else message("run_diff.now_db", db=f"{row.after:.1f}")
+    found = message("terminal.no_score") if none else message("run_diff.now_db", db=_shown_db(row.after))
     return message("run_diff.must_reach", text=found, least=f"{least:g}")
 
 
@@ -239,8 +239,14 @@ def _lost(row: RowDiff, allowed: float, *, comparable: bool, strict: bool) -> Me
         certain = message("run_diff.by_chance_less")
     else:
         certain = message("run_diff.by_chance", share=f"{100 * chance:.1f}")
-    numbers = {"loss": f"{-row.change_db:.1f}", "before": f"{row.before:.1f}", "after": f"{row.after:.1f}"}
+    numbers = {"loss": f"{-row.change_db:.1f}", "before": _shown_db(row.before), "after": _shown_db(row.after)}
     return joined((message("run_diff.lost", **numbers, allowed=f"{allowed:g}"), certain))
+
+
+def _shown_db(value: float | None) -> Argument:
+    """Decibels as the page of a diff shows them: what reaches the ceiling is no error of the quantization."""
+    exact = value is not None and value >= CEILING_DB
+    return message("common.exact") if exact else f"{value:.1f}"
 
 
 def new_problems(before: RunDocument, after: RunDocument, diff: RunDiff) -> tuple[Message, ...]:

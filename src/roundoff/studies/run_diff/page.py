@@ -30,9 +30,9 @@ from roundoff.studies.run_diff.result import (
     Change,
     Gate,
     GateRow,
-    InputChange,
     RowDiff,
     RunDiff,
+    RunInputChange,
     names_of,
 )
 
@@ -200,7 +200,7 @@ def _conditions(diff: RunDiff) -> Iterator[_Line]:
         yield told("run_diff.differ"), told("run_diff.not_repeatable")
 
 
-def _sides(change: InputChange) -> dict[str, str]:
+def _sides(change: RunInputChange) -> dict[str, str]:
     """What it was, and what it is."""
     nothing = told("run_diff.nothing")
     return {"before": change.before or nothing, "after": change.after or nothing}

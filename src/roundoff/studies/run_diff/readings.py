@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from roundoff.core.document import RunDocument
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import Status, get_metric, ratio_db
-from roundoff.studies.accumulate.result import Accumulation
-from roundoff.studies.compare.result import Comparison
-from roundoff.studies.layers.result import LayerReport, LayerScore
 from roundoff.studies.run_diff.result import CEILING_DB, RunKind
-from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow
 
 if TYPE_CHECKING:
     from roundoff.diagnosis.result import Diagnosis
+    from roundoff.studies.accumulate.result import Accumulation
+    from roundoff.studies.compare.result import Comparison
+    from roundoff.studies.layers.result import LayerReport, LayerScore
+    from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow
 
 __all__ = [
     "BROKEN",
     "FINE",
     "UNSCORED",
     "Matched",
-    "Reading",
+    "RunScore",
     "limited",
     "match_readings",
     "readings_of",
@@ -44,7 +44,7 @@ _WIDEST_DB = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class RunScore:
     """One score of one tensor in one run.
 
     Attributes:
@@ -81,7 +81,7 @@ def run_kind(document: RunDocument) -> RunKind | None:
     return next((kind for kind in _READERS if getattr(document, kind) is not None), None)
 
 
-def readings_of(document: RunDocument, kind: RunKind) -> tuple[Reading, ...]:
+def readings_of(document: RunDocument, kind: RunKind) -> tuple[RunScore, ...]:
     """All scores of a run, in execution order where that is known."""
     found = tuple(_READERS[kind](document))
     return tuple(sorted(found, key=lambda each: math.inf if each.order is None else each.order))
@@ -111,12 +111,12 @@ def _badness(status: Status) -> int:
     return {"ok": FINE, "degenerate": FINE, "nonfinite": BROKEN}.get(status, UNSCORED)
 
 
-def _compared(document: RunDocument) -> Iterator[Reading]:
+def _compared(document: RunDocument) -> Iterator[RunScore]:
     found: Comparison = _present(document.comparison)
     outputs = () if document.network is None else document.network.outputs
     for row in found.rows:
         kept = tuple(map(limited, row.sample_sqnr_db))
-        yield Reading(
+        yield RunScore(
             row.reference, "compared", row.node, row.op_type, row.shapes[0],
             row.order if found.ordered else None, row.reference in outputs,
             _badness(row.score.status), row.score.detail or row.score.status,
@@ -124,7 +124,7 @@ def _compared(document: RunDocument) -> Iterator[Reading]:
         )  # fmt: skip
 
 
-def _layers(document: RunDocument) -> Iterator[Reading]:
+def _layers(document: RunDocument) -> Iterator[RunScore]:
     report: LayerReport = _present(document.layers)
     for row in report.rows:
         scores: tuple[tuple[str, LayerScore | None], ...] = (
@@ -135,14 +135,14 @@ def _layers(document: RunDocument) -> Iterator[Reading]:
             if score is None:
                 continue
             kept = tuple(map(limited, score.sample_sqnr_db))
-            yield Reading(
+            yield RunScore(
                 row.tensor, measure, row.node, row.op_type, row.shape, row.order, row.output,
                 _badness(score.status), score.detail or score.status, _known(score.sqnr_db),
                 kept, report.samples[: len(kept)],
             )  # fmt: skip
 
 
-def _accumulation(document: RunDocument) -> Iterator[Reading]:
+def _accumulation(document: RunDocument) -> Iterator[RunScore]:
     found: Accumulation = _present(document.accumulation)
     line = found.base_line
     for place in found.nodes:
@@ -150,14 +150,14 @@ def _accumulation(document: RunDocument) -> Iterator[Reading]:
         of_samples = line.sample_sqnr_db[place.order] if line.sample_sqnr_db else ()
         kept = tuple(map(limited, of_samples))
         broken = value == -math.inf
-        yield Reading(
+        yield RunScore(
             place.tensor, "accumulated", place.node, place.op_type, (), place.order, place.output,
             UNSCORED if value is None else (BROKEN if broken else FINE), "values that are not finite" * broken,
             _known(value), kept, found.samples[: len(kept)],
         )  # fmt: skip
 
 
-def _sensitivity(document: RunDocument) -> Iterator[Reading]:
+def _sensitivity(document: RunDocument) -> Iterator[RunScore]:
     report: SensitivityReport = _present(document.sensitivity)
     places = {} if document.network is None else {node.name: at for at, node in enumerate(document.network.nodes)}
     for kind, rows in report.rankings.items():
@@ -166,26 +166,26 @@ def _sensitivity(document: RunDocument) -> Iterator[Reading]:
             values = tuple(_mean_decibels(line, report.metrics[0]) for line in row.per_sample)
             score = row.scores.get(report.metrics[0], math.nan)
             value = _decibels(report.metrics[0], score)
-            yield Reading(
+            yield RunScore(
                 row.name, measure, row.node, row.op_type, (), places.get(row.node), output=False,
                 badness=UNSCORED if math.isnan(value) else FINE, status="no score" * math.isnan(value),
                 value=None if math.isnan(value) else value, values=values, names=_names(row, report),
             )  # fmt: skip
 
 
-def _names(row: SensitivityRow, report: SensitivityReport) -> tuple[str, ...]:
+def _names(row: "SensitivityRow", report: "SensitivityReport") -> tuple[str, ...]:
     """The samples of a row; where it was measured on some only, those are the same in runs on as many."""
     if len(row.per_sample) == len(report.samples):
         return report.samples
     return tuple(f"{at} of {len(row.per_sample)}" for at in range(len(row.per_sample)))
 
 
-def _diagnosis(document: RunDocument) -> Iterator[Reading]:
+def _diagnosis(document: RunDocument) -> Iterator[RunScore]:
     found: Diagnosis = _present(document.diagnosis)
     for at, measure in enumerate(found.measures):
         if measure.unit == "dB" and not math.isnan(measure.before):
             value, kept = limited(measure.before), () if at else tuple(map(limited, found.sample_sqnr_db))
-            yield Reading(
+            yield RunScore(
                 str(measure.what), "diagnosed", "", "", (), None, True, FINE, "", value, kept,
                 found.sample_names[: len(kept)],
             )  # fmt: skip
@@ -214,7 +214,7 @@ def _present(found: _T | None) -> _T:
     return found
 
 
-_READERS: dict[RunKind, Callable[[RunDocument], Iterator[Reading]]] = {
+_READERS: dict[RunKind, Callable[[RunDocument], Iterator[RunScore]]] = {
     "layers": _layers,
     "comparison": _compared,
     "sensitivity": _sensitivity,
@@ -238,13 +238,13 @@ class Matched(NamedTuple):
         renamed: Names in the first and in the second run.
     """
 
-    pairs: tuple[tuple[Reading, Reading], ...]
+    pairs: tuple[tuple[RunScore, RunScore], ...]
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
     renamed: tuple[tuple[str, str], ...]
 
 
-def match_readings(before: Sequence[Reading], after: Sequence[Reading]) -> Matched:
+def match_readings(before: Sequence[RunScore], after: Sequence[RunScore]) -> Matched:
     """Pair the scores of two runs; names that both have decide, then what lies between them."""
     left, right = _signatures(before), _signatures(after)
     renamed = _renamed(left, right)
@@ -265,7 +265,7 @@ def match_readings(before: Sequence[Reading], after: Sequence[Reading]) -> Match
     )
 
 
-def _signatures(readings: Sequence[Reading]) -> dict[str, _Signature]:
+def _signatures(readings: Sequence[RunScore]) -> dict[str, _Signature]:
     """What each tensor looks like, in their order."""
     return {each.tensor: (each.op_type, each.shape) for each in readings}
 

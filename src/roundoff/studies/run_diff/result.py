@@ -13,10 +13,10 @@ __all__ = [
     "DiffKind",
     "Gate",
     "GateRow",
-    "InputChange",
     "Pairing",
     "RowDiff",
     "RunDiff",
+    "RunInputChange",
     "RunKind",
     "names_of",
 ]
@@ -34,7 +34,7 @@ Pairing = Literal["paired", "unpaired", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class InputChange:
+class RunInputChange:
     """Something that is not the same in both runs.
 
     Attributes:
@@ -175,7 +175,7 @@ class RunDiff:
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
     renamed: tuple[tuple[str, str], ...]
-    inputs: tuple[InputChange, ...]
+    inputs: tuple[RunInputChange, ...]
     pairing: Pairing
     samples: tuple[int, int]
     floor_db: float

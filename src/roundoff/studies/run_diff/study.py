@@ -15,13 +15,13 @@ from roundoff.messages.message import Message, joined, message
 from roundoff.studies.run_diff.readings import (
     FINE,
     Matched,
-    Reading,
+    RunScore,
     match_readings,
     readings_of,
     run_kind,
     sample_names,
 )
-from roundoff.studies.run_diff.result import Change, DiffKind, InputChange, Pairing, RowDiff, RunDiff, RunKind
+from roundoff.studies.run_diff.result import Change, DiffKind, Pairing, RowDiff, RunDiff, RunInputChange, RunKind
 
 if TYPE_CHECKING:
     from roundoff.diagnosis.result import Diagnosis, Finding
@@ -64,7 +64,7 @@ class Tested:
         return None if self.before is None or self.after is None else self.after - self.before
 
 
-def compare_scores(before: Reading, after: Reading, pairing: Pairing) -> Tested:
+def compare_scores(before: RunScore, after: RunScore, pairing: Pairing) -> Tested:
     """Compare one score of two runs, sample by sample where that is possible."""
     totals = Tested(before.value, after.value, identical=before.value == after.value and before.value is not None)
     if pairing == "none":
@@ -84,11 +84,11 @@ def compare_scores(before: Reading, after: Reading, pairing: Pairing) -> Tested:
     return Tested(float(left.mean()), float(right.mean()), samples, probability, identical)
 
 
-def _array(reading: Reading) -> Array:
+def _array(reading: RunScore) -> Array:
     return np.asarray(reading.values, dtype=np.float64)
 
 
-def _numbers(before: Reading, after: Reading) -> tuple[Array, Array]:
+def _numbers(before: RunScore, after: RunScore) -> tuple[Array, Array]:
     """Scores of the samples that both have, in the same order."""
     if before.names == after.names:
         return _array(before), _array(after)
@@ -123,7 +123,7 @@ _OUTPUT_OPTIONS = frozenset(
 )
 
 
-def changed_conditions(before: RunDocument, after: RunDocument) -> tuple[InputChange, ...]:
+def changed_conditions(before: RunDocument, after: RunDocument) -> tuple[RunInputChange, ...]:
     """Inputs, options and surroundings that differ."""
     return (*_inputs(before, after), *_options(before, after), *_surroundings(before, after))
 
@@ -144,10 +144,10 @@ def _hashes(document: RunDocument, role: str) -> list[str]:
     return [each.sha256 for each in document.inputs if each.role == role]
 
 
-def _inputs(before: RunDocument, after: RunDocument) -> Iterator[InputChange]:
+def _inputs(before: RunDocument, after: RunDocument) -> Iterator[RunInputChange]:
     for role in dict.fromkeys(each.role for each in (*before.inputs, *after.inputs)):
         if _hashes(before, role) != _hashes(after, role):
-            yield InputChange(role, _files(before, role), _files(after, role))
+            yield RunInputChange(role, _files(before, role), _files(after, role))
 
 
 def _files(document: RunDocument, role: str) -> str:
@@ -155,12 +155,12 @@ def _files(document: RunDocument, role: str) -> str:
     return ", ".join(f"{each.path} ({each.sha256[:_SHOWN_HASH]})" for each in files)
 
 
-def _options(before: RunDocument, after: RunDocument) -> Iterator[InputChange]:
+def _options(before: RunDocument, after: RunDocument) -> Iterator[RunInputChange]:
     ours, theirs = _asked(before), _asked(after)
     lost = [word for word in ours if word not in theirs]
     new = [word for word in theirs if word not in ours]
     if lost or new:
-        yield InputChange("options", " ".join(lost), " ".join(new))
+        yield RunInputChange("options", " ".join(lost), " ".join(new))
 
 
 def _asked(document: RunDocument) -> list[str]:
@@ -182,7 +182,7 @@ def _names_file(word: str, paths: set[str]) -> bool:
     return word in paths or word.partition("=")[2] in paths
 
 
-def _surroundings(before: RunDocument, after: RunDocument) -> Iterator[InputChange]:
+def _surroundings(before: RunDocument, after: RunDocument) -> Iterator[RunInputChange]:
     ours, theirs = before.environment, after.environment
     packages = dict.fromkeys((*ours.packages, *theirs.packages))
     told: Sequence[tuple[str, str, str]] = (
@@ -194,7 +194,7 @@ def _surroundings(before: RunDocument, after: RunDocument) -> Iterator[InputChan
     )
     for what, old, new in told:
         if old != new:
-            yield InputChange(what, old, new, environment=True)
+            yield RunInputChange(what, old, new, environment=True)
 
 
 FLOOR_DB = 0.5
@@ -301,8 +301,8 @@ def _one_sided(tested: Tested) -> float:
 
 
 def _row(
-    old: Reading,
-    new: Reading,
+    old: RunScore,
+    new: RunScore,
     tested: Tested,
     *,
     chances: tuple[float | None, float | None],

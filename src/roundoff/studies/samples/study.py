@@ -12,19 +12,17 @@ from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.fake_constants import has_exact_weights
-from roundoff.graph.interface import check_repeatable
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.interface import check_repeatable, find_outputs, other_outputs
+from roundoff.graph.quantized_model import QuantizedModel, has_exact_weights
 from roundoff.measure.metrics import Metric, require, status_of
 from roundoff.measure.pairs import measure_pair
 from roundoff.messages.message import Message, message
 from roundoff.messages.numbers import nonfinite_note
-from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
+from roundoff.quantize.calibration.run import UNLIMITED, RunLimits
 from roundoff.run.bench import Bench
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import class_predictions
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
-from roundoff.studies.sensitivity.subjects import find_outputs, other_outputs
 
 __all__ = ["WorstSampleSettings", "find_worst_samples"]
 

@@ -5,36 +5,153 @@ blocks its quantizers act in, runs them from there, and goes on through the sess
 open all the time. Several subjects run side by side, each on one thread.
 """
 
+import json
+import math
 import time
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
 from threading import Event
+from typing import IO, Any
 
 import numpy as np
 
+from roundoff.core.files import reading, regular_file, writing
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.graph.identity import combined_hash, model_hash, quantizer_hash
+from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import QuantizedModel, combined_hash, model_hash, quantizer_hash
 from roundoff.measure.metrics import require
 from roundoff.measure.rows import ROW_FIELDS, RowMeter, table_sqnr_db
 from roundoff.messages.message import Remark
 from roundoff.messages.numbers import nonfinite_note
 from roundoff.run.blocks.network import BlockChange, BlockNetwork, NetworkSettings, OpenedChange
-from roundoff.run.blocks.recording import Recording
+from roundoff.run.blocks.record import Recording
 from roundoff.run.capture import Samples, read_feed
-from roundoff.studies.sensitivity.result import Subject
-from roundoff.studies.sensitivity.settings import SensitivitySettings
+from roundoff.studies.sensitivity.result import SwitchedSubject
+from roundoff.studies.sensitivity.subjects import SensitivitySettings
 
-__all__ = ["NOISE_MARGIN_DB", "ExactEngine", "Measurement"]
+__all__ = [
+    "NOISE_MARGIN_DB",
+    "ExactEngine",
+    "Journal",
+    "Measurement",
+]
+
+_HEADER = {"roundoff": "sensitivity journal", "schema": 1}
+_OPTION = "--resume"
+_SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+class Journal:
+    """Measurements by their hash, in memory and in a file.
+
+    Args:
+        path: The file; it is made when it does not exist. Without one nothing is remembered.
+
+    Attributes:
+        damaged: Lines of the file that are no measurements; what they held is measured again.
+
+    Raises:
+        BadInput: The file is something else, or cannot be read or written.
+    """
+
+    damaged: int
+
+    def __init__(self, path: Path | None) -> None:
+        self.damaged = 0
+        self._known: dict[str, Array] = {}
+        self._file: IO[str] | None = None
+        self._path = path
+        if path is None:
+            return
+        whole_bytes = self._read(path) if path.exists() else 0
+        with writing(path, option=_OPTION):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a", encoding="utf-8")
+            # What a killed run left of its last line goes.
+            self._file.truncate(whole_bytes)
+        if not whole_bytes:
+            self._write(_HEADER)
+
+    @property
+    def used(self) -> bool:
+        """Whether there is a file."""
+        return self._file is not None
+
+    def find(self, key: str) -> Array | None:
+        """What was measured under a hash."""
+        return self._known.get(key)
+
+    def add(self, key: str, values: Array) -> None:
+        """Remember a measurement; it is on the disk when this returns."""
+        if self._file is None:
+            return
+        self._known[key] = values
+        numbers = [number if math.isfinite(number) else str(number) for number in values.ravel().tolist()]
+        self._write({"key": key, "shape": values.shape, "values": numbers})
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        if self._file is not None and self._path is not None:
+            with writing(self._path, option=_OPTION):
+                self._file.write(json.dumps(entry) + "\n")
+                self._file.flush()
+
+    def _read(self, path: Path) -> int:
+        """Take in a file; gives the bytes up to the end of its last whole line."""
+        size = regular_file(path, what="The journal")
+        with reading(path, what="The journal"):
+            data = path.read_bytes() if size else b""
+        whole = data[: data.rfind(b"\n") + 1]
+        lines = whole.splitlines()
+        if (lines and _parsed(lines[0]) != _HEADER) or (data and not lines and not _begins_header(data)):
+            raise BadInput(
+                f"{path} is not a journal of 'roundoff sensitivity'.", fix="name a file that does not exist yet"
+            )
+        for line in lines[1:]:
+            found = _measurement(_parsed(line))
+            if found is None:
+                self.damaged += 1
+            else:
+                self._known[found[0]] = found[1]
+        return len(whole)
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _measurement(entry: Any) -> tuple[str, Array] | None:
+    """What a line says, and under which hash; None when it is damaged."""
+    try:
+        key, shape, values = entry["key"], entry["shape"], entry["values"]
+        numbers = [_SPECIAL[number] if isinstance(number, str) else float(number) for number in values]
+        array = np.array(numbers, dtype=np.float64).reshape([int(size) for size in shape])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return (key, array) if isinstance(key, str) else None
+
+
+def _begins_header(data: bytes) -> bool:
+    return json.dumps(_HEADER).encode().startswith(data)
+
 
 NOISE_MARGIN_DB = 20.0
 """So far below the error that is measured, rounding adds less than 0.05 dB to it."""
 
-Measurement = tuple[Subject, Array]
+Measurement = tuple[SwitchedSubject, Array]
 """A subject, and its sums of shape (samples, outputs, numbers); see `roundoff.measure.rows`."""
 
 _LOOK_UP_S = 0.1
@@ -73,7 +190,7 @@ class ExactEngine:
         samples: Samples,
         settings: SensitivitySettings,
         *,
-        subjects: Sequence[Subject],
+        subjects: Sequence[SwitchedSubject],
         outputs: Sequence[str],
         indices: Sequence[int],
     ) -> None:
@@ -85,7 +202,7 @@ class ExactEngine:
             _trial_feeds(quantized.float_model, samples, indices),
             _network_settings(quantized, settings, subjects, outputs=outputs, samples=len(indices)),
         )
-        self._changes: dict[Subject, BlockChange] = {}
+        self._changes: dict[SwitchedSubject, BlockChange] = {}
         self._recording = Recording(self.network, ())
         self._stop = Event()
         self._opened: list[OpenedChange] = []
@@ -97,11 +214,13 @@ class ExactEngine:
         """What the reader should know of how it measures."""
         return (*self.network.notes, *nonfinite_note("output", list(self._nonfinite)))
 
-    def reaches(self, subject: Subject) -> bool:
+    def reaches(self, subject: SwitchedSubject) -> bool:
         """Whether anything that is compared depends on a subject at all."""
         return self.network.reaches(self._by_name[name] for name in subject.quantizers)
 
-    def load(self, samples: Sequence[int], subjects: Sequence[Subject], *, progress: Progress = SILENT) -> None:
+    def load(
+        self, samples: Sequence[int], subjects: Sequence[SwitchedSubject], *, progress: Progress = SILENT
+    ) -> None:
         """Run the base on samples, and keep what these subjects start from."""
         self._recording.close()
         changes = [change for change in map(self._change, subjects) if change.blocks]
@@ -118,7 +237,7 @@ class ExactEngine:
             progress.finish()
         self._nonfinite |= self._recording.nonfinite_outputs()
 
-    def key(self, subject: Subject) -> str:
+    def key(self, subject: SwitchedSubject) -> str:
         """A hash of everything that the sums of a subject on these samples depend on."""
         network = self.network
         if self._key is None:
@@ -137,7 +256,7 @@ class ExactEngine:
         from_tail = self._recording.holds(self._change(subject).tail)
         return combined_hash([self._key, own, from_tail, *(chunk.digest for chunk in self._recording.chunks)])
 
-    def cost(self, subject: Subject) -> int:
+    def cost(self, subject: SwitchedSubject) -> int:
         """Blocks to run for a subject, all chunks together, and one for opening its own."""
         blocks = self._change(subject).blocks
         below = len(self.network.cutting.blocks) - blocks[0] if blocks else 0
@@ -148,7 +267,7 @@ class ExactEngine:
         """The samples that are loaded, in the order of the sums."""
         return tuple(index for chunk in self._recording.chunks for index in chunk.samples)
 
-    def passes(self, subjects: Sequence[Subject]) -> float:
+    def passes(self, subjects: Sequence[SwitchedSubject]) -> float:
         """What measuring all these subjects takes, in runs of the whole model on the same samples."""
         cutting = self.network.cutting
         starts = (change.blocks[0] for change in map(self._change, subjects) if change.blocks)
@@ -159,7 +278,7 @@ class ExactEngine:
         return self._sums(self.network.open(self.network.change(self._base_quantizers())))
 
     def measure(
-        self, subjects: Sequence[Subject], *, deadline: float | None = None
+        self, subjects: Sequence[SwitchedSubject], *, deadline: float | None = None
     ) -> Generator[Measurement, None, None]:
         """Measure subjects, each as soon as it is done; those that cannot be done by the deadline are left out.
 
@@ -169,7 +288,7 @@ class ExactEngine:
         """
         self._stop.clear()
         with ThreadPoolExecutor(self.network.room.workers, thread_name_prefix="subject") as pool:
-            running: dict[Future[Array], Subject] = {}
+            running: dict[Future[Array], SwitchedSubject] = {}
             try:
                 for subject in subjects:
                     running[pool.submit(self._measure, subject, deadline)] = subject
@@ -187,7 +306,7 @@ class ExactEngine:
         """Give back memory and files."""
         self._recording.close()
 
-    def _end(self, running: Mapping[Future[Array], Subject]) -> None:
+    def _end(self, running: Mapping[Future[Array], SwitchedSubject]) -> None:
         if not running:
             return
         self._stop.set()
@@ -197,7 +316,7 @@ class ExactEngine:
         for opened in list(self._opened):
             opened.stop()
 
-    def _measure(self, subject: Subject, deadline: float | None) -> Array:
+    def _measure(self, subject: SwitchedSubject, deadline: float | None) -> Array:
         change, network = self._change(subject), self.network
         sums = self._run(change, deadline, plain=False)
         if network.arithmetic == "precise":
@@ -228,12 +347,12 @@ class ExactEngine:
             found.append(self._meter.measure(self._recording.references(number), outputs, len(chunk.samples)))
         return np.concatenate(found)
 
-    def _change(self, subject: Subject) -> BlockChange:
+    def _change(self, subject: SwitchedSubject) -> BlockChange:
         if subject not in self._changes:
             self._changes[subject] = self.network.change(self._switched_on(subject))
         return self._changes[subject]
 
-    def _switched_on(self, subject: Subject) -> list[Quantizer]:
+    def _switched_on(self, subject: SwitchedSubject) -> list[Quantizer]:
         names = frozenset(subject.quantizers)
         alone = self._settings.mode == "alone"
         return [each for each in self._quantized.quantizers if (each.name in names) == alone]
@@ -245,7 +364,7 @@ class ExactEngine:
 def _network_settings(
     quantized: QuantizedModel,
     settings: SensitivitySettings,
-    subjects: Sequence[Subject],
+    subjects: Sequence[SwitchedSubject],
     *,
     outputs: Sequence[str],
     samples: int,
@@ -263,7 +382,7 @@ def _network_settings(
     )
 
 
-def _demand(quantized: QuantizedModel, subjects: Sequence[Subject]) -> Mapping[str, float]:
+def _demand(quantized: QuantizedModel, subjects: Sequence[SwitchedSubject]) -> Mapping[str, float]:
     """How many subjects act on each node first."""
     consumers = {each.name: each.consumers for each in quantized.quantizers}
     position = {node.name: place for place, node in enumerate(quantized.float_model.proto.graph.node)}

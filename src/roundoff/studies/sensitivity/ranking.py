@@ -1,24 +1,64 @@
-"""From the sums of single samples to scores, intervals and ranks."""
+"""From the sums of single samples to scores, ranks and verdicts; and rankings by a function of the user's."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from roundoff.core.names import shown
+from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
-from roundoff.measure.aggregate import mean_of_scores
+from roundoff.errors import BadInput
+from roundoff.graph.insertion import switch_on
+from roundoff.graph.interface import outputs
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.subgraph import tap
 from roundoff.measure.inference import mean_interval, paired_probability
 from roundoff.measure.metrics import Metric, get_metric
-from roundoff.measure.rows import merged_rows, sample_scores
-from roundoff.studies.sensitivity.result import Mode, RankedSubject, Subject, SubjectScore
+from roundoff.measure.rows import mean_of_scores, merged_rows, sample_scores
+from roundoff.run.evaluators import call_user_code, load_user_module
+from roundoff.run.session import Session, open_session
+from roundoff.studies.sensitivity.result import (
+    KindVerdict,
+    Mode,
+    RankedSubject,
+    Sensitivity,
+    SensitivityReport,
+    SensitivityRow,
+    SubjectKind,
+    SubjectScore,
+    SwitchedSubject,
+)
+from roundoff.studies.sensitivity.subjects import find_subjects
 
-__all__ = ["leading", "means", "pooled_sqnr_db", "rank", "sample_values", "summarize", "worst_first"]
+__all__ = [
+    "PlaceCosts",
+    "UserSensitivity",
+    "leading",
+    "load_sensitivity",
+    "mean_scores",
+    "means",
+    "place_costs",
+    "pooled_sqnr_db",
+    "rank",
+    "report_sensitivity",
+    "sample_values",
+    "scores_of_nodes",
+    "summarize",
+    "worst_first",
+    "worst_names",
+]
 
 # Two of the first samples' ranks count as exchangeable unless a difference like theirs is rarer than this.
 _DOUBT = 0.05
 
 
-def summarize(subject: Subject, samples: Sequence[int], sums: Array, metrics: Sequence[Metric]) -> SubjectScore:
+def summarize(
+    subject: SwitchedSubject, samples: Sequence[int], sums: Array, metrics: Sequence[Metric]
+) -> SubjectScore:
     """Scores and intervals of what was measured.
 
     Args:
@@ -70,7 +110,11 @@ def sample_values(score: SubjectScore, metric: Metric, place: int) -> Array:
 
 
 def rank(
-    scores: Sequence[SubjectScore], metrics: Sequence[Metric], *, mode: Mode, leaders: Collection[Subject] = ()
+    scores: Sequence[SubjectScore],
+    metrics: Sequence[Metric],
+    *,
+    mode: Mode,
+    leaders: Collection[SwitchedSubject] = (),
 ) -> tuple[RankedSubject, ...]:
     """Order by the first metric, what hurts most first.
 
@@ -95,7 +139,7 @@ def worst_first(scores: Sequence[SubjectScore], metric: Metric, *, mode: Mode) -
 
 def leading(
     scores: Sequence[SubjectScore], metrics: Sequence[Metric], *, mode: Mode, top: int
-) -> tuple[Subject, ...]:
+) -> tuple[SwitchedSubject, ...]:
     """The first so many, and as many again at most of those that cannot be told apart from the last of them."""
     ordered = worst_first(scores, metrics[0], mode=mode)
     if len(ordered) <= top:
@@ -142,3 +186,329 @@ def means(values: Array, metrics: Sequence[Metric], *, axis: int) -> Array:
     kept = _kept(values, metrics, axis=axis)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(kept, values, 0.0).sum(axis=axis) / kept.sum(axis=axis))
+
+
+# At most so many can stand out, and never more than half of all.
+_MOST_STANDING_OUT = 10
+# The last one that stands out does at least this many times the harm of the next; 3 dB.
+_CLEAR = 2.0
+
+
+def report_sensitivity(found: Sensitivity, quantized: QuantizedModel) -> SensitivityReport:
+    """Rankings in plain numbers, with a verdict for each.
+
+    Args:
+        found: What was measured.
+        quantized: On what.
+    """
+    metric = get_metric(found.metrics[0])
+    rankings: dict[SubjectKind, tuple[SensitivityRow, ...]] = {
+        kind: tuple(_row(row, found, metric) for row in rows) for kind, rows in found.rankings.items()
+    }
+    base = None if found.quantized is None else dict(found.quantized.scores)
+    harm_of_all = None if base is None or found.mode == "alone" else _distance(base[metric.name], metric)
+    return SensitivityReport(
+        reference=shown(quantized.float_model.path),
+        mode=found.mode,
+        metrics=found.metrics,
+        outputs=found.outputs,
+        samples=found.samples,
+        rankings=rankings,
+        verdicts=tuple(judge(kind, rows, metric, harm_of_all) for kind, rows in rankings.items()),
+        quantized=base,
+        unreached=tuple(subject.name for subject in found.unreached),
+        complete=found.complete,
+        effort=found.effort,
+        notes=(*quantized.notes, *found.notes),
+        preparation=quantized.preparation,
+    )
+
+
+def _row(row: RankedSubject, found: Sensitivity, metric: Metric) -> SensitivityRow:
+    score, subject = row.score, row.score.subject
+    values = score.values[:, :, 0]
+    return SensitivityRow(
+        rank=row.rank,
+        name=subject.name,
+        node=subject.node,
+        op_type=subject.op_type,
+        tensor=subject.tensor,
+        quantizers=subject.quantizers,
+        scores=dict(score.scores),
+        intervals=dict(score.interval),
+        per_output=dict(score.per_output),
+        samples=len(score.samples),
+        per_sample=tuple(tuple(line) for line in values.tolist()),
+        worst_sample=_worst_sample(values, [found.samples[index] for index in score.samples], metric),
+        differs_from_next=row.differs_from_next,
+        means=dict(score.mean),
+    )
+
+
+def _worst_sample(values: np.ndarray, names: Sequence[str], metric: Metric) -> str:
+    known = np.where(np.isnan(values), np.inf if metric.direction == "higher" else -np.inf, values)
+    if not names or np.isnan(values).all():
+        return ""
+    worst = known.min(axis=1).argmin() if metric.direction == "higher" else known.max(axis=1).argmax()
+    return names[int(worst)]
+
+
+def judge(
+    kind: SubjectKind, rows: Sequence[SensitivityRow], metric: Metric, harm_of_all: float | None
+) -> KindVerdict:
+    """Say whether a few stand out.
+
+    Those stand out whose harm is at least twice that of the next one, which chance does not explain; of several
+    such steps the largest counts. Harm is the energy of the error for signal to noise, else the distance from a
+    perfect score; where subjects were left out, by how much that made it smaller.
+    """
+    if rows and all(math.isnan(row.scores[metric.name]) for row in rows):
+        return KindVerdict(kind, "no_score", len(rows), (), None, None)
+    harms = [_distance(row.scores[metric.name], metric) for row in rows]
+    if harm_of_all is not None:
+        harms = [max(0.0, harm_of_all - harm) for harm in harms]
+    total = sum(harm for harm in harms if math.isfinite(harm))
+    if not any(harms):
+        return KindVerdict(kind, "nothing_lost", len(rows), (), None, None)
+    count = _standing_out(rows, harms)
+    if count:
+        return KindVerdict(kind, "stand_out", len(rows), *_named(rows, harms, count, total))
+    tied = 1
+    while tied < len(rows) and rows[tied - 1].told_apart is False:
+        tied += 1
+    if tied > 1:
+        return KindVerdict(kind, "tied", len(rows), *_named(rows, harms, tied, total))
+    return KindVerdict(kind, "spread", len(rows), (), None, rows[0].told_apart if rows else None)
+
+
+def _named(
+    rows: Sequence[SensitivityRow], harms: Sequence[float], count: int, total: float
+) -> tuple[tuple[str, ...], float | None, bool | None]:
+    share = sum(harms[:count]) / total if total > 0 and all(map(math.isfinite, harms[:count])) else None
+    last = rows[count - 1].told_apart if count < len(rows) else None
+    return tuple(row.name for row in rows[:count]), share, last
+
+
+def _standing_out(rows: Sequence[SensitivityRow], harms: Sequence[float]) -> int:
+    steps = {}
+    for count in range(1, min(_MOST_STANDING_OUT, len(rows) // 2) + 1):
+        before, after = harms[count - 1], harms[count]
+        if before > 0 and rows[count - 1].told_apart is not False:
+            steps[count] = before / after if after > 0 else math.inf
+    best = max(steps, key=lambda count: steps[count], default=0)
+    return best if best and steps[best] >= _CLEAR else 0
+
+
+def _distance(value: float, metric: Metric) -> float:
+    """How far a score is from perfect; 0 where there is no score."""
+    if math.isnan(value):
+        return 0.0
+    if metric.unit == "dB":
+        return math.inf if value == -math.inf else 10.0 ** (-value / 10)
+    return abs(value - (metric.perfect or 0.0))
+
+
+# So many places are measured one by one; of more of them so many groups are made, and so many places singled out.
+_ONE_BY_ONE, _GROUPS, _SINGLED_OUT = 64, 16, 4
+# A place, or a group, contributes with this part of what all cost.
+_CONTRIBUTES = 0.01
+
+Place = TypeVar("Place")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlaceCosts(Generic[Place]):
+    """Places by what they cost.
+
+    Attributes:
+        places: Those that cost something, costliest first.
+        costs: By name; those of places that were not singled out are their shares of what their group costs.
+        total: What all cost.
+        exact: Whether each of them was measured by itself.
+        contributors: How many of them, or of their groups, cost something worth the name.
+    """
+
+    places: tuple[Place, ...]
+    costs: Mapping[str, float]
+    total: float
+    exact: bool
+    contributors: int
+
+
+def place_costs(
+    places: Sequence[Place],
+    cost: Callable[[Sequence[Place]], float],
+    *,
+    name: Callable[[Place], str],
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> PlaceCosts[Place] | None:
+    """Order places by what they cost.
+
+    Args:
+        places: In the order of the network.
+        cost: What some of them cost together, when nothing else does.
+        name: What a place is called.
+        out_of_time: Whether to stop.
+
+    Returns:
+        The order; None when the time did not suffice.
+    """
+    size = 1 if len(places) <= _ONE_BY_ONE else -(-len(places) // _GROUPS)
+    groups: list[tuple[float, Sequence[Place]]] = []
+    for at in range(0, len(places), size):
+        if out_of_time():
+            return None
+        groups.append((cost(places[at : at + size]), places[at : at + size]))
+    total = sum(each for each, _ in groups)
+    contributors = sum(each >= _CONTRIBUTES * total for each, _ in groups)
+    for _ in range(_SINGLED_OUT):
+        if not _single_out(groups, cost, out_of_time):
+            return None
+    known = {name(each): whole / len(group) for whole, group in groups for each in group}
+    ordered = sorted((each for each in places if known[name(each)] > 0), key=lambda each: -known[name(each)])
+    return PlaceCosts(tuple(ordered), known, total, size == 1, contributors)
+
+
+def _single_out(
+    groups: list[tuple[float, Sequence[Place]]],
+    cost: Callable[[Sequence[Place]], float],
+    out_of_time: Callable[[], bool],
+) -> bool:
+    """Take the costliest place out of the costliest group; whether the time sufficed."""
+    many = [at for at, (_, group) in enumerate(groups) if len(group) > 1]
+    if not many:
+        return True
+    whole, members = groups.pop(max(many, key=lambda place: groups[place][0]))
+    while len(members) > 1:
+        if out_of_time():
+            return False
+        middle = len(members) // 2
+        halves = members[:middle], members[middle:]
+        costs = [cost(half) for half in halves]
+        larger = int(costs[1] > costs[0])
+        groups.append((costs[1 - larger], halves[1 - larger]))
+        whole, members = costs[larger], halves[larger]
+    groups.append((whole, members))
+    return True
+
+
+_EXAMPLE = "write a function compare(reference, candidate) of two arrays that returns a number"
+
+
+@dataclass(frozen=True, slots=True)
+class UserSensitivity:
+    """A function of the user's that says how an output agrees with what it is in float.
+
+    Attributes:
+        path: The file.
+        compare: The function, of two arrays.
+        higher_is_better: Which way it is better.
+    """
+
+    path: Path
+    compare: Callable[[Array, Array], Any]
+    higher_is_better: bool
+
+    def mean(self, ours: Sequence[Array], theirs: Sequence[Array]) -> float:
+        """The mean over outputs of what the function says.
+
+        Raises:
+            BadInput: It failed.
+        """
+
+        def compare(left: Array, right: Array) -> float:
+            return float(self.compare(left, right))
+
+        pairs = zip(ours, theirs, strict=True)
+        found = [call_user_code(compare, *pair, path=self.path, what="The sensitivity") for pair in pairs]
+        return float(np.mean(found))
+
+
+def load_sensitivity(path: Path) -> UserSensitivity:
+    """Read a Python file with a function ``compare(reference, candidate)``.
+
+    Raises:
+        BadInput: The file cannot be read or run, or does not say which way its number is better.
+    """
+    what = "The sensitivity"
+    module = load_user_module(path, what=what)
+    compare, higher = getattr(module, "compare", None), getattr(module, "HIGHER_IS_BETTER", None)
+    if not callable(compare):
+        raise BadInput(f"{path} has no function compare(reference, candidate).", fix=_EXAMPLE)
+    if higher is None:
+        what = f"{path} does not say which way its number is better."
+        raise BadInput(what, fix="add HIGHER_IS_BETTER = True, or False")
+    return UserSensitivity(path, compare, bool(higher))
+
+
+def mean_scores(
+    pairs: Mapping[str, tuple[Session, Session]],
+    batches: Iterable[Mapping[str, Mapping[str, Array]]],
+    compare: Callable[[list[Array], list[Array]], float],
+) -> dict[str, float]:
+    """The mean over batches of what a function says of each node; none where there is no batch.
+
+    Args:
+        pairs: For each node what runs it in float, and quantized alone.
+        batches: For each node what it is fed; batches come one after the other, so that one is held at a time.
+        compare: Of both outputs.
+
+    Raises:
+        ModelFailed: A node cannot be run.
+    """
+    scores: dict[str, list[float]] = {name: [] for name in pairs}
+    for feeds in batches:
+        for name, pair in pairs.items():
+            scores[name].append(compare(*(session.run(feeds[name]) for session in pair)))
+    return {name: float(np.mean(each)) for name, each in scores.items() if each}
+
+
+def scores_of_nodes(
+    quantized: QuantizedModel,
+    feeds: Sequence[Mapping[str, Array]],
+    sensitivity: UserSensitivity,
+    *,
+    local: bool = False,
+    threads: int | None = None,
+    progress: Progress = SILENT,
+) -> dict[str, float]:
+    """What a function says of the outputs when one node alone is quantized, for each node.
+
+    Args:
+        quantized: The network.
+        feeds: What it is run on.
+        sensitivity: The function.
+        local: Compare what a node itself hands on, instead of the outputs of the network.
+        threads: Threads to use; all cores by default.
+        progress: Told how far it is.
+
+    Raises:
+        BadInput: The function failed.
+        ModelFailed: The network cannot be run.
+    """
+    model = quantized.float_model
+    subjects = find_subjects(quantized, ["node"])
+    by_name = {each.name: each for each in quantized.quantizers}
+    ends = outputs(model)
+    handed_on = {node.name: [name for name in node.output if name] for node in model.proto.graph.node}
+    scores: dict[str, float] = {}
+    progress.start("ranking nodes", len(subjects))
+    try:
+        for subject in subjects:
+            wanted = handed_on[subject.node][:1] if local else ends
+            alone = switch_on(model, [by_name[name] for name in subject.quantizers])
+            plain, switched = (
+                open_session(each, outputs=tap(each, wanted), threads=threads) for each in (model, alone)
+            )
+            batches = ({subject.name: feed} for feed in feeds)
+            scores |= mean_scores({subject.name: (plain, switched)}, batches, sensitivity.mean)
+            progress.advance()
+    finally:
+        progress.finish()
+    return scores
+
+
+def worst_names(scores: Mapping[str, float], *, higher_is_better: bool) -> tuple[str, ...]:
+    """Names by their scores, the one that suffers most first; equal ones keep their order."""
+    sign = 1.0 if higher_is_better else -1.0
+    return tuple(sorted(scores, key=lambda name: sign * scores[name]))

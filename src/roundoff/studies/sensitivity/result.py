@@ -17,9 +17,9 @@ __all__ = [
     "SensitivityReport",
     "SensitivityRow",
     "Standing",
-    "Subject",
     "SubjectKind",
     "SubjectScore",
+    "SwitchedSubject",
 ]
 
 
@@ -31,7 +31,7 @@ Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class SwitchedSubject:
     """Quantizers that are switched together.
 
     Attributes:
@@ -69,7 +69,7 @@ class SubjectScore:
         per_output: For each metric the score, by output.
     """
 
-    subject: Subject
+    subject: SwitchedSubject
     samples: tuple[int, ...]
     sums: Array
     values: Array
@@ -154,7 +154,7 @@ class Sensitivity:
     samples: tuple[str, ...]
     rankings: Mapping[SubjectKind, tuple[RankedSubject, ...]]
     quantized: SubjectScore | None
-    unreached: tuple[Subject, ...]
+    unreached: tuple[SwitchedSubject, ...]
     complete: bool
     effort: Effort
     notes: tuple[Remark, ...] = field(default=())

@@ -11,7 +11,7 @@ import numpy as np
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.interface import check_repeatable
+from roundoff.graph.interface import check_repeatable, find_outputs, other_outputs
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import Metric, require
 from roundoff.measure.rows import ROW_FIELDS
@@ -19,17 +19,15 @@ from roundoff.messages.message import Message, Remark, message, some
 from roundoff.run.bench import spread
 from roundoff.run.capture import Samples
 from roundoff.run.session import release_shared_memory
-from roundoff.studies.sensitivity.exact import NOISE_MARGIN_DB, ExactEngine
-from roundoff.studies.sensitivity.journal import Journal
+from roundoff.studies.sensitivity.exact import NOISE_MARGIN_DB, ExactEngine, Journal
 from roundoff.studies.sensitivity.ranking import leading, pooled_sqnr_db, rank, summarize
-from roundoff.studies.sensitivity.result import Effort, Sensitivity, Subject, SubjectKind, SubjectScore
-from roundoff.studies.sensitivity.settings import SensitivitySettings
-from roundoff.studies.sensitivity.subjects import find_outputs, find_subjects, other_outputs
+from roundoff.studies.sensitivity.result import Effort, Sensitivity, SubjectKind, SubjectScore, SwitchedSubject
+from roundoff.studies.sensitivity.subjects import SensitivitySettings, find_subjects
 
 __all__ = [
     "EVERYTHING",
     "Audience",
-    "Stages",
+    "SensitivityStages",
     "analyze_sensitivity",
     "whole_sensitivity",
 ]
@@ -37,7 +35,7 @@ __all__ = [
 
 # Measuring in stages: all subjects on few samples, the leading ones on all, as far as time allows.
 
-EVERYTHING = Subject("everything", "group", ())
+EVERYTHING = SwitchedSubject("everything", "group", ())
 """Stands for all quantizers together."""
 
 # Of the time that is left, the first stage may take this share; the rest is for the leading subjects.
@@ -59,7 +57,7 @@ class Audience:
         self.on_result = on_result
 
 
-class Stages:
+class SensitivityStages:
     """Measurements under way.
 
     Args:
@@ -78,10 +76,10 @@ class Stages:
         notes: What the reader should know.
     """
 
-    values: dict[Subject, _Values]
-    leaders: tuple[Subject, ...]
+    values: dict[SwitchedSubject, _Values]
+    leaders: tuple[SwitchedSubject, ...]
     first: tuple[int, ...]
-    resumed: set[Subject]
+    resumed: set[SwitchedSubject]
     complete: bool
     notes: list[Remark]
 
@@ -89,7 +87,7 @@ class Stages:
         self,
         engine: ExactEngine,
         settings: SensitivitySettings,
-        subjects: Sequence[Subject],
+        subjects: Sequence[SwitchedSubject],
         journal: Journal,
         audience: Audience,
     ) -> None:
@@ -98,7 +96,7 @@ class Stages:
         self._metrics: tuple[Metric, ...] = _metrics(settings)
         self.values, self.leaders, self.first = {}, (), ()
         self.resumed, self.complete, self.notes = set(), False, []
-        self._twins: dict[frozenset[str], list[Subject]] = {}
+        self._twins: dict[frozenset[str], list[SwitchedSubject]] = {}
         for subject in self._subjects:
             self._twins.setdefault(frozenset(subject.quantizers), []).append(subject)
 
@@ -123,11 +121,11 @@ class Stages:
                 return
         self.complete = True
 
-    def score(self, subject: Subject) -> SubjectScore:
+    def score(self, subject: SwitchedSubject) -> SubjectScore:
         """Scores and intervals of what was measured of a subject."""
         return summarize(subject, *self.values[subject], self._metrics)
 
-    def _load(self, subjects: Sequence[Subject], samples: tuple[int, ...], deadline: float | None) -> None:
+    def _load(self, subjects: Sequence[SwitchedSubject], samples: tuple[int, ...], deadline: float | None) -> None:
         """Take the first samples; fewer of them when all subjects could not be measured on them in time."""
         begun = time.monotonic()
         self._engine.load(samples, subjects, progress=self._audience.progress)
@@ -141,7 +139,7 @@ class Stages:
             self.notes.append(message("sensitivity.note_fewer", count=len(self.first)))
             self._engine.load(self.first, subjects, progress=self._audience.progress)
 
-    def _measure(self, subjects: Sequence[Subject], title: str, deadline: float | None) -> int:
+    def _measure(self, subjects: Sequence[SwitchedSubject], title: str, deadline: float | None) -> int:
         """Measure subjects on the samples that are loaded; gives how many were."""
         engine, progress = self._engine, self._audience.progress
         asked = frozenset(subjects)
@@ -168,14 +166,16 @@ class Stages:
             progress.finish()
         return done
 
-    def _ordered(self, subjects: list[Subject], deadline: float | None) -> list[Subject]:
+    def _ordered(self, subjects: list[SwitchedSubject], deadline: float | None) -> list[SwitchedSubject]:
         """Should time run out, what is done is not just the beginning of the network."""
         if deadline is None:
             return subjects
         order = np.random.default_rng(self._settings.seed).permutation(len(subjects))
         return [subjects[at] for at in order]
 
-    def _take(self, subject: Subject, values: Array, asked: frozenset[Subject], *, resumed: bool = False) -> int:
+    def _take(
+        self, subject: SwitchedSubject, values: Array, asked: frozenset[SwitchedSubject], *, resumed: bool = False
+    ) -> int:
         """Take in what was measured of a subject, for all that switch the same; gives how many these are."""
         twins = [each for each in self._twins[frozenset(subject.quantizers)] if each in asked]
         for twin in twins:
@@ -187,7 +187,7 @@ class Stages:
         self._audience.progress.advance(self._engine.cost(subject))
         return len(twins)
 
-    def _add(self, subject: Subject, values: Array) -> None:
+    def _add(self, subject: SwitchedSubject, values: Array) -> None:
         """Join sums, of the samples that are loaded, with those of others, in the order of the samples."""
         samples = self._engine.loaded
         if subject in self.values:
@@ -196,7 +196,7 @@ class Stages:
         order = sorted(range(len(samples)), key=samples.__getitem__)
         self.values[subject] = tuple(samples[at] for at in order), values[order]
 
-    def _leading(self) -> tuple[Subject, ...]:
+    def _leading(self) -> tuple[SwitchedSubject, ...]:
         """Those that may be among the first of their kind by what ranks."""
         settings, ranking = self._settings, self._metrics[:1]
         kinds: dict[SubjectKind, list[SubjectScore]] = {}
@@ -250,7 +250,7 @@ def analyze_sensitivity(
     engine = ExactEngine(quantized, samples, settings, subjects=chosen, outputs=wanted, indices=indices)
     reached = tuple(subject for subject in chosen if engine.reaches(subject))
     memory = Journal(journal)
-    stages = Stages(engine, settings, reached, memory, Audience(progress, on_result))
+    stages = SensitivityStages(engine, settings, reached, memory, Audience(progress, on_result))
     if memory.damaged:
         stages.notes.append(message("sensitivity.note_damaged", file=str(journal), count=memory.damaged))
     try:
@@ -312,17 +312,17 @@ def _metrics(settings: SensitivitySettings) -> tuple[Metric, ...]:
     return require(settings.metrics, command="sensitivity", offers=ROW_FIELDS)
 
 
-def _subjects(quantized: QuantizedModel, settings: SensitivitySettings) -> tuple[Subject, ...]:
+def _subjects(quantized: QuantizedModel, settings: SensitivitySettings) -> tuple[SwitchedSubject, ...]:
     return find_subjects(quantized, settings.kinds, patterns=settings.nodes, groups=settings.groups)
 
 
 def _result(
-    stages: Stages,
+    stages: SensitivityStages,
     engine: ExactEngine,
     settings: SensitivitySettings,
     samples: Samples,
     *,
-    subjects: tuple[tuple[Subject, ...], tuple[Subject, ...]],
+    subjects: tuple[tuple[SwitchedSubject, ...], tuple[SwitchedSubject, ...]],
 ) -> Sensitivity:
     metrics = _metrics(settings)
     reached, unreached = subjects
@@ -364,7 +364,7 @@ def _result(
     )
 
 
-def _more_notes(constant: Sequence[str], unreached: Sequence[Subject]) -> Iterator[Message]:
+def _more_notes(constant: Sequence[str], unreached: Sequence[SwitchedSubject]) -> Iterator[Message]:
     if constant:
         names = some(constant, _MOST_NAMED, quoted=True)
         yield message("sensitivity.note_constant", names=names, count=len(constant))

@@ -17,11 +17,15 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.messages.numbers import counted
 from roundoff.quantize.agreement import compare_outputs
-from roundoff.quantize.corrections.registry import apply_correction, correction_names
 from roundoff.quantize.pipeline import Quantization, QuantizeSettings, quantize_model
 from roundoff.quantize.step_report import StepReport, TransformReport, TransformScore
-from roundoff.quantize.step_table import WorkContext
-from roundoff.quantize.transforms.registry import apply_transform, transform_names
+from roundoff.quantize.steps import (
+    StepContext,
+    apply_correction,
+    apply_transform,
+    correction_names,
+    transform_names,
+)
 from roundoff.run.bench import Bench, spread
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions
@@ -108,7 +112,7 @@ def try_steps(
         ModelFailed: The model cannot be run.
     """
     check_steps(steps)
-    context = WorkContext(settings.target, samples, settings.threads, settings.max_memory, progress)
+    context = StepContext(settings.target, samples, settings.threads, settings.max_memory, progress)
     first = quantize_model(model, samples, settings, progress=progress)
     float_model, reports = first.prepared.model, []
     for step in (each for each in steps if each.name in transform_names()):

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from roundoff.core.array_files import Unreadable
-from roundoff.core.dtypes import as_values, parse_dtype
-from roundoff.core.tensors import Array
+from roundoff.core.tensors import Array, as_values, parse_dtype
 
-__all__ = ["ElementType", "element_type", "values_of"]
+__all__ = ["AscendType", "element_type", "values_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class ElementType:
+class AscendType:
     """How elements of a type lie in memory.
 
     Attributes:
@@ -34,7 +33,7 @@ class ElementType:
         return math.ceil(count * self.bits / 8)
 
 
-def element_type(name: str) -> ElementType:
+def element_type(name: str) -> AscendType:
     """Find a type by its name in the dump's schema.
 
     Raises:
@@ -46,7 +45,7 @@ def element_type(name: str) -> ElementType:
     return _TYPES[name]
 
 
-def values_of(kind: ElementType, raw: Array, count: int) -> Array:
+def values_of(kind: AscendType, raw: Array, count: int) -> Array:
     """Turn bytes into numbers of a type that plain numpy computes with; a view of them where that is possible.
 
     Args:
@@ -76,11 +75,11 @@ def _looked_up(table: Array, codes: Array) -> Array:
     return found
 
 
-def _packed(name: str, *, bits: int) -> ElementType:
+def _packed(name: str, *, bits: int) -> AscendType:
     def decode(raw: Array, count: int) -> Array:
         return _looked_up(_table(name), _codes(raw, count, bits=bits))
 
-    return ElementType(name, bits, decode=decode)
+    return AscendType(name, bits, decode=decode)
 
 
 def _table(name: str) -> Array:
@@ -172,16 +171,16 @@ _BITS = {
     "float8_e4m3fn": 8,
     "float8_e8m0fnu": 8,
 }
-_TYPES: dict[str, ElementType] = {
+_TYPES: dict[str, AscendType] = {
     **{
-        name: ElementType(dtype, _BITS.get(dtype) or np.dtype(dtype).itemsize * 8, dtype)
+        name: AscendType(dtype, _BITS.get(dtype) or np.dtype(dtype).itemsize * 8, dtype)
         for name, dtype in _PLAIN.items()
     },
-    "BOOL": ElementType("bool", 8, decode=_truths),
-    "DUAL": ElementType("float32", 40, decode=_floats_of_pairs),
-    "COMPLEX32": ElementType("complex64", 32, decode=_halves),
-    "HIFLOAT8": ElementType("hifloat8", 8, decode=_looked_up_bytes),
-    "UINT1": ElementType("uint1", 1, decode=_bits_from_the_top),
+    "BOOL": AscendType("bool", 8, decode=_truths),
+    "DUAL": AscendType("float32", 40, decode=_floats_of_pairs),
+    "COMPLEX32": AscendType("complex64", 32, decode=_halves),
+    "HIFLOAT8": AscendType("hifloat8", 8, decode=_looked_up_bytes),
+    "UINT1": AscendType("uint1", 1, decode=_bits_from_the_top),
     "INT2": _packed("int2", bits=2),
     "UINT2": _packed("uint2", bits=2),
     "INT4": _packed("int4", bits=4),

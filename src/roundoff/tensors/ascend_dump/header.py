@@ -242,7 +242,7 @@ _FIX = "copy the dump from the device again: its header is damaged"
 
 
 @dataclass(slots=True)
-class _Reader:
+class _HeaderReader:
     """A place in the header that moves on as values are taken."""
 
     data: memoryview
@@ -273,7 +273,7 @@ def read_small_header(head: memoryview, *, offset: int, file_size: int) -> Dump:
         offset: Where in the file the values begin.
         file_size: Bytes of the whole file.
     """
-    reader = _Reader(head, len(MAGIC))
+    reader = _HeaderReader(head, len(MAGIC))
     (version,) = reader.take("I")
     blocks: dict[int, memoryview] = {}
     while not reader.done:
@@ -293,7 +293,7 @@ def read_small_header(head: memoryview, *, offset: int, file_size: int) -> Dump:
 def _tensors(block: memoryview | None, *, role: str, offset: int) -> tuple[tuple[DumpTensor, ...], int]:
     if block is None:
         return (), offset
-    reader = _Reader(block)
+    reader = _HeaderReader(block)
     (count,) = reader.take("I")
     if count > _MAX_TENSORS:
         raise Unreadable(f"claims {count} {role}s", fix=_FIX)
@@ -302,7 +302,7 @@ def _tensors(block: memoryview | None, *, role: str, offset: int) -> tuple[tuple
         numbers = reader.take("iii" if role == "input" else "iiiiii")
         address, _, size = reader.take("QQQ")
         (length,) = reader.take("I")
-        parts = _parts(_Reader(reader.part(length)))
+        parts = _parts(_HeaderReader(reader.part(length)))
         known = 0 <= numbers[0] < len(GE_TYPES)
         name = bytes(parts.get(_ORIGINAL_NAME, b"")).rstrip(b"\0").decode(errors="replace")
         tensors.append(
@@ -324,7 +324,7 @@ def _tensors(block: memoryview | None, *, role: str, offset: int) -> tuple[tuple
     return tuple(tensors), offset
 
 
-def _parts(reader: _Reader) -> dict[int, memoryview]:
+def _parts(reader: _HeaderReader) -> dict[int, memoryview]:
     parts: dict[int, memoryview] = {}
     while not reader.done:
         tag, length = reader.take("II")

@@ -18,7 +18,7 @@ from roundoff.core.tensors import Array
 __all__ = [
     "PLAIN",
     "Laid",
-    "Way",
+    "LayoutUndo",
     "as_format",
     "candidates",
     "from_c04",
@@ -164,7 +164,7 @@ class Laid:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class LayoutUndo:
     """How to undo a format, and what comes of it, known from shapes alone.
 
     Attributes:
@@ -195,7 +195,7 @@ def way_back(
     original: tuple[int, ...],
     groups: int = 0,
     order: str = "",
-) -> Way:
+) -> LayoutUndo:
     """How to undo a device format; without a way back the values stay as they are.
 
     Args:
@@ -212,7 +212,7 @@ def way_back(
     if (special := _special(format, shape, original=original, groups=groups)) is not None:
         return special
     if format not in _PATTERNS:
-        return Way(shape, restored=False)
+        return LayoutUndo(shape, restored=False)
     known = list(candidates(format, shape, original))
     if known:
         axes = order if order in known else known[0]
@@ -221,12 +221,12 @@ def way_back(
         axes = "NCDHW" if "D" in padded else "NCHW" if "N" in padded else "CHW"
         sizes = padded
     else:
-        return Way(shape, restored=False)
+        return LayoutUndo(shape, restored=False)
     undo = functools.partial(_gather, pattern=_PATTERNS[format], axes=axes, sizes=sizes)
-    return Way(tuple(sizes[letter] for letter in axes), axes, undo)
+    return LayoutUndo(tuple(sizes[letter] for letter in axes), axes, undo)
 
 
-def restore(array: Array, way: Way) -> Laid:
+def restore(array: Array, way: LayoutUndo) -> Laid:
     """Undo a device format."""
     return Laid(array if way.undo is None else way.undo(array), way.axes, way.restored)
 
@@ -272,7 +272,7 @@ def _special(
     *,
     original: tuple[int, ...],
     groups: int,
-) -> Way | None:
+) -> LayoutUndo | None:
     """Undo what no pattern describes; None when the format is not of this kind."""
     if format == "FRACTAL_Z" and len(original) == 2:
         return _fractal_z_matrix(shape, original)
@@ -284,35 +284,35 @@ def _special(
         undo, axes = from_recurrent(shape, original), ""
     else:
         return None
-    return Way(shape, restored=False) if undo is None else Way(original, axes, undo)
+    return LayoutUndo(shape, restored=False) if undo is None else LayoutUndo(original, axes, undo)
 
 
-def _grouped(shape: tuple[int, ...], original: tuple[int, ...], *, groups: int) -> Way:
+def _grouped(shape: tuple[int, ...], original: tuple[int, ...], *, groups: int) -> LayoutUndo:
     """A weight of several groups, in the first order of axes that makes the device's shape."""
     for order in _ORDERS[4] if len(original) == 4 else ():
         sizes = dict(zip(order, original, strict=True))
         undo = ungroup(shape, tuple(sizes[letter] for letter in "NCHW"), groups=groups)
         if undo is not None:
             places = ["NCHW".index(letter) for letter in order]
-            return Way(original, order, functools.partial(_reordered, undo=undo, places=places))
-    return Way(shape, restored=False)
+            return LayoutUndo(original, order, functools.partial(_reordered, undo=undo, places=places))
+    return LayoutUndo(shape, restored=False)
 
 
 def _reordered(array: Array, *, undo: Callable[[Array], Array], places: list[int]) -> Array:
     return undo(array).transpose(places)
 
 
-def _plain(format: str, shape: tuple[int, ...], original: tuple[int, ...]) -> Way:  # noqa: A002
+def _plain(format: str, shape: tuple[int, ...], original: tuple[int, ...]) -> LayoutUndo:  # noqa: A002
     axes = format if len(format) == len(shape) and format not in ("ND", "MD") else ""
     if original and original != shape and math.prod(original) == math.prod(shape):
         lettered = axes if len(axes) == len(original) else ""
-        return Way(original, lettered, functools.partial(np.reshape, shape=original))
-    return Way(shape, axes)
+        return LayoutUndo(original, lettered, functools.partial(np.reshape, shape=original))
+    return LayoutUndo(shape, axes)
 
 
-def _matrix(pattern: str, shape: tuple[int, ...], original: tuple[int, ...]) -> Way:
+def _matrix(pattern: str, shape: tuple[int, ...], original: tuple[int, ...]) -> LayoutUndo:
     if len(shape) < 4:
-        return Way(shape, restored=False)
+        return LayoutUndo(shape, restored=False)
     places = dict(zip(pattern.split(), shape[-4:], strict=True))
     rows, columns = places["M1"] * places["M0"], places["K1"] * places["K0"]
     lead = shape[:-4]
@@ -320,7 +320,7 @@ def _matrix(pattern: str, shape: tuple[int, ...], original: tuple[int, ...]) -> 
     tail = (1, *wanted)[-2:]
     fits = tail[0] <= rows and tail[1] <= columns and math.prod(wanted[:-2]) == math.prod(lead)
     if not fits or 0 in wanted:
-        return Way(shape, restored=False)
+        return LayoutUndo(shape, restored=False)
     letters = _LEADING[: len(lead)]
     sizes = {**dict(zip(letters, lead, strict=True)), "M": tail[0], "K": tail[1]}
 
@@ -329,15 +329,15 @@ def _matrix(pattern: str, shape: tuple[int, ...], original: tuple[int, ...]) -> 
             wanted
         )
 
-    return Way(wanted, undo=undo)
+    return LayoutUndo(wanted, undo=undo)
 
 
-def _fractal_z_matrix(shape: tuple[int, ...], original: tuple[int, ...]) -> Way:
+def _fractal_z_matrix(shape: tuple[int, ...], original: tuple[int, ...]) -> LayoutUndo:
     """A weight of two axes: its rows take the place of the channels."""
     sizes = dict(zip("KM", original, strict=True))
     if _device_shape(_ROWS, sizes, shape) != shape:
-        return Way(shape, restored=False)
-    return Way(original, undo=functools.partial(_gather, pattern=_ROWS, axes="KM", sizes=sizes))
+        return LayoutUndo(shape, restored=False)
+    return LayoutUndo(original, undo=functools.partial(_gather, pattern=_ROWS, axes="KM", sizes=sizes))
 
 
 def _blocks(pattern: str, shape: tuple[int, ...]) -> dict[str, int]:

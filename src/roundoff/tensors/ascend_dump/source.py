@@ -14,14 +14,19 @@ import numpy as np
 from roundoff.core.array_files import Unreadable, check_shape, map_bytes, stat_file
 from roundoff.core.names import natural_key, shown
 from roundoff.core.tensors import Array
-from roundoff.tensors.ascend_dump.element_types import ElementType, element_type, values_of
+from roundoff.tensors.ascend_dump.element_types import AscendType, element_type, values_of
 from roundoff.tensors.ascend_dump.header import NOWHERE, Dump, DumpTensor, read_dump
-from roundoff.tensors.ascend_dump.layouts import Laid, Way, restore, way_back
-from roundoff.tensors.ascend_dump.names import DumpName, logical_op, parse_dump_name, true_name
-from roundoff.tensors.ascend_dump.statistics import TensorStatistics, read_statistics
-from roundoff.tensors.folders import walk_files
+from roundoff.tensors.ascend_dump.layouts import Laid, LayoutUndo, restore, way_back
+from roundoff.tensors.ascend_dump.names import (
+    DumpName,
+    TensorStatistics,
+    logical_op,
+    parse_dump_name,
+    read_statistics,
+    true_name,
+)
+from roundoff.tensors.folders import Arranged, TensorPlace, arrange_files, walk_files
 from roundoff.tensors.stored import Content, Declared
-from roundoff.tensors.units import Arranged, Unit, arrange_files
 
 __all__ = [
     "DumpFile",
@@ -87,11 +92,11 @@ def _load(path: Path, tensor: DumpTensor) -> Array:
     return original_values(path, tensor).array
 
 
-def _way(tensor: DumpTensor) -> Way:
+def _way(tensor: DumpTensor) -> LayoutUndo:
     return way_back(tensor.format, device_shape(tensor), original=tensor.original_shape, groups=tensor.groups)
 
 
-def _checked(path: Path, tensor: DumpTensor) -> tuple[ElementType, tuple[int, ...]]:
+def _checked(path: Path, tensor: DumpTensor) -> tuple[AscendType, tuple[int, ...]]:
     kind = element_type(tensor.element_type)
     shape = device_shape(tensor)
     refuse = functools.partial(Unreadable, dtype=kind.name, shape=shape)
@@ -204,7 +209,7 @@ def sliced_content(slices: Sequence[Slice], role: str, index: int) -> Content:
     return Content(kind, way.shape, functools.partial(_restored, whole, way))
 
 
-def _restored(whole: SlicedTensor, way: Way) -> Array:
+def _restored(whole: SlicedTensor, way: LayoutUndo) -> Array:
     return restore(whole.load(), way).array
 
 
@@ -309,7 +314,7 @@ def list_dumps(folder: Path) -> list[DumpFile]:
 def arrange_dumps(dumps: Sequence[DumpFile]) -> Arranged:
     """Name the tensors of all files; folders that hold the same operators are samples."""
     common = _common([dump.home for dump in dumps])
-    units: list[Unit] = []
+    units: list[TensorPlace] = []
     types: list[str] = []
     groups: dict[tuple[str, str], list[DumpFile]] = {}
     for dump in dumps:
@@ -327,7 +332,7 @@ def arrange_dumps(dumps: Sequence[DumpFile]) -> Arranged:
     return replace(arranged, stored=stored, ordered=_times_tell(list(groups.values())))
 
 
-def tensors_of(op: str, files: Sequence[DumpFile]) -> list[Unit]:
+def tensors_of(op: str, files: Sequence[DumpFile]) -> list[TensorPlace]:
     """The tensors of one operator: of its newest file, or of all its slices; older files are listed as such."""
     links = [
         _refused(dump, f"{op}.0", _OUTSIDE, fix="copy the file into the folder") for dump in files if dump.outside
@@ -336,7 +341,7 @@ def tensors_of(op: str, files: Sequence[DumpFile]) -> list[Unit]:
     return [*links, *(_inside(op, files) if files else ())]
 
 
-def _inside(op: str, files: Sequence[DumpFile]) -> list[Unit]:
+def _inside(op: str, files: Sequence[DumpFile]) -> list[TensorPlace]:
     newest = files[-1]
     if newest.name.overflow:
         return [_refused(dump, f"{op}@{dump.name.time}", _OVERFLOW, fix=_READ_OVERFLOW) for dump in files]
@@ -357,7 +362,7 @@ def _inside(op: str, files: Sequence[DumpFile]) -> list[Unit]:
     return [*_of_file(op, newest), *older]
 
 
-def _of_file(op: str, dump: DumpFile) -> list[Unit]:
+def _of_file(op: str, dump: DumpFile) -> list[TensorPlace]:
     try:
         header = read_dump(dump.path)
     except (Unreadable, OSError) as error:
@@ -371,7 +376,7 @@ def _of_file(op: str, dump: DumpFile) -> list[Unit]:
     return units or [_refused(dump, f"{op}.0", "holds no tensor", fix="dump this operator again")]
 
 
-def _of_slices(op: str, dumps: Sequence[DumpFile]) -> list[Unit]:
+def _of_slices(op: str, dumps: Sequence[DumpFile]) -> list[TensorPlace]:
     latest = {(dump.name.thread, dump.name.piece): dump for dump in dumps}
     ordered = sorted(latest.values(), key=lambda dump: (dump.name.piece, dump.name.thread))
     try:
@@ -391,7 +396,7 @@ def _of_slices(op: str, dumps: Sequence[DumpFile]) -> list[Unit]:
     ]
 
 
-def _of_statistics(op: str, dump: DumpFile) -> list[Unit]:
+def _of_statistics(op: str, dump: DumpFile) -> list[TensorPlace]:
     try:
         found = read_statistics(dump.path)
     except (Unreadable, OSError) as error:
@@ -418,24 +423,26 @@ def _tensor_name(op: str, tensor: DumpTensor) -> str:
     return f"{op}.{tensor.index}" if tensor.role == "output" else f"{op}.input.{tensor.index}"
 
 
-def _of_tensor(dump: DumpFile, op: str, node: str, *, tensor: DumpTensor, content: Callable[[], Content]) -> Unit:
+def _of_tensor(
+    dump: DumpFile, op: str, node: str, *, tensor: DumpTensor, content: Callable[[], Content]
+) -> TensorPlace:
     """One input or output, with the output of the original model that the header says it is."""
     name, index = tensor.origin
     return replace(_unit(dump, _tensor_name(op, tensor), node, content), origin=f"{name}.{index}" if name else "")
 
 
-def _unit(dump: DumpFile, name: str, node: str, content: Callable[[], Content]) -> Unit:
+def _unit(dump: DumpFile, name: str, node: str, content: Callable[[], Content]) -> TensorPlace:
     def probe(declared: Declared | None) -> Content:
         return content()
 
-    return Unit(dump.file, shown(name), dump.path, probe, node=node or dump.name.op)
+    return TensorPlace(dump.file, shown(name), dump.path, probe, node=node or dump.name.op)
 
 
-def _refused(dump: DumpFile, name: str, problem: str, *, fix: str) -> Unit:
+def _refused(dump: DumpFile, name: str, problem: str, *, fix: str) -> TensorPlace:
     return _failing(dump, name, Unreadable(problem, fix=fix))
 
 
-def _failing(dump: DumpFile, name: str, error: Unreadable | OSError) -> Unit:
+def _failing(dump: DumpFile, name: str, error: Unreadable | OSError) -> TensorPlace:
     def fail() -> Content:
         raise error
 

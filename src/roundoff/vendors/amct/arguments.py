@@ -11,7 +11,7 @@ from roundoff.graph.load import Model
 from roundoff.run.capture import check_feed
 from roundoff.run.session import open_session
 from roundoff.vendors.amct.observation import as_batch, observer_of, stage_of
-from roundoff.vendors.errors import WrongType, WrongValue
+from roundoff.vendors.facade import WrongType, WrongValue
 
 __all__ = [
     "a_flag",

@@ -12,11 +12,10 @@ import numpy as np
 
 from roundoff.core.files import model_files, read_small
 from roundoff.core.tensors import Array
-from roundoff.core.text_proto import Entry, TextMessage
+from roundoff.core.text_proto import TextEntry, TextMessage
 from roundoff.graph.caffe.convert import import_caffe, net_of, runs_of, tell
 from roundoff.graph.caffe.export import Ending, deploy_net, fake_quant_net, save_net
-from roundoff.graph.caffe.net import Layer as CaffeLayer
-from roundoff.graph.caffe.net import Net, read_net
+from roundoff.graph.caffe.net import CaffeLayer, Net, read_net
 from roundoff.graph.caffe.placement import Owners
 from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model
@@ -35,7 +34,6 @@ from roundoff.vendors.amct.deploy import (
     replacing,
     results_of,
 )
-from roundoff.vendors.amct.flavour import Files, add_flavour
 from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.amct.observation import CalibrationStage, note_stage, stage_text
 from roundoff.vendors.amct.opencv import opencv_net
@@ -43,29 +41,26 @@ from roundoff.vendors.amct.quantizers import quantizers_of, short_mantissa, weig
 from roundoff.vendors.amct.records import LayerRecord
 from roundoff.vendors.amct.workflow import (
     AmctModel,
+    Files,
+    Flavour,
+    add_flavour,
     begin_calibration,
     complete_records,
     convert,
     create_config,
     open_model,
 )
-from roundoff.vendors.errors import CannotRun, WrongValue, in_vendors_terms
-from roundoff.vendors.logging import AMCT_LOGGER
+from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongValue, in_vendors_terms
 
 __all__ = [
     "CAFFE_TYPES",
     "CaffeFlavour",
     "Graph",
     "accuracy_based_auto_calibration",
-    "check_config",
     "convert_model",
     "create_quant_config",
-    "ending_of",
     "init",
-    "input_sizes",
-    "net_information",
     "opencv_net",
-    "own_layers",
     "quantize_model",
     "run_model",
     "save_model",
@@ -83,17 +78,6 @@ _MORE_TYPES = ("ConvolutionDepthwise", "DepthwiseConvolution")
 _FILTER_AXES = 4
 
 
-def own_layers(net: Net, found: Mapping[str, AmctLayer]) -> dict[str, AmctLayer]:
-    """Layers that are quantized: convolutions over planes, full connections and means, not steps of others.
-
-    Args:
-        net: The net.
-        found: What can be quantized in the model made from it.
-    """
-    types = {layer.name: layer for layer in net.layers}
-    return {name: layer for name, layer in found.items() if name in types and _taken(types[name], layer)}
-
-
 def _taken(layer: CaffeLayer, found: AmctLayer) -> bool:
     if layer.type not in CAFFE_TYPES and layer.type not in _MORE_TYPES:
         return False
@@ -106,85 +90,27 @@ def _taken(layer: CaffeLayer, found: AmctLayer) -> bool:
     return not found.weight or len(found.weight_shape) == _FILTER_AXES
 
 
-def check_config(config: AmctConfig, name: str) -> None:
-    """Refuse what no net of Caffe can say.
-
-    Raises:
-        WrongValue: The configuration, which is called so, asks for it.
-    """
-    if config.tensors:
-        what = f"{name} has tensor_quantize, which AMCT does not have for Caffe."
-        raise WrongValue(what, fix="remove it")
-    for layer, settings in config.enabled.items():
-        if settings.balance is not None:
-            what = f"{name} asks for dmq_balancer in {layer!r}, which AMCT does not have for Caffe."
-            raise WrongValue(what, fix="remove it; 'roundoff transform smooth' does the like on ONNX models")
-        if settings.activation.bits != DEFAULT_BITS:
-            what = f"{name} asks for inputs of {settings.activation.bits} bits in {layer!r}; Caffe's have 8."
-            raise WrongValue(what, fix="remove dst_type or num_bits of its activation")
-
-
-def input_sizes(model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[Entry, ...]]:
-    """Channels, height and width of what each layer reads, as AMCT's records of Caffe nets have them."""
-    # The number of samples may be any.
-    fed = {
-        each.name: tuple(size if isinstance(size, int) else 1 for size in each.shape or ())
-        for each in inputs(model)
-    }
-    shapes = {value.name: value.shape for value in values(model, fed)}
-    steps = {node.output[0]: node for node in model.proto.graph.node if node.output}
-    found = {}
-    for name, layer in layers.items():
-        tensor = layer.inputs[0][0]
-        step = steps.get(tensor)
-        # What a layer does to its input before it multiplies is its own affair.
-        if step is not None and step.name.startswith(f"{name}/"):
-            tensor = step.input[0]
-        sizes = (shapes.get(tensor) or ())[1:]
-        named = zip(("channels", "height", "width"), (*sizes, 1, 1), strict=False)
-        found[name] = tuple(Entry(key, size) for key, size in named) if sizes else ()
-    return found
-
-
 # What the DeQuant layers of a net hold, by the records of its layers.
 
 
-def ending_of(records: Mapping[str, LayerRecord], *, half: bool) -> Ending:
-    """Factors with the shifts of the records.
-
-    Args:
-        records: Of the layers that are quantized.
-        half: Whether factors are cut to half precision.
-    """
+def _ending_of(records: Mapping[str, LayerRecord], *, half: bool) -> Ending:
+    """Factors with the shifts of the records; with half, cut to half precision."""
 
     def ending(name: str, factors: Array) -> tuple[Array, Array]:
         # A single input has a record of its own, and no shifts.
-        record = records.get(name, LayerRecord())
-        return short_mantissa(factors) if half else factors, _shifts(name, record, factors.size)
+        bits = np.asarray(records.get(name, LayerRecord()).shift_bit or (0,), np.float32)
+        if factors.size % bits.size:
+            what = f"The record of {name!r} has {bits.size} values of shift_bit for {factors.size} outputs."
+            raise WrongValue(what, fix="give one shift_bit for each scale_w")
+        # Groups of a transposed convolution share their factors.
+        shifts = np.tile(bits, factors.size // bits.size)
+        return short_mantissa(factors) if half else factors, shifts
 
     return ending
 
 
-def _shifts(name: str, record: LayerRecord, count: int) -> Array:
-    bits = np.asarray(record.shift_bit or (0,), np.float32)
-    if count % bits.size:
-        what = f"The record of {name!r} has {bits.size} values of shift_bit for {count} outputs."
-        raise WrongValue(what, fix="give one shift_bit for each scale_w")
-    # Groups of a transposed convolution share their factors.
-    return np.tile(bits, count // bits.size)
-
-
-# The quantization information of a deploy net.
-
-
-def net_information(deployed: Files, net: Net, layers: Mapping[str, AmctLayer]) -> dict[str, Any]:
-    """Which layers were inserted into a net, and which of its layers each stands for.
-
-    Args:
-        deployed: The deploy net.
-        net: The user's net.
-        layers: The layers that are quantized.
-    """
+def _net_information(deployed: Files, net: Net, layers: Mapping[str, AmctLayer]) -> dict[str, Any]:
+    """Which layers were inserted into the deploy net, and which of the user's each stands for."""
     owners = Owners(runs_of(net))
     originals = {
         # The nodes of one layer are one.
@@ -212,8 +138,8 @@ def _operations(written: Net, net: Net) -> Iterator[Operation]:
 _MARK = "# roundoff.amct: "
 
 
-class CaffeFlavour:
-    """Two files, definition and weights; see `roundoff.vendors.amct.flavour.Flavour`."""
+class CaffeFlavour(Flavour):
+    """Two files, definition and weights; see `roundoff.vendors.amct.workflow.Flavour`."""
 
     name = "caffe"
     layer_types: Mapping[str, tuple[str, ...]] = CAFFE_TYPES
@@ -229,16 +155,43 @@ class CaffeFlavour:
         return imported.model
 
     def layers(self, model: Model, found: Mapping[str, AmctLayer]) -> dict[str, AmctLayer]:
-        """Those that AMCT quantizes in Caffe."""
-        return own_layers(net_of(model), found)
+        """Those that AMCT quantizes in Caffe: over planes, full connections and means, not steps of others."""
+        types = {layer.name: layer for layer in net_of(model).layers}
+        return {name: layer for name, layer in found.items() if name in types and _taken(types[name], layer)}
 
     def check(self, config: AmctConfig, *, name: str) -> None:
         """Codes have 8 bits, stand in front of layers, and nothing is balanced."""
-        check_config(config, name)
+        if config.tensors:
+            what = f"{name} has tensor_quantize, which AMCT does not have for Caffe."
+            raise WrongValue(what, fix="remove it")
+        for layer, settings in config.enabled.items():
+            if settings.balance is not None:
+                what = f"{name} asks for dmq_balancer in {layer!r}, which AMCT does not have for Caffe."
+                raise WrongValue(what, fix="remove it; 'roundoff transform smooth' does the like on ONNX models")
+            if settings.activation.bits != DEFAULT_BITS:
+                what = f"{name} asks for inputs of {settings.activation.bits} bits in {layer!r}; Caffe's have 8."
+                raise WrongValue(what, fix="remove dst_type or num_bits of its activation")
 
-    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[Entry, ...]]:
-        """How large the input of each layer is."""
-        return input_sizes(model, layers)
+    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[TextEntry, ...]]:
+        """Channels, height and width of what each layer reads, as AMCT's records of Caffe nets have them."""
+        # The number of samples may be any.
+        fed = {
+            each.name: tuple(size if isinstance(size, int) else 1 for size in each.shape or ())
+            for each in inputs(model)
+        }
+        shapes = {value.name: value.shape for value in values(model, fed)}
+        steps = {node.output[0]: node for node in model.proto.graph.node if node.output}
+        found = {}
+        for name, layer in layers.items():
+            tensor = layer.inputs[0][0]
+            step = steps.get(tensor)
+            # What a layer does to its input before it multiplies is its own affair.
+            if step is not None and step.name.startswith(f"{name}/"):
+                tensor = step.input[0]
+            sizes = (shapes.get(tensor) or ())[1:]
+            named = zip(("channels", "height", "width"), (*sizes, 1, 1), strict=False)
+            found[name] = tuple(TextEntry(key, size) for key, size in named) if sizes else ()
+        return found
 
     def write_modified(
         self,
@@ -258,10 +211,6 @@ class CaffeFlavour:
         found = results_of(save_path)
         return _pair(found, "fake_quant"), _pair(found, "deploy")
 
-    def info(self, save_path: str | Path) -> Path:
-        """The quantization information."""
-        return results_of(save_path).info
-
     def write_results(
         self,
         save_path: str | Path,
@@ -278,12 +227,12 @@ class CaffeFlavour:
         quantized = QuantizedModel(model, quantizers_of(model, layers, records))
         with replacing(chosen(which, fake, (*deploy, info)), model):
             if which != "Deploy":
-                save_net(fake_quant_net(net, quantized, ending=ending_of(records, half=False)), *fake)
+                save_net(fake_quant_net(net, quantized, ending=_ending_of(records, half=False)), *fake)
             if which != "Fakequant":
-                ending = ending_of(records, half=half_precision)
+                ending = _ending_of(records, half=half_precision)
                 save_net(deploy_net(net, quantized, ending=ending), *deploy)
                 own = {name: layer for name, layer in layers.items() if name in records}
-                write_json(info, net_information(deploy, net, own))
+                write_json(info, _net_information(deploy, net, own))
 
 
 def _pair(results: ResultFiles, kind: str) -> Files:

@@ -9,9 +9,9 @@ from typing import Any
 
 from roundoff.core.files import read_small, write_text
 from roundoff.errors import BadInput, nearest
-from roundoff.quantize.calibration.registry import get_method, options_of
+from roundoff.quantize.calibration.methods import get_method, options_of
 from roundoff.vendors.amct.layers import AmctLayer
-from roundoff.vendors.errors import WrongType, WrongValue
+from roundoff.vendors.facade import WrongType, WrongValue
 
 __all__ = [
     "ACTIVATION",

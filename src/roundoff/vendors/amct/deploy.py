@@ -11,7 +11,7 @@ import numpy as np
 from roundoff.core.files import model_files, writing
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.graph.build import Assembly
+from roundoff.graph.draft import Assembly
 from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.save import DeferredModel, drop_unused, save_model
@@ -21,8 +21,7 @@ from roundoff.vendors.amct.config import write_json
 from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.amct.quantizers import quantizers_of, short_mantissa
 from roundoff.vendors.amct.records import LayerRecord
-from roundoff.vendors.errors import WrongType, WrongValue
-from roundoff.vendors.logging import AMCT_LOGGER
+from roundoff.vendors.facade import AMCT_LOGGER, WrongType, WrongValue
 
 __all__ = [
     "FAKE_QUANT_FORMS",
@@ -77,10 +76,10 @@ def integer_model(
     Raises:
         WrongValue: A record does not fit.
     """
-    return _Building(model, layers, records, form).build()
+    return _IntegerModelBuilder(model, layers, records, form).build()
 
 
-class _Building:
+class _IntegerModelBuilder:
     """One model being written."""
 
     def __init__(
@@ -106,22 +105,19 @@ class _Building:
         for tensor in self._model.proto.graph.initializer:
             graph.add_tensor(tensor)
         for node in self._model.proto.graph.node:
-            self._node(node)
+            inputs = {at: self._input(node, at) for at in range(len(node.input)) if (node.name, at) in self._reads}
+            layer = self._ends.get(node.name)
+            copy = self._graph.copy_node(node)
+            for at, name in inputs.items():
+                copy.input[at] = name
+            if layer is not None:
+                sums = self._graph.free_tensor(f"{layer.name}.sums")
+                copy.output[0] = sums
+                record = self._records[layer.name]
+                scale = np.asarray(np.float32(record.scale_d) * np.asarray(record.scale_w or (1.0,), np.float32))
+                self._form.end(self._graph, layer, sums, scale=scale, shift=np.asarray(record.shift_bit, np.int64))
         drop_unused(proto.graph)
         return Model(proto, self._model.path, inside_bytes(proto))
-
-    def _node(self, node: Any) -> None:
-        inputs = {at: self._input(node, at) for at in range(len(node.input)) if (node.name, at) in self._reads}
-        layer = self._ends.get(node.name)
-        copy = self._graph.copy_node(node)
-        for at, name in inputs.items():
-            copy.input[at] = name
-        if layer is not None:
-            sums = self._graph.free_tensor(f"{layer.name}.sums")
-            copy.output[0] = sums
-            record = self._records[layer.name]
-            scale = np.asarray(np.float32(record.scale_d) * np.asarray(record.scale_w or (1.0,), np.float32))
-            self._form.end(self._graph, layer, sums, scale=scale, shift=np.asarray(record.shift_bit, np.int64))
 
     def _input(self, node: Any, at: int) -> str:
         quantizer = self._reads[node.name, at]
@@ -388,22 +384,6 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
 
 
-def _write_fake_quant(
-    path: Path,
-    model: Model,
-    layers: Mapping[str, AmctLayer],
-    *,
-    records: Mapping[str, LayerRecord],
-    form: str = "qdq",
-) -> None:
-    """Write the model that simulates; it runs in any onnxruntime."""
-    if form == "qdq":
-        save_model(fake_quant_model(model, quantizers_of(model, layers, records)), path, replace=True)
-    else:
-        chained = integer_model(model, layers, records, form=PlainOperators())
-        save_model(DeferredModel(chained), path, replace=True)
-
-
 def save_quantized(  # noqa: PLR0913 - a model, its numbers, and what to write of it
     results: ResultFiles,
     model: Model,
@@ -439,9 +419,18 @@ def save_quantized(  # noqa: PLR0913 - a model, its numbers, and what to write o
         raise WrongValue(f"There is no fake-quant model of the form {form!r}.", fix="choose qdq or chain")
     with replacing(chosen(which, results.files[:1], results.files[1:]), model):
         if which != "Deploy":
-            _write_fake_quant(results.fake_quant, model, layers, records=records, form=form)
+            # Write the model that simulates; it runs in any onnxruntime.
+            path = results.fake_quant
+            if form == "qdq":
+                save_model(fake_quant_model(model, quantizers_of(model, layers, records)), path, replace=True)
+            else:
+                chained = integer_model(model, layers, records, form=PlainOperators())
+                save_model(DeferredModel(chained), path, replace=True)
         if which != "Fakequant":
-            _write_deploy(results, model, layers, records=records, half_precision=half_precision)
+            deployed = integer_model(model, layers, records, form=OwnOperators(half_precision=half_precision))
+            save_model(deployed, results.deploy, replace=True)
+            quantized = {name: layer for name, layer in layers.items() if name in records}
+            write_json(results.info, quantization_info(deployed, quantized))
 
 
 def chosen(which: SaveType, fake_quant: Sequence[Path], deploy: Sequence[Path]) -> tuple[Path, ...]:
@@ -470,17 +459,3 @@ def replacing(files: Sequence[Path], model: Model) -> Iterator[None]:
     for path in files:
         with contextlib.suppress(OSError):  # a file system without modes
             path.chmod(_FILE_MODE)
-
-
-def _write_deploy(
-    results: ResultFiles,
-    model: Model,
-    layers: Mapping[str, AmctLayer],
-    *,
-    records: Mapping[str, LayerRecord],
-    half_precision: bool,
-) -> None:
-    deployed = integer_model(model, layers, records, form=OwnOperators(half_precision=half_precision))
-    save_model(deployed, results.deploy, replace=True)
-    quantized = {name: layer for name, layer in layers.items() if name in records}
-    write_json(results.info, quantization_info(deployed, quantized))

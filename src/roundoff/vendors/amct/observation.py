@@ -36,8 +36,7 @@ from roundoff.vendors.amct.quantizers import (
     weight_peaks,
 )
 from roundoff.vendors.amct.records import LayerRecord, read_records, write_records
-from roundoff.vendors.errors import CannotRun, WrongType
-from roundoff.vendors.logging import AMCT_LOGGER
+from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongType
 
 __all__ = [
     "KEY",
@@ -256,20 +255,17 @@ class CalibrationObserver:
                 raise CannotRun(what, fix="remove dmq_balancer from the layer that reads it") from error
         self.batches += 1
         if self.complete:
-            self._finish()
+            path = Path(self.stage.record_file)
+            # A model comes from anywhere: what its metadata names is only replaced if it is a record already.
+            regular_file(path, what="The record file")
+            known = read_records(path)
+            found = self._factors(known) if self.stage.kind == "balance" else self.records(known)
+            write_records(path, found)
+            AMCT_LOGGER.info("batches seen: %d; record written: %s", self.batches, path)
 
     def observation(self, tensor: str) -> Observation:
         """What was observed of a tensor."""
         return self._observers[tensor].observation()
-
-    def _finish(self) -> None:
-        path = Path(self.stage.record_file)
-        # A model comes from anywhere: what its metadata names is only replaced if it is a record already.
-        regular_file(path, what="The record file")
-        known = read_records(path)
-        found = self._factors(known) if self.stage.kind == "balance" else self.records(known)
-        write_records(path, found)
-        AMCT_LOGGER.info("batches seen: %d; record written: %s", self.batches, path)
 
     def records(self, known: Mapping[str, LayerRecord], *, algorithm: str = "") -> dict[str, LayerRecord]:
         """Records with the factors of inputs, of the layers that `known` has records of.

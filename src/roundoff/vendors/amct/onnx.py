@@ -10,15 +10,13 @@ from typing import Any
 
 import onnxruntime
 
-from roundoff.core.text_proto import Entry
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.save import save_model as save_onnx
 from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names
 from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationResult, SearchOptions
-from roundoff.vendors.amct.config import AmctConfig, parse_config
+from roundoff.vendors.amct.config import parse_config
 from roundoff.vendors.amct.deploy import SaveType, results_of, save_quantized
-from roundoff.vendors.amct.flavour import Files, add_flavour
 from roundoff.vendors.amct.layers import LAYER_TYPES, AmctLayer, find_layers
 from roundoff.vendors.amct.observation import (
     CalibrationStage,
@@ -32,6 +30,9 @@ from roundoff.vendors.amct.observation import (
 from roundoff.vendors.amct.quantizers import records_of_qat, weight_quantizers
 from roundoff.vendors.amct.records import LayerRecord, write_records
 from roundoff.vendors.amct.workflow import (
+    Files,
+    Flavour,
+    add_flavour,
     begin_balancing,
     begin_calibration,
     complete_records,
@@ -39,8 +40,7 @@ from roundoff.vendors.amct.workflow import (
     create_config,
     open_model,
 )
-from roundoff.vendors.errors import CannotRun, in_vendors_terms
-from roundoff.vendors.logging import log_to
+from roundoff.vendors.facade import CannotRun, in_vendors_terms, log_to
 
 __all__ = [
     "AMCT_SO",
@@ -59,8 +59,8 @@ __all__ = [
 ]
 
 
-class OnnxFlavour:
-    """One file, read and written as it is; see `roundoff.vendors.amct.flavour.Flavour`."""
+class OnnxFlavour(Flavour):
+    """One file, read and written as it is; see `roundoff.vendors.amct.workflow.Flavour`."""
 
     name = "onnx"
     layer_types: Mapping[str, tuple[str, ...]] = {name: (name,) for name in LAYER_TYPES}
@@ -69,17 +69,6 @@ class OnnxFlavour:
     def read(self, files: Files) -> Model:
         """The model of a file."""
         return load_model(files[0])
-
-    def layers(self, model: Model, found: Mapping[str, AmctLayer]) -> dict[str, AmctLayer]:
-        """All of them."""
-        return dict(found)
-
-    def check(self, config: AmctConfig, *, name: str) -> None:
-        """Everything has a form in ONNX."""
-
-    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[Entry, ...]]:
-        """Nothing."""
-        return dict.fromkeys(layers, ())
 
     def write_modified(
         self,
@@ -97,10 +86,6 @@ class OnnxFlavour:
         """The fake-quant and the deploy model."""
         found = results_of(save_path)
         return (found.fake_quant,), (found.deploy,)
-
-    def info(self, save_path: str | Path) -> Path:
-        """The quantization information."""
-        return results_of(save_path).info
 
     def write_results(
         self,

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.core.text_proto import Entry, TextMessage, text_proto_text
-from roundoff.graph.caffe.convert import runs_of
+from roundoff.core.text_proto import TextEntry, TextMessage, text_proto_text
+from roundoff.graph.caffe.convert import DATA_TYPES, runs_of
 from roundoff.graph.caffe.fields import text_table
-from roundoff.graph.caffe.inputs import DATA_TYPES
 from roundoff.graph.caffe.net import Net, read_net
 from roundoff.vendors.amct.arguments import a_path
-from roundoff.vendors.errors import CannotRun
+from roundoff.vendors.facade import CannotRun
 
 __all__ = [
     "opencv_net",
@@ -79,7 +78,7 @@ def _readable(net: Net) -> TextMessage:
     runs = runs_of(net)
     read = {bottom for layer in runs for bottom in layer.bottoms}
     kept = [each for each in runs if each.type not in DATA_TYPES or read.intersection(each.tops)]
-    return TextMessage((Entry("name", net.name), *(Entry("layer", _layer(each.message)) for each in kept)))
+    return TextMessage((TextEntry("name", net.name), *(TextEntry("layer", _layer(each.message)) for each in kept)))
 
 
 def _layer(layer: TextMessage) -> TextMessage:
@@ -88,8 +87,10 @@ def _layer(layer: TextMessage) -> TextMessage:
         given = layer.message("quant_param") or TextMessage()
         offset = given.get("offset", b"")
         code = np.frombuffer((offset if isinstance(offset, bytes) else b"")[:1] or b"\0", np.int8)[0]
-        zero = Entry("zero", int(code) - _LOWEST)
-        own.append(Entry("quant_param", TextMessage((Entry("scale", repr(given.get("scale", 1.0))), zero))))
+        zero = TextEntry("zero", int(code) - _LOWEST)
+        own.append(
+            TextEntry("quant_param", TextMessage((TextEntry("scale", repr(given.get("scale", 1.0))), zero)))
+        )
     return TextMessage(tuple(own))
 
 

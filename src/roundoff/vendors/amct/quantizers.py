@@ -8,19 +8,18 @@ import numpy as np
 
 from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec, parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.core.text_proto import Entry, TextMessage
-from roundoff.graph.build import Assembly
+from roundoff.core.text_proto import TextEntry, TextMessage
+from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.reading.read import read_quantized
 from roundoff.graph.save import drop_unused
 from roundoff.graph.weights import Weights
+from roundoff.quantize.calibration.calibration import observed_range, weight_range
 from roundoff.quantize.calibration.observer import Observation
-from roundoff.quantize.calibration.ranges import observed_range, weight_range
 from roundoff.vendors.amct.config import DEFAULT_BITS, ActivationSettings, AmctConfig, WeightSettings
 from roundoff.vendors.amct.layers import AmctLayer, find_layers
 from roundoff.vendors.amct.records import LayerRecord, check_record, record_bits, type_entries
-from roundoff.vendors.errors import CannotRun, WrongValue
-from roundoff.vendors.logging import AMCT_LOGGER
+from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongValue
 
 __all__ = [
     "LARGEST_SUM",
@@ -275,7 +274,7 @@ def short_mantissa(scales: Array) -> Array:
     return (scales.astype(np.float32).view(np.uint32) & _KEPT_BITS).view(np.float32)
 
 
-_TENSOR_MARK = TextMessage((Entry("is_tensor_quantize", value=True),))
+_TENSOR_MARK = TextMessage((TextEntry("is_tensor_quantize", value=True),))
 
 Observed = Callable[[str], Observation]
 
@@ -454,8 +453,11 @@ def balanced_model(model: Model, layers: Mapping[str, AmctLayer], factors: Mappi
         layer = layers[node.name]
         values = weights[layer.weight]
         moved = graph.free_tensor(f"{node.name}.mul")
-        shape = _input_shape(layer, values.ndim)
-        _check_count(layer, values, wanted)
+        shape = (1, -1, *(1,) * (values.ndim - 2)) if layer.op_type in ("Conv", "ConvTranspose") else (-1,)
+        channels = values.shape[layer.input_axis] * (layer.group if layer.op_type == "Conv" else 1)
+        if wanted.size != channels:
+            what = f"The record of {layer.name!r} has {wanted.size} balance factors for {channels} input channels."
+            raise WrongValue(what, fix="run quantize_preprocess for this model again")
         inverse = (1.0 / wanted.astype(np.float64)).astype(values.dtype).reshape(shape)
         constant = graph.add_constant(inverse, f"{node.name}.tensor_balance_factor")
         graph.add_node("Mul", [layer.inputs[0][0], constant], moved, name=f"{node.name}.mul")
@@ -468,17 +470,6 @@ def balanced_model(model: Model, layers: Mapping[str, AmctLayer], factors: Mappi
     result.graph.value_info.extend(model.proto.graph.value_info)
     drop_unused(result.graph)
     return Model(result, model.path, inside_bytes(result))
-
-
-def _check_count(layer: AmctLayer, values: Array, factors: Array) -> None:
-    channels = values.shape[layer.input_axis] * (layer.group if layer.op_type == "Conv" else 1)
-    if factors.size != channels:
-        what = f"The record of {layer.name!r} has {factors.size} balance factors for {channels} input channels."
-        raise WrongValue(what, fix="run quantize_preprocess for this model again")
-
-
-def _input_shape(layer: AmctLayer, rank: int) -> tuple[int, ...]:
-    return (1, -1, *(1,) * (rank - 2)) if layer.op_type in ("Conv", "ConvTranspose") else (-1,)
 
 
 def _multiplied(values: Array, layer: AmctLayer, factors: Array) -> Array:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.core.files import read_small, write_text
-from roundoff.core.text_proto import Entry, Field, FieldTable, TextMessage, parse_text_proto, text_proto_text
-from roundoff.vendors.errors import WrongValue
+from roundoff.core.text_proto import Field, FieldTable, TextEntry, TextMessage, parse_text_proto, text_proto_text
+from roundoff.vendors.facade import WrongValue
 
 __all__ = [
     "LayerRecord",
@@ -20,6 +20,8 @@ __all__ = [
     "write_records",
 ]
 
+# Dialects: AMCT writes one flat message per layer and names types as texts; another toolkit keeps inputs in
+# messages of their own (record_d) and widths as numbers. All are read; what is not ours is kept and written back.
 _SHIFT_BITS = range(1, 17)
 _TYPES = {f"INT{bits}": bits for bits in (4, 6, 7, 8, 16)}
 _USUAL_BITS = 8
@@ -158,10 +160,10 @@ def record_bits(record: LayerRecord, part: str) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def type_entries(activation: int, weight: int) -> tuple[Entry, ...]:
+def type_entries(activation: int, weight: int) -> tuple[TextEntry, ...]:
     """What widths are written as in a record, where they are not the usual ones."""
     wanted = {"act_type": activation, "wts_type": weight}
-    return tuple(Entry(name, f"INT{bits}") for name, bits in wanted.items() if bits != _USUAL_BITS)
+    return tuple(TextEntry(name, f"INT{bits}") for name, bits in wanted.items() if bits != _USUAL_BITS)
 
 
 def check_record(layer: str, record: LayerRecord, *, channels: int | None, bits: int = 8) -> None:
@@ -189,6 +191,7 @@ def check_record(layer: str, record: LayerRecord, *, channels: int | None, bits:
     if any(record.offset_w):
         raise WrongValue(f"The record of {layer!r} has an offset_w that is not 0.", fix="offsets of weights are 0")
     _check_counts(layer, record, channels)
+    # Sums are dequantized by this product, which must be a number of float32 as well.
     products = [record.scale_d * each for each in record.scale_w]
     _positive(layer, "scale_d times scale_w of", products)
 
@@ -223,17 +226,18 @@ def write_records(path: Path, records: Mapping[str, LayerRecord]) -> None:
 def record_text(records: Mapping[str, LayerRecord]) -> str:
     """Records as the text of a file: one value in a line, nine digits."""
     entries = tuple(
-        Entry("record", TextMessage((Entry("key", layer), _value(record)))) for layer, record in records.items()
+        TextEntry("record", TextMessage((TextEntry("key", layer), _value(record))))
+        for layer, record in records.items()
     )
     return text_proto_text(TextMessage(entries), _FILE)
 
 
-def _value(record: LayerRecord) -> Entry:
+def _value(record: LayerRecord) -> TextEntry:
     if record.cache is not None:
-        return Entry("kv_cache_value", record.cache)
-    entries: list[Entry] = []
+        return TextEntry("kv_cache_value", record.cache)
+    entries: list[TextEntry] = []
     for name in _OWN:
         value = getattr(record, name)
         several = value if isinstance(value, tuple) else () if value is None else (value,)
-        entries += (Entry(name, each) for each in several)
-    return Entry("value", TextMessage((*entries, *record.others.entries)))
+        entries += (TextEntry(name, each) for each in several)
+    return TextEntry("value", TextMessage((*entries, *record.others.entries)))

@@ -10,7 +10,7 @@ from roundoff.errors import nearest
 from roundoff.run.evaluators import brief
 from roundoff.vendors.amct.config import HALF_PRECISION, IFMR_DEFAULTS, layer_entry
 from roundoff.vendors.amct.layers import AmctLayer
-from roundoff.vendors.errors import WrongValue
+from roundoff.vendors.facade import WrongValue
 
 __all__ = [
     "SIMPLIFIED",

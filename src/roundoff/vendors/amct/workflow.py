@@ -1,15 +1,16 @@
 """The steps of a quantization, the same for every flavour: configure, prepare, calibrate, save, convert."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from roundoff.core.files import regular_file
+from roundoff.core.table import Table
 from roundoff.core.tensors import Array
-from roundoff.core.text_proto import Entry, TextMessage
+from roundoff.core.text_proto import TextEntry, TextMessage
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import prepare
 from roundoff.vendors.amct.arguments import keep_apart
@@ -21,7 +22,7 @@ from roundoff.vendors.amct.config import (
     read_json,
     write_json,
 )
-from roundoff.vendors.amct.flavour import Files, Flavour
+from roundoff.vendors.amct.deploy import SaveType, results_of
 from roundoff.vendors.amct.layers import TENSOR_TYPES, AmctLayer, find_layers
 from roundoff.vendors.amct.observation import (
     CalibrationObserver,
@@ -34,19 +35,116 @@ from roundoff.vendors.amct.observation import (
 from roundoff.vendors.amct.quantizers import balanced_model, weight_records
 from roundoff.vendors.amct.records import LayerRecord, read_records, write_records
 from roundoff.vendors.amct.simplified_config import read_simplified, simplified_document
-from roundoff.vendors.errors import CannotRun, WrongValue
-from roundoff.vendors.logging import AMCT_LOGGER
+from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongValue
 
 __all__ = [
     "AmctModel",
+    "Files",
+    "Flavour",
+    "add_flavour",
     "begin_balancing",
     "begin_calibration",
     "calibrate_by",
     "complete_records",
     "convert",
     "create_config",
+    "get_flavour",
     "open_model",
 ]
+
+Files = tuple[Path, ...]
+"""The files of one model: one for ONNX; definition and weights for Caffe."""
+
+
+class Flavour(Protocol):
+    """A framework; what is not said otherwise is as in ONNX.
+
+    Attributes:
+        name: What it is called.
+        layer_types: What its users call types of layers, each with the ONNX operations that they become.
+        how_to_run: What to do so that a run of a modified model is seen.
+    """
+
+    name: str
+    layer_types: Mapping[str, tuple[str, ...]]
+    how_to_run: str
+
+    def read(self, files: Files) -> Model:
+        """The model of these files as a float ONNX graph.
+
+        Raises:
+            BadInput: They cannot be read.
+        """
+        ...
+
+    def layers(self, model: Model, found: Mapping[str, AmctLayer]) -> dict[str, AmctLayer]:
+        """Those of the layers found in a model that are layers of the framework's own."""
+        return dict(found)
+
+    def check(self, config: AmctConfig, *, name: str) -> None:
+        """Refuse what its models cannot say.
+
+        Raises:
+            WrongValue: The configuration, which is called so, asks for it.
+        """
+        return
+
+    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[TextEntry, ...]]:
+        """What its records say of layers beside the factors."""
+        return dict.fromkeys(layers, ())
+
+    def write_modified(
+        self,
+        files: Files,
+        model: Model,
+        *,
+        layers: Mapping[str, AmctLayer],
+        records: Mapping[str, LayerRecord],
+        stage: CalibrationStage,
+    ) -> None:
+        """Write the model that is run for calibration, weights being quantized as the records say."""
+        ...
+
+    def results(self, save_path: str | Path) -> tuple[Files, Files]:
+        """The files of the fake-quant and of the deploy model that go with a path and prefix."""
+        ...
+
+    def info(self, save_path: str | Path) -> Path:
+        """The quantization information that goes with the deploy model."""
+        return results_of(save_path).info
+
+    def write_results(
+        self,
+        save_path: str | Path,
+        model: Model,
+        *,
+        layers: Mapping[str, AmctLayer],
+        records: Mapping[str, LayerRecord],
+        half_precision: bool,
+        which: SaveType = "Both",
+    ) -> None:
+        """Write the fake-quant model, the deploy model with the quantization information, or both."""
+        ...
+
+
+_KNOWN: Table[Callable[[], Flavour]] = Table("flavour")
+
+
+def add_flavour(name: str, make: Callable[[], Flavour]) -> None:
+    """Let a framework take part from now on."""
+    _KNOWN[name] = make
+
+
+def get_flavour(name: str) -> Flavour:
+    """The framework of that name.
+
+    Raises:
+        CannotRun: Nobody brought it along.
+    """
+    if name not in _KNOWN:
+        what = f"Models of {name.capitalize()} cannot be read and written by this version of roundoff."
+        raise CannotRun(what, fix="convert the model to ONNX and use roundoff.vendors.amct.onnx")
+    return _KNOWN[name]()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,12 +288,12 @@ def begin_calibration(
     return opened, records, stage
 
 
-def _facts_of(name: str, facts: Mapping[str, tuple[Entry, ...]], config: AmctConfig) -> tuple[Entry, ...]:
-    apart = (Entry("skip_fusion", value=True),) if facts[name] and not config.may_fold(name) else ()
+def _facts_of(name: str, facts: Mapping[str, tuple[TextEntry, ...]], config: AmctConfig) -> tuple[TextEntry, ...]:
+    apart = (TextEntry("skip_fusion", value=True),) if facts[name] and not config.may_fold(name) else ()
     return (*facts[name], *apart)
 
 
-def _completed(record: LayerRecord, factors: Array | None, facts: tuple[Entry, ...]) -> LayerRecord:
+def _completed(record: LayerRecord, factors: Array | None, facts: tuple[TextEntry, ...]) -> LayerRecord:
     others = TextMessage((*facts, *record.others.entries))
     balance = () if factors is None else tuple(factors.tolist())
     return replace(record, tensor_balance_factor=balance, others=others)

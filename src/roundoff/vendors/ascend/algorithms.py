@@ -14,7 +14,7 @@ from typing import Any, SupportsFloat
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.measure.blocks import release_pages
+from roundoff.measure.statistics import release_pages
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.layouts import Convert
 from roundoff.vendors.ascend.rules import Warn
@@ -68,6 +68,8 @@ def tree_sum(count: int, leaf: Callable[[int, int], Array], *, start: int = 0) -
     """
     if count <= _LEAF:
         return leaf(start, start + count)
+    # numpy's own split (pairwise_sum): halves, the first cut down to a multiple of its unrolled loop. float32
+    # addition is not associative, so any other tree would change the last printed digits.
     half = count // 2
     half -= half % _UNROLLED
     left = tree_sum(half, leaf, start=start)
@@ -142,6 +144,7 @@ class GoldenPair:
         found[2] = work.sum()
         self.largest_difference = np.maximum(self.largest_difference, work.max())
         found[3] = np.multiply(work, work, out=work).sum()
+        # |mine / golden - 1|, not |mine - golden| / |golden|: the same in theory, another rounding in float32.
         np.divide(mine, golden, out=work)
         np.subtract(work, 1, out=work)
         np.abs(work, out=work)
@@ -161,6 +164,8 @@ class GoldenPair:
 
             def leaf(start: int, stop: int) -> Array:
                 mine, golden, work, other = self._block(start, stop)
+                # Each side is divided by its length before the product: the vendor's order, which keeps large
+                # values from overflowing float32 and rounds otherwise than one division at the end.
                 np.divide(mine, lengths[0], out=work)
                 np.divide(golden, lengths[1], out=other)
                 found = [np.multiply(work, other, out=work).sum()]
@@ -200,6 +205,7 @@ class GoldenPair:
 
         def leaf(start: int, stop: int) -> Array:
             mine, golden, work, other = self._block(start, stop)
+            # sum(p * log(p / q)), p and q being values stretched to 0..1 over their sum: no histogram is made.
             np.divide(self._density(mine, 0, start=start, out=work), whole[0], out=work)
             np.divide(self._density(golden, 1, start=start, out=other), whole[1], out=other)
             np.divide(work, other, out=other)
@@ -327,6 +333,8 @@ def _cosine_of(case: ComparedTensors, mine: float, golden: float) -> tuple[str, 
     if mine <= EPSILON and golden < EPSILON:
         return "1.0", ""
     for length, file in ((mine, case.mine), (golden, case.golden)):
+        # The root of a length that is a root already: as the vendor has it, so that only lengths below the
+        # square of the smallest step count as none.
         if np.sqrt(length) <= EPSILON:
             return NOT_COMPUTED, f"Cannot compare by Cosine Similarity. {ALL_ZERO} {file}."
     return None

@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.core.array_files import Unreadable, map_array, read_header
-from roundoff.core.dtypes import as_values, why_refused
-from roundoff.core.tensors import Array
+from roundoff.core.tensors import Array, as_values, why_refused
 from roundoff.tensors.ascend_dump.element_types import element_type
 from roundoff.tensors.ascend_dump.header import ELEMENT_TYPES, Dump, DumpTensor, read_dump
 from roundoff.tensors.ascend_dump.names import DumpName, logical_op, parse_dump_name
 from roundoff.tensors.ascend_dump.source import Slice, device_shape, expected_slices, map_tensor, merge
-from roundoff.tensors.ascend_names import MAPPING_NAME, read_mapping
+from roundoff.tensors.ascend_npy import MAPPING_NAME, read_mapping
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.rules import Warn, names_quantization
 

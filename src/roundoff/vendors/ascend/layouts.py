@@ -95,6 +95,7 @@ def fit(mine: Mine, golden: GoldenTensor, *, how: How) -> Fitted:
     Raises:
         NotCompared: They do not fit.
     """
+    # The dump's own original shape, where it tells one, counts before the rule's.
     shape = mine.original or golden.shape
     layout = _golden_layout(golden, shape) if golden.format else mine.format
     mine_to, golden_to = _detail_layouts(mine.format, layout) if how.detail else (layout, layout)
@@ -105,6 +106,7 @@ def fit(mine: Mine, golden: GoldenTensor, *, how: How) -> Fitted:
         left = _convert(mine, mine_to, shape=shape, how=how)
         right = _convert(Mine(golden.values, layout), golden_to, shape=golden.values.shape, how=how)
     whole = left.shape
+    # A device pads channels to whole blocks; what lies beyond the golden shape is that padding, at the end.
     if mine.format != "ND" or (tensor and left.size != right.size):
         left = _cut(left, right.shape, how=how)
     if left.size != right.size:
@@ -196,6 +198,7 @@ def _cut(mine: Array, golden: tuple[int, ...], *, how: How) -> Array:
         if left != right:
             raise _different(tuple(left or mine.shape), tuple(right or golden), how=how)
         return mine
+    # The vendor pads both shapes to four axes with ones at the end before it compares them axis by axis.
     padded = (*mine.shape, *(1,) * (4 - mine.ndim))
     wanted = (*golden, *(1,) * (len(padded) - len(golden)))
     ones = sum(size == 1 for size in mine.shape)
@@ -205,6 +208,7 @@ def _cut(mine: Array, golden: tuple[int, ...], *, how: How) -> Array:
         if size < limit:
             raise _different(padded, wanted, how=how)
         if size > limit:
+            # Beyond five axes the vendor finds the difference, and then cuts nothing.
             cut = mine.reshape(padded)
             return cut[tuple(slice(limit) for limit in wanted)] if len(padded) <= 5 else cut
     return mine
@@ -227,6 +231,7 @@ def _told_cut(mine: Mine, whole: tuple[int, ...], kept: tuple[int, ...]) -> str:
     if mine.original:
         lost = before > after
     else:
+        # Without an original shape padding is told by its size: one axis of a blocked format, less than a block.
         block = mine.values.shape[-1] if mine.values.ndim else 1
         pairs = list(zip(whole, kept, strict=False))
         cut = [(size, left) for size, left in pairs if left < size]

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.core.array_files import Unreadable, map_array, read_header
-from roundoff.core.dtypes import as_values
 from roundoff.core.files import regular_file
-from roundoff.core.tensors import Array
-from roundoff.measure.blocks import release_pages
+from roundoff.core.tensors import Array, as_values
+from roundoff.measure.statistics import release_pages
 from roundoff.tensors import open_source
 from roundoff.tensors.ascend_dump.layouts import restore, way_back
 from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, GoldenPair, compare_values

@@ -13,7 +13,7 @@ import numpy as np
 from roundoff.core.array_files import Unreadable
 from roundoff.core.files import writing
 from roundoff.core.tensors import Array
-from roundoff.measure.blocks import release_pages
+from roundoff.measure.statistics import release_pages
 from roundoff.vendors.ascend.counterparts import CompareJob, counterpart, find_golden, golden_of
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from roundoff.core.plan import FLOAT, Precision, QuantPlan, Rule
 from roundoff.core.quantizers import Quantizer
-from roundoff.graph.precisions import NodePrecisions
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.units import NodePrecisions
 from roundoff.messages.numbers import counted
 
 if TYPE_CHECKING:

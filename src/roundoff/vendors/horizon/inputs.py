@@ -15,17 +15,15 @@ from roundoff.core.names import names_by_stem, natural_key, shown
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.fake_constants import has_exact_weights
 from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model, load_model, model_from_proto
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import QuantizedModel, has_exact_weights
 from roundoff.graph.reading.read import read_quantized
 from roundoff.measure.metrics import MEAN
 from roundoff.run.capture import NO_INPUTS, Samples
 from roundoff.samples.sample_set import open_samples
 from roundoff.studies.switches import Switches
-from roundoff.vendors.errors import WrongType, WrongValue
-from roundoff.vendors.logging import HORIZON_LOGGER
+from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue
 
 __all__ = [
     "METRICS",

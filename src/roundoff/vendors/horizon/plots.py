@@ -1,7 +1,8 @@
 """Pictures of values: histograms, and boxes by channel."""
 
-import dataclasses
+import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,20 +11,22 @@ from roundoff.core.document import json_text
 from roundoff.core.files import write_text
 from roundoff.errors import BadInput
 from roundoff.pages.csv import table_csv
-from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
+from roundoff.quantize.calibration.run import UNLIMITED, RunLimits
 from roundoff.report.plots.canvas import require_matplotlib
-from roundoff.report.plots.channels import channels_picture
 from roundoff.report.plots.curves import accumulation_picture
-from roundoff.report.plots.distribution import distribution_picture
+from roundoff.report.plots.distributions import channels_picture, distribution_picture
 from roundoff.studies.accumulate.page import curves_table
 from roundoff.studies.accumulate.result import Curve
 from roundoff.studies.accumulate.study import AccumulationSettings, accumulate
-from roundoff.studies.channels.result import ChannelSpread
-from roundoff.studies.channels.study import ChannelSettings, describe_channels
 from roundoff.studies.distribution.page import distribution_table
-from roundoff.studies.distribution.result import Distribution, DistributionReport
-from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
-from roundoff.vendors.errors import WrongType, WrongValue
+from roundoff.studies.distribution.result import ChannelSpread, DistributionReport, TensorDistribution
+from roundoff.studies.distribution.study import (
+    ChannelSettings,
+    DistributionSettings,
+    describe_channels,
+    describe_distributions,
+)
+from roundoff.vendors.facade import WrongType, WrongValue, progress, tell
 from roundoff.vendors.horizon.inputs import (
     CalibratedModel,
     CalibrationNodes,
@@ -42,7 +45,6 @@ from roundoff.vendors.horizon.ranking import (
     save_pictures,
     save_tables,
 )
-from roundoff.vendors.logging import progress, tell
 
 __all__ = [
     "asked_curves",
@@ -132,26 +134,15 @@ def tensor_analysis(
         raise WrongValue(f"num_processes is {num_processes!r}.", fix="give a number from 1 on")
     require_matplotlib()
     opened = open_calibrated(model_or_file, calibration_data)
-    limits = RunLimits(threads=_threads(num_processes))
+    limits = RunLimits(threads=min(num_processes, os.cpu_count() or 1, _MOST_THREADS))
     report = draw_distributions(opened, names, folder / "data_distribution", limits=limits)
     calibrating = [name for name in names if not opened.nodes.is_ordinary(name)]
     if calibrating:
         draw_channels(opened, calibrating, folder / "channelwise_distribution", limits=limits)
     table = _tensor_table(opened, report)
     tell(table)
-    save_tables(
-        folder,
-        "tensor_analysis",
-        log=table,
-        csv=table_csv(distribution_table(report)),
-        data=report,
-    )
-
-
-def _threads(wanted: int) -> int:
-    import os
-
-    return min(wanted, os.cpu_count() or 1, _MOST_THREADS)
+    csv = table_csv(distribution_table(report))
+    save_tables(folder, "tensor_analysis", log=table, csv=csv, data=report)
 
 
 def draw_distributions(
@@ -161,12 +152,9 @@ def draw_distributions(
     patterns = _patterns(opened, names)
     settings = DistributionSettings(names=tuple(patterns), limits=limits)
     report = describe_distributions(opened.quantized, opened.data, settings, progress=progress())
-    painters: list[tuple[str, Callable[[], bytes]]] = []
-    for each in report.distributions:
-        label = _label(opened, each)
-        shown = dataclasses.replace(each, name=label)
-        painters.append((label, partial(distribution_picture, shown)))
-    save_pictures(folder, painters)
+    labels = [_label(opened, each) for each in report.distributions]
+    shown = [replace(each, name=label) for each, label in zip(report.distributions, labels, strict=True)]
+    save_pictures(folder, zip(labels, (partial(distribution_picture, each) for each in shown), strict=True))
     return report
 
 
@@ -200,38 +188,29 @@ def draw_channels(
             axis=1 if activations and axis is None else axis,
             limits=limits,
         )
-        for each in _spreads(opened, settings):
-            label = _label(opened, each)
-            painters.append((label, partial(channels_picture, dataclasses.replace(each, name=label))))
-    save_pictures(folder, painters)
-
-
-def _spreads(opened: CalibratedModel, settings: ChannelSettings) -> tuple[ChannelSpread, ...]:
-    try:
-        return describe_channels(opened.quantized, opened.data, settings, progress=progress()).spreads
-    except BadInput as error:
-        if "no axis" in error.what:
+        try:
+            found = describe_channels(opened.quantized, opened.data, settings, progress=progress())
+        except BadInput as error:
             raise WrongValue(error.what, fix=error.fix.replace("--axis", "axis")) from error
-        raise
+        for each in found.spreads:
+            label = _label(opened, each)
+            painters.append((label, partial(channels_picture, replace(each, name=label))))
+    save_pictures(folder, painters)
 
 
 def _patterns(opened: CalibratedModel, names: Sequence[str]) -> list[str]:
     """What our engines call these nodes; a calibration node is named by its quantizer."""
     found = []
     for name in names:
-        # Raises when it means nothing; ordinary nodes without a quantizer can be drawn, too.
-        if name in opened.nodes.by_name:
-            quantizer = opened.nodes.by_name[name]
-            found.append(f"{quantizer.tensor}_HzCalibration")
-        elif opened.nodes.is_ordinary(name):
-            found.append(name)
-        else:
+        quantizer = opened.nodes.by_name.get(name)
+        if quantizer is None and not opened.nodes.is_ordinary(name):
+            # Raises when it means nothing; ordinary nodes without a quantizer can be drawn, too.
             opened.nodes.quantizers([name])
-            found.append(name)
+        found.append(name if quantizer is None else f"{quantizer.tensor}_HzCalibration")
     return found
 
 
-def _label(opened: CalibratedModel, each: Distribution | ChannelSpread) -> str:
+def _label(opened: CalibratedModel, each: TensorDistribution | ChannelSpread) -> str:
     if each.kind == "node":
         return each.name
     return opened.nodes.calibrating(each.tensor, each.name)

@@ -16,11 +16,11 @@ from roundoff.messages.numbers import counted
 from roundoff.pages.csv import table_csv
 from roundoff.report.plots.canvas import require_matplotlib
 from roundoff.studies.sensitivity.page import rankings_table
-from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow, Subject, SubjectKind
-from roundoff.studies.sensitivity.settings import SensitivitySettings
+from roundoff.studies.sensitivity.ranking import report_sensitivity
+from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow, SubjectKind, SwitchedSubject
 from roundoff.studies.sensitivity.study import whole_sensitivity
-from roundoff.studies.sensitivity.summary import report_sensitivity
-from roundoff.vendors.errors import WrongType, WrongValue
+from roundoff.studies.sensitivity.subjects import SensitivitySettings
+from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue, progress, say
 from roundoff.vendors.horizon.inputs import (
     METRICS,
     NODE_TYPES,
@@ -33,7 +33,6 @@ from roundoff.vendors.horizon.inputs import (
     our_metric,
     threshold_of,
 )
-from roundoff.vendors.logging import HORIZON_LOGGER, progress, say
 
 __all__ = [
     "DEFAULT_FOLDER",
@@ -246,7 +245,7 @@ class HorizonRanking:
 
 def wanted_subjects(
     nodes: CalibrationNodes, node_types: Sequence[str], interested_nodes: Any
-) -> dict[str, tuple[Subject, ...]]:
+) -> dict[str, tuple[SwitchedSubject, ...]]:
     """What is measured, by the kind of ranking; names that were given take the place of kinds."""
     given = node_lists("interested_nodes", interested_nodes)
     if given:
@@ -256,12 +255,12 @@ def wanted_subjects(
     return {kind: _of_kind(nodes, kind) for kind in node_types}
 
 
-def _named(nodes: CalibrationNodes, members: Sequence[str], name: str) -> Subject:
+def _named(nodes: CalibrationNodes, members: Sequence[str], name: str) -> SwitchedSubject:
     # All of them are in one ranking, whatever they are.
-    return Subject(name, "group", nodes.quantizers(members), op_type=nodes.op_type(name))
+    return SwitchedSubject(name, "group", nodes.quantizers(members), op_type=nodes.op_type(name))
 
 
-def _of_kind(nodes: CalibrationNodes, kind: str) -> tuple[Subject, ...]:
+def _of_kind(nodes: CalibrationNodes, kind: str) -> tuple[SwitchedSubject, ...]:
     subject_kind: SubjectKind = "weight" if kind == "weight" else "activation" if kind == "activation" else "node"
     names = nodes.ordinary if kind == "node" else nodes.of_kind(kind)
     if not names:
@@ -271,13 +270,14 @@ def _of_kind(nodes: CalibrationNodes, kind: str) -> tuple[Subject, ...]:
             + ", ".join(each for each in NODE_TYPES if each == "node" or nodes.of_kind(each)),
         )
     return tuple(
-        Subject(name, subject_kind, nodes.quantizers([name]), op_type=nodes.op_type(name)) for name in names
+        SwitchedSubject(name, subject_kind, nodes.quantizers([name]), op_type=nodes.op_type(name))
+        for name in names
     )
 
 
 def measure_rankings(
     opened: CalibratedModel,
-    wanted: Mapping[str, tuple[Subject, ...]],
+    wanted: Mapping[str, tuple[SwitchedSubject, ...]],
     metrics: Sequence[str],
     *,
     output_node: Any,
@@ -296,9 +296,9 @@ def measure_rankings(
     try:
         found = whole_sensitivity(opened.quantized, opened.data, settings, progress=progress())
     except BadInput as error:
-        if output_node is not None and "to compare at" in error.what:
-            raise WrongValue(error.what, fix=error.fix) from error
-        raise
+        if output_node is None:
+            raise
+        raise WrongValue(error.what, fix=error.fix) from error
     report = report_sensitivity(found, opened.quantized)
     return [_ranking(kind, subjects, metrics, report, opened.nodes) for kind, subjects in wanted.items()]
 
@@ -325,7 +325,7 @@ def _few(names: Sequence[str]) -> str:
 
 def _ranking(
     node_type: str,
-    subjects: Sequence[Subject],
+    subjects: Sequence[SwitchedSubject],
     metrics: Sequence[str],
     report: SensitivityReport,
     nodes: CalibrationNodes,

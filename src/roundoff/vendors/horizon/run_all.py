@@ -14,10 +14,10 @@ from roundoff.report.plots.canvas import require_matplotlib
 from roundoff.studies.partial.result import Raise
 from roundoff.studies.partial.study import Changes
 from roundoff.studies.samples.study import WorstSampleSettings, find_worst_samples
-from roundoff.studies.sensitivity.result import Subject, SubjectScore
-from roundoff.studies.sensitivity.settings import SensitivitySettings
+from roundoff.studies.sensitivity.result import SubjectScore, SwitchedSubject
 from roundoff.studies.sensitivity.study import whole_sensitivity
-from roundoff.vendors.errors import WrongType, WrongValue
+from roundoff.studies.sensitivity.subjects import SensitivitySettings
+from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue, progress, say, tell
 from roundoff.vendors.horizon.inputs import (
     METRICS,
     NODE_TYPES,
@@ -41,7 +41,6 @@ from roundoff.vendors.horizon.ranking import (
     save_tables,
     wanted_subjects,
 )
-from roundoff.vendors.logging import HORIZON_LOGGER, progress, say, tell
 
 __all__ = [
     "BASE_LINE",
@@ -174,12 +173,12 @@ def _scores(
     found = []
     for names in prefixes:
         on = changes.with_changed(names)
-        everything = Subject("everything", "group", tuple(each.name for each in on))
+        everything = SwitchedSubject("everything", "group", tuple(each.name for each in on))
         if not on:
             # Nothing is quantized any more: any quantizer left out of all of them says the same.
             every = tuple(each.name for each in quantized.quantizers)
             settings = SensitivitySettings(
-                metrics=(metric,), subjects=(Subject("all", "group", every),), mode="left_out", exact=True
+                metrics=(metric,), subjects=(SwitchedSubject("all", "group", every),), mode="left_out", exact=True
             )
             result = whole_sensitivity(quantized, data, settings, progress=progress())
         else:

@@ -10,21 +10,19 @@ from typing import Any, TypeVar
 import numpy as np
 
 from roundoff.core.array_files import map_array, size_bytes, stat_file
-from roundoff.core.dtypes import as_values
 from roundoff.core.files import reading, regular_file
 from roundoff.core.names import FileNames, shown
-from roundoff.core.tensors import Array, DType, InputSpec
+from roundoff.core.tensors import Array, DType, InputSpec, as_values
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.numbers import counted
 from roundoff.preprocessing.colours import reordered
 from roundoff.preprocessing.resize import resized
 from roundoff.preprocessing.steps import InputProcessing, doubts
-from roundoff.samples.columns import Column, Paired, pair
-from roundoff.samples.files import IMAGE_SUFFIXES, Listing, list_folder
-from roundoff.samples.fit import check_symbols, input_dtype, matches, mismatch
+from roundoff.samples.arrays import check_symbols, input_dtype, matches, mismatch
+from roundoff.samples.columns import Paired, SampleColumn, pair
+from roundoff.samples.files import ARCHIVE_SUFFIXES, IMAGE_SUFFIXES, list_folder, unpack
 from roundoff.samples.images import decode, require_pillow
 from roundoff.samples.stored import intact, open_npy
-from roundoff.samples.unpacking import ARCHIVE_SUFFIXES, unpack
 from roundoff.tensors.pickled import read_pickled
 from roundoff.vendors.pulsar2.config.checks import InputSettings, Settled
 from roundoff.vendors.pulsar2.config.decoding import ConfigProblem, Place, problem_of
@@ -34,7 +32,7 @@ from roundoff.vendors.pulsar2.config.schema import (
     CalibrationFormat,
     ColorSpace,
     InputQuantConfig,
-    Layout,
+    PictureLayout,
 )
 
 __all__ = [
@@ -89,7 +87,12 @@ class ObjectFiles:
         """
         where = shown(path)
         fix = f"save it with numpy.save(path, {{{spec.name!r}: array}})"
-        found = self._content(path, spec, fix)
+        if self._held is None or self._held[0] != path:
+            self._held = None
+            regular_file(path, what="The sample file")
+            with reading(path, what="The sample file"), intact(shown(path), spec, fix=fix):
+                self._held = path, read_pickled(_pickle_of(path.read_bytes(), shown(path)))
+        found = self._held[1]
         if not isinstance(found, dict) or not all(isinstance(each, np.ndarray) for each in found.values()):
             raise BadInput(f"{where} does not hold a dictionary of arrays by the names of inputs.", fix=fix)
         if spec.name not in found:
@@ -98,14 +101,6 @@ class ObjectFiles:
         array: Array = found[spec.name]
         _check(f"{where} (array {spec.name!r})", array.dtype, array.shape, spec=spec)
         return as_values(np.asarray(array, order="C"))
-
-    def _content(self, path: Path, spec: InputSpec, fix: str) -> Any:
-        if self._held is None or self._held[0] != path:
-            self._held = None
-            regular_file(path, what="The sample file")
-            with reading(path, what="The sample file"), intact(shown(path), spec, fix=fix):
-                self._held = path, read_pickled(_pickle_of(path.read_bytes(), shown(path)))
-        return self._held[1]
 
 
 def make_reader(settings: InputSettings, calibration: InputQuantConfig, *, objects: ObjectFiles) -> FileReader:
@@ -189,7 +184,7 @@ def _pictures(settings: InputSettings, calibration: InputQuantConfig) -> FileRea
     """Decode, resize as OpenCV does, order channels, normalize, arrange."""
     require_pillow()
     spec, processor = settings.spec, settings.processor
-    last = processor.tensor_layout is Layout.NHWC
+    last = processor.tensor_layout is PictureLayout.NHWC
     height, width, channels = _picture_size(spec, last=last)
     _check_numbers(spec, calibration, channels=channels)
     color = processor.tensor_format
@@ -267,7 +262,7 @@ class CalibrationSet:
     skipped: tuple[str, ...]
     notes: tuple[str, ...]
     folders: Mapping[str, Path]
-    _columns: tuple[Column, ...]
+    _columns: tuple[SampleColumn, ...]
     _readers: tuple[FileReader, ...]
     _unpacked: Mapping[str, str]
 
@@ -363,7 +358,7 @@ def _all_of(makers: Iterable[Callable[[], _Made]]) -> list[_Made]:
     return made
 
 
-def _check_files(column: Column, reader: FileReader) -> None:
+def _check_files(column: SampleColumn, reader: FileReader) -> None:
     for index in range(len(column.files)):
         reader.check(column.path(index))
 
@@ -449,7 +444,7 @@ def _located(given: str, base: Path | None, *, input_name: str) -> Path:
     return source
 
 
-def _column(settings: InputSettings, calibration: InputQuantConfig, folder: Path) -> Column:
+def _column(settings: InputSettings, calibration: InputQuantConfig, folder: Path) -> SampleColumn:
     found = list_folder(folder)
     # An archive is known by its own name, not by where it happens to be unpacked.
     skipped = tuple(name.replace(shown(folder), calibration.calibration_dataset, 1) for name in found.skipped)
@@ -466,18 +461,14 @@ def _column(settings: InputSettings, calibration: InputQuantConfig, folder: Path
         what = f"{where} is to be {kind.name} ({', '.join(suffixes)}), but holds {shown(strange[0])}"
         more = f" and {len(strange) - 1} more like it" if len(strange) > 1 else ""
         raise BadInput(f"{what}{more}.", fix="correct calibration_format, or remove what is no sample")
-    return _below_common_folder(settings, listing)
-
-
-def _below_common_folder(settings: InputSettings, listing: Listing) -> Column:
-    """The files, named from the deepest folder that holds them all: archives differ in what they put around."""
+    # The files, named from the deepest folder that holds them all: archives differ in what they put around.
     parents = [PurePosixPath(file).parent.parts for file in listing.files]
     shared = 0
     while all(len(parts) > shared and parts[shared] == parents[0][shared] for parts in parents):
         shared += 1
     base = listing.folder.joinpath(*parents[0][:shared])
     files = tuple(str(PurePosixPath(*PurePosixPath(file).parts[shared:])) for file in listing.files)
-    return Column(settings.spec, base, files, ("npy",), keyed=True, skipped=listing.skipped)
+    return SampleColumn(settings.spec, base, files, ("npy",), keyed=True, skipped=listing.skipped)
 
 
 def _count(calibrations: list[InputQuantConfig], present: int) -> tuple[int, list[str]]:

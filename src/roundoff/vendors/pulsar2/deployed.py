@@ -8,9 +8,8 @@ import numpy as np
 
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput
-from roundoff.graph.insertion import rename_captured
 from roundoff.graph.load import Model, model_from_proto
-from roundoff.graph.wiring import by_dtype
+from roundoff.graph.wiring import by_dtype, rename_captured
 from roundoff.preprocessing.colours import NO_CSC, ColorFormat, Csc, CscMode, conversion_rows
 from roundoff.preprocessing.steps import InputProcessing, doubts
 from roundoff.vendors.pulsar2.config import schema as enums
@@ -23,7 +22,6 @@ __all__ = [
     "input_processing",
     "processing_steps",
 ]
-
 
 # The steps of an input's processing as ONNX nodes, so that a model can be fed what the chip is fed.
 
@@ -87,7 +85,11 @@ def processing_steps(processing: InputProcessing, shape: Sequence[int], steps: S
     last = processing.source_layout == "NHWC" or processing.packed_format is not None
     if processing.packed_format is not None:
         _unpack(processing.packed_format, shape, steps)
-        _convert_colours(processing, steps)
+        rows = conversion_rows(processing.csc, reverse=processing.model_format == "BGR")
+        steps.add("MatMul", _floats(rows[:, :3].T))
+        steps.add("Add", _floats(rows[:, 3]))
+        steps.add("Max", _floats(0.0))
+        steps.add("Min", _floats(_HIGHEST))
     _cut_and_pad(processing, shape, steps)
     _normalize(processing, steps, last=last and len(shape) == 4, rank=len(shape))
     if len(shape) == 4 and last != (processing.model_layout == "NHWC"):
@@ -116,14 +118,6 @@ def _unpack(color: str, shape: Sequence[int], steps: Steps) -> None:
     steps.add("Tile", _sizes(1, 1, high, 1, 2, 1))
     chroma = steps.add("Reshape", _sizes(0, height, width, 2))
     steps.add("Concat", start=(luma, chroma), axis=3)
-
-
-def _convert_colours(processing: InputProcessing, steps: Steps) -> None:
-    rows = conversion_rows(processing.csc, reverse=processing.model_format == "BGR")
-    steps.add("MatMul", _floats(rows[:, :3].T))
-    steps.add("Add", _floats(rows[:, 3]))
-    steps.add("Max", _floats(0.0))
-    steps.add("Min", _floats(_HIGHEST))
 
 
 def _cut_and_pad(processing: InputProcessing, shape: Sequence[int], steps: Steps) -> None:
@@ -203,10 +197,10 @@ def input_processing(processor: InputProcessor) -> InputProcessing:
     mode = _CSC.get(processor.csc_mode) if yuv else None
     return InputProcessing(
         source_format=_FORMATS.get(processor.src_format),
-        source_layout="NHWC" if yuv or processor.src_layout is enums.Layout.NHWC else "NCHW",
+        source_layout="NHWC" if yuv or processor.src_layout is enums.PictureLayout.NHWC else "NCHW",
         source_dtype=processor.src_dtype.name,
         model_format="BGR" if yuv and model is None else model,
-        model_layout="NHWC" if processor.tensor_layout is enums.Layout.NHWC else "NCHW",
+        model_layout="NHWC" if processor.tensor_layout is enums.PictureLayout.NHWC else "NCHW",
         csc=NO_CSC if mode is None else Csc(mode, processor.csc_mat if mode == "matrix" else ()),
         scale=processor.scale or 1.0,
         # Without a scale the zero point does not count.

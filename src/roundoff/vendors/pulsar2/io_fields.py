@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from roundoff.studies.check_io.result import Correction, Explanation, InputChange, IoCheck, StageCheck
+from roundoff.messages.message import NOTHING, Message, joined, message, verbatim
+from roundoff.studies.check_io.result import Correction, Explanation, IoChange, IoCheck, StageCheck
 from roundoff.vendors.pulsar2.config.schema import CscMode, DataType
 
 __all__ = ["fields_of", "with_fields"]
@@ -16,6 +17,9 @@ _TYPES = {
     "float32": DataType.FP32,
 }
 _MODES = {"BT.601 full range": CscMode.FullRange, "BT.601 limited range": CscMode.LimitedRange}
+
+# Facts for which fields are told in words.
+_WORDED = {"colours": "colours", "order of channels": "channels", "order of U and V": "uv"}
 
 
 def with_fields(check: IoCheck) -> IoCheck:
@@ -32,14 +36,15 @@ def _explained(found: Explanation) -> Explanation:
     return replace(found, changes=tuple(_change(change) for change in found.changes))
 
 
-def _change(change: InputChange) -> InputChange:
+def _change(change: IoChange) -> IoChange:
     if change.correction is None:
         return change
     fields = fields_of(change.correction)
-    return replace(change, correction=replace(change.correction, fields=f"Pulsar2: {fields}" if fields else ""))
+    said = message("pulsar2.fields", fields=fields) if fields else NOTHING
+    return replace(change, correction=replace(change.correction, fields=said))
 
 
-def fields_of(correction: Correction) -> str:
+def fields_of(correction: Correction) -> Message:
     """The fields that say what a correction says; empty where the configuration has none for it."""
     facts = dict(correction.facts)
     if "mean of pixels" in facts:
@@ -60,16 +65,13 @@ def fields_of(correction: Correction) -> str:
     ]
     if facts.get("element type") in _TYPES:
         found.append(f"src_dtype: {_TYPES[facts['element type']].name}")
-    if "colours" in facts:
-        found.append(f"src_format and tensor_format: {facts['colours']}")
-    if "order of channels" in facts:
-        found.append(
-            f"tensor_format and src_format: both {facts['order of channels']} order (a difference is not swapped)"
-        )
     if "YUV matrix" in facts:
         matrix = facts["YUV matrix"]
         found.append(f"csc_mode: {_MODES.get(matrix, CscMode.Matrix).name}" if matrix else "csc_mode, src_format")
-    if "order of U and V" in facts:
-        found.append("src_format: YUV420SP or YVU420SP, the other")
-    on = "pixels of 0..255" if "mean of pixels" in facts else "what the deployed side has now"
-    return ", ".join(found) + (f" (mean and std on {on})" if "mean" in facts else "")
+    said = [verbatim(", ".join(found))] if found else []
+    said += [message(f"pulsar2.field_{name}") for fact, name in _WORDED.items() if fact in facts]
+    fields = joined(said, key="terminal.comma") if said else NOTHING
+    if "mean" not in facts:
+        return fields
+    key = "pulsar2.mean_on_pixels" if "mean of pixels" in facts else "pulsar2.mean_on_deployed"
+    return message(key, fields=fields)

@@ -11,10 +11,9 @@ from roundoff.errors import BadInput, nearest
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import Prepared
 from roundoff.messages.sanitize import short_name
-from roundoff.quantize.planning.fusing import Unit, find_units
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.planning.rules import Names, select
-from roundoff.quantize.planning.view import GraphView
+from roundoff.quantize.planning.view import FusedUnit, GraphView, find_units
 from roundoff.vendors.pulsar2.config.schema import EVERY, DataType, LayerConfig
 from roundoff.vendors.pulsar2.tables import (
     NATURAL,
@@ -86,25 +85,25 @@ class Frontend:
         return Names(self.view, self.prepared.origins)
 
     @cached_property
-    def units(self) -> tuple[Unit, ...]:
+    def units(self) -> tuple[FusedUnit, ...]:
         """What is computed as one."""
         return find_units(self.view, self.target)
 
     @cached_property
-    def unit_of(self) -> Mapping[str, Unit]:
+    def unit_of(self) -> Mapping[str, FusedUnit]:
         """The unit of each node of the graph."""
         return {node.name: unit for unit in self.units for node in unit.nodes}
 
-    def moves(self, unit: Unit) -> bool:
+    def moves(self, unit: FusedUnit) -> bool:
         """Whether a unit only passes values on."""
         single = len(unit.nodes) == 1 and not unit.is_pattern and not unit.obstacle
         return single and unit.first.operation in self.target.pass_through
 
-    def type_of(self, unit: Unit) -> str:
+    def type_of(self, unit: FusedUnit) -> str:
         """The type a unit has behind the frontend."""
         return frontend_type(unit, self.view)
 
-    def owners(self, unit: Unit) -> tuple[str, ...]:
+    def owners(self, unit: FusedUnit) -> tuple[str, ...]:
         """The nodes of a unit that read what it works on: a precision is asked for these."""
         found = [
             node.name
@@ -188,6 +187,8 @@ def read_entries(configs: Sequence[LayerConfig], frontend: Frontend) -> tuple[La
 def wanted_by(entries: Sequence[LayerEntry]) -> dict[str, dict[str, Choice]]:
     """What is asked for the parts of each node of the graph, by the entry that counts most for it."""
     found: dict[str, dict[str, Choice]] = {}
+    # From the weakest to the strongest, so that what counts more replaces what counts less, part by part: an entry
+    # that says nothing of weights leaves those of a weaker one.
     for entry in sorted(entries, key=lambda each: each.strength):
         for node in dict.fromkeys(node for nodes in entry.nodes.values() for node in nodes):
             for part in PARTS:
@@ -443,13 +444,13 @@ def _rules(wanted: Mapping[str, Mapping[str, Choice]], frontend: Frontend) -> It
         yield Rule("node", (frontend.names.original(node),), Precision(**parts))
 
 
-def _not_verified(frontend: Frontend, unit: Unit) -> bool:
+def _not_verified(frontend: Frontend, unit: FusedUnit) -> bool:
     """Whether the vendor did not verify FP32 for something in a unit."""
     verified = frontend.target.only.get(f"activation.{FLOAT}", frozenset())
     return any(each.operation not in verified for each in unit.nodes)
 
 
-def _leaves(frontend: Frontend, unit: Unit) -> bool:
+def _leaves(frontend: Frontend, unit: FusedUnit) -> bool:
     """Whether nothing computes with what a unit writes: it leaves the network, perhaps in another shape."""
     results = frontend.view.results(unit.last)
     return bool(results) and all(_only_leaves(frontend, name) for name in results)
@@ -480,7 +481,9 @@ class _Resolver:
     def _reasons(self) -> dict[str, str]:
         """Why a node has not what is asked for it, by the user's name."""
         return {
-            node: reason for resolution in self.plan.resolutions for node, reason in resolution.reasons.items()
+            node: str(reason)
+            for resolution in self.plan.resolutions
+            for node, reason in resolution.reasons.items()
         }
 
     def resolve(self, entry: LayerEntry) -> ResolvedEntry:
@@ -507,6 +510,7 @@ class _Resolver:
     def _outcome(self, entry: LayerEntry, user: str, nodes: Sequence[str]) -> NodeOutcome:
         """What became of an entry at one node, which may stand for the nodes it was merged into."""
         frontend = self.frontend
+        # A unit is computed as one: it reads as its first nodes do, and hands on what its last one does.
         unit = frontend.unit_of[frontend.names.current(user)]
         output = self._plans[unit.last.name].effective.output
         parts = self._plans[nodes[0]].effective
@@ -539,7 +543,7 @@ class _Resolver:
 
     def _why(self, node: str, part: str, asked: str, got: str) -> str:
         user = self.frontend.names.original(node)
-        reason = self._reasons.get(user) or self._plans[node].reason
+        reason = self._reasons.get(user) or str(self._plans[node].reason)
         if part == "weight":
             reason = self._weight_reason(asked, got) or reason
         elif part == "activation" and asked == "FP32" and got and FLOAT not in got.split("/"):
@@ -558,7 +562,7 @@ class _Resolver:
             return f"only {', '.join(sorted(able))} can have it" if able else "this chip ignores it"
         return f"weights are {', '.join(map(vendor_dtype, self.frontend.target.weights))} or FP32"
 
-    def _following(self, unit: Unit, effective: Precision) -> Reason:
+    def _following(self, unit: FusedUnit, effective: Precision) -> Reason:
         """What decides for an operation that only moves data."""
         dtype = vendor_dtype(effective.output or effective.activation)
         readers = [name for name, got in self._readers(unit) if vendor_dtype(got) == dtype]
@@ -575,7 +579,7 @@ class _Resolver:
                 f"{merged} {_few(into)}, for which it is taken",
             )
 
-    def _remarks(self, entry: LayerEntry, unit: Unit, effective: Precision) -> Iterator[Reason]:
+    def _remarks(self, entry: LayerEntry, unit: FusedUnit, effective: Precision) -> Iterator[Reason]:
         """That a result is of another type than the operation, because of who reads it."""
         asked, output = entry.asks("activation").name, vendor_dtype(effective.output)
         if not output or asked in (_DEFAULT_NAME, output) or entry.asks("output").name != _DEFAULT_NAME:
@@ -596,7 +600,7 @@ class _Resolver:
         current = self.frontend.names.current(user)
         return self.frontend.unit_of[current].first.operation in self.frontend.target.shared_scale
 
-    def _readers(self, unit: Unit) -> Iterator[tuple[str, str]]:
+    def _readers(self, unit: FusedUnit) -> Iterator[tuple[str, str]]:
         """Who computes with what a unit writes, also behind what only moves it, and as what."""
         for tensor in self.frontend.view.results(unit.last):
             for reader in self.frontend.view.readers[tensor]:
@@ -612,6 +616,8 @@ def _same(asked: str, got: str, part: str) -> bool:
     """Whether a part is what was asked for; operands of live products are signed whatever is asked for."""
     if part != "activation" or not got:
         return asked == got or not got
+    # Several operands: "u8/s8". Where floats are asked for, or all there is, every operand must be that; of
+    # integers the width alone is compared.
     found = set(got.split("/"))
     if asked == FLOAT or found == {FLOAT}:
         return found == {asked}

@@ -54,9 +54,21 @@ def patched_attribute(node: Any, name: str, value: Any, *, opset: int, where: st
         BadInput: The operation has no such attribute, or it takes another type.
     """
     from onnx import AttributeProto
+
+    # The type of an attribute: that of the definition, or what the node has where there is none.
+    from onnx.defs import SchemaError, get_schema
     from onnx.helper import make_attribute
 
-    kind = _kind(node, name, opset=opset, where=where)
+    has = {attribute.name: attribute.type for attribute in node.attribute}
+    try:
+        schema = get_schema(node.op_type, opset, node.domain)
+        known = {key: each.type.value for key, each in schema.attributes.items()}
+    except SchemaError:
+        known = has
+    if name not in known:
+        fix = nearest(name, known) if known else f"{node.op_type} has no attributes"
+        raise BadInput(f"{where}: there is no attribute {name!r}.", fix=fix)
+    kind = int(known[name])
     expected = {
         AttributeProto.INT: ("a whole number of 64 bits", _whole),
         AttributeProto.FLOAT: ("a number of 32 bits", _number),
@@ -73,22 +85,6 @@ def patched_attribute(node: Any, name: str, value: Any, *, opset: int, where: st
     if content is None:
         raise BadInput(f"{where}: {name!r} takes {words}, not {value!r:.60}.", fix=f"give {words}")
     return make_attribute(name, content, attr_type=kind)
-
-
-def _kind(node: Any, name: str, *, opset: int, where: str) -> int:
-    """The type of an attribute: that of the definition, or what the node has where there is none."""
-    from onnx.defs import SchemaError, get_schema
-
-    has = {attribute.name: attribute.type for attribute in node.attribute}
-    try:
-        schema = get_schema(node.op_type, opset, node.domain)
-        known = {key: each.type.value for key, each in schema.attributes.items()}
-    except SchemaError:
-        known = has
-    if name not in known:
-        fix = nearest(name, known) if known else f"{node.op_type} has no attributes"
-        raise BadInput(f"{where}: there is no attribute {name!r}.", fix=fix)
-    return int(known[name])
 
 
 def _whole(value: Any) -> int | None:
@@ -170,7 +166,13 @@ def _from_file(given: str, dtype: DType, base: Path | None, *, name: str) -> Arr
         return _npy(path)
     content = read_small(path, what="The file of a constant")
     if path.suffix.lower() == ".txt":
-        return _text_constant_patches(content, path)
+        words = content.decode("utf-8", "replace").replace(",", " ").split()
+        try:
+            return np.array([float(word) for word in words], np.float64)
+        except ValueError as error:
+            raise BadInput(
+                f"{shown(path)} holds something that is no number: {error}.", fix="write numbers"
+            ) from error
     if len(content) % dtype.itemsize:
         what = f"{shown(path)} has {len(content)} bytes, which are no whole number of {dtype.name}."
         raise BadInput(what, fix="write it as raw little-endian values of that type")
@@ -186,16 +188,6 @@ def _npy(path: Path) -> Array:
             )
     except Unreadable as error:
         raise BadInput(f"{shown(path)} {error.problem}.", fix=error.fix) from error
-
-
-def _text_constant_patches(content: bytes, path: Path) -> Array:
-    words = content.decode("utf-8", "replace").replace(",", " ").split()
-    try:
-        return np.array([float(word) for word in words], np.float64)
-    except ValueError as error:
-        raise BadInput(
-            f"{shown(path)} holds something that is no number: {error}.", fix="write numbers"
-        ) from error
 
 
 def edited_model(model: Model, config: BuildConfig, *, base: Path | None = None) -> tuple[Model, tuple[str, ...]]:
@@ -223,7 +215,11 @@ def edited_model(model: Model, config: BuildConfig, *, base: Path | None = None)
         *_replace_constants(proto.graph, model, config, base),
         *_patch_nodes(proto, config),
     ]
-    _forget_shapes(proto)
+    # Shapes that the file declares may not be true any more; those of outputs are found anew where possible.
+    del proto.graph.value_info[:]
+    for value in proto.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
     return model_from_proto(proto, path=model.path), tuple(notes)
 
 
@@ -288,17 +284,14 @@ def _opset(proto: Any, node: Any) -> int:
 def _reshape_inputs(graph: Any, model: Model, shapes: dict[str, tuple[int, ...]]) -> list[str]:
     specs = {spec.name: spec for spec in inputs(model)}
     for name, shape in shapes.items():
-        _set_shape(next(each for each in graph.input if each.name == name), shape)
+        value = next(each for each in graph.input if each.name == name)
+        axes = value.type.tensor_type.shape
+        del axes.dim[:]
+        for size in shape:
+            axes.dim.add().dim_value = size
+        # An input without axes is a scalar, not one of unknown shape.
+        axes.SetInParent()
     return [f"input {name}: {specs[name].describe()} becomes {list(shape)}" for name, shape in shapes.items()]
-
-
-def _set_shape(value: Any, shape: tuple[int, ...]) -> None:
-    axes = value.type.tensor_type.shape
-    del axes.dim[:]
-    for size in shape:
-        axes.dim.add().dim_value = size
-    # An input without axes is a scalar, not one of unknown shape.
-    axes.SetInParent()
 
 
 def _replace_constants(graph: Any, model: Model, config: BuildConfig, base: Path | None) -> list[str]:
@@ -339,11 +332,3 @@ def _patch_nodes(proto: Any, config: BuildConfig) -> list[str]:
             node.attribute.extend([*copies, fresh])
             notes.append(f"operation {node.name} ({node.op_type}): {name} becomes {value}")
     return notes
-
-
-def _forget_shapes(proto: Any) -> None:
-    """Shapes that the file declares may not be true any more; those of outputs are found anew where possible."""
-    del proto.graph.value_info[:]
-    for value in proto.graph.output:
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")

@@ -176,7 +176,7 @@ class IntegerEngine:
         fixed = derived_constants(known.proto.graph)
         names = dict.fromkeys((*(name for name in made if name not in fixed), *outputs(known)))
         runner = IntegerRunner(known, quantized.quantizers, arithmetic)
-        return cls(known, runner, tuple(names), quantized.notes)
+        return cls(known, runner, tuple(names), tuple(map(str, quantized.notes)))
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:

@@ -10,8 +10,7 @@ import numpy as np
 
 from roundoff.core.plan import FLOAT
 from roundoff.core.target import Target
-from roundoff.quantize.planning.fusing import Unit
-from roundoff.quantize.planning.view import PRODUCTS, GraphView
+from roundoff.quantize.planning.view import PRODUCTS, FusedUnit, GraphView
 from roundoff.quantize.targets.loading import load_target
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, DataType, TargetHardware
 
@@ -266,7 +265,7 @@ _NUMPY_INTEGER = re.compile(r"(u?)int(\d+)")
 _CODE_WORD = re.compile(r"\b[us](?:4|8|16|32)\b")
 
 
-def frontend_type(unit: Unit, view: GraphView) -> str:
+def frontend_type(unit: FusedUnit, view: GraphView) -> str:
     """The type that nodes computed as one have behind the vendor's frontend."""
     if unit.is_pattern:
         return _PATTERN_TYPES.get(unit.steps[0], unit.steps[0])

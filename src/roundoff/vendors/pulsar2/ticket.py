@@ -40,7 +40,7 @@ from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.reading.read import read_quantized
 from roundoff.messages.numbers import counted, number
-from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.quantize.calibration.run import RunLimits
 from roundoff.run.capture import Samples
 from roundoff.vendors.pulsar2.building.files import AXMODEL, OPTIMIZED
 from roundoff.vendors.pulsar2.building.log import Log
@@ -502,7 +502,17 @@ class BuildExtras:
         ).frontend
         config = anonymous_config(self.config, material.settled, disguised=found.disguised, frontend=frontend)
         case = found.disguised.case
-        samples = self._disguised(found, chosen)
+        # Calibration samples under other names; those of the case as they are in it.
+        ready = {} if self.config.quant.input_sample_dir else dict(zip(
+            chosen.indices, found.disguised.case.samples.feeds, strict=True
+        ))  # fmt: skip
+        samples = DisguisedSamples(
+            self.material.samples,
+            found.disguised.tensors,
+            ready,
+            seed=self.settings.seed,
+            keep=self.settings.keep_data,
+        )
         model = case.quantized.float_model
         rebuilt = self._rebuilt(model, samples, config, chosen, case.samples, found.numbers)
         feeds = [samples.feed(index) for index in rebuilt.indices]
@@ -550,19 +560,6 @@ class BuildExtras:
             for name, (file, path) in samples.files(index).items():
                 files.setdefault(archives[name], {})[file] = path.read_bytes()
         return {archive: zip_bytes(content, manifest=False) for archive, content in files.items()}
-
-    def _disguised(self, found: FoundDisguise, chosen: Chosen) -> Samples:
-        """Calibration samples under other names; those of the case as they are in it."""
-        ready = {} if self.config.quant.input_sample_dir else dict(zip(
-            chosen.indices, found.disguised.case.samples.feeds, strict=True
-        ))  # fmt: skip
-        return DisguisedSamples(
-            self.material.samples,
-            found.disguised.tensors,
-            ready,
-            seed=self.settings.seed,
-            keep=self.settings.keep_data,
-        )
 
     def _table(self, config: BuildConfig, rebuilt: Rebuilt, samples: CaseSamples) -> dict[str, bytes]:
         """The precision of every layer of the model in the ticket, if that was asked for."""

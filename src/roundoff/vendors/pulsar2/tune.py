@@ -16,7 +16,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.messages.numbers import counted
-from roundoff.quantize.planning.fusing import Unit
+from roundoff.quantize.planning.view import FusedUnit
 from roundoff.run.capture import Samples
 from roundoff.search.strategies.flow_charts import (
     ChartDecision,
@@ -213,7 +213,7 @@ class _Remedies:
                 name = self._frontend.names.original(unit.first.name)
                 yield ChartLayer(name, row.cosine, dict(self._remedy(unit)), self._has_weight(unit))
 
-    def _remedy(self, unit: Unit) -> Iterator[tuple[str, str]]:
+    def _remedy(self, unit: FusedUnit) -> Iterator[tuple[str, str]]:
         own = self._wider(unit)
         if own is not None:
             yield own
@@ -223,13 +223,13 @@ class _Remedies:
             if wider is not None:
                 yield wider
 
-    def _has_weight(self, unit: Unit) -> bool:
+    def _has_weight(self, unit: FusedUnit) -> bool:
         """Whether a unit has a quantized weight that the chip could have in float."""
         able = self._frontend.target.only.get(f"weight.{FLOAT}", frozenset())
         quantized = self._plans[unit.first.name].effective.weight not in ("", FLOAT)
         return quantized and unit.first.operation in able
 
-    def _wider(self, unit: Unit) -> tuple[str, str] | None:
+    def _wider(self, unit: FusedUnit) -> tuple[str, str] | None:
         """A unit and the wider type of its sign; None where it moves data, is in float, or has 16 bits."""
         dtypes = self._plans[self._frontend.owners(unit)[0]].effective.activation.split("/")
         narrow = [dtype for dtype in dtypes if dtype[1:].isdigit() and int(dtype[1:]) < _WIDE]
@@ -238,7 +238,7 @@ class _Remedies:
         signed = all(dtype.startswith("s") for dtype in dtypes)
         return self._frontend.names.original(unit.first.name), f"{'S' if signed else 'U'}{_WIDE}"
 
-    def _readers(self, unit: Unit) -> Iterator[Unit]:
+    def _readers(self, unit: FusedUnit) -> Iterator[FusedUnit]:
         """What computes with what a unit writes, also behind what only moves it."""
         for tensor in self._frontend.view.results(unit.last):
             for reader in self._frontend.view.readers[tensor]:

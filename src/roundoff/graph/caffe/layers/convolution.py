@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.caffe.conversion import LayerJob, Params
-from roundoff.graph.caffe.registry import converts
-from roundoff.graph.caffe.stored_codes import find_codes, weight_steps
+from roundoff.graph.caffe.conversion import LayerJob, Params, converts
+from roundoff.graph.caffe.layers.quantization import find_codes, weight_steps
 
 __all__ = [
     "Window",

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.caffe.conversion import LayerJob, Params
-from roundoff.graph.caffe.registry import converts
+from roundoff.graph.caffe.conversion import LayerJob, Params, converts
 
 __all__ = [
     "detection_output",

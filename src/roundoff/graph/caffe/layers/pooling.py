@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.graph.caffe.conversion import LayerJob, Params
+from roundoff.graph.caffe.conversion import LayerJob, Params, converts
 from roundoff.graph.caffe.layers.convolution import spatial
-from roundoff.graph.caffe.registry import converts
 
 __all__ = [
     "interp",

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.graph.caffe.conversion import LayerJob, Params, Shape
-from roundoff.graph.caffe.registry import converts
+from roundoff.graph.caffe.conversion import LayerJob, Params, Shape, converts
 
 __all__ = [
     "arg_max",

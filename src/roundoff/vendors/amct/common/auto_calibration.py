@@ -15,12 +15,13 @@ from roundoff.core.files import read_small, write_text
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import ratio_db
-from roundoff.search.engine import TrialBudget, next_count, run_trials
+from roundoff.messages.message import Remark
+from roundoff.search.strategies.bisect import next_count
 from roundoff.search.strategies.roll_back import RollBack, RollBackStatus, RollBackTrial, roll_back
-from roundoff.studies.sensitivity.functions import worst_names
+from roundoff.search.strategies.strategy import TrialBudget, run_trials
+from roundoff.studies.sensitivity.ranking import worst_names
 from roundoff.vendors.amct.config import dump, parse_json, write_json
-from roundoff.vendors.errors import CannotRun, WrongType, WrongValue
-from roundoff.vendors.logging import AMCT_LOGGER
+from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongType, WrongValue
 
 __all__ = [
     "BEST_EFFORT_CONFIG",
@@ -481,7 +482,7 @@ class AccuracyBasedAutoCalibrationBase:
         write_ranking(self.folder / RANKING, ranking)
         return ranking
 
-    def _refusal(self, candidate: RollBack) -> str:
+    def _refusal(self, candidate: RollBack) -> Remark:
         """Why a model may not be tried; the fully quantized one always may, and the float model costs nothing."""
         if candidate.original or not self.trials:
             return ""

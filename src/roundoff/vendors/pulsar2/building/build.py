@@ -15,12 +15,12 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
 from roundoff.graph.shapes import values
-from roundoff.messages.numbers import counted
+from roundoff.messages.numbers import counted, share_text
 from roundoff.quantize.agreement import check_preparation
-from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.quantize.calibration.run import RunLimits
 from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.search.strategies.flow_charts import GOOD_LAYER, GOOD_OUTPUT
-from roundoff.studies.outliers.study import OutlierSettings, find_outliers
+from roundoff.studies.distribution.study import OutlierSettings, find_outliers
 from roundoff.vendors.pulsar2.building.files import (
     AXMODEL,
     CHART,
@@ -186,8 +186,8 @@ def tell_analysis(log: Log, analysis: Analysis, tree: Tree, *, advise: bool = Tr
     _tell_judgement(log, analysis, advise=advise)
     for finding in analysis.findings[:_LISTED]:
         log.alert(
-            f"Reference and NPUBackend disagree at {finding.operator}: {finding.share:.2%} of the codes of "
-            f"{finding.tensor!r} differ by more than one step, which rounding cannot explain"
+            f"Reference and NPUBackend disagree at {finding.operator}: {share_text(finding.share)} of the codes "
+            f"of {finding.tensor!r} differ by more than one step, which rounding cannot explain"
         )
     if len(analysis.findings) > _LISTED:
         log.alert(f"... and at {counted(len(analysis.findings) - _LISTED, 'more layer')}; see build_context.json")
@@ -329,7 +329,11 @@ class _Build:
         save_model(prepared.model, self.tree.folder / OPTIMIZED)
         log.tell(f"save optimized onnx to [{self.tree.shown(OPTIMIZED)}]")
         if config.onnx_opt.model_check:
-            self._check_model(material, prepared.model)
+            # Compare the outputs of the optimized model with those of the original.
+            check = check_preparation(material.model, prepared.model, material.samples)
+            for note in check.notes:
+                say = self.log.tell if check.agrees else self.log.alert
+                say(f"model_check: {note}")
         tell_configuration(log, config, material, self.tree)
         resolved = quantizing.resolve(config.quant.layer_configs)
         tell_resolution(log, resolved, config)
@@ -350,13 +354,6 @@ class _Build:
             "configuration"
         )
         return outcome, analysis, count_macs(prepared.model, material.samples)
-
-    def _check_model(self, material: Material, optimized: Model) -> None:
-        """Compare the outputs of the optimized model with those of the original."""
-        check = check_preparation(material.model, optimized, material.samples)
-        for note in check.notes:
-            say = self.log.tell if check.agrees else self.log.alert
-            say(f"model_check: {note}")
 
     def _tell_steps(self, *, before: bool) -> None:
         """Name the steps that are done, under the vendor's names."""

@@ -22,11 +22,12 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import LARGEST_MESSAGE_BYTES, fill, pending_bytes, save_model
 from roundoff.graph.shapes import values
 from roundoff.graph.subgraph import tap
+from roundoff.run.bench import Bench
 from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.run.integer.runner import IntegerRunner
-from roundoff.run.session import available_threads, open_session
+from roundoff.run.layer_tensors import LayerTensor, layer_tensors
+from roundoff.run.session import open_session
 from roundoff.run.variants import Copies, Variant, build_copies, written_quantizers
-from roundoff.studies.layers.measurement import CopiesPass, LayerTensor, Tally, layer_tensors
 from roundoff.vendors.pulsar2.building.recipe import Analysis
 from roundoff.vendors.pulsar2.config.checks import Settled
 from roundoff.vendors.pulsar2.config.decoding import to_document
@@ -297,11 +298,10 @@ class Dumping:
         variant: Variant = "accumulated" if self.end_to_end else "local"
         copies = build_copies(self.quantized, [variant])
         integers = self._integers(feed, [each.name for each in wanted])
+        bench = Bench(self.quantized.float_model, self.samples)
         for some in _portions(wanted):
-            tallies = {each.name: Tally(each, [variant]) for each in some}
-            run = CopiesPass(copies, tallies, model=self.quantized.float_model, threads=available_threads()).run(
-                self.samples.names[0], feed
-            )
+            network = bench.open_copies(copies, [each.value for each in some])
+            run = network.run(feed, sample=self.samples.names[0])
             for each in some:
                 theirs = integers[each.name] if integers is not None else _reference(copies, variant, each, run)
                 yield each, run[each.name], _as_value(each, theirs)
@@ -336,7 +336,7 @@ def _portions(tensors: Sequence[LayerTensor]) -> Iterator[list[LayerTensor]]:
         yield some
 
 
-def _reference(copies: Copies, variant: Variant, tensor: LayerTensor, run: Mapping[str, Array]) -> Array:
+def _reference(copies: Copies[Variant], variant: Variant, tensor: LayerTensor, run: Mapping[str, Array]) -> Array:
     return run[copies.taps[tensor.name][variant].name]
 
 

@@ -21,8 +21,8 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.numbers import counted
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
 from roundoff.run.capture import NO_INPUTS, Samples
+from roundoff.run.layer_tensors import FUSED
 from roundoff.samples.sample_set import open_samples
-from roundoff.studies.layers.measurement import FUSED
 from roundoff.studies.layers.result import LayerReport, LayerRow, Method
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
 from roundoff.vendors.pulsar2.building.log import Log
@@ -33,8 +33,8 @@ from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     CalibrationMethod,
     LayerConfig,
-    Layout,
     ModelType,
+    PictureLayout,
     PrecisionAnalysisMethod,
     PrecisionAnalysisMode,
     QuantConfig,
@@ -194,7 +194,9 @@ def _per_channel(config: BuildConfig, settled: Settled) -> Iterator[ConfigProble
         spec, processor = settings.spec, settings.processor
         axes = spec.shape or ()
         channels = (
-            axes[-1 if processor.tensor_layout is Layout.NHWC else 1] if len(axes) == _PICTURE_AXES else None
+            axes[-1 if processor.tensor_layout is PictureLayout.NHWC else 1]
+            if len(axes) == _PICTURE_AXES
+            else None
         )
         if not isinstance(channels, int):
             continue
@@ -343,12 +345,9 @@ class ConfigQuantizer:
         built = self._builder.build(recipe)
         same = None
         if config.calibration_method is not CalibrationMethod.MinMax:
-            same = self._same_as_minmax(recipe, built)
-        return BuildOutcome(built.quantized, built, resolved, same, built.notes)
-
-    def _same_as_minmax(self, recipe: Recipe, built: Built) -> tuple[int, int]:
-        plain = replace(recipe, method=METHODS[CalibrationMethod.MinMax], corrections=())
-        return same_scales(built.quantized.quantizers, self._builder.build(plain).quantized.quantizers)
+            plain = replace(recipe, method=METHODS[CalibrationMethod.MinMax], corrections=())
+            same = same_scales(built.quantized.quantizers, self._builder.build(plain).quantized.quantizers)
+        return BuildOutcome(built.quantized, built, resolved, same, tuple(map(str, built.notes)))
 
 
 def same_scales(quantizers: Sequence[Quantizer], others: Sequence[Quantizer]) -> tuple[int, int]:

@@ -228,8 +228,22 @@ class _JsonParser:
         if token.text == "{" and token.kind == "mark":
             return self._object(token, place, depth)
         if token.text == "[" and token.kind == "mark":
-            return self._array(token, place, depth)
-        return self._scalar(token)
+            found: list[Any] = []
+            while not self._closes("]", token):
+                inner = (*place, len(found))
+                self.origins[inner] = f"line {self._line_of(self._next)}"
+                found.append(self.value(inner, depth=depth + 1))
+                self._separate("]")
+            return found
+        if token.kind == "text":
+            return self._decoded(token)
+        if token.kind == "number":
+            if len(token.text) > _MOST_DIGITS:
+                raise self._wrong(token, "a number has absurdly many digits")
+            return float(token.text) if set(token.text) & set(".eE") else int(token.text)
+        if token.kind == "word" and token.text in _WORDS:
+            return _WORDS[token.text]
+        raise self._wrong(token, f"a value is expected, not {_quoted(token)}")
 
     def end(self) -> None:
         if self._next.kind != "end":
@@ -252,15 +266,6 @@ class _JsonParser:
             self._separate("}")
         return found
 
-    def _array(self, opening: _Token, place: Place, depth: int) -> list[Any]:
-        found: list[Any] = []
-        while not self._closes("]", opening):
-            inner = (*place, len(found))
-            self.origins[inner] = f"line {self._line_of(self._next)}"
-            found.append(self.value(inner, depth=depth + 1))
-            self._separate("]")
-        return found
-
     def _closes(self, mark: str, opening: _Token) -> bool:
         if self._next.kind == "end":
             began = self._where(opening)
@@ -277,17 +282,6 @@ class _JsonParser:
             self._take()
         elif token.kind != "end" and not (token.kind == "mark" and token.text == closing):
             raise self._wrong(token, f"a ',' or a {closing!r} is expected, not {_quoted(token)}")
-
-    def _scalar(self, token: _Token) -> Any:
-        if token.kind == "text":
-            return self._decoded(token)
-        if token.kind == "number":
-            if len(token.text) > _MOST_DIGITS:
-                raise self._wrong(token, "a number has absurdly many digits")
-            return float(token.text) if set(token.text) & set(".eE") else int(token.text)
-        if token.kind == "word" and token.text in _WORDS:
-            return _WORDS[token.text]
-        raise self._wrong(token, f"a value is expected, not {_quoted(token)}")
 
     def _decoded(self, token: _Token) -> str:
         try:

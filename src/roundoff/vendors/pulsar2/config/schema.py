@@ -27,13 +27,13 @@ __all__ = [
     "InputProcessor",
     "InputQuantConfig",
     "LayerConfig",
-    "Layout",
     "MessageField",
     "ModelType",
     "NpuMode",
     "OnnxOpt",
     "OpProcessor",
     "OutputProcessor",
+    "PictureLayout",
     "PrecisionAnalysisMethod",
     "PrecisionAnalysisMode",
     "QuantConfig",
@@ -129,7 +129,7 @@ class ColorSpace(Enum):
 
 
 @unique
-class Layout(Enum):
+class PictureLayout(Enum):
     """The order of a picture's axes."""
 
     DefaultLayout = 0
@@ -318,9 +318,9 @@ class InputProcessor:
 
     tensor_name: str = field(default="", metadata=_REQUIRED)
     tensor_format: ColorSpace = field(default=ColorSpace.AutoColorSpace, metadata=_only(*_MODEL_COLORS))
-    tensor_layout: Layout = Layout.NCHW
+    tensor_layout: PictureLayout = PictureLayout.NCHW
     src_format: ColorSpace = field(default=ColorSpace.AutoColorSpace, metadata=_only(*_SOURCE_COLORS))
-    src_layout: Layout = Layout.NCHW
+    src_layout: PictureLayout = PictureLayout.NCHW
     src_dtype: DataType = field(default=DataType.FP32, metadata=_only(*_RECEIVED))
     csc_mode: CscMode = CscMode.NoCSC
     csc_mat: tuple[float, ...] = ()
@@ -340,7 +340,7 @@ class OutputProcessor:
     """What the deployed model gives back for one output, or for all (``DEFAULT``)."""
 
     tensor_name: str = field(default="", metadata=_REQUIRED)
-    tensor_layout: Layout = Layout.NCHW
+    tensor_layout: PictureLayout = PictureLayout.NCHW
     dst_perm: tuple[int, ...] = ()
     output_dtype: DataType = field(default=DataType.FP32, metadata=_only(DataType.FP32, DataType.U8))
 

@@ -1,0 +1,391 @@
+"""What a search has measured, in an SQLite file: appended to, so that a sudden end loses one unit of work."""
+
+import contextlib
+import hashlib
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.files import (
+    add_to_list,
+    check_output_directory,
+    foreign_files,
+    list_folder,
+    output_directory,
+    reading,
+    remove_listed,
+    write_text,
+    writing,
+)
+from roundoff.core.plan import Recipe, inputs_text
+from roundoff.core.target import Target
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.insertion import deploy_model, fake_quant_model
+from roundoff.graph.save import save_model
+from roundoff.messages.message import Message, joined, message, verbatim
+from roundoff.quantize.calibration.files import save_calibration
+from roundoff.quantize.parameters import QuantNumbers
+from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
+from roundoff.quantize.recipes import Built
+from roundoff.search.result import Trial
+
+__all__ = [
+    "BEST_NAME",
+    "JOURNAL_NAME",
+    "Delivery",
+    "TrialJournal",
+    "describe",
+    "discard_folder",
+    "open_folder",
+    "problem_differences",
+    "recipe_json",
+    "recipe_key",
+]
+
+JOURNAL_NAME = "journal.sqlite"
+"""The file of a search's folder that remembers what was measured."""
+
+_SCHEMA = 1
+_TABLES = """
+create table about (key text primary key, value text not null) without rowid;
+create table recipes (number integer primary key, key text not null unique, recipe text not null);
+create table chunks (
+  number integer primary key, key text not null, start integer not null, metric blob not null,
+  seconds real not null, unique (key, start)
+);
+create table facts (key text primary key, value text not null) without rowid;
+"""
+
+
+class TrialJournal:
+    """Remembers measurements of one problem.
+
+    Args:
+        path: The file; it is made when it does not exist. In memory only when None.
+        problem: Everything the measurements depend on, by name; hashes of files, settings, versions.
+
+    Raises:
+        BadInput: The file is something else, is used by another search, or is of another problem.
+    """
+
+    def __init__(self, path: Path | None, problem: Mapping[str, str]) -> None:
+        self._path = path
+        with self._guarded():
+            # Nobody waits: a second search in the same folder is a mistake.
+            self._base = sqlite3.connect(":memory:" if path is None else path, timeout=0.2, isolation_level=None)
+            self._base.execute("pragma locking_mode = exclusive")
+            known = self._base.execute("select name from sqlite_master where type = 'table'").fetchall()
+            if not known:
+                self._base.execute("begin exclusive")
+                for statement in filter(str.strip, _TABLES.split(";")):
+                    self._base.execute(statement)
+                rows = {"schema": str(_SCHEMA), "problem": json.dumps(dict(problem), sort_keys=True)}
+                self._base.executemany("insert into about values (?, ?)", rows.items())
+                self._base.execute("commit")
+            about = dict(self._base.execute("select key, value from about"))
+        if about.get("schema") != str(_SCHEMA):
+            what = f"{path} was written by another version of roundoff."
+            raise BadInput(what, fix="choose another -o, or add --force instead of --resume to begin anew")
+        differing = problem_differences(json.loads(about["problem"]), dict(problem))
+        if differing:
+            what = f"{path} is of another search: {differing}."
+            raise BadInput(what, fix="give what was given then, choose another -o, or --force to begin anew")
+
+    def recipe(self, key: str, text: str) -> int:
+        """The number of a recipe, from 1 in the order they came; it gets one when it is new."""
+        with self._guarded():
+            self._base.execute("insert or ignore into recipes (key, recipe) values (?, ?)", (key, text))
+            return int(self._base.execute("select number from recipes where key = ?", (key,)).fetchone()[0])
+
+    def chunks(self, key: str) -> tuple[Array, float]:
+        """What was measured of a recipe, in order and without gaps, and the seconds it took."""
+        with self._guarded():
+            rows = self._base.execute(
+                "select start, metric, seconds from chunks where key = ? order by start", (key,)
+            )
+            parts, seconds, size = [], 0.0, 0
+            for start, metric, took in rows:
+                if start != size:
+                    break
+                parts.append(np.frombuffer(metric, dtype="<f8"))
+                size += parts[-1].size
+                seconds += took
+        return (np.concatenate(parts) if parts else np.zeros(0)), seconds
+
+    def add_chunk(self, key: str, start: int, values: Array, *, seconds: float) -> None:
+        """Remember the metric of some samples of a recipe; it is on the disk when this returns."""
+        data = np.asarray(values, dtype="<f8").reshape(-1).tobytes()
+        with self._guarded():
+            self._base.execute(
+                "insert or ignore into chunks (key, start, metric, seconds) values (?, ?, ?, ?)",
+                (key, start, data, seconds),
+            )
+
+    def fact(self, key: str) -> Any:
+        """Something else that was found out; None when it was not."""
+        with self._guarded():
+            found = self._base.execute("select value from facts where key = ?", (key,)).fetchone()
+        return None if found is None else json.loads(found[0])
+
+    def add_fact(self, key: str, value: Any) -> None:
+        """Remember something else; it is on the disk when this returns."""
+        with self._guarded():
+            self._base.execute("insert or ignore into facts values (?, ?)", (key, json.dumps(value)))
+
+    def facts(self, start: str) -> list[Any]:
+        """All that was found out under names with this start."""
+        with self._guarded():
+            rows = self._base.execute("select value from facts where substr(key, 1, ?) = ?", (len(start), start))
+            return [json.loads(value) for (value,) in rows]
+
+    def measured(self) -> list[int]:
+        """How many values were measured of each model."""
+        with self._guarded():
+            rows = self._base.execute("select sum(length(metric)) / 8 from chunks group by key")
+            return [int(count) for (count,) in rows]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._base.close()
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                what = f"{self._path} is in use by another search."
+                raise BadInput(what, fix="wait for it to end, or choose another -o") from error
+            raise BadInput(f"{self._path} cannot be written: {error}.", fix="choose another -o") from error
+        except sqlite3.DatabaseError as error:
+            what = f"{self._path} is not a journal of a search, or is damaged: {error}."
+            raise BadInput(
+                what, fix="choose another -o, or add --force instead of --resume to begin anew"
+            ) from error
+
+
+def problem_differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """What two problems differ in, in words; empty when in nothing."""
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    if not names:
+        return ""
+    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{listed} {'differs' if len(names) == 1 else 'differ'}"
+
+
+# Recipes in words for people, and as text by which equal ones are known.
+
+_MOST_NAMED = 3
+
+
+def recipe_json(recipe: Recipe) -> str:
+    """A recipe as JSON; equal recipes give equal texts."""
+    return json.dumps(asdict(recipe), sort_keys=True, ensure_ascii=False)
+
+
+def recipe_key(recipe: Recipe) -> str:
+    """A hash of a recipe."""
+    return hashlib.sha256(recipe_json(recipe).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def describe(recipe: Recipe, base: Recipe) -> Message:
+    """What a recipe does otherwise than another, in a few words."""
+    return joined(tuple(_parts(recipe, base)) or (message("search.plain_recipe"),))
+
+
+def _parts(recipe: Recipe, base: Recipe) -> Iterator[Message]:
+    if recipe.method != base.method:
+        yield message("search.ranges_by", method=recipe.method or message("search.default_method"))
+    if recipe.weight_method != base.weight_method:
+        yield message("search.weights_by", method=recipe.weight_method or message("search.default_method"))
+    if recipe.tensor_methods and recipe.tensor_methods != base.tensor_methods:
+        yield message("search.other_ranges", count=len(recipe.tensor_methods))
+    for name in recipe.variations:
+        if name not in base.variations:
+            yield verbatim(name.replace("_", " ").replace(":", " at "))
+    for step in (*recipe.transforms, *recipe.corrections):
+        # The room for a bias correction is no change of its own.
+        if step not in (*base.transforms, *base.corrections) and step.name != "explicit_bias":
+            yield verbatim(step.name.replace("_", " "))
+    # Tensors follow the nodes that read them.
+    added = [rule for rule in recipe.rules if rule not in base.rules and rule.kind == "node"]
+    for precision in dict.fromkeys(inputs_text(rule.precision) for rule in added):
+        names = [name for rule in added if inputs_text(rule.precision) == precision for name in rule.selector]
+        few = ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
+        yield message("search.nodes_at", count=len(names), precision=precision, names=few)
+
+
+BEST_NAME = "best"
+"""The folder in a search's folder that holds the best model so far."""
+
+_MARKER = "search.txt"
+_STATISTICS = "calibration.npz"
+# Of files in the way so many are looked for, and so many named.
+_MANY, _NAMED = 1000, 3
+_ABOUT = "A search of roundoff tune. While it is under way the best model so far is in best/; --resume goes on.\n"
+
+
+def open_folder(folder: Path, *, resume: bool, force: bool) -> bool:
+    """Make the folder of a search, or open one to go on.
+
+    Args:
+        folder: The folder.
+        resume: Go on with the search it holds, if there is one.
+        force: Remove an earlier search first; nothing that we did not write is removed.
+
+    Returns:
+        Whether there is a search to go on with.
+
+    Raises:
+        BadInput: It holds something else, or a search and nobody said what to do with it.
+    """
+    if not folder.is_dir() or not any(folder.iterdir()):
+        check_output_directory(folder, marker=_MARKER, force=False)
+        _begin(folder)
+        return False
+    if not (folder / _MARKER).is_file():
+        raise BadInput(f"{folder} is not empty, and holds no search.", fix="choose another folder with -o")
+    if resume:
+        _sweep(folder)
+        return (folder / JOURNAL_NAME).is_file()
+    if not force:
+        what = f"{folder} already holds a search."
+        raise BadInput(what, fix="add --resume to go on with it, --force to begin anew, or choose another -o")
+    _sweep(folder)
+    _claim(folder)
+    best = folder / BEST_NAME
+    with reading(folder, what="The output folder"):
+        foreign = [name for name in foreign_files(folder, most=_MANY) if name.split("/")[0] != BEST_NAME]
+        foreign += foreign_files(best, most=_MANY) if best.is_dir() else []
+    if foreign:
+        what = f"{folder} holds files that roundoff did not write: {', '.join(foreign[:_NAMED])}."
+        raise BadInput(what, fix="move them away or choose another -o; --force replaces only earlier results")
+    _remove(folder)
+    _begin(folder)
+    return False
+
+
+def discard_folder(folder: Path) -> None:
+    """Remove the folder of a search that came to nothing; one with a model in it stays."""
+    if (folder / _MARKER).is_file() and not (folder / BEST_NAME).is_dir():
+        _claim(folder)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    if (folder / BEST_NAME).is_dir():
+        remove_listed(folder / BEST_NAME)
+    remove_listed(folder)
+
+
+def _claim(folder: Path) -> None:
+    """Count what a search writes as it goes among what we wrote."""
+    names = (JOURNAL_NAME, f"{JOURNAL_NAME}-journal", _STATISTICS)
+    for file in (*(folder / name for name in names), *folder.glob("statistics-*.npz")):
+        if file.is_file():
+            add_to_list(file)
+
+
+def _begin(folder: Path) -> None:
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / _MARKER, _ABOUT)
+    list_folder(folder)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed run left of the best model that it was about to exchange."""
+    for old in folder.glob(f"{BEST_NAME}.old-*"):
+        remove_listed(old)
+    for staged in folder.glob(f"{BEST_NAME}.partial-*"):
+        shutil.rmtree(staged, ignore_errors=True)
+    for part in folder.glob(".*.partial"):
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Writes models of a search.
+
+    Attributes:
+        folder: The folder of the search.
+        prefix: How the models' names start.
+        model: The float model, as the user gave it.
+        model_sha256: Its hash.
+        target: For which chip.
+        version: Of roundoff.
+    """
+
+    folder: Path
+    prefix: str
+    model: str
+    model_sha256: str
+    target: Target
+    version: str
+
+    def best_so_far(self, built: Built, trial: Trial) -> None:
+        """Exchange the best model so far, whole."""
+        place = self.folder / BEST_NAME
+        with output_directory(place, marker=PLAN_NAME, force=True) as staged:
+            self._write(staged, built, note=message("search.note_best_so_far", change=trial.change))
+
+    def final(self, built: Built, texts: Mapping[str, str]) -> tuple[Path, ...]:
+        """Write the answer, and remove the best so far.
+
+        Args:
+            built: The answer.
+            texts: More files, by name.
+
+        Returns:
+            What was written.
+        """
+        names = self._write(self.folder, built, note=None)
+        for name, text in texts.items():
+            write_text(self.folder / name, text)
+        _claim(self.folder)
+        if (self.folder / BEST_NAME).is_dir():
+            remove_listed(self.folder / BEST_NAME)
+        return tuple(self.folder / name for name in (*names, *texts))
+
+    def _write(self, folder: Path, built: Built, *, note: Message | None) -> tuple[str, ...]:
+        """Write models, plan and statistics; the plan comes last."""
+        float_model, quantizers = built.quantized.float_model, built.quantized.quantizers
+        files = {name: f"{self.prefix}_{name}_model.onnx" for name in ("fake_quant", "deploy")}
+        save_model(fake_quant_model(float_model, quantizers), folder / files["fake_quant"], replace=True)
+        save_model(deploy_model(float_model, quantizers), folder / files["deploy"], replace=True)
+        model, digest = self.model, self.model_sha256
+        if built.recipe.transforms:
+            # Scales belong to the transformed model; with them, the user's own would be something else.
+            files["float"] = f"{self.prefix}_float_model.onnx"
+            save_model(float_model, folder / files["float"], replace=True)
+            with (folder / files["float"]).open("rb") as file:
+                model, digest = str(self.folder / files["float"]), hashlib.file_digest(file, "sha256").hexdigest()
+        if any(each.codes is not None for each in quantizers):
+            # Corrected codes are in the models alone.
+            files[CORRECTED] = files["fake_quant"]
+        save_calibration(built.calibration, folder / _STATISTICS, model_hash=digest)
+        numbers = QuantNumbers(quantizers, ())
+        saved = SavedPlan(
+            schema=PLAN_SCHEMA,
+            roundoff=self.version,
+            model=model,
+            model_sha256=digest,
+            method=built.recipe.method or self.target.calibration.method,
+            samples=built.calibration.samples,
+            arithmetic=self.target.arithmetic,
+            plan=built.plan,
+            numbers=saved_numbers(numbers),
+            files=files,
+            notes=(*built.notes, *((note,) if note else ())),
+        )
+        write_text(folder / PLAN_NAME, plan_json(saved))
+        return (*dict.fromkeys(files.values()), _STATISTICS, PLAN_NAME)

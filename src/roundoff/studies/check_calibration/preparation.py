@@ -1,0 +1,457 @@
+"""Samples that were prepared in one usual way where another was meant, by what sets of them are like."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.graph.load import Model
+from roundoff.graph.shapes import channel_moments, input_channel_axis
+from roundoff.graph.subgraph import tap
+from roundoff.graph.weights import Weights
+from roundoff.messages.message import NOTHING, Message, joined, message, verbatim
+from roundoff.preprocessing.conventions import BYTE, Convention, alike, preparations
+from roundoff.preprocessing.ranking import Hypothesis, InputObservation, apart, leading, rank
+from roundoff.run.evaluators import class_predictions
+from roundoff.run.session import Session, open_session
+from roundoff.studies.check_calibration.result import InputFacts
+
+__all__ = [
+    "FAR",
+    "PreparationGroup",
+    "Rescaling",
+    "Slip",
+    "could_be",
+    "fills",
+    "from_one_to_other",
+    "not_told_apart",
+    "rescaled",
+    "rescalings",
+    "slip_between",
+    "slip_by_labels",
+    "slip_by_statistics",
+    "slips",
+    "ways",
+]
+
+# Resizing goes a little beyond pixels; what fills less of them than this is something else.
+_BEYOND, _FILLED = 3.0, 85.0
+# Ways that are no further apart, in parts of what they span, are tried as one: how one scene differs from another
+# hides such a difference. ImageNet, CLIP and CIFAR-10 are 3 to 8 % apart.
+_ALIKE = 0.08
+# Two sets are prepared otherwise when they are at least so far apart, when not more than this is left of it, and
+# when their ends then agree to this part of the range.
+_SETS_APART, _SETS_LEFT, _SETS_BETTER, _ENDS = 0.6, 0.5, 2.0, 0.35
+# Sets of photographs hold black and white, up to so many pixels; those that do not may be of odd scenes.
+_BLACK, _WHITE = 20.0, 235.0
+# Numbers of channels that pictures have.
+_PICTURES = (1, 3)
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparationGroup:
+    """A way to prepare samples, with those that statistics cannot tell from it.
+
+    Attributes:
+        usual: The most usual of them.
+        others: The others.
+    """
+
+    usual: Convention
+    others: tuple[Convention, ...] = ()
+
+    @property
+    def words(self) -> Message:
+        """The usual one as a formula."""
+        return self.usual.words
+
+    @property
+    def also(self) -> tuple[Message, ...]:
+        """The formulas of the others."""
+        return tuple(dict.fromkeys(each.words for each in self.others if each.words != self.words))
+
+
+def not_told_apart(text: Message, others: Iterable[Message]) -> Message:
+    """A text that names one way, with the others that may be meant as well."""
+    listed = list(others)
+    if not listed:
+        return text
+    named = joined(
+        listed[:_MOST_NAMED] + [verbatim("...")] * (len(listed) > _MOST_NAMED), key="terminal.alternatives"
+    )
+    return joined((text, message("check_calibration.not_told_apart", ways=named)))
+
+
+def ways(channels: int) -> tuple[PreparationGroup, ...]:
+    """All of them for so many channels, the most usual first."""
+    groups: list[list[Convention]] = []
+    for each in preparations(channels):
+        home = next((group for group in groups if alike(group[0], each, _ALIKE)), None)
+        if home is None:
+            groups.append([each])
+        else:
+            home.append(each)
+    return tuple(PreparationGroup(first, tuple(others)) for first, *others in groups)
+
+
+def could_be(way: Convention, low: float, high: float) -> bool:
+    """Whether values from `low` to `high` can come of pixels in this way, and fill enough of them."""
+    bottom, top = (np.asarray((end - way.offset) / way.gain) for end in (low, high))
+    inside = float(bottom.max()) >= -_BEYOND and float(top.min()) <= BYTE + _BEYOND
+    return inside and float(top.max() - bottom.min()) > _FILLED and float(top.max()) > _FILLED
+
+
+def fills(way: Convention, low: float, high: float) -> bool:
+    """Whether values from `low` to `high` are pixels from black to white, prepared in this way."""
+    bottom, top = (float(np.mean((end - way.offset) / way.gain)) for end in (low, high))
+    return bottom <= _BLACK and top >= _WHITE
+
+
+def slips(low: float, high: float, channels: int) -> Iterator[tuple[PreparationGroup, PreparationGroup]]:
+    """Pairs of how values may have been prepared, and how else they may have to be.
+
+    Args:
+        low: Smallest value.
+        high: Largest value.
+        channels: How many channels there are.
+    """
+    known = ways(channels)
+    seen = [(each, _seen(each, low, high)) for each in known]
+    for other in known:
+        if not other.usual.slip:
+            yield from ((one, other) for each, one in seen if one is not None and each is not other)
+
+
+def _seen(way: PreparationGroup, low: float, high: float) -> PreparationGroup | None:
+    """The one of a group that values from `low` to `high` can come of; best one that they fill."""
+    possible = [each for each in (way.usual, *way.others) if could_be(each, low, high)]
+    best = next((each for each in possible if fills(each, low, high)), possible[0] if possible else None)
+    return None if best is None else PreparationGroup(best)
+
+
+def slip_between(ours: InputFacts, theirs: InputFacts) -> tuple[Hypothesis, ...]:
+    """How one set of samples and another seem to be prepared, where they are not prepared alike.
+
+    Args:
+        ours: An input in one set.
+        theirs: The same input in the other.
+
+    Returns:
+        The likeliest first, then those that cannot be told from it; none when they may well be prepared alike, or
+        in no known way.
+    """
+    channels = len(ours.means)
+    if channels not in _PICTURES or channels != len(theirs.means):
+        return ()
+    if not (min(ours.stds) > 0 and min(theirs.stds) > 0):
+        return ()
+    one, other = _observed(ours), _observed(theirs)
+    before = _left(one, other)
+    if before < _SETS_APART:
+        return ()
+    ranked = [each for each in rank(one, other) if not each.wanted.slip]
+    sure = [each for each in ranked if not each.same and _is_sure(each, one, other, before)]
+    return leading(sure)
+
+
+def _observed(facts: InputFacts) -> InputObservation:
+    means, stds = np.array(facts.means), np.array(facts.stds)
+    return InputObservation(means.size, np.array([facts.low]), np.array([facts.high]), means, stds)
+
+
+def _left(ours: InputObservation, theirs: InputObservation, how: Hypothesis | None = None) -> float:
+    """How far means and deviations are apart; after what a hypothesis would change."""
+    assert ours.mean is not None  # noqa: S101 - sets have them
+    assert ours.std is not None  # noqa: S101
+    assert theirs.mean is not None  # noqa: S101
+    assert theirs.std is not None  # noqa: S101
+    mean, std = ours.mean, ours.std
+    if how is not None:
+        mean, std = how.change(mean, 0), std * how.wanted.gain / how.given.gain
+    return apart((mean, std), (theirs.mean, theirs.std))
+
+
+def _is_sure(how: Hypothesis, ours: InputObservation, theirs: InputObservation, before: float) -> bool:
+    """Whether little is left of what is between two sets, and both hold black and white."""
+    ends = [
+        float(np.mean(how.change(np.full(ours.channels, float(end)), 0))) for end in (ours.low[0], ours.high[0])
+    ]
+    low, high = float(theirs.low[0]), float(theirs.high[0])
+    sides = ((how.given, float(ours.low[0]), float(ours.high[0])), (how.wanted, low, high))
+    fits = max(abs(ends[0] - low), abs(ends[1] - high)) <= _ENDS * (high - low)
+    filled = all(fills(*side) and could_be(*side) for side in sides)
+    return fits and filled and _left(ours, theirs, how) < min(_SETS_LEFT, before / _SETS_BETTER)
+
+
+# Ways in which inputs are changed, as functions: by one of them a slip is put right and so proven.
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaling:
+    """One way to change inputs.
+
+    Attributes:
+        words: What to do to the samples.
+        change: Does it: values and their channel axis to values.
+        seen: What they look like, x being a pixel from 0 to 255; empty when that is not known.
+        wanted: What they should be.
+        also: What else they may have to be, as far as this can tell.
+    """
+
+    words: Message
+    change: Callable[[Array, int], Array]
+    seen: Message = NOTHING
+    wanted: Message = NOTHING
+    also: tuple[Message, ...] = ()
+
+
+_ALWAYS = (
+    Rescaling(message("check_calibration.divide"), lambda values, axis: values / 255),
+    Rescaling(message("check_calibration.multiply"), lambda values, axis: values * 255),
+    Rescaling(message("check_calibration.turn_round"), np.flip),
+)
+
+
+def rescalings(feeds: Sequence[Mapping[str, Array]], *, surely: bool = False) -> Iterator[Rescaling]:
+    """Ways that may put samples right: from what they look like to what networks are fed with, usual ones first.
+
+    Args:
+        feeds: Samples.
+        surely: Only take them for what they are from black to white: odd scenes may look like anything else.
+    """
+    pictures = [
+        (float(values.min()), float(values.max()), values.shape[input_channel_axis(values.shape)])
+        for feed in feeds
+        for values in feed.values()
+        if values.dtype.kind == "f" and values.ndim == 4 and values.size
+    ]
+    channels = {each[2] for each in pictures}
+    if len(channels) == 1 and channels <= set(_PICTURES):
+        low, high = min(each[0] for each in pictures), max(each[1] for each in pictures)
+        for one, other in slips(low, high, channels.pop()):
+            if not surely or fills(one.usual, low, high):
+                yield from_one_to_other(one, other)
+    yield from _ALWAYS
+
+
+def from_one_to_other(one: PreparationGroup, other: PreparationGroup) -> Rescaling:
+    """Undo one preparation and do another."""
+
+    def change(values: Array, axis: int) -> Array:
+        return other.usual.made(one.usual.undone(values, axis), axis)
+
+    words = message("check_calibration.make_instead", wanted=other.words, given=one.words)
+    return Rescaling(words, change, one.words, other.words, other.also)
+
+
+def rescaled(feed: Mapping[str, Array], how: Rescaling) -> dict[str, Array]:
+    """A sample with its float inputs changed; others, such as masks and numbers of words, stay."""
+    changed = {}
+    for name, values in feed.items():
+        if values.dtype.kind != "f" or values.ndim < 2:
+            changed[name] = values
+            continue
+        exact = how.change(values.astype(np.float64), input_channel_axis(values.shape))
+        changed[name] = np.ascontiguousarray(exact, dtype=values.dtype)
+    return changed
+
+
+# Batch normalizations that are looked at, from the input on; later ones say less of it.
+_LOOKED_AT = 2
+# Deviation: median over channels of |log variance ratio| plus that of the shift in standard deviations. Of right
+# inputs it was 0.2 to 0.5 on MobileNetV1 and RepVGG; of inputs that lack their mean and scale 1.9 and more.
+_SUSPICIOUS, _RIGHT, _GOOD, _BETTER = 1.2, 1.0, 0.4, 2.5
+# Of many usual ways one comes near to any mean and std: numbers of nobody's that do so much better are told, too.
+_NEARER = 1.5
+FAR = 4.0
+"""A deviation that no scene explains."""
+
+# Known preparations are believed from here on, if what they make of samples fits.
+_ODD = 0.9
+# Another way must do better by so much.
+_CLEARLY = 0.85
+# Scenes make that much of a difference, in deviation and in accuracy: ways no further apart are not told apart.
+_SCENES, _CHANCE = 0.3, 0.1
+# Accuracy must rise by so much, and be so many times as high.
+_GAIN, _FACTOR = 0.25, 1.5
+
+Feeds = Sequence[Mapping[str, Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class Slip:
+    """A way to change samples that makes them fit the model.
+
+    Attributes:
+        how: The way; None when they do not fit and no way is known.
+        before: How they fit as they are: a deviation, or an accuracy.
+        after: How they fit when they are changed.
+        node: The batch normalization that says so; empty for accuracies.
+        usual: Whether the way is one that people use; otherwise its numbers were fitted.
+    """
+
+    how: Rescaling | None
+    before: float
+    after: float
+    node: str = ""
+    usual: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Expectation:
+    node: str
+    tensor: str
+    mean: Array
+    variance: Array
+
+
+def slip_by_statistics(model: Model, feeds: Feeds, *, threads: int | None = None) -> Slip | None:
+    """Compare what the first batch normalizations see with what they saw in training.
+
+    Args:
+        model: The float model as it was exported; batch normalization must not be folded.
+        feeds: A few samples.
+        threads: Threads to use.
+
+    Returns:
+        None when there is nothing to compare with, or samples fit.
+    """
+    expected = list(_expectations(model))[:_LOOKED_AT]
+    if not expected:
+        return None
+    tensors = list(dict.fromkeys(each.tensor for each in expected))
+    session = open_session(model, outputs=tap(model, tensors), threads=threads)
+
+    def deviation(each: Feeds) -> float:
+        return _deviation(session, tensors, expected, each)
+
+    before = deviation(feeds)
+    if before < _ODD:
+        return None
+    usual, after = _best(feeds, deviation, lower=True, surely=before < FAR)
+    if before < _SUSPICIOUS and after * _BETTER > before:
+        return None
+    fitted = _fitted(session, tensors, expected[0], feeds)
+    rest = before if fitted is None else deviation([rescaled(feed, fitted) for feed in feeds])
+    # Fitted numbers are believed where the usual ones are far worse, and not good by themselves.
+    if usual is not None and fitted is not None and rest * _NEARER < after:
+        usual = replace(usual, also=(fitted.words, *usual.also))
+    how, after = (fitted, rest) if rest * _BETTER < after and after > _GOOD else (usual, after)
+    if how is None or after > _RIGHT or after * _BETTER > before:
+        return Slip(None, before, before, expected[0].node, usual=False)
+    return Slip(how, before, after, expected[0].node, usual=how is usual)
+
+
+def slip_by_labels(
+    model: Model, feeds: Feeds, labels: Sequence[int], *, threads: int | None = None
+) -> Slip | None:
+    """Look for a way to change samples after which the model is right far more often.
+
+    Args:
+        model: The float model.
+        feeds: A few samples, of one row each.
+        labels: The right class of each.
+        threads: Threads to use.
+
+    Returns:
+        None when there is none, or the model does not tell classes.
+    """
+    session = open_session(model, threads=threads, optimize=True)
+
+    def accuracy(each: Feeds) -> float:
+        right = 0
+        for feed, label in zip(each, labels, strict=True):
+            found = class_predictions(session.run(feed)[0])
+            if found is None or found.size != 1:
+                return -1.0
+            right += int(found[0] == label)
+        return right / len(labels)
+
+    before = accuracy(feeds)
+    if before < 0 or before > 1 - _GAIN:
+        return None
+    how, after = _best(feeds, accuracy, lower=False)
+    if how is None or after < before + _GAIN or after < before * _FACTOR:
+        return None
+    return Slip(how, before, after)
+
+
+def _fitted(session: Session, tensors: Sequence[str], expected: _Expectation, feeds: Feeds) -> Rescaling | None:
+    """The one shift and scale of all inputs after which the first batch normalization fits best.
+
+    What is before it is nearly always linear: scaling the input scales the result, and the result of a constant
+    input says what a shift does.
+    """
+    place = tensors.index(expected.tensor)
+
+    def moments(each: Feeds) -> tuple[Array, Array]:
+        return channel_moments([session.run(feed)[place] for feed in each], 1)
+
+    zero = Rescaling(NOTHING, lambda values, axis: np.zeros_like(values))
+    one = Rescaling(NOTHING, lambda values, axis: np.ones_like(values))
+    offset, unit = (moments([rescaled(feeds[0], how)])[0] for how in (zero, one))
+    mean, variance = moments(feeds)
+    live = (expected.variance > 0) & (variance > 0)
+    if not live.any():
+        return None
+    scale = float(np.exp(np.median(np.log(variance[live] / expected.variance[live])) / 2))
+    response, wanted = (unit - offset)[live], (expected.mean - offset)[live] * scale
+    rest = (mean - offset)[live] - wanted
+    power = float(np.square(response).sum())
+    shift = float((response * rest).sum() / power) if power > 0 else 0.0
+    if not np.isfinite(scale) or not np.isfinite(shift) or scale <= 0:
+        return None
+    words = message("check_calibration.subtract_about", shift=f"{shift:.3g}", scale=f"{scale:.3g}")
+    return Rescaling(words, lambda values, axis: (values - shift) / scale)
+
+
+def _best(
+    feeds: Feeds, score: Callable[[Feeds], float], *, lower: bool, surely: bool = False
+) -> tuple[Rescaling | None, float]:
+    """The way that does best, with the others that do about as well as far as samples can tell."""
+    best: tuple[Rescaling | None, float] = None, np.inf if lower else -np.inf
+    tried = []
+    for how in rescalings(feeds, surely=surely):
+        value = score([rescaled(feed, how) for feed in feeds])
+        tried.append((how, value if lower else -value))
+        # Of ways that do about as well the more usual one, which comes first, is taken.
+        if value < best[1] * _CLEARLY if lower else value > best[1] + (1 - _CLEARLY) * (best[0] is not None):
+            best = how, value
+    if best[0] is None:
+        return best
+    limit = best[1] + _SCENES if lower else _CHANCE - best[1]
+    near = sorted((each for each in tried if each[1] <= limit), key=lambda each: each[1])
+    named = [name for how, _ in near for name in (how.wanted or how.words, *how.also)]
+    also = dict.fromkeys(name for name in (*best[0].also, *named) if name not in (best[0].wanted, best[0].words))
+    return replace(best[0], also=tuple(also)), best[1]
+
+
+def _expectations(model: Model) -> Iterator[_Expectation]:
+    weights = Weights(model)
+    for node in model.proto.graph.node:
+        if node.op_type != "BatchNormalization" or len(node.input) < 5:
+            continue
+        if not all(name in weights.protos for name in node.input[3:5]) or node.input[0] in weights.protos:
+            continue
+        mean, variance = (weights[name].astype(np.float64).reshape(-1) for name in node.input[3:5])
+        # As it was made, before any training, it says nothing.
+        trained = bool(np.any(mean)) or not bool(np.all(variance == variance[:1]))
+        if trained and bool(np.all(variance >= 0)) and np.any(variance > 0):
+            yield _Expectation(node.name, node.input[0], mean, variance)
+
+
+def _deviation(session: Session, tensors: Sequence[str], expected: Sequence[_Expectation], feeds: Feeds) -> float:
+    runs = [session.run(feed) for feed in feeds]
+    seen = {name: channel_moments([run[place] for run in runs], 1) for place, name in enumerate(tensors)}
+    return float(np.mean([_apart(each, seen[each.tensor]) for each in expected]))
+
+
+def _apart(expected: _Expectation, moments: tuple[Array, Array]) -> float:
+    mean, variance = moments
+    live = expected.variance > expected.variance.max() * 1e-6
+    smallest = expected.variance[live] * 1e-12
+    ratio = np.log(np.maximum(variance[live], smallest) / expected.variance[live])
+    shift = np.abs(mean - expected.mean)[live] / np.sqrt(expected.variance[live])
+    return float(np.median(np.abs(ratio)) + np.median(shift))

@@ -1,0 +1,395 @@
+"""How the channels of tensors differ: levels and risk of one scale for all, and the outlier table."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+from roundoff.core.document import RunDocument
+from roundoff.messages.catalogue import explained, in_all, plain, say, told
+from roundoff.messages.numbers import number, percentage, shape_text
+from roundoff.messages.phrases import count_of, semicolons
+from roundoff.messages.sentences import known
+from roundoff.pages.blocks import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Headline,
+    Page,
+    Paragraph,
+    Place,
+    Series,
+    TableBlock,
+    View,
+    notes,
+    preparation_note,
+)
+from roundoff.studies.distribution.result import (
+    LEVEL_BOUNDS,
+    OUTLIER_LEVELS,
+    ChannelBox,
+    ChannelReport,
+    ChannelSpread,
+    OutlierReport,
+    OutlierRow,
+)
+
+__all__ = [
+    "CHANNELS_CSV_START",
+    "OUTLIERS_CSV_START",
+    "channels_page",
+    "outliers_page",
+]
+
+CHANNELS_CSV_START = "name,kind,tensor,axis,channel,low,p01"
+"""By this an earlier table of ours is known."""
+
+# More rows than fit on a page show nothing.
+_MOST_TENSORS = 40
+# Tensors whose poorest channels a terminal lists, and how many of each.
+_MOST_DETAILED, _POOREST = 3, 5
+# Of more tensors at risk a terminal speaks of the worst.
+_MOST_ADVISED = 6
+_TERMINAL: tuple[Place, ...] = ("terminal",)
+_BROWSER: tuple[Place, ...] = ("html",)
+_DRAWN: tuple[Place, ...] = ("terminal", "html")
+_CHANNEL_COLUMNS = (
+    Column("channel", say("channels.channel"), "count", on=_BROWSER),
+    Column("low", say("channels.minimum"), "number", on=_BROWSER),
+    Column("p25", say("channels.quartile_low"), "number", on=_BROWSER),
+    Column("median", say("channels.median"), "number", on=_BROWSER),
+    Column("p75", say("channels.quartile_high"), "number", on=_BROWSER),
+    Column("high", say("channels.maximum"), "number", on=_BROWSER),
+    Column("levels", say("channels.levels"), "number", higher_is_better=True, on=_BROWSER),
+    Column("own_levels", say("channels.own_levels"), "number", higher_is_better=True, on=_BROWSER),
+)
+_POOREST_COLUMNS = (
+    Column("channel", say("channels.channel"), "count", on=_TERMINAL),
+    Column("levels", say("channels.levels"), "number", on=_TERMINAL, digits=3),
+    Column("own_levels", say("channels.column_own"), "number", on=_TERMINAL, digits=3),
+    Column("low", say("channels.column_smallest"), "number", on=_TERMINAL, digits=3),
+    Column("p25", plain("25 %"), "number", on=_TERMINAL, digits=3),
+    Column("median", say("channels.column_median"), "number", on=_TERMINAL, digits=3),
+    Column("p75", plain("75 %"), "number", on=_TERMINAL, digits=3),
+    Column("high", say("channels.column_largest"), "number", on=_TERMINAL, digits=3),
+    Column("mean", say("channels.column_mean"), "number", on=_TERMINAL, digits=3),
+)
+
+
+def channels_page(document: RunDocument) -> Page | None:
+    """The page on channels; None when none were looked at."""
+    report = document.channels
+    if report is None:
+        return None
+    detailed = len(report.spreads) <= _MOST_DETAILED
+    coarse = max((each.resolution for each in report.spreads), default=0.0)
+    width = in_all(lambda: percentage(coarse))
+    return Page(
+        "channels",
+        say("channels.title"),
+        (
+            Headline("plain", in_all(lambda: _channels_headline(report))),
+            _channels_table(report),
+            *_remarks(report),
+            *_map(report),
+            *([Paragraph(say("channels.bins", width=width), note=True)] if coarse else []),
+            *notes(report.notes),
+            *preparation_note(report.preparation),
+            _values_table(report),
+        ),
+        tuple(_tensor(number, each, detailed=detailed) for number, each in enumerate(report.spreads)),
+    )
+
+
+def _at_risk(report: ChannelReport) -> list[ChannelSpread]:
+    return [each for each in report.spreads if each.risk in ("some", "high")]
+
+
+def _channels_headline(report: ChannelReport) -> str:
+    risky, total = len(_at_risk(report)), len(report.spreads)
+    text = told("channels.headline", risky=risky, all=total, number=1 if 1 in (risky, total) else total)
+    if not report.samples:
+        return text
+    return told("channels.samples", text=text, samples=count_of(len(report.samples), "sample"))
+
+
+def _remarks(report: ChannelReport) -> Iterator[Paragraph]:
+    """Below a table in a terminal, which has no room for advice: the worst tensors, else the first."""
+    worst = sorted(_at_risk(report), key=_shortage, reverse=True)
+    for each in (worst or list(report.spreads))[:_MOST_ADVISED]:
+        yield Paragraph(say("channels.named", name=each.name, text=known(each.advice)), on=_TERMINAL)
+    if len(worst) > _MOST_ADVISED:
+        yield Paragraph(say("channels.more", count=len(worst) - _MOST_ADVISED), on=_TERMINAL)
+
+
+def _shortage(each: ChannelSpread) -> tuple[float, ...]:
+    """How bad it is: shares of the channels with next to no levels, then of those with few."""
+    return tuple(each.below[str(bound)] / max(1, each.live) for bound in sorted(LEVEL_BOUNDS))
+
+
+def _channels_table(report: ChannelReport) -> TableBlock:
+    columns = (
+        Column("name", say("common.tensor"), "text", on=_BROWSER),
+        Column("short_name", say("channels.column_name"), "node", on=_TERMINAL),
+        Column("node", say("common.node"), "node", on=_BROWSER),
+        Column("op_type", say("common.operation"), "text", on=_BROWSER),
+        Column("axis", say("channels.column_axis"), "count", on=_TERMINAL),
+        Column("channels", say("channels.column_channels"), "count", on=_TERMINAL),
+        Column("zero", say("channels.column_zero"), "count", on=_TERMINAL),
+        Column("dtype", say("common.type"), "text", on=_DRAWN, short=say("channels.column_type")),
+        Column(
+            "range_ratio",
+            say("channels.range_ratio"),
+            "number",
+            higher_is_better=False,
+            on=_DRAWN,
+            short=say("channels.column_ratio"),
+            digits=3,
+        ),
+        *(Column(f"below_{bound}", plain(f"<{bound}"), "count", on=_TERMINAL) for bound in LEVEL_BOUNDS),
+        Column("gain_db", say("channels.gain"), "decibels", on=_DRAWN, short=say("channels.column_gain")),
+        Column("risk", say("channels.risk"), "text", on=_DRAWN),
+        Column("advice", say("channels.advice"), "text", on=_BROWSER),
+    )
+    return TableBlock("channels", say("channels.table"), columns, tuple(map(_spread_cells, report.spreads)))
+
+
+def _spread_cells(each: ChannelSpread) -> tuple[Cell, ...]:
+    return (
+        each.name,
+        each.name,
+        each.node,
+        each.op_type,
+        each.axis,
+        len(each.boxes),
+        len(each.boxes) - each.live,
+        f"({each.dtype})" if each.assumed else each.dtype,
+        each.range_ratio,
+        *(each.below[str(bound)] for bound in LEVEL_BOUNDS),
+        each.gain_db,
+        say(f"channels.risk_{each.risk.replace(' ', '_')}"),
+        known(each.advice),
+    )
+
+
+def _map(report: ChannelReport) -> tuple[Block, ...]:
+    """The levels of all channels of all tensors at a glance; nothing where there is only one tensor."""
+    shown = report.spreads[:_MOST_TENSORS]
+    if len(shown) < 2:
+        return ()
+    tables = tuple(_table_id(number) for number in range(len(shown)))
+    names = tuple(plain(each.name) for each in shown)
+    heat = Series(("levels",) * len(shown), say("channels.levels"), "heat", tables, names)
+    longest = max(range(len(shown)), key=lambda number: len(shown[number].boxes))
+    caption = say("channels.map", tensors=len(shown), all=len(report.spreads))
+    axes = (say("channels.channel"), say("common.tensor"))
+    return (Chart("channel-map", caption, tables[longest], "channel", (heat,), *axes),)
+
+
+def _table_id(number: int) -> str:
+    return f"channels-{number}"
+
+
+def _tensor(number: int, each: ChannelSpread, *, detailed: bool) -> Page:
+    name = _table_id(number)
+    caption = say("channels.channel_table", name=each.name)
+    table = TableBlock(name, caption, _CHANNEL_COLUMNS, _box_rows(each.boxes, _CHANNEL_COLUMNS), folded=True)
+    boxes = Chart(
+        f"{name}-boxes",
+        say("channels.boxes", name=each.name),
+        name,
+        "channel",
+        (Series(("low", "p25", "median", "p75", "high"), plain(each.name), "box"),),
+        say("channels.channel"),
+        say("channels.value"),
+    )
+    levels = Chart(
+        f"{name}-levels",
+        say("channels.levels_chart", name=each.name),
+        name,
+        "channel",
+        (Series(("levels",), say("channels.levels"), "bars"),),
+        say("channels.channel"),
+        say("channels.levels"),
+    )
+    return Page(name, plain(each.name), (boxes, levels, table, *(_poorest(name, each) if detailed else ())))
+
+
+def _poorest(name: str, each: ChannelSpread) -> Iterator[Block]:
+    """In a terminal: the channels with the fewest levels, and the one with the most."""
+    live = sorted((box for box in each.boxes if box.reach > 0), key=lambda box: box.levels)
+    shown = live[:_POOREST] + live[-1:] if len(live) > _POOREST + 1 else live
+    if shown:
+        caption = say("channels.poorest", name=each.name)
+        yield Paragraph(caption, on=_TERMINAL)
+        yield TableBlock(f"{name}-poorest", caption, _POOREST_COLUMNS, _box_rows(shown, _POOREST_COLUMNS))
+
+
+def _box_rows(
+    boxes: tuple[ChannelBox, ...] | list[ChannelBox], columns: tuple[Column, ...]
+) -> tuple[tuple[Cell, ...], ...]:
+    return tuple(tuple(getattr(box, column.id) for column in columns) for box in boxes)
+
+
+def _values_table(report: ChannelReport) -> TableBlock:
+    """One row for each channel of each tensor, for the CSV file."""
+    names = [field.name for field in fields(ChannelBox)]
+    whole = ("name", "kind", "tensor", "axis", *names, "shape", "dtype", "own_scales", "step")
+    columns = tuple(Column(name, plain(name), "text", on=("csv",)) for name in whole)
+    rows = tuple(
+        (
+            *(each.name, each.kind, each.tensor, each.axis),
+            *(getattr(box, name) for name in names),
+            *(shape_text(each.shape), each.dtype, each.own_scales, each.step),
+        )
+        for each in report.spreads
+        for box in each.boxes
+    )
+    return TableBlock("channels-all", say("channels.title"), columns, rows, file="channels.csv")
+
+
+_NAMED = 3
+
+OUTLIERS_CSV_START = "order,tensor,node,op_type,shape,axis,quantized,channels,sparse_ratio"
+"""By this an earlier table of ours is known."""
+
+
+def outliers_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+    """The page on outliers; None when none were counted.
+
+    Args:
+        document: The run.
+        view: Rows in a terminal; ``order`` sorts them by execution, otherwise most outliers come first.
+    """
+    report = document.outliers
+    if report is None:
+        return None
+    return Page(
+        "outliers",
+        say("outliers.title"),
+        (
+            Headline("plain", in_all(lambda: _outliers_headline(report))),
+            _outliers_table(report, view),
+            *_skipped(report),
+            *notes(report.notes),
+            *preparation_note(report.preparation),
+        ),
+    )
+
+
+def _matters(row: OutlierRow) -> bool:
+    """Whether this tensor is ever stored; one that never leaves its unit is not."""
+    return row.quantized != "fused"
+
+
+def _badness(row: OutlierRow) -> tuple[float, ...]:
+    """Smaller is worse."""
+    return (not _matters(row), *(-row.share(level) for level in OUTLIER_LEVELS), -row.sparse_share, row.order)
+
+
+def _outliers_headline(report: OutlierReport) -> str:
+    first = OUTLIER_LEVELS[0]
+    judged = [row for row in report.rows if _matters(row)]
+    some = sorted((row for row in judged if row.share(first) > 0), key=_badness)
+    seen = count_of(len(report.samples), "sample")
+    if not some:
+        text = told("outliers.none", level=first, all=len(judged), samples=seen)
+    else:
+        text = told(
+            "outliers.some",
+            some=len(some),
+            all=len(judged),
+            level=first,
+            samples=seen,
+            tensor=some[0].tensor,
+            share=percentage(some[0].share(first)),
+        )
+    fused = len(report.rows) - len(judged)
+    besides = told("outliers.fused", count=fused) if fused else ""
+    return semicolons(text, told("outliers.level_is", base=number(report.log_base)), besides)
+
+
+def _skipped(report: OutlierReport) -> Iterator[Paragraph]:
+    """A note on tensors without a row."""
+    if report.skipped:
+        names = ", ".join(list(report.skipped)[:_NAMED]) + (" ..." if len(report.skipped) > _NAMED else "")
+        reason = known(next(iter(report.skipped.values())))
+        text = say("outliers.without_row", count=len(report.skipped), names=names, reason=reason)
+        yield Paragraph(text, note=True)
+
+
+def _outliers_table(report: OutlierReport, view: View) -> TableBlock:
+    """All tensors in execution order; a terminal shows those first that have most outliers."""
+    rows = tuple(_outlier_cells(row) for row in report.rows)
+    worst = sorted(range(len(rows)), key=lambda at: _badness(report.rows[at]))
+    order = sorted(worst[: view.most]) if view.sort == "order" else worst
+    return TableBlock(
+        "outliers",
+        say("outliers.table", base=f"{report.log_base:g}"),
+        _outlier_columns(),
+        rows,
+        sort=f"-level_{OUTLIER_LEVELS[0]}_ratio",
+        file="outliers.csv",
+        most=view.most,
+        order=tuple(order),
+    )
+
+
+def _outlier_columns() -> tuple[Column, ...]:
+    files: tuple[Place, ...] = ("html", "csv")
+    hidden: tuple[Place, ...] = ("csv",)
+    return (
+        Column("order", plain("#"), "count", on=("terminal", "csv")),
+        Column("tensor", say("common.tensor"), "text", on=files),
+        Column("shown_tensor", say("common.tensor"), "node", on=("terminal",)),
+        Column("node", say("common.node"), "node", on=files),
+        Column("op_type", say("common.operation"), "text", short=say("terminal.operation")),
+        Column("shape", say("common.shape"), "text", on=files),
+        Column("axis", plain("axis"), "count", on=hidden),
+        Column("quantized", say("common.type"), "text", short=say("outliers.column_type")),
+        Column("channels", say("outliers.channels"), "count"),
+        Column(
+            "sparse_ratio",
+            say("outliers.sparse"),
+            "share",
+            explained("sparse"),
+            higher_is_better=False,
+            short=say("outliers.column_zero"),
+        ),
+        *(
+            Column(
+                f"level_{level}_ratio",
+                say("outliers.level", level=level),
+                "share",
+                explained("level"),
+                higher_is_better=False,
+                short=plain(f">={level}"),
+            )
+            for level in OUTLIER_LEVELS
+        ),
+        Column("sparse", plain("sparse"), "count", on=hidden),
+        *(Column(f"level_{level}", plain(f"level {level}"), "count", on=hidden) for level in OUTLIER_LEVELS),
+        Column("largest", say("outliers.largest"), "number", digits=3),
+        *(Column(name, plain(name), "text", on=hidden) for name in ("largest_channel", "median", "nonfinite")),
+    )
+
+
+def _outlier_cells(row: OutlierRow) -> tuple[Cell, ...]:
+    return (
+        row.order,
+        row.tensor,
+        row.tensor,
+        row.node,
+        row.op_type,
+        shape_text(row.shape),
+        row.axis,
+        row.quantized,
+        row.channels,
+        row.sparse_share,
+        *(row.share(level) for level in OUTLIER_LEVELS),
+        row.sparse,
+        *(row.at_least[str(level)] for level in OUTLIER_LEVELS),
+        row.largest,
+        row.largest_channel,
+        row.median,
+        row.nonfinite,
+    )

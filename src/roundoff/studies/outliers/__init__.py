@@ -1,1 +1,0 @@
-"""Channels that are small against the largest value of their tensor."""
