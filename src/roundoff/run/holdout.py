@@ -1,7 +1,8 @@
 """A hold-out: samples on which a repair or a search is judged, and which neither sees before."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -59,7 +60,7 @@ class SampleSplit:
 
 
 def split_samples(
-    total: int, *, share: float | None = None, labels: Sequence[int] | Array | None = None, fewest: int | None = None
+    total: int, *, share: float | None = None, labels: Array | None = None, fewest: int = FEWEST_HELD_OUT
 ) -> SampleSplit:
     """Hold out some of the samples: the same ones each time, spread over all of them.
 
@@ -71,16 +72,15 @@ def split_samples(
         total: How many samples there are.
         share: How large a part to hold out; by default a third, of few samples up to half.
         labels: The class of each sample; None where it is not known.
-        fewest: At least so many on either side, else nothing is held out; `FEWEST_HELD_OUT` by default.
+        fewest: At least so many on either side, else nothing is held out.
     """
-    least = FEWEST_HELD_OUT if fewest is None else fewest
     count = max(round(total * _SHARE), min(total // 2, _ENOUGH)) if share is None else round(total * share)
-    if not least <= count <= total - least:
+    if not fewest <= count <= total - fewest:
         return SampleSplit(tuple(range(total)))
     order = np.arange(total)
     if labels is not None and len(labels) == total:
         order = np.argsort(np.asarray(labels), kind="stable")
     drawn = np.random.default_rng(_SEED)
     edges = np.linspace(0, total, count + 1).round().astype(int)
-    held = {int(order[drawn.integers(low, high)]) for low, high in zip(edges, edges[1:], strict=False)}
+    held = {int(order[drawn.integers(low, high)]) for low, high in pairwise(edges)}
     return SampleSplit(tuple(at for at in range(total) if at not in held), tuple(sorted(held)))
