@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -37,6 +37,8 @@ class TaskMetric:
         measure: Gives the score of a network.
         chance: What guessing scores; None where that is not known.
         samples: Samples it is measured on.
+        values: Gives what a network scores on some samples, by their places: a value for each, of shape (n,), or
+            one for all of them, of shape (); None where it can be measured on all samples only.
     """
 
     name: Message
@@ -44,10 +46,44 @@ class TaskMetric:
     measure: Callable[[Model], float]
     chance: float | None = None
     samples: int = 0
+    values: Callable[[Model, Sequence[int]], Array] | None = None
+
+    def on(self, indices: Sequence[int]) -> "TaskMetric":
+        """The same on some of the samples.
+
+        Raises:
+            ValueError: It can be measured on all samples only.
+        """
+        values = self.values
+        if values is None:
+            raise ValueError("the metric cannot be measured on some of its samples")
+        return replace(
+            self,
+            measure=lambda model: float(values(model, indices).mean()),
+            samples=len(indices),
+            values=lambda model, places: values(model, [indices[place] for place in places]),
+        )
+
+    def splits(self, model: Model) -> bool:
+        """Whether samples can be measured apart: a function whose labels go by position says other things then."""
+        if self.values is None:
+            return False
+        places = list(range(self.samples))
+        try:
+            ahead, back = self.values(model, places), self.values(model, places[::-1])
+        except BadInput:
+            return False
+        return ahead.shape == back.shape and np.allclose(
+            ahead, back[::-1] if back.ndim else back, rtol=_SAME_VALUE, atol=_SAME_VALUE
+        )
 
     def drop(self, before: float, after: float) -> float:
         """How much worse the second score is."""
         return before - after if self.higher_is_better else after - before
+
+
+# Sums in another order differ by less.
+_SAME_VALUE = 1e-5
 
 
 def evaluator_metric(evaluator: Evaluator, samples: Samples, *, threads: int | None = None) -> TaskMetric:
@@ -56,7 +92,16 @@ def evaluator_metric(evaluator: Evaluator, samples: Samples, *, threads: int | N
     def measure(model: Model) -> float:
         return evaluator(make_run(model, threads=threads), EvaluationSamples(model, samples))
 
-    return TaskMetric(verbatim(evaluator.name), evaluator.higher_is_better, measure, samples=len(samples.names))
+    def values(model: Model, indices: Sequence[int]) -> Array:
+        return evaluator.measure(make_run(model, threads=threads), EvaluationSamples(model, samples, indices))
+
+    return TaskMetric(
+        verbatim(evaluator.name),
+        evaluator.higher_is_better,
+        measure,
+        samples=len(samples.names),
+        values=values,
+    )
 
 
 def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = None) -> TaskMetric:
@@ -69,10 +114,18 @@ def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = No
     def measure(model: Model) -> float:
         return _accuracy(model, labels, samples, threads=threads)
 
+    def values(model: Model, indices: Sequence[int]) -> Array:
+        return _right_rows(model, labels, samples, indices, threads=threads)
+
     _, counts = np.unique(labels[: len(samples.names)], return_counts=True)
     chance = float(counts.max() / counts.sum()) if counts.size else None
     return TaskMetric(
-        message("diagnosis.measure_accuracy"), True, measure, chance=chance, samples=len(samples.names)
+        message("diagnosis.measure_accuracy"),
+        True,
+        measure,
+        chance=chance,
+        samples=len(samples.names),
+        values=values,
     )
 
 
@@ -88,6 +141,20 @@ def _accuracy(model: Model, labels: Array, samples: Samples, *, threads: int | N
         )
         raise BadInput(what, fix=english("give one class per sample, in their order"))
     return float(np.mean(rows == labels[: len(rows)]))
+
+
+def _right_rows(
+    model: Model, labels: Array, samples: Samples, indices: Sequence[int], *, threads: int | None
+) -> Array:
+    """The share of right rows of each of some samples."""
+    run, names = make_run(model, threads=threads), outputs(model)
+    shares = []
+    for index in indices:
+        rows = _classes(run(read_feed(model, samples, index)), names, model)
+        # Every sample has as many rows as the others, or labels would not go with them.
+        right = labels[index * rows.size : (index + 1) * rows.size]
+        shares.append(float(np.mean(rows[: right.size] == right)) if right.size else 0.0)
+    return np.array(shares)
 
 
 def _classes(found: dict[str, Array], names: Sequence[str], model: Model) -> Array:
