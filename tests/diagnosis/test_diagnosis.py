@@ -113,7 +113,9 @@ def test_a_proof_says_why_it_begins_elsewhere_than_the_loss() -> None:
 )
 def test_a_repair_is_told_in_a_line(after: float, reached: bool, line: str) -> None:
     measure = Measure(verbatim("top-1 accuracy"), "", 0.5, after)
-    found = replace(diagnosis("culprits", finding(1)), repair=Repair((), (measure,), reached, held_out=40, gain=(0.1, 0.3)))
+    found = replace(
+        diagnosis("culprits", finding(1)), repair=Repair((), (measure,), reached, held_out=40, gain=(0.1, 0.3))
+    )
     assert shown(found, "repair") == [line]
     unproven = replace(found, repair=Repair((), (measure,)))
     assert shown(unproven, "repair")[0].startswith("BETTER, NOT PROVEN: " if after > 0.5 else "NOT REPAIRED: ")
