@@ -171,7 +171,7 @@ def test_a_limit_and_a_period_are_read_from_some_samples_and_hold_for_others(see
 
     def explained(spoil: object) -> float:
         samples = [
-            ResultSample(spoil(each), each, np.asarray(1e-5), None)  # type: ignore[operator]
+            ResultSample(spoil(each), each, np.asarray(1e-5), ())  # type: ignore[operator]
             for each in right
         ]
         left = [np.abs(way(samples[2]) - samples[2].found).max() for _, way in fitted_results(samples[:2])]

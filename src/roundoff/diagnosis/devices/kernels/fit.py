@@ -276,7 +276,9 @@ class _Trials:
 
     def _sample(self, at: int, right: Array) -> ResultSample:
         case, tensor, place = self._case, self._suspect.tensor, self._suspect.places[at]
-        before = case.readout.read(tensor, place - 1) if place > 0 else None
+        before: tuple[Array, ...] = ()
+        if place > 0:
+            before = case.readout.read(tensor, place - 1), case.golden.compute(tensor, case.view(place - 1))
         tolerance = self._suspect.floor * self._pairs[at].expected.tolerance
         return ResultSample(self._pairs[at].found, right, tolerance, before, self._operands(at))
 

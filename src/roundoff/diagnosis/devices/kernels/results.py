@@ -33,14 +33,14 @@ class ResultSample:
         found: What the device wrote.
         right: What it should be.
         tolerance: What may differ; broadcasts.
-        before: What the device wrote of the sample before; None for the first.
+        before: What the device wrote of the sample before, and what it should have been; empty for the first.
         operands: What the last node reads, where it adds or joins tensors.
     """
 
     found: Array
     right: Array
     tolerance: Array
-    before: Array | None
+    before: tuple[Array, ...]
     operands: tuple[Array, ...] = ()
 
     @property
@@ -198,8 +198,9 @@ def _tiles(samples: Sequence[ResultSample]) -> Iterator[tuple[Message, Result]]:
         yield told, _filler(box, float(values[0]))
     if len(samples) > 1 and all(np.array_equal(each.found[box], samples[0].found[box]) for each in samples[1:]):
         yield message("diagnosis.way_tile_frozen", place=place), _filler(box, samples[0].found[box])
-    if any(each.before is not None for each in samples):
-        yield message("diagnosis.way_tile_stale", place=place), _stale(box)
+    # What was left there is what the tile should have been in the sample before, or what it was.
+    for which in (0, 1) if any(each.before for each in samples) else ():
+        yield message("diagnosis.way_tile_stale", place=place), _stale(box, which)
     for axis, (first, last) in enumerate(ends[1:], start=1):
         size = last - first
         steps = {*range(1, 9), size // 2, 16, 32}
@@ -217,11 +218,11 @@ def _filler(box: tuple[slice, ...], value: float | Array) -> Result:
     return made
 
 
-def _stale(box: tuple[slice, ...]) -> Result:
+def _stale(box: tuple[slice, ...], which: int) -> Result:
     def made(each: ResultSample) -> Array:
         result = np.array(each.right)
-        if each.before is not None:
-            result[box] = each.before[box]
+        if each.before:
+            result[box] = each.before[which][box]
         return result
 
     return made
