@@ -96,14 +96,14 @@ def test_samples_that_are_no_ground_for_a_verdict() -> None:
     assert _sanity(*[fine[0]] * 5) == ["repeated"]
     # A state that starts at zero is no sample of zeros, and one number is always constant.
     assert _sanity(*[{**each, "h": np.zeros((1, 32))} for each in fine]) == []
-    assert _sanity(*[{"x": np.float32([seed])} for seed in range(4)]) == []
+    assert _sanity(*[{"x": np.array([seed], np.float32)} for seed in range(4)]) == []
 
 
 def test_float_outputs_that_say_nothing() -> None:
     fine = [{"x": _noise(seed)} for seed in range(12)]
     nan = [{"y": np.full((1, 3), np.nan if at == 2 else float(at))} for at in range(12)]
     assert _sanity(*fine, outputs=nan)[:1] == ["nonfinite_outputs"]
-    same = [{"y": np.float32([[0, 9 + at, 1]])} for at in range(12)]
+    same = [{"y": np.array([[0, 9 + at, 1]], np.float32)} for at in range(12)]
     assert _sanity(*fine, outputs=same) == ["one_class"]
     assert _sanity(*fine[:6], outputs=same[:6]) == []
     assert SampleSanity().doubts() == ()
@@ -111,7 +111,7 @@ def test_float_outputs_that_say_nothing() -> None:
 
 def test_no_samples_fed_is_no_single_sample() -> None:
     check = SampleSanity()
-    check.add("run", {}, {"y": np.float32([1, 2])})
+    check.add("run", {}, {"y": np.array([1, 2], np.float32)})
     assert check.doubts() == ()
 
 
