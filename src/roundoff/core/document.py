@@ -131,6 +131,7 @@ class RunDocument:
         diagnosis: Why accuracy is lost, and what to do; None when that was not asked.
         diff: What differs between two other runs; None when none were compared.
         audit: Requested and effective precision of every node; None when that was not asked.
+        judgement: What the verdict on the outputs rests on, where no section above says it; None where one does.
         environment: Versions, host and time.
     """
 
@@ -154,6 +155,7 @@ class RunDocument:
     diagnosis: "Diagnosis | None" = None
     diff: "RunDiff | None" = None
     audit: "Audit | None" = None
+    judgement: Judgement | None = None
     environment: Environment
 
 
