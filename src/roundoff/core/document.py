@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from roundoff.core.coverage import Judgement
 from roundoff.core.files import reading, regular_file
 from roundoff.core.names import shown
 from roundoff.core.tensors import Topology

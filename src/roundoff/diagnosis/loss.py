@@ -149,8 +149,9 @@ class LossMeter:
         self._sums = np.zeros((3, len(self.parts)))
 
     def add(self, reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> None:
-        """Take in one sample: outputs by name."""
-        self._samples += 1
+        """Take in one sample: outputs by name; one of which no output is finite in float is none."""
+        usable = any(np.isfinite(reference[part.output].astype(np.float64)).any() for part in self.parts)
+        self._samples += usable
         noises = np.zeros(len(self.parts))
         for at, part in enumerate(self.parts):
             ours, theirs = reference[part.output], candidate[part.output]
@@ -167,7 +168,7 @@ class LossMeter:
             self._sums[:, at] += np.nan_to_num(sums, nan=np.inf)
             noises[at] = noise
         self._noises.append(noises)
-        for name in dict.fromkeys(part.output for part in self.parts):
+        for name in dict.fromkeys(part.output for part in self.parts) if usable else ():
             self._compare_classes(reference[name], candidate[name])
 
     def _compare_classes(self, ours: Any, theirs: Any) -> None:

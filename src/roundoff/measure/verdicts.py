@@ -30,6 +30,7 @@ __all__ = [
     "may_say",
     "one_class",
     "paired_change",
+    "repeat_doubts",
     "usual_limits",
 ]
 
@@ -45,7 +46,7 @@ WORDS: Mapping[str, Mapping[str, frozenset[str]]] = {
     },
     "layers": {
         "fine": frozenset({"fine"}),
-        "local": frozenset({"lossy", "fine"}),
+        "local": frozenset({"lossy", "fine", "incomplete", "no_evidence"}),
         "distributed": frozenset({"lossy"}),
         "open": frozenset({"incomplete", "no_evidence", "fine", "lossy"}),
     },
@@ -259,6 +260,23 @@ def label_doubts(labels: Array, classes: int) -> tuple[Doubt, ...]:
     flat = np.asarray(labels).ravel()
     wrong = flat[(flat < 0) | (flat >= classes)]
     return (Doubt("labels", int(wrong.size), int(flat.size), str(wrong[0])),) if wrong.size else ()
+
+
+# What two answers about the same network may differ by, of the larger: threads add in another order.
+_REPEATED = 1e-3
+
+
+def repeat_doubts(first: Array, second: Array) -> tuple[Doubt, ...]:
+    """The doubt about an evaluator that scores the same network otherwise the second time; none without one.
+
+    Args:
+        first: What it said.
+        second: What it said then.
+    """
+    ours, theirs = float(np.mean(first)), float(np.mean(second))
+    if abs(ours - theirs) <= _REPEATED * max(abs(ours), abs(theirs)):
+        return ()
+    return (Doubt("unrepeatable", name=f"{ours:.6g}, {theirs:.6g}"),)
 
 
 # Outputs that are indices, such as those of ArgMax: a difference of two of them is no size.

@@ -5,7 +5,7 @@ from typing import Literal
 
 from roundoff.core.coverage import Coverage, Doubt, Gap, Judgement, LeftOut, OutputCoverage, Share, Unjudged
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, translate
-from roundoff.messages.phrases import few
+from roundoff.messages.phrases import commas, few, semicolons
 from roundoff.messages.sanitize import short_name
 
 __all__ = [
@@ -52,13 +52,13 @@ def judged_line(coverage: Coverage) -> str:
     for what, share in (("tensors", coverage.tensors), ("samples", coverage.samples), ("files", coverage.files)):
         if share is not None:
             parts.append(_share(what, share))
-    return translate("coverage.judged_of", parts=", ".join(parts))
+    return translate("coverage.judged_of", parts=commas(*parts))
 
 
 def _share(what: str, share: Share) -> str:
     text = translate(f"coverage.of_{what}", judged=share.judged, there=share.there)
     reasons = [_reason(each) for each in share.left_out if each.count]
-    return translate("coverage.with_reasons", text=text, reasons="; ".join(reasons)) if reasons else text
+    return translate("coverage.with_reasons", text=text, reasons=semicolons(*reasons)) if reasons else text
 
 
 def _reason(left: LeftOut) -> str:
