@@ -9,6 +9,7 @@ from benchmarks.planted.faults import (
     dumping,
     kernels,
     operations,
+    operators,
     pairs,
     ranges,
 )
@@ -24,6 +25,7 @@ _DECLARED_IN = (
     accumulation,
     kernels,
     operations,
+    operators,
     arithmetics,
     dumping,
     pairs,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from roundoff.errors import BadInput
-from roundoff.messages.catalogue import LANGUAGES, Language, spoken, translation
+from roundoff.messages.catalogue import LANGUAGES, Language, current_language, translation
 from roundoff.messages.message import english
 
 __all__ = [
@@ -74,7 +74,7 @@ def translated_argparse() -> Iterator[None]:
     It asks gettext for each text by the English one. What it asks for is in our catalogue, which needs no files of
     gettext's own.
     """
-    if spoken() == "en":
+    if current_language() == "en":
         yield
         return
     gettext, ngettext = argparse._, argparse.ngettext  # type: ignore[attr-defined]
@@ -88,7 +88,7 @@ def translated_argparse() -> Iterator[None]:
 
 def translate_help(parser: argparse.ArgumentParser) -> None:
     """Put all that a parser shows as its help into the language of the terminal."""
-    if spoken() == "en":
+    if current_language() == "en":
         return
     described = (parser, *parser._action_groups)
     for each in described:

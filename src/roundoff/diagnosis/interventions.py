@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,14 @@ from roundoff.errors import BadInput
 from roundoff.graph.interface import check_repeatable, outputs, random_outputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Bench, spread
 from roundoff.run.capture import Samples
+from roundoff.run.holdout import Subset
 
 __all__ = [
     "WIDE_BITS",
     "InterventionRunner",
-    "Subset",
     "can_fuse",
     "per_slice",
     "reach",
@@ -43,33 +43,6 @@ _A_MOMENT = 1e-6
 _NARROWEST_FUSED = 8
 # Inputs and float outputs are kept for all experiments; samples beyond this are left out.
 _MOST_KEPT_BYTES = 1 << 28
-
-
-@dataclass(frozen=True, slots=True)
-class Subset:
-    """Some of the samples.
-
-    Attributes:
-        samples: All of them.
-        indices: Which.
-    """
-
-    samples: Samples
-    indices: tuple[int, ...]
-
-    @property
-    def label(self) -> str:
-        """Where they come from."""
-        return self.samples.label
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Their names."""
-        return tuple(self.samples.names[index] for index in self.indices)
-
-    def feed(self, index: int) -> Mapping[str, Array]:
-        """The inputs of one of them."""
-        return self.samples.feed(self.indices[index])
 
 
 class InterventionRunner:
@@ -123,7 +96,10 @@ class InterventionRunner:
         first = self._exact[0]
         numbers = {name: first[name].shape for name in self._names if _is_numeric(first[name])}
         if not numbers:
-            raise BadInput(f"No output of {model.path} holds numbers.", fix="cut the model before its last node")
+            raise BadInput(
+                english("No output of {path} holds numbers.", path=model.path),
+                fix=english("cut the model before its last node"),
+            )
         self._names = list(numbers)
         self.notes = self._not_finite()
         shapes = {value.name: value.shape for value in everything if value.shape is not None}
@@ -176,8 +152,14 @@ class InterventionRunner:
         ]
         if len(whole) == len(finite):
             raise BadInput(
-                f"{self.model.path} in float gives nothing but NaN and infinite values, for every sample.",
-                fix=f"check the samples in {self.samples.label}, then the model with 'roundoff dump --stats-only'",
+                english(
+                    "{path} in float gives nothing but NaN and infinite values, for every sample.",
+                    path=self.model.path,
+                ),
+                fix=english(
+                    "check the samples in {label}, then the model with 'roundoff dump --stats-only'",
+                    label=self.samples.label,
+                ),
             )
         if not whole:
             return ()
