@@ -7,7 +7,7 @@ from dataclasses import replace
 from roundoff.align.layout import correlation, find_layout, positions, relabelled, take
 from roundoff.align.names import by_node, check_aliases, match_by_origin, match_by_spelling
 from roundoff.align.pairing import Match, MatchedBy, NamedTensor, Pairing, TensorPair, pair_samples
-from roundoff.align.sequence import match_by_order
+from roundoff.align.sequence import doubted_by_kind, match_by_order
 from roundoff.align.usual_layout import UsualLayout, usual_layout, with_usual_layout
 from roundoff.align.values import SURE, SampleSide, match_by_value, reported
 from roundoff.core.progress import SILENT, Progress
@@ -102,27 +102,28 @@ def match_rest_by_order(
         ordered: Whether the candidate says that it is in execution order.
     """
     certain = _certain(found)
+    certain = [match for match in certain if match not in doubted_by_kind(certain, ours.tensors)]
     doubtful = {(match.reference, match.candidate): match for match in found if match not in certain}
     placed = match_by_order(ours, theirs, known=certain, layout=layout, ordered=ordered)
     rivals = []
     for match in placed:
         same = doubtful.pop((match.reference, match.candidate), None)
-        # Two witnesses that say the same: values found it, and the order confirms it.
-        rivals.append(
-            match
-            if same is None
-            else replace(same, confidence=1 - (1 - same.confidence) * (1 - match.confidence))
-        )
+        rivals.append(match if same is None else replace(same, confidence=max(same.confidence, match.confidence)))
     kept = list(certain)
     taken = {match.reference for match in certain}, {match.candidate for match in certain}
-    # At equal confidence the one with a place: values of neighbours resemble each other.
-    everything = [*rivals, *doubtful.values()]
-    for match in sorted(everything, key=lambda match: -match.confidence):
+    # What is placed by all there is has seen the values too; they speak alone only where it leaves a tensor open.
+    settled = [match for match in rivals if match.confidence >= _PLACED]
+    rest = [*(match for match in rivals if match.confidence < _PLACED), *doubtful.values()]
+    for match in (*settled, *sorted(rest, key=lambda match: -match.confidence)):
         if match.reference not in taken[0] and match.candidate not in taken[1]:
             kept.append(match)
             taken[0].add(match.reference)
             taken[1].add(match.candidate)
     return kept
+
+
+_PLACED = 0.5
+"""A place as probable as this is settled."""
 
 
 def _certain(found: Sequence[Match]) -> list[Match]:
@@ -178,9 +179,9 @@ def align(
 
     Aliases come first, then recorded origins, equal names, names that differ in spelling, and values; each looks
     only at what the earlier ones left, except that values may show a name to be on the wrong tensor. Values are
-    those of the first sample that both sides have. What is left, or was found with doubt, is placed by the order of
-    both sides, by shapes, signs and values together, so that a tensor that is wrong finds its partner too. Last, a
-    shape that only one tensor of each side has is taken for a hint.
+    those of the first sample that both sides have. What is left, or was found with doubt, is placed by the order
+    of both sides, by shapes, signs and values together, so that a tensor that is wrong finds its partner too.
+    Last, a shape that only one tensor of each side has is taken for a hint.
 
     Args:
         reference: The tensors that are right.

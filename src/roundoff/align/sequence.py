@@ -1,10 +1,11 @@
 """Matching by order: both sides list what a network computes, so that the lists are aligned like two sequences.
 
-A tensor that is wrong fits no values, but it still has a shape, a sign and a place between two others. All of these
-are votes; what each alignment of the two lists is worth is summed over all of them, so that a pair has a probability:
-two places that fit equally well share it, and neither is certain.
+A tensor that is wrong fits no values, but it still has a shape, a sign and a place between two others. All of
+these are votes; what each alignment of the two lists is worth is summed over all of them, so that a pair has a
+probability: two places that fit equally well share it, and neither is certain.
 """
 
+import itertools
 import math
 import re
 from collections import Counter, defaultdict
@@ -21,7 +22,15 @@ from roundoff.align.usual_layout import UsualLayout
 from roundoff.align.values import SampleSide
 from roundoff.core.tensors import TensorInfo
 
-__all__ = ["LEAST_POSTERIOR", "Anchors", "alignment_posteriors", "candidate_orders", "match_by_order"]
+__all__ = [
+    "LEAST_POSTERIOR",
+    "Anchors",
+    "CandidateOrder",
+    "alignment_posteriors",
+    "candidate_orders",
+    "doubted_by_kind",
+    "match_by_order",
+]
 
 Matrix = npt.NDArray[np.float64]
 
@@ -30,6 +39,9 @@ LEAST_POSTERIOR = 0.25
 
 _STRANGER = -3.0
 """Log-weight of a tensor of the candidate that is none of the reference: copies and casts of a compiler's own."""
+
+_COPY = 0.0
+"""The same of one that holds what another holds."""
 
 _DUMPED = (0.02, 0.98)
 """Probability that a tensor of a kind was dumped is never taken for more certain than this."""
@@ -77,7 +89,7 @@ class Anchors:
     def log_odds(self) -> float:
         """How much the pairs speak for the order: neighbours that rise against those that fall."""
         places = [candidate for _, candidate in self.all]
-        rising = sum(left < right for left, right in zip(places, places[1:], strict=False))
+        rising = sum(left < right for left, right in itertools.pairwise(places))
         falling = max(len(places) - 1, 0) - rising
         return rising * math.log(0.95 / 0.5) + falling * math.log(0.05 / 0.5)
 
@@ -141,7 +153,6 @@ def _all_prefixes(scores: Matrix, skip_reference: Floats, skip_candidate: Floats
 # The orders in which a candidate may have been listed.
 
 _NUMBER = re.compile(r"\d+")
-_TIME_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,34 +176,41 @@ def candidate_orders(tensors: Sequence[TensorInfo], *, ordered: bool) -> list[Ca
         ordered: Whether the source says that this is the order of execution.
     """
     everything = range(len(tensors))
-    found = {tuple(everything): 0.0 if ordered else -2.0}
-    for column, (numbers, share) in _number_columns([info.name for info in tensors]).items():
-        # A number that every name has, each another one, counts something: most often what ran when.
+    found = {tuple(everything): 0.0 if ordered else _LISTED}
+    for numbers in _number_columns([info.name for info in tensors]):
         places = tuple(sorted(everything, key=lambda index: (numbers.get(index, math.inf), index)))
-        del column
-        if share >= _MOST_NUMBERED:
-            found[places] = max(found.get(places, -math.inf), -0.5 if not ordered else -4.0)
-    backwards = {places[::-1]: prior - 3.0 for places, prior in found.items()}
+        # A number that every name has, each another one, counts something: most often what ran when.
+        found[places] = max(found.get(places, -math.inf), _NUMBERED if not ordered else _NUMBERED + _LISTED)
+    backwards = {places[::-1]: prior + _BACKWARDS for places, prior in found.items()}
     return [CandidateOrder(places, prior) for places, prior in {**backwards, **found}.items()]
 
 
+_LISTED, _NUMBERED, _BACKWARDS, _NO_ORDER = -3.0, -0.5, -3.0, -1.0
+"""Log-probabilities, up to a constant: of the list as it stands, where the source does not say that it is in
+order; of one by numbers in the names; of either backwards; of no order at all."""
+
 _MOST_NUMBERED = 0.9
-_NO_ORDER_PRIOR = -1.0
-"""Log-probability that the list is in no order at all, where the source does not say that it is in order."""
+"""Share of the names that a number must tell apart to count what ran when."""
+
+_MOST_SPARSE, _TIME_SPAN = 16.0, 0.01
+"""Numbers count when they leave out no more than so many each, or are times: all within this part of the last."""
 
 
-def _number_columns(names: Sequence[str]) -> dict[int, tuple[dict[int, float], float]]:
-    """Numbers in names by their place from the end, and which share of the names they tell apart."""
+def _number_columns(names: Sequence[str]) -> Iterator[dict[int, float]]:
+    """Numbers in names by their place, from the front and from the end, where they may count what ran when."""
     columns: dict[int, dict[int, float]] = defaultdict(dict)
     for index, name in enumerate(names):
         found = _NUMBER.findall(name)
         for back, digits in enumerate(reversed(found)):
             columns[-1 - back][index] = float(digits)
         if found:
-            columns[1][index] = float(found[0])
-    return {
-        column: (numbers, len(set(numbers.values())) / max(len(names), 1)) for column, numbers in columns.items()
-    }
+            columns[0][index] = float(found[0])
+    for numbers in columns.values():
+        different = set(numbers.values())
+        span = max(different) - min(different)
+        counts = span <= _MOST_SPARSE * len(different) or span <= _TIME_SPAN * max(different)
+        if counts and len(different) >= _MOST_NUMBERED * len(names):
+            yield numbers
 
 
 # What speaks for a pair besides its place.
@@ -297,8 +315,32 @@ class _Aligner:
         self.ours = [i for i, info in enumerate(reference.tensors) if i not in self.known and _usable(info)]
         self.theirs = [i for i, info in enumerate(candidate.tensors) if i not in taken and _usable(info)]
         self._looks = _Looks(reference, candidate, layout)
+        self.copies = self._find_copies()
         self._kinds = _kinds(reference.tensors)
         self._shapes = Counter(info.shape for info in reference.tensors)
+
+    def _find_copies(self) -> frozenset[int]:
+        """Tensors that hold what another of the same shape holds: a compiler's copies, or what was left behind."""
+        shapes = {self.candidate.tensors[index].shape for index in self.theirs}
+        groups: dict[Shape, list[int]] = defaultdict(list)
+        for index in (*self.known.values(), *self.theirs):
+            shape = self.candidate.tensors[index].shape
+            if shape in shapes:
+                groups[shape].append(index)
+        seen: set[bytes] = set()
+        copies = set()
+        for indices in groups.values():
+            # A shape that one tensor has needs no reading.
+            for index in indices if len(indices) > 1 else ():
+                array = self.candidate.read(index)
+                few = None if array is None else take(array, positions(array.size, SAMPLES))
+                if few is None or float(np.ptp(few)) == 0:
+                    continue
+                key = few.tobytes()
+                if key in seen and index not in self.known.values():
+                    copies.add(index)
+                seen.add(key)
+        return frozenset(copies)
 
     def scores(self, ours: Sequence[int], theirs: Sequence[int]) -> Matrix:
         """Log-odds of each pair by shape, values and sign; -inf where the shapes cannot be one."""
@@ -344,14 +386,16 @@ class _Aligner:
             for ours, theirs in blocks:
                 share = np.array([dumped[index] for index in ours])
                 scores = scored.block(ours, theirs) + np.log(share)[:, None]
-                probable, weight = alignment_posteriors(
-                    scores, np.log1p(-share), np.full(len(theirs), _STRANGER)
-                )
+                probable, weight = alignment_posteriors(scores, np.log1p(-share), self._alone(theirs))
                 total += weight
                 for row, column in np.argwhere(probable > _NEGLIGIBLE):
                     found[ours[row], theirs[column]] = float(probable[row, column])
             dumped = self._dumped(found)
         return _Aligned(found, total, anchors.log_odds)
+
+    def _alone(self, theirs: Sequence[int]) -> Floats:
+        """Log-weight of each tensor of the candidate being none of the reference."""
+        return np.array([_COPY if index in self.copies else _STRANGER for index in theirs])
 
     def without_order(self, scored: "_Scored") -> dict[tuple[int, int], float]:
         """Probabilities of pairs when the candidate's order says nothing: who is left for whom."""
@@ -360,7 +404,7 @@ class _Aligner:
         for _ in range(_ROUNDS):
             share = np.array(self._dumped(found))[self.ours]
             odds = np.exp(np.minimum(weights + np.log(share / (1 - share))[:, None], _MOST_LOG_ODDS))
-            probable = _assignment_marginals(odds)
+            probable = _assignment_marginals(odds, np.exp(self._alone(self.theirs)))
             found = {
                 (self.ours[row], self.theirs[column]): float(probable[row, column])
                 for row, column in np.argwhere(probable > _NEGLIGIBLE)
@@ -381,7 +425,7 @@ class _Aligner:
                 yield ours[segment], theirs[segment]
 
     def _dumped(self, found: Mapping[tuple[int, int], float]) -> list[float]:
-        """For each tensor of the reference the probability that it was dumped: one fused Conv means that all are.
+        """How probable it is that each tensor of the reference was dumped: who fuses one Conv fuses all.
 
         Args:
             found: Probabilities of pairs so far; empty before the first alignment.
@@ -391,7 +435,7 @@ class _Aligner:
         for (index, _), probability in found.items():
             was[index] = was.get(index, 0.0) + probability
         # Without an alignment only the certain pairs count, and the free ones count as the dump as a whole does.
-        free = min(len(self.theirs) / len(self.ours), 1.0)
+        free = min((len(self.theirs) - len(self.copies)) / len(self.ours), 1.0)
         seen = {index: was.get(index, 0.0 if found else free) for index in (*self.known, *self.ours)}
         shares = _shares([(own[index], value) for index, value in seen.items()], lambda _: 0.5, weight=1.0)
         # A kind that few tensors are of is like the operation it belongs to.
@@ -421,13 +465,12 @@ _MOST_LOG_ODDS = 40.0
 _SWEEPS = 60
 
 
-def _assignment_marginals(odds: Matrix) -> Matrix:
+def _assignment_marginals(odds: Matrix, alone: Floats) -> Matrix:
     """Roughly how probable each pair is when every tensor has at most one partner.
 
     Rows and columns are scaled in turn until each sums to one, what is left without a partner included.
     """
     rows, columns = np.ones(odds.shape[0]), np.ones(odds.shape[1])
-    alone = math.exp(_STRANGER)
     for _ in range(_SWEEPS):
         rows = 1 / (1 + odds @ columns)
         columns = 1 / (alone + rows @ odds)
@@ -474,14 +517,50 @@ def _correlation_votes(ours: Sequence[_Look], theirs: Sequence[_Look]) -> Matrix
 
 
 def _usable(info: TensorInfo) -> bool:
-    return bool(info.dtype) and not info.problem and "complex" not in info.dtype and 0 not in info.shape
+    return info.dtype.startswith(_REAL) and not info.problem and 0 not in info.shape
+
+
+_REAL = ("float", "int", "uint", "bool", "bfloat")
 
 
 def _kinds(tensors: Sequence[TensorInfo]) -> list[str]:
-    """Operation that makes a tensor and the one that is listed behind it: what decides whether it is fused away."""
+    """Operation that makes a tensor and the one behind it in the list: these decide whether it is fused away."""
     types = [info.op_type for info in tensors]
     return [f"{own} {after}" for own, after in zip(types, [*types[1:], ""], strict=True)]
 
+
+_SELDOM, _MOSTLY, _FEWEST_OF_KIND = 0.2, 0.8, 2
+
+
+def doubted_by_kind(certain: Sequence[Match], tensors: Sequence[TensorInfo]) -> list[Match]:
+    """Matches by value with a tensor of a kind that is hardly ever dumped, while the one behind it always is.
+
+    A device that leaves out an activation writes what that should have read: values alone would call it right.
+
+    Args:
+        certain: Certain matches.
+        tensors: The reference in execution order.
+    """
+    kinds = _kinds(tensors)
+    found = {match.reference: match for match in certain}
+    dumped, there = Counter(kinds[index] for index in found), Counter(kinds)
+    doubted = []
+    for index, match in found.items():
+        behind = index + 1
+        if match.how != "value" or behind >= len(tensors) or behind in found:
+            continue
+        if tensors[behind].shape != tensors[index].shape:
+            continue
+        own, other = kinds[index], kinds[behind]
+        others = there[own] - 1, there[other] - 1
+        seldom = others[0] >= _FEWEST_OF_KIND and (dumped[own] - 1) <= _SELDOM * others[0]
+        if seldom and dumped[other] >= _MOSTLY * others[1] and dumped[other] >= _FEWEST_OF_KIND:
+            doubted.append(match)
+    return doubted
+
+
+_FEWEST_TENSORS, _FEWEST_SHAPES = 4, 3
+"""Without one certain pair, so many tensors of so many shapes must come in the same order."""
 
 _SHUFFLES = 3
 _SEED = 1801
@@ -509,13 +588,16 @@ def match_by_order(
     aligner = _Aligner(reference, candidate, known, layout)
     if not aligner.ours or not aligner.theirs or len(aligner.ours) * len(aligner.theirs) > _MOST_SCORES:
         return []
+    shapes = {candidate.tensors[index].shape for index in aligner.theirs}
+    if not known and (len(shapes) < _FEWEST_SHAPES or len(aligner.theirs) < _FEWEST_TENSORS):
+        return []  # nothing shows that both are one network
     scored = _Scored(aligner)
     orders = candidate_orders(candidate.tensors, ordered=ordered)
     tried = [(order, aligner.posteriors(order.places, scored)) for order in orders]
     weights = [order.prior + aligned.log_weight + aligned.anchored for order, aligned in tried]
     # What no order at all would give, for comparison: where every order aligns as well, none is known.
     best_order = orders[int(np.argmax(weights))]
-    prior = _NO_ORDER_PRIOR - (_SAYS_SO if ordered else 0.0)
+    prior = _NO_ORDER - (_SAYS_SO if ordered else 0.0)
     without = [aligner.posteriors(each, scored).log_weight for each in _shuffled(best_order, aligner)]
     chance = prior + float(np.logaddexp.reduce(without)) - math.log(len(without))
     everything = float(np.logaddexp.reduce([*weights, chance]))
@@ -546,9 +628,7 @@ def _shuffled(order: CandidateOrder, aligner: _Aligner) -> Iterator[tuple[int, .
         yield tuple(places)
 
 
-def _mutually_best(
-    sums: Mapping[tuple[int, int], float], aligner: _Aligner, how: MatchedBy
-) -> Iterator[Match]:
+def _mutually_best(sums: Mapping[tuple[int, int], float], aligner: _Aligner, how: MatchedBy) -> Iterator[Match]:
     best: dict[int, tuple[float, int]] = {}
     best_back: dict[int, tuple[float, int]] = {}
     for (ours, theirs), probability in sums.items():

@@ -6,8 +6,18 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from roundoff.align.layout import Shape, blocked, core, correlation, layouts_between, positions, seen_through, take
-from roundoff.align.layout import relabelled, usual_name
+from roundoff.align.layout import (
+    Shape,
+    blocked,
+    core,
+    correlation,
+    layouts_between,
+    positions,
+    relabelled,
+    seen_through,
+    take,
+    usual_name,
+)
 from roundoff.align.pairing import Layout, Match
 from roundoff.align.values import SampleSide
 from roundoff.core.tensors import TensorInfo
@@ -57,21 +67,22 @@ class UsualLayout:
 
 @lru_cache(maxsize=16_384)
 def _fit(channels_last: bool, reference: Shape, stored: Shape) -> LayoutFit | None:
-    if math.prod(reference) != math.prod(stored):
-        packed = next(blocked(reference, stored), None)
-        return None if packed is None else LayoutFit(packed, _RESHAPED)
     last = _channels_last(reference)
-    if channels_last and last is not None:
-        if last == stored:
-            return LayoutFit(_from_last(reference), 0.0)
-        if core(last) == core(stored):
-            return LayoutFit(_named(reference, stored, "NHWC -> NCHW") or relabelled(reference, stored), _RESHAPED)
-    if reference == stored:
-        return LayoutFit(None, 0.0 if last is None or not channels_last else _ODD)
-    if core(reference) == core(stored):
-        return LayoutFit(relabelled(reference, stored), _RESHAPED)
-    options = layouts_between(reference, stored)
-    return LayoutFit(options[0], _ODD) if options else None
+    ours, theirs = core(reference), core(stored)
+    if math.prod(reference) != math.prod(stored):
+        options = [LayoutFit(layout, _RESHAPED) for layout in blocked(reference, stored)]
+    elif channels_last and last is not None and core(last) == theirs:
+        moved = _from_last(reference) if last == stored else _named(reference, stored, "NHWC -> NCHW")
+        options = [LayoutFit(moved or relabelled(reference, stored), 0.0 if last == stored else _RESHAPED)]
+    elif reference == stored:
+        options = [LayoutFit(None, 0.0 if last is None or not channels_last else _ODD)]
+    elif ours == theirs:
+        options = [LayoutFit(relabelled(reference, stored), _RESHAPED)]
+    elif len(ours) == len(theirs) and sorted(ours) != sorted(theirs):
+        options = []  # as many axes of other lengths: as many elements by chance
+    else:
+        options = [LayoutFit(layout, _ODD) for layout in layouts_between(reference, stored)]
+    return options[0] if options else None
 
 
 def _channels_last(shape: Shape) -> Shape | None:
@@ -140,29 +151,22 @@ def with_usual_layout(
 
 
 def _stored_as_usual(match: Match, layout: UsualLayout, ours: SampleSide, theirs: SampleSide) -> Match:
-    left, right = ours.tensors[match.reference], theirs.tensors[match.candidate]
-    if not layout.channels_last or not left.dtype or not right.dtype:
-        return match
-    fit = layout.fit(left.shape, right.shape)
+    left, right = ours.tensors[match.reference].shape, theirs.tensors[match.candidate].shape
+    fit = layout.fit(left, right) if layout.channels_last and left and right else None
     if fit is None or fit.layout is None or fit.prior == _ODD or fit.layout == match.layout:
         return match
-    if left.shape != right.shape and match.layout is not None and not _several(left.shape, right.shape):
+    if left != right and match.layout is not None and not _several(left, right):
         return match
+    usual = replace(match, layout=fit.layout)
+    if left != right and match.layout is None:
+        return usual
     exact, stored = ours.read(match.reference), theirs.read(match.candidate)
-    if exact is None or stored is None or exact.shape != left.shape or stored.shape != right.shape:
-        return replace(match, layout=fit.layout)
-    seen = take(exact, positions(exact.size, _LOOKED_AT))
-    own, usual = (
-        take(stored, seen_through(each, exact.shape, stored.shape, count=_LOOKED_AT))
-        for each in (match.layout, fit.layout)
-    )
-    if left.shape != right.shape and match.layout is None:
-        return replace(match, layout=fit.layout)
-    if seen is None or own is None or usual is None:
-        return replace(match, layout=fit.layout)
-    as_found, as_usual = correlation(seen, own), correlation(seen, usual)
-    keeps = as_found >= _AGREES and 1 - as_found**2 < _CLEARLY * (1 - as_usual**2)
-    return match if keeps else replace(match, layout=fit.layout)
+    if exact is None or stored is None or (exact.shape, stored.shape) != (left, right):
+        return usual
+    wanted = take(exact, positions(exact.size, _LOOKED_AT))
+    seen = [take(stored, seen_through(each.layout, left, right, count=_LOOKED_AT)) for each in (match, usual)]
+    own, other = (0.0 if wanted is None or each is None else correlation(wanted, each) for each in seen)
+    return match if own >= _AGREES and 1 - own**2 < _CLEARLY * (1 - other**2) else usual
 
 
 def _several(reference: Shape, stored: Shape) -> bool:
