@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from roundoff.measure.metrics import Status
-from roundoff.messages.message import NOTHING, Message, Remark, message
+from roundoff.messages.message import Remark, message
 
 __all__ = [
     "WEIGHTS_UNKNOWN",
@@ -276,5 +276,5 @@ class LayerReport:
     overflows: tuple[LayerOverflow, ...] = ()
     float_nodes: dict[str, str] = field(default_factory=dict)
     notes: tuple[Remark, ...] = ()
-    quantized: Message = NOTHING
+    quantized: Remark = ""
     preparation: tuple[Remark, ...] = ()
