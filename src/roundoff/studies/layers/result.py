@@ -5,7 +5,7 @@ from typing import Literal
 
 from roundoff.core.coverage import Judgement
 from roundoff.measure.metrics import Status
-from roundoff.messages.message import NOTHING, Remark, message
+from roundoff.messages.message import Remark, message
 
 __all__ = [
     "WEIGHTS_UNKNOWN",
@@ -278,7 +278,7 @@ class LayerReport:
     overflows: tuple[LayerOverflow, ...] = ()
     float_nodes: dict[str, str] = field(default_factory=dict)
     notes: tuple[Remark, ...] = ()
-    quantized: Remark = NOTHING
+    quantized: Remark = ""
     preparation: tuple[Remark, ...] = ()
     judgement: Judgement | None = None
 
