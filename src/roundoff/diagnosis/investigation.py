@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from roundoff.core.coverage import Doubt
 from roundoff.core.plan import QuantPlan
 from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.target import WIDEST, Arithmetic
@@ -14,9 +15,10 @@ from roundoff.diagnosis.result import Check
 from roundoff.errors import BadInput
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.measure.verdicts import label_doubts, repeat_doubts
 from roundoff.messages.message import Message, english, message, verbatim
 from roundoff.run.capture import Samples, read_feed
-from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions, make_run
+from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_count, class_predictions, make_run
 
 __all__ = [
     "DiagnoseSettings",
@@ -27,6 +29,10 @@ __all__ = [
 ]
 
 
+def _no_doubts(_model: Model, _values: Array) -> tuple[Doubt, ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class TaskMetric:
     """Measures how good a network is at its task.
@@ -34,48 +40,55 @@ class TaskMetric:
     Attributes:
         name: What is measured.
         higher_is_better: Which way it is better.
-        measure: Gives the score of a network.
+        values: Gives the scores of a network: one for each sample, or one for all where it has no others.
         chance: What guessing scores; None where that is not known.
         samples: Samples it is measured on.
-        values: Gives what a network scores on some samples, by their places: a value for each, of shape (n,), or
-            one for all of them, of shape (); None where it can be measured on all samples only.
+        doubts: What speaks against it, given the float network and its scores.
+        some: Gives what a network scores on some samples, by their places: a value for each, of shape (n,), or one
+            for all of them, of shape (); None where it can be measured on all samples only.
     """
 
     name: Message
     higher_is_better: bool
-    measure: Callable[[Model], float]
+    values: Callable[[Model], Array]
     chance: float | None = None
     samples: int = 0
-    values: Callable[[Model, Sequence[int]], Array] | None = None
+    doubts: Callable[[Model, Array], tuple[Doubt, ...]] = _no_doubts
+    some: Callable[[Model, Sequence[int]], Array] | None = None
 
     def on(self, indices: Sequence[int]) -> "TaskMetric":
-        """The same on some of the samples.
+        """The same on some of the samples; what speaks against it was said of all of them.
 
         Raises:
             ValueError: It can be measured on all samples only.
         """
-        values = self.values
-        if values is None:
+        some = self.some
+        if some is None:
             raise ValueError("the metric cannot be measured on some of its samples")
         return replace(
             self,
-            measure=lambda model: float(values(model, indices).mean()),
+            values=lambda model: np.atleast_1d(some(model, indices)),
             samples=len(indices),
-            values=lambda model, places: values(model, [indices[place] for place in places]),
+            doubts=_no_doubts,
+            some=lambda model, places: some(model, [indices[place] for place in places]),
         )
 
     def splits(self, model: Model) -> bool:
         """Whether samples can be measured apart: a function whose labels go by position says other things then."""
-        if self.values is None:
+        if self.some is None:
             return False
         places = list(range(self.samples))
         try:
-            ahead, back = self.values(model, places), self.values(model, places[::-1])
+            ahead, back = self.some(model, places), self.some(model, places[::-1])
         except BadInput:
             return False
         return ahead.shape == back.shape and np.allclose(
             ahead, back[::-1] if back.ndim else back, rtol=_SAME_VALUE, atol=_SAME_VALUE
         )
+
+    def measure(self, model: Model) -> float:
+        """The score of a network."""
+        return float(self.values(model).mean())
 
     def drop(self, before: float, after: float) -> float:
         """How much worse the second score is."""
@@ -89,19 +102,20 @@ _SAME_VALUE = 1e-5
 def evaluator_metric(evaluator: Evaluator, samples: Samples, *, threads: int | None = None) -> TaskMetric:
     """What a function of the user's measures."""
 
-    def measure(model: Model) -> float:
-        return evaluator(make_run(model, threads=threads), EvaluationSamples(model, samples))
+    def values(model: Model) -> Array:
+        return np.atleast_1d(
+            evaluator.measure(make_run(model, threads=threads), EvaluationSamples(model, samples))
+        )
 
-    def values(model: Model, indices: Sequence[int]) -> Array:
+    def some(model: Model, indices: Sequence[int]) -> Array:
         return evaluator.measure(make_run(model, threads=threads), EvaluationSamples(model, samples, indices))
 
-    return TaskMetric(
-        verbatim(evaluator.name),
-        evaluator.higher_is_better,
-        measure,
-        samples=len(samples.names),
-        values=values,
-    )
+    def doubts(model: Model, known: Array) -> tuple[Doubt, ...]:
+        again = values(model)
+        return repeat_doubts(known, again)
+
+    name, higher = verbatim(evaluator.name), evaluator.higher_is_better
+    return TaskMetric(name, higher, values, samples=len(samples.names), doubts=doubts, some=some)
 
 
 def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = None) -> TaskMetric:
@@ -111,57 +125,49 @@ def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = No
         BadInput: When it is measured: the network has no output of classes, or there are fewer labels than rows.
     """
 
-    def measure(model: Model) -> float:
-        return _accuracy(model, labels, samples, threads=threads)
+    def values(model: Model) -> Array:
+        return np.concatenate(_right_rows(model, labels, samples, range(len(samples.names)), threads=threads))
 
-    def values(model: Model, indices: Sequence[int]) -> Array:
-        return _right_rows(model, labels, samples, indices, threads=threads)
+    def some(model: Model, indices: Sequence[int]) -> Array:
+        found = _right_rows(model, labels, samples, indices, threads=threads)
+        return np.array([float(each.mean()) for each in found])
+
+    def doubts(model: Model, _known: Array) -> tuple[Doubt, ...]:
+        _, classes = _classes(make_run(model, threads=threads)(read_feed(model, samples, 0)), model)
+        return label_doubts(labels, classes)
 
     _, counts = np.unique(labels[: len(samples.names)], return_counts=True)
     chance = float(counts.max() / counts.sum()) if counts.size else None
-    return TaskMetric(
-        message("diagnosis.measure_accuracy"),
-        True,
-        measure,
-        chance=chance,
-        samples=len(samples.names),
-        values=values,
-    )
-
-
-def _accuracy(model: Model, labels: Array, samples: Samples, *, threads: int | None) -> float:
-    run, names = make_run(model, threads=threads), outputs(model)
-    feeds = (read_feed(model, samples, index) for index in range(len(samples.names)))
-    rows = np.concatenate([_classes(run(feed), names, model) for feed in feeds])
-    if len(labels) < len(rows):
-        what = english(
-            "There are {count} {count:label|labels} for {count2} {count2:row|rows} of samples.",
-            count=len(labels),
-            count2=len(rows),
-        )
-        raise BadInput(what, fix=english("give one class per sample, in their order"))
-    return float(np.mean(rows == labels[: len(rows)]))
+    name = message("diagnosis.measure_accuracy")
+    return TaskMetric(name, True, values, chance=chance, samples=len(samples.names), doubts=doubts, some=some)
 
 
 def _right_rows(
     model: Model, labels: Array, samples: Samples, indices: Sequence[int], *, threads: int | None
-) -> Array:
-    """The share of right rows of each of some samples."""
-    run, names = make_run(model, threads=threads), outputs(model)
-    shares = []
+) -> list[Array]:
+    """Whether each row of some samples gets its right class, sample by sample."""
+    run, found = make_run(model, threads=threads), []
     for index in indices:
-        rows = _classes(run(read_feed(model, samples, index)), names, model)
-        # Every sample has as many rows as the others, or labels would not go with them.
+        rows = _classes(run(read_feed(model, samples, index)), model)[0]
+        # Samples have as many rows as each other, so that labels can go with them.
         right = labels[index * rows.size : (index + 1) * rows.size]
-        shares.append(float(np.mean(rows[: right.size] == right)) if right.size else 0.0)
-    return np.array(shares)
+        if right.size < rows.size:
+            what = english(
+                "There are {count} {count:label|labels} for {count2} {count2:row|rows} of samples.",
+                count=len(labels),
+                count2=rows.size * len(samples.names),
+            )
+            raise BadInput(what, fix=english("give one class per sample, in their order"))
+        found.append(np.asarray(rows == right, dtype=np.float64))
+    return found
 
 
-def _classes(found: dict[str, Array], names: Sequence[str], model: Model) -> Array:
-    for name in names:
+def _classes(found: dict[str, Array], model: Model) -> tuple[Array, int]:
+    """The class of each row, and how many classes there are."""
+    for name in outputs(model):
         classes = class_predictions(found[name])
         if classes is not None:
-            return classes
+            return classes, class_count(found[name]) or 0
     what = english("{path} has no output of one score per class, so labels say nothing of it.", path=model.path)
     raise BadInput(what, fix=english("write an evaluator and give it with --evaluator"))
 

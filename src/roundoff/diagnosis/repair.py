@@ -307,20 +307,20 @@ class RepairJudge:
             return self._decibels(network, held_out=held_out)
         if isinstance(network, QuantizedModel):
             network = switch_on(network.float_model, network.quantizers)
-        found = np.asarray(metric.measure(network)) if metric.values is None else self._values(metric, network)
+        found = self._values(metric, network)
         harm = None if found.ndim == 0 else -self._sign * found
         return SampleScores(float(found.mean()), harm)
 
     def _values(self, metric: TaskMetric, network: Model) -> Array:
         """A value for each sample, or for each of a few groups of them where the metric has one number."""
-        if metric.values is None:
+        if metric.some is None:
             return np.asarray(metric.measure(network))
-        places = list(range(metric.samples))
-        found = metric.values(network, places)
+        places, some = list(range(metric.samples)), metric.some
+        found = some(network, places)
         count = min(_GROUPS, len(places) // 2)
         if found.ndim or self.samples.held_out is None or count < 2:
             return found
-        groups = np.array([float(metric.values(network, places[at::count])) for at in range(count)])
+        groups = np.array([float(some(network, places[at::count])) for at in range(count)])
         # Groups are of about one size; what is told is the value of all samples, their mean is moved to it.
         return np.asarray(groups + (float(found) - groups.mean()))
 
