@@ -5,6 +5,7 @@ from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy
 from roundoff.diagnosis.subject import loss_measures
 from roundoff.graph.quantized_model import Oddity
+from roundoff.graph.wiring import producer_names
 from roundoff.messages.message import message
 from roundoff.messages.sentences import recognised
 
@@ -26,7 +27,7 @@ class FileDequantization:
         if case.loss is None:
             return None
         odd, right = _disagreements(case), case.case.loss()
-        producers = {name: node.name for node in case.case.facts.nodes.values() for name in node.output}
+        producers = producer_names(case.case.facts.nodes.values())
         names = tuple(dict.fromkeys(each.node for each in odd))
         return Intervention(
             message("diagnosis.file_pairs_changed"),

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,8 +23,6 @@ from roundoff.messages.message import Message, message
 from roundoff.run.bench import Bench, Runnable
 from roundoff.run.budget import RunBudget, split_passes
 from roundoff.run.capture import Samples
-from roundoff.run.integer.results import IntegerReport
-from roundoff.run.integer.runner import IntegerRun, IntegerRunner
 from roundoff.run.layer_tensors import FUSED, LayerTensor
 from roundoff.run.variants import (
     Copies,
@@ -34,6 +32,10 @@ from roundoff.run.variants import (
     build_copies,
 )
 from roundoff.studies.layers.result import LayerOverflow
+
+if TYPE_CHECKING:
+    from roundoff.run.integer.results import IntegerReport
+    from roundoff.run.integer.runner import IntegerRun, IntegerRunner
 
 __all__ = [
     "Arrays",
@@ -365,7 +367,7 @@ class IntegerPass:
         tallies: Mapping[str, Tally],
         *,
         quantized: QuantizedModel,
-        runner: IntegerRunner,
+        runner: "IntegerRunner",
     ) -> None:
         self._tallies, self._runner, self._copies = tallies, runner, copies
         self._variants = {variant for tally in tallies.values() for variant in tally.variants}
@@ -444,7 +446,7 @@ def _unit_inputs(quantized: QuantizedModel, tensors: Collection[str]) -> frozens
     return frozenset(read - constants(graph) - fed)
 
 
-def overflows(report: IntegerReport, operations: Mapping[str, str]) -> tuple[LayerOverflow, ...]:
+def overflows(report: "IntegerReport", operations: Mapping[str, str]) -> tuple[LayerOverflow, ...]:
     """What did not fit, in words.
 
     Args:
@@ -523,7 +525,7 @@ class LayerBench:
         return tallies
 
     def integer(
-        self, variants: Sequence[Variant], indices: Sequence[int], runner: IntegerRunner
+        self, variants: Sequence[Variant], indices: Sequence[int], runner: "IntegerRunner"
     ) -> dict[str, Tally]:
         """Measure the local and the accumulated error with integers, over some samples.
 
