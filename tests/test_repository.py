@@ -147,6 +147,15 @@ def other(numbers):
     assert first == second != other
 
 
+def test_class_names_are_unique() -> None:
+    owners: dict[str, list[str]] = {}
+    for path in python_files("src"):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef):
+                owners.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: places for name, places in owners.items() if len(places) > 1} == {}
+
+
 def test_public_modules_list_their_names() -> None:
     commands = {PACKAGE / "cli" / f"{name.replace('-', '_')}.py" for name in COMMANDS}
     silent = []

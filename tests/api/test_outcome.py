@@ -13,7 +13,7 @@ import pytest
 import roundoff
 from roundoff.core.document import load_document
 from roundoff.demo import load_split, model_path
-from roundoff.messages.catalogue import speaking
+from roundoff.messages.catalogue import use_language
 from roundoff.pages.blocks import Page
 
 FEW = load_split("test")[0][:3]
@@ -43,7 +43,7 @@ def test_it_prints_what_the_command_prints(
 
 
 def test_it_speaks_the_language_that_is_spoken(outcome: "roundoff.Outcome[Any]") -> None:
-    with speaking("zh"):
+    with use_language("zh"):
         assert (
             outcome.verdict != roundoff.layers(model_path(), data=FEW, target="generic-int8").document.command[0]
         )

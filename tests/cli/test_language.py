@@ -12,7 +12,7 @@ from roundoff.cli import COMMANDS, main
 from roundoff.cli.language import LANGUAGE_VARIABLE, chosen_command, chosen_language, without_language
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
-from roundoff.messages.catalogue import spoken
+from roundoff.messages.catalogue import current_language
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_it_may_stand_before_and_behind_the_command(
 ) -> None:
     assert main(words) == 0
     assert capsys.readouterr().out.startswith("未通过")
-    assert spoken() == "en"
+    assert current_language() == "en"
 
 
 def test_the_environment_chooses_where_no_option_does(

@@ -8,7 +8,16 @@ from typing import Any, get_args
 import pytest
 
 from roundoff.diagnosis import result as findings
-from roundoff.messages.catalogue import LANGUAGES, Phrase, catalogue, plain, say, speaking, spoken, told
+from roundoff.messages.catalogue import (
+    LANGUAGES,
+    Phrase,
+    bilingual,
+    catalogue,
+    current_language,
+    plain,
+    translate,
+    use_language,
+)
 from roundoff.messages.phrases import commas, count_of, few, headline, semicolons, sentences
 from roundoff.messages.sentences import SENTENCES
 from roundoff.studies.accumulate import result as accumulation
@@ -54,7 +63,7 @@ def test_no_phrase_is_unused() -> None:
 
 
 def test_gaps_are_filled_in_each_language() -> None:
-    found = say("sensitivity.chart", kind=say("sensitivity.node"))
+    found = bilingual("sensitivity.chart", kind=bilingual("sensitivity.node"))
     assert found.en == "The leading nodes, with where the mean lies at 95 % confidence"
     assert found.zh.startswith("排名靠前的节点")
     assert found.within("zh") == found.zh
@@ -96,20 +105,20 @@ def test_whatever_chooses_a_phrase_finds_it(start: str, kind: Any) -> None:
 
 
 def test_the_terminal_speaks_one_language_at_a_time() -> None:
-    assert spoken() == "en"
-    assert told("terminal.note", text="x") == "note: x"
-    with speaking("zh"):
-        assert spoken() == "zh"
-        assert told("terminal.note_label") == "注意"
-        with speaking("en"):
-            assert told("terminal.note_label") == "note"
-    assert spoken() == "en"
+    assert current_language() == "en"
+    assert translate("terminal.note", text="x") == "note: x"
+    with use_language("zh"):
+        assert current_language() == "zh"
+        assert translate("terminal.note_label") == "注意"
+        with use_language("en"):
+            assert translate("terminal.note_label") == "note"
+    assert current_language() == "en"
 
 
 def test_numbers_choose_singular_and_plural() -> None:
     assert [count_of(number, "sample") for number in (0, 1, 2)] == ["0 samples", "1 sample", "2 samples"]
     assert count_of(2, "bias") == "2 biases"
-    with speaking("zh"):
+    with use_language("zh"):
         assert count_of(1, "tensor") == "1 个张量"
 
 
@@ -121,6 +130,6 @@ def test_parts_of_sentences_are_joined_as_the_language_does() -> None:
     assert few(["a", "b"], 2) == "a, b"
     assert headline("FINE", "bold", ": so").plain == "FINE: so"
     assert headline("NONE", "bold", "of 2").plain == "NONE of 2"
-    with speaking("zh"):
+    with use_language("zh"):
         assert sentences("甲", "乙") == "甲乙"
         assert headline("正常", "bold", "的").plain == "正常的"

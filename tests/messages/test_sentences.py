@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roundoff.messages.catalogue import phrase_names, speaking, template
+from roundoff.messages.catalogue import phrase_names, template, use_language
 from roundoff.messages.message import message, verbatim
 from roundoff.messages.sentences import SENTENCES, known, recognised, sentence
 
@@ -47,7 +47,7 @@ def test_every_sentence_is_one_that_is_said() -> None:
 )
 def test_what_is_known_is_translated_and_the_rest_stays(text: str, parts: list[str]) -> None:
     assert sentence(text) == text
-    with speaking("zh"):
+    with use_language("zh"):
         told = sentence(text)
     assert re.split("[\uff08-\uff1b]+", told.rstrip("\uff09")) == parts
 

@@ -5,7 +5,7 @@ import io
 from rich.cells import cell_len
 from rich.console import Console
 
-from roundoff.messages.catalogue import Language, speaking
+from roundoff.messages.catalogue import Language, use_language
 from roundoff.pages.blocks import Page
 from roundoff.pages.terminal import terminal_page
 
@@ -16,7 +16,7 @@ def shown(page: Page | None, width: int = 80, *, language: Language = "en") -> s
     """A page as a terminal of some width shows it; nothing reaches beyond its edge."""
     assert page is not None
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    with speaking(language):
+    with use_language(language):
         console.print(terminal_page(page))
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     assert all(cell_len(line) <= width for line in text.splitlines())

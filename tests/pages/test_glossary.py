@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roundoff.measure.metrics import all_metrics
-from roundoff.messages.catalogue import catalogue, named, phrase_names, plain, say
+from roundoff.messages.catalogue import bilingual, catalogue, named, phrase_names, plain
 from roundoff.pages.blocks import Column, Contents, Facts, Headline, Page, TableBlock
 from roundoff.pages.glossary import column_meaning, glossary_page
 from roundoff.report.pages import all_pages
@@ -53,7 +53,7 @@ def test_the_same_name_means_something_else_in_another_table() -> None:
     meanings = {
         column_meaning(TableBlock(name, plain(""), (column,), ()), column) for name in ("stages", "outliers")
     }
-    assert meanings == {say("glossary.largest"), say("glossary.outliers__largest")}
+    assert meanings == {bilingual("glossary.largest"), bilingual("glossary.outliers__largest")}
 
 
 def explained_names() -> list[str]:

@@ -7,7 +7,7 @@ from onnx import helper, numpy_helper
 
 from roundoff.graph.load import Model
 from roundoff.measure.thresholds import ThresholdSet
-from roundoff.messages.catalogue import speaking
+from roundoff.messages.catalogue import use_language
 from roundoff.messages.message import shown
 from roundoff.pages.blocks import TableBlock
 from roundoff.quantize.page import quantization_page
@@ -38,7 +38,7 @@ def test_reasons_of_a_plan_are_chinese_and_keep_names(tmp_path: Path) -> None:
     result = quantize_model(odd_model(tmp_path), samples, settings)
     [reason] = [each.reason for each in result.best.plan.nodes if each.node == ODD]
     assert str(reason) == "its output is stored as u16: last reads it as u16"
-    with speaking("zh"):
+    with use_language("zh"):
         assert shown(reason) == CHINESE
     page = quantization_page(result, ThresholdSet("none", ()), model="m")
     table = next(each for each in page.blocks if isinstance(each, TableBlock) and each.id == "nodes")

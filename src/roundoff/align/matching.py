@@ -11,6 +11,7 @@ from roundoff.align.values import SampleSide, match_by_value, reported
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.errors import CannotAlign
+from roundoff.messages.message import english
 
 __all__ = [
     "align",
@@ -241,17 +242,35 @@ def _nothing_matched(
     sides = [(reference.label, len(reference.tensors)), (candidate.label, len(candidate.tensors))]
     for label, count in sides:
         if not count:
-            return CannotAlign(f"{label} holds no tensors.", fix="check that it is what you meant to compare")
+            return CannotAlign(
+                english("{label} holds no tensors.", label=label),
+                fix=english("check that it is what you meant to compare"),
+            )
     (ours, our_count), (theirs, their_count) = sides
-    what = f"None of the {our_count} tensors of {ours} could be paired with one of the {their_count} of {theirs}"
-    pair_yourself = "or pair them yourself in an alias file with the lines reference,candidate"
+    what = english(
+        "None of the {our_count} tensors of {ours} could be paired with one of the {their_count} of {theirs}",
+        our_count=our_count,
+        ours=ours,
+        their_count=their_count,
+        theirs=theirs,
+    )
+    pair_yourself = english("or pair them yourself in an alias file with the lines reference,candidate")
     if not by_value:
-        return CannotAlign(f"{what} by name.", fix=f"allow matching by value, {pair_yourself}")
+        return CannotAlign(
+            english("{what} by name.", what=what),
+            fix=english("allow matching by value, {pair_yourself}", pair_yourself=pair_yourself),
+        )
     if not common:
-        why = f"{what} by name, and they have no sample in common whose values could be compared."
-        return CannotAlign(why, fix=f"name the samples alike on both sides, {pair_yourself}")
-    fix = f"check that both are the same network run on the same input, {pair_yourself}"
-    return CannotAlign(f"{what}, neither by name nor by value.", fix=fix)
+        why = english(
+            "{what} by name, and they have no sample in common whose values could be compared.", what=what
+        )
+        return CannotAlign(
+            why, fix=english("name the samples alike on both sides, {pair_yourself}", pair_yourself=pair_yourself)
+        )
+    fix = english(
+        "check that both are the same network run on the same input, {pair_yourself}", pair_yourself=pair_yourself
+    )
+    return CannotAlign(english("{what}, neither by name nor by value.", what=what), fix=fix)
 
 
 def _pairing(found: Sequence[Match], ours: Sequence[NamedTensor], theirs: Sequence[NamedTensor]) -> Pairing:
@@ -288,8 +307,12 @@ def rename_after(source: TensorSource, model: Sequence[TensorInfo]) -> TensorSou
     theirs = pair_names(model, source.tensors)
     if not theirs:
         raise CannotAlign(
-            f"None of the {len(source.tensors)} tensors of {source.label} has the name of a tensor of the model.",
-            fix="give the model that the dump was made from, or leave --model out",
+            english(
+                "None of the {count} tensors of {label} has the name of a tensor of the model.",
+                count=len(source.tensors),
+                label=source.label,
+            ),
+            fix=english("give the model that the dump was made from, or leave --model out"),
         )
     return _Renamed(source, model, theirs)
 

@@ -13,6 +13,7 @@ from roundoff.api.inputs import DataLike, PathLike, is_path, said_of
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.provenance import environment
 from roundoff.errors import BadInput, RoundoffError, nearest, typed_words
+from roundoff.messages.message import english
 from roundoff.messages.numbers import parse_size
 
 if TYPE_CHECKING:
@@ -121,7 +122,10 @@ def words_in(given: str | Sequence[str] | None, *, option: str) -> tuple[str, ..
         return tuple(word.strip() for word in given.split(",") if word.strip())
     if isinstance(given, Sequence) and all(isinstance(each, str) for each in given):
         return tuple(given)
-    raise BadInput(f"{option} is {said_of(given)}.", fix="give a name, or a list of names")
+    raise BadInput(
+        english("{option} is {said_of}.", option=option, said_of=said_of(given)),
+        fix=english("give a name, or a list of names"),
+    )
 
 
 def names_in(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -133,7 +137,10 @@ def names_in(given: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(given, str):
         return (given,)
     if not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
-        raise BadInput(f"The names are {said_of(given)}.", fix="give a name, or a list of names")
+        raise BadInput(
+            english("The names are {said_of}.", said_of=said_of(given)),
+            fix=english("give a name, or a list of names"),
+        )
     return tuple(given)
 
 
@@ -145,7 +152,10 @@ def one_of(**given: Any) -> None:
     """
     (one, first), (other, second) = given.items()
     if first is not None and second is not None:
-        raise BadInput(f"Both --{one} and --{other} were given.", fix="leave one of them out")
+        raise BadInput(
+            english("Both --{one} and --{other} were given.", one=one, other=other),
+            fix=english("leave one of them out"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +180,7 @@ class Call:
         names = _keys(self.known)
         for name in self.options:
             if name not in names:
-                what = f"roundoff.{self.name}() takes no argument {name!r}."
+                what = english("roundoff.{name}() takes no argument {name2!r}.", name=self.name, name2=name)
                 raise BadInput(what, fix=nearest(name, sorted(names)))
         self._check_limits()
         data = self.options.get("data")
@@ -273,10 +283,16 @@ class Call:
     def _check_limits(self) -> None:
         threads = self.get("threads")
         if threads is not None and (not _is_whole(threads) or not 1 <= threads <= _MAX_THREADS):
-            raise BadInput(f"--threads {threads!r} is no number of threads.", fix=f"give 1 to {_MAX_THREADS}")
+            raise BadInput(
+                english("--threads {threads!r} is no number of threads.", threads=threads),
+                fix=english("give 1 to {max_threads}", max_threads=_MAX_THREADS),
+            )
         memory = self.get("max_memory")
         if memory is not None and not isinstance(memory, str) and (not _is_whole(memory) or memory < 1):
-            raise BadInput(f"--max-memory {memory!r} is no size.", fix="give bytes, or a text such as '2GiB'")
+            raise BadInput(
+                english("--max-memory {memory!r} is no size.", memory=memory),
+                fix=english("give bytes, or a text such as '2GiB'"),
+            )
 
 
 def _keys(options: type) -> frozenset[str]:
@@ -295,13 +311,19 @@ def _is_simple(value: object) -> bool:
 
 def _count(option: str, value: object) -> int | None:
     if value is not None and not _is_whole(value):
-        raise BadInput(f"{option} is {said_of(value)}.", fix="give a whole number from 1 on")
+        raise BadInput(
+            english("{option} is {said_of}.", option=option, said_of=said_of(value)),
+            fix=english("give a whole number from 1 on"),
+        )
     return value  # type: ignore[return-value]
 
 
 def _sizes(option: str, value: Any) -> tuple[int, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(map(_is_whole, value)):
-        raise BadInput(f"{option} is {value!r}, which is no list of sizes.", fix="give sizes, as in (224, 224)")
+        raise BadInput(
+            english("{option} is {value!r}, which is no list of sizes.", option=option, value=value),
+            fix=english("give sizes, as in (224, 224)"),
+        )
     return tuple(value)
 
 
@@ -310,11 +332,17 @@ def _image_value(flag: str, value: Any) -> Any:
     if flag == "--image-size":
         sizes = _sizes(flag, value)
         if len(sizes) != 2:
-            raise BadInput(f"{flag} is {value!r}.", fix="give height and width, as in (224, 224)")
+            raise BadInput(
+                english("{flag} is {value!r}.", flag=flag, value=value),
+                fix=english("give height and width, as in (224, 224)"),
+            )
         return sizes
     if flag in ("--scale", "--mean", "--std"):
         many = value if isinstance(value, list | tuple) else [value]
         if (flag == "--scale" and many is value) or not all(isinstance(each, int | float) for each in many):
-            raise BadInput(f"{flag} is {value!r}, which is no number.", fix=f"give {flag} numbers, as in 0.5")
+            raise BadInput(
+                english("{flag} is {value!r}, which is no number.", flag=flag, value=value),
+                fix=english("give {flag} numbers, as in 0.5", flag=flag),
+            )
         return tuple(map(float, many)) if many is value else float(value)
     return value

@@ -22,6 +22,7 @@ from roundoff.api.outcome import Outcome
 from roundoff.api.subject import target_of
 from roundoff.core.provenance import array_input, input_file
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile
@@ -115,16 +116,29 @@ def _pairs(given: Mapping[str, Any]) -> "dict[Stage, Any]":
             pair = [*pair, _MISSING]
         if len(pair) != 2:
             raise BadInput(
-                f"--{stage} has {len(pair)} path(s); two are needed: training's and the deployed side's.",
-                fix=f"write --{stage} TRAINING DEPLOYED, with {_MISSING} for a side that is not there",
+                english(
+                    "--{stage} has {count} path(s); two are needed: training's and the deployed side's.",
+                    stage=stage,
+                    count=len(pair),
+                ),
+                fix=english(
+                    "write --{stage} TRAINING DEPLOYED, with {missing} for a side that is not there",
+                    stage=stage,
+                    missing=_MISSING,
+                ),
             )
         one, other = (_side(stage, side) for side in pair)
         if one is None and other is None:
-            raise BadInput(f"--{stage} names neither side.", fix=f"give a path, or leave --{stage} out")
+            raise BadInput(
+                english("--{stage} names neither side.", stage=stage),
+                fix=english("give a path, or leave --{stage} out", stage=stage),
+            )
         found[stage] = (one, other)
     if not found:
         stages = ", ".join(f"--{stage}" for stage in STAGES)
-        raise BadInput("There is nothing to check.", fix=f"give at least one of {stages}")
+        raise BadInput(
+            english("There is nothing to check."), fix=english("give at least one of {stages}", stages=stages)
+        )
     return found
 
 
@@ -136,18 +150,25 @@ def _side(stage: str, given: Any) -> "SideLike | None":
     if is_path(given):
         return Path(given)
     if isinstance(given, Mapping) and not given:
-        raise BadInput(f"--{stage}: a side is an empty dictionary.", fix="give at least one array, by its name")
+        raise BadInput(
+            english("--{stage}: a side is an empty dictionary.", stage=stage),
+            fix=english("give at least one array, by its name"),
+        )
     members = given if isinstance(given, Mapping) else {"": given}
     arrays = {}
     for name, value in members.items():
         try:
             arrays[str(name)] = np.asarray(value)
         except (TypeError, ValueError, RuntimeError) as error:
-            fix = "give a path, or numpy arrays of numbers"
-            raise BadInput(f"--{stage}: {' '.join(str(error).split())}.", fix=fix) from error
+            fix = english("give a path, or numpy arrays of numbers")
+            raise BadInput(
+                english("--{stage}: {split}.", stage=stage, split=" ".join(str(error).split())), fix=fix
+            ) from error
         if arrays[str(name)].dtype.kind not in "biufc":
-            fix = "give a path, an array, or arrays by the name of their sample"
-            raise BadInput(f"--{stage}: a side is {said_of(given)}.", fix=fix)
+            fix = english("give a path, an array, or arrays by the name of their sample")
+            raise BadInput(
+                english("--{stage}: a side is {said_of}.", stage=stage, said_of=said_of(given)), fix=fix
+            )
     return arrays if isinstance(given, Mapping) else arrays[""]
 
 
@@ -157,17 +178,21 @@ def _settings(scale: float | None, mean: Any, std: Any, tolerances: tuple[float,
 
     for option, value in zip(("input", "result"), tolerances, strict=True):
         if value < 0:
-            raise BadInput(f"--{option}-tolerance {value:g} is negative.", fix="give 0 or more")
+            raise BadInput(
+                english("--{option}-tolerance {value:g} is negative.", option=option, value=value),
+                fix=english("give 0 or more"),
+            )
     if scale is None and mean is None and std is None:
         return IoCheckSettings(*tolerances)
     factor, means, stds = 1.0 if scale is None else scale, _channels(mean) or (0.0,), _channels(std) or (1.0,)
     if 0 in (factor, *stds):
-        what = "A scale or std of 0 leaves nothing of a picture."
-        raise BadInput(what, fix="give --scale and --std numbers other than 0")
+        what = english("A scale or std of 0 leaves nothing of a picture.")
+        raise BadInput(what, fix=english("give --scale and --std numbers other than 0"))
     channels = max(len(means), len(stds))
     if not {len(means), len(stds)} <= {1, channels}:
         raise BadInput(
-            f"The mean has {len(means)} numbers, the std {len(stds)}.", fix="give one number, or one per channel"
+            english("The mean has {count} numbers, the std {count2}.", count=len(means), count2=len(stds)),
+            fix=english("give one number, or one per channel"),
         )
     means, stds = (values * (channels // len(values)) for values in (means, stds))
     # The same numbers for values from 0 to 1.
@@ -211,7 +236,10 @@ def _by_stage(option: str, given: Any) -> "dict[Stage, Any]":
         return dict.fromkeys(STAGES, given)
     for name in given:
         if name not in STAGES:
-            raise BadInput(f"There is no stage {name!r} ({option}).", fix=nearest(str(name), STAGES))
+            raise BadInput(
+                english("There is no stage {name!r} ({option}).", name=name, option=option),
+                fix=nearest(str(name), STAGES),
+            )
     return dict(given)
 
 
@@ -267,9 +295,11 @@ def check_calibration(
     own = {"model": model, "target": target, "calibration": calibration, "share": share, "seed": seed}
     call = Call("check_calibration", options, DataOptions, own)
     if not isinstance(seed, int) or seed < 0:
-        raise BadInput(f"--seed {seed} is negative.", fix="give a number from 0 on")
+        raise BadInput(english("--seed {seed} is negative.", seed=seed), fix=english("give a number from 0 on"))
     if not 0 <= share <= _HIGHEST_SHARE:
-        raise BadInput(f"--share {share} is not a share.", fix="give a number from 0 to 0.5")
+        raise BadInput(
+            english("--share {share} is not a share.", share=share), fix=english("give a number from 0 to 0.5")
+        )
     settings = CalibrationCheckSettings(
         target=target_of(target), method=calibration or "", share=share, seed=seed, limits=call.limits
     )

@@ -21,6 +21,7 @@ from roundoff.api.subject import samples_for
 from roundoff.core.files import is_model
 from roundoff.core.provenance import array_input
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.align.pairing import Pairing
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ComparedSides", "SidesAsked", "compare", "compare_sides", "open_sides"]
 
-_SIDES = "give a file or folder of tensors, a dictionary of arrays, or a model with --data"
+_SIDES = english("give a file or folder of tensors, a dictionary of arrays, or a model with --data")
 
 
 class ComparedSides(NamedTuple):
@@ -141,7 +142,9 @@ def compare(
 
     if pairing is not None or settings is not None:
         if pairing is None:
-            raise BadInput("Settings were given without a pairing.", fix="leave them out, or add pairing=")
+            raise BadInput(
+                english("Settings were given without a pairing."), fix=english("leave them out, or add pairing=")
+            )
         call = Call("compare", options, DataOptions)
         return compare_pairs(
             reference, candidate, pairing, settings=settings or CompareSettings(), progress=call.progress
@@ -160,13 +163,13 @@ def _thresholds(threshold: Any, profile: str | None) -> "ThresholdSet | None":
     from roundoff.measure.thresholds import load_profile, parse_thresholds
 
     if threshold is not None and profile is not None:
-        raise BadInput("Both --threshold and --profile were given.", fix="leave one of them out")
+        raise BadInput(english("Both --threshold and --profile were given."), fix=english("leave one of them out"))
     if isinstance(threshold, Mapping):
         threshold = ",".join(f"{name}={limit}" for name, limit in threshold.items())
     if threshold is not None:
         if not isinstance(threshold, str):
-            what = f"--threshold is {said_of(threshold)}."
-            raise BadInput(what, fix="give limits by metric, as in {'cosine': 0.99}")
+            what = english("--threshold is {said_of}.", said_of=said_of(threshold))
+            raise BadInput(what, fix=english("give limits by metric, as in {{'cosine': 0.99}}"))
         return parse_thresholds(threshold)
     return None if profile is None else load_profile(profile)
 
@@ -274,9 +277,12 @@ class _Opening:
         if is_path(given) and not _is_model(given):
             return open_source(Path(given), format=chosen_format or self._asked.format, shapes=shapes), None
         if not _is_model(given):
-            raise BadInput(f"A side of the comparison is {said_of(given)}.", fix=_SIDES)
+            raise BadInput(english("A side of the comparison is {said_of}.", said_of=said_of(given)), fix=_SIDES)
         if chosen_format:
-            raise BadInput(f"A format was given for {given}, which is a model.", fix="leave the format option out")
+            raise BadInput(
+                english("A format was given for {given}, which is a model.", given=given),
+                fix=english("leave the format option out"),
+            )
         own = open_model(given).model
         self.samples = samples_for(self._call, own)
         source = LiveSource(own, self.samples, max_memory=self._call.max_memory, threads=self._call.threads)
@@ -305,10 +311,19 @@ def _check_models(call: Call, asked: SidesAsked) -> None:
     given = ["--" + name.replace("_", "-") for name in given]
     if given and not models:
         raise BadInput(
-            f"{', '.join(given)} {'were' if len(given) > 1 else 'was'} given, but neither side is a model.",
-            fix=f"leave {' and '.join(given)} out, or give an .onnx or .prototxt file",
+            english(
+                "{given} {count:was|were} given, but neither side is a model.",
+                given=", ".join(given),
+                count=len(given),
+            ),
+            fix=english("leave {given} out, or give an .onnx or .prototxt file", given=" and ".join(given)),
         )
     if asked.model is not None and _is_model(asked.reference):
-        raise BadInput("--model was given, but REFERENCE is a model itself.", fix="leave --model out")
+        raise BadInput(
+            english("--model was given, but REFERENCE is a model itself."), fix=english("leave --model out")
+        )
     if asked.format and len(models) == 2:
-        raise BadInput(f"--format {asked.format} was given, but both sides are models.", fix="leave --format out")
+        raise BadInput(
+            english("--format {format} was given, but both sides are models.", format=asked.format),
+            fix=english("leave --format out"),
+        )

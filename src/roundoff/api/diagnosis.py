@@ -27,6 +27,7 @@ from roundoff.core.progress import Deadline
 from roundoff.core.provenance import array_input, environment
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 from roundoff.graph.interface import topology
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
@@ -168,7 +169,7 @@ def diagnose(
     )
     check_subject(call, model)
     if evaluator is not None and labels is not None:
-        raise BadInput("Both --evaluator and --labels were given.", fix="leave one of them out")
+        raise BadInput(english("Both --evaluator and --labels were given."), fix=english("leave one of them out"))
     check_files(("The labels", labels))
     subject = open_subject(call, model, required=False, explore=explore)
     work = _Work(subject, evaluator, labels, dumps, aliases)
@@ -198,20 +199,27 @@ def check_device_options(
     if dumps is None:
         for option, value in (("--dump-format", dump_format), ("--aliases", aliases)):
             if value is not None:
-                raise BadInput(f"{option} has no effect without --dumps.", fix="add --dumps DIR, or leave it out")
+                raise BadInput(
+                    english("{option} has no effect without --dumps.", option=option),
+                    fix=english("add --dumps DIR, or leave it out"),
+                )
         if quantized is None and target is None:
             raise BadInput(
-                "There is nothing to diagnose: neither a quantized model nor dumps were given.",
-                fix="add --quantized FILE, --target NAME or --dumps DIR",
+                english("There is nothing to diagnose: neither a quantized model nor dumps were given."),
+                fix=english("add --quantized FILE, --target NAME or --dumps DIR"),
             )
         return
     if model is None and quantized is None:
-        raise BadInput("--dumps are compared with a model, and none was given.", fix="name the float model")
+        raise BadInput(
+            english("--dumps are compared with a model, and none was given."), fix=english("name the float model")
+        )
     for name, value in zip(_QUANTIZING_ONLY, (evaluator, labels, target), strict=True):
         if value is not None:
             raise BadInput(
-                f"--{name} has no effect with --dumps, where each node is judged by its own inputs.",
-                fix=f"leave --{name} out; or leave --dumps out to diagnose the quantization",
+                english(
+                    "--{name} has no effect with --dumps, where each node is judged by its own inputs.", name=name
+                ),
+                fix=english("leave --{name} out; or leave --dumps out to diagnose the quantization", name=name),
             )
 
 
@@ -244,8 +252,8 @@ def open_dumps(
     elif hasattr(dumps, "tensors") and hasattr(dumps, "read"):
         source = dumps
     else:
-        what = f"The dumps are {said_of(dumps)}."
-        raise BadInput(what, fix="give a file or folder of tensors, or a dictionary of arrays")
+        what = english("The dumps are {said_of}.", said_of=said_of(dumps))
+        raise BadInput(what, fix=english("give a file or folder of tensors, or a dictionary of arrays"))
     known = {} if aliases is None else dict(aliases) if isinstance(aliases, Mapping) else read_aliases(aliases)
     origins = {} if subject.file is None else dequantized_tensors(subject.file)
     return source, KnownNames(aliases=known, origins=origins)
@@ -314,8 +322,10 @@ class _Work:
 
         subject, quantized = self.subject, self.subject.call.get("quantized")
         if quantized is not None and not subject.quantized.quantizers:
-            what = f"{subject.words} has no quantizers, so it says nothing of what the device computes."
-            fix = "give the quantized model that the device was given, or leave --quantized out"
+            what = english(
+                "{words} has no quantizers, so it says nothing of what the device computes.", words=subject.words
+            )
+            fix = english("give the quantized model that the device was given, or leave --quantized out")
             raise BadInput(what, fix=fix)
         dumps, names = open_dumps(subject, self.dumps, form=form, aliases=self.aliases)
         return diagnose_device(subject.quantized, subject.samples, dumps, settings=settings, names=names)
@@ -342,8 +352,8 @@ class _Work:
         from roundoff.search.repair import RepairSearch, repair_diagnosis
 
         if self.dumps is not None:
-            what = "--fix repairs quantized models; what is wrong on a device is not in the model."
-            raise BadInput(what, fix="leave --fix out; or leave --dumps out to repair the quantization")
+            what = english("--fix repairs quantized models; what is wrong on a device is not in the model.")
+            raise BadInput(what, fix=english("leave --fix out; or leave --dumps out to repair the quantization"))
         subject = self.subject
         source = RepairSource(subject.quantized, subject.samples, subject.model, case=self.case)
         made = subject.quantization

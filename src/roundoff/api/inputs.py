@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from roundoff.core.files import pair_path, regular_file
 from roundoff.core.provenance import array_input, bytes_input, data_paths, input_file
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile
@@ -52,10 +53,10 @@ LabelsLike: TypeAlias = Any
 EvaluatorLike: TypeAlias = PathLike | Callable[..., Any]
 """A path of a Python file, or a function ``evaluate(run, samples)``."""
 
-_MODELS = "give a path, an onnx.ModelProto, or ('net.prototxt', 'net.caffemodel')"
-_DATA = "give a path, an array, a dictionary of either by input, or a list of samples"
+_MODELS = english("give a path, an onnx.ModelProto, or ('net.prototxt', 'net.caffemodel')")
+_DATA = english("give a path, an array, a dictionary of either by input, or a list of samples")
 _IN_MEMORY = "model.onnx"
-_FROM_ZERO = "write whole numbers from 0 on"
+_FROM_ZERO = english("write whole numbers from 0 on")
 
 
 def is_path(given: object) -> bool:
@@ -70,13 +71,16 @@ def as_path(given: Any, *, option: str) -> Path:
         BadInput: It is none.
     """
     if not is_path(given) or isinstance(given, bytes):
-        raise BadInput(f"{option} is {said_of(given)}, not a path.", fix="give a str or a pathlib.Path")
+        raise BadInput(
+            english("{option} is {said_of}, not a path.", option=option, said_of=said_of(given)),
+            fix=english("give a str or a pathlib.Path"),
+        )
     return Path(given)
 
 
 def said_of(given: object) -> str:
     """A value in a few words, for a message."""
-    return "None" if given is None else f"of type {type(given).__name__}"
+    return "None" if given is None else english("of type {name}", name=type(given).__name__)
 
 
 # Models.
@@ -103,7 +107,7 @@ class GivenModel:
         return bytes_input(role, f"({type(self.model.proto).__name__})", self.model.proto.SerializeToString())
 
 
-def open_model(given: ModelLike, *, what: str = "The model") -> GivenModel:
+def open_model(given: ModelLike, *, what: str = english("The model")) -> GivenModel:
     """Load a model, whatever it was given as.
 
     Args:
@@ -127,7 +131,7 @@ def open_model(given: ModelLike, *, what: str = "The model") -> GivenModel:
     if type(given).__name__ == "ModelProto" and hasattr(given, "SerializeToString"):
         path = Path(_IN_MEMORY)
         return GivenModel(model_from_proto(given, path=path), path, in_memory=True)
-    raise BadInput(f"{what} is {said_of(given)}.", fix=_MODELS)
+    raise BadInput(english("{what} is {said_of}.", what=what, said_of=said_of(given)), fix=_MODELS)
 
 
 # Samples.
@@ -153,25 +157,33 @@ def open_data(given: DataLike, inputs: "Sequence[InputSpec]", options: "SampleOp
     if isinstance(source, Path | dict):
         return open_samples(source, inputs, options)
     if not inputs:
-        raise BadInput("The model has no inputs, so it takes no samples.", fix="leave --data out")
+        raise BadInput(
+            english("The model has no inputs, so it takes no samples."), fix=english("leave --data out")
+        )
     return _in_memory(given, inputs, options)
 
 
 def _source(given: DataLike, names: Sequence[str]) -> Path | dict[str, Path] | None:
     """Where the samples are; None when they are in memory."""
     if given is None or (isinstance(given, list | tuple) and not given):
-        raise BadInput("The model needs samples and none were given.", fix="add --data PATH")
+        raise BadInput(english("The model needs samples and none were given."), fix=english("add --data PATH"))
     if is_path(given):
         return _at_home(os.fspath(given))
     if isinstance(given, Mapping):
         if not given:
             listed = ", ".join(map(repr, names))
-            raise BadInput("The data is an empty dictionary.", fix=f"give something for each input: {listed}")
+            raise BadInput(
+                english("The data is an empty dictionary."),
+                fix=english("give something for each input: {listed}", listed=listed),
+            )
         paths = [is_path(each) for each in given.values()]
         if all(paths):
             return {str(name): _at_home(os.fspath(each)) for name, each in given.items()}
         if any(paths):
-            raise BadInput("The data mixes paths and arrays.", fix="give paths for all inputs, or arrays for all")
+            raise BadInput(
+                english("The data mixes paths and arrays."),
+                fix=english("give paths for all inputs, or arrays for all"),
+            )
         return None
     if isinstance(given, list | tuple) and all(map(is_path, given)):
         return _from_words([os.fspath(each) for each in given], names)
@@ -183,8 +195,8 @@ def _in_memory(given: DataLike, inputs: "Sequence[InputSpec]", options: "SampleO
 
     said = _file_options(options)
     if said:
-        what = f"{said[0]} says how files are read, but the samples are in memory."
-        raise BadInput(what, fix=f"leave {said[0]} out")
+        what = english("{said} says how files are read, but the samples are in memory.", said=said[0])
+        raise BadInput(what, fix=english("leave {said} out", said=said[0]))
     if hasattr(given, "feed") and hasattr(given, "names"):
         count = len(given.names)
         if options.limit is None or options.limit >= count:
@@ -196,9 +208,9 @@ def _in_memory(given: DataLike, inputs: "Sequence[InputSpec]", options: "SampleO
         return array_samples(given, inputs, limit=options.limit)
     if isinstance(given, Iterable) or (hasattr(given, "__getitem__") and hasattr(given, "__len__")):
         if isinstance(given, bytes | bytearray):
-            raise BadInput("The data is of type bytes.", fix=_DATA)
+            raise BadInput(english("The data is of type bytes."), fix=_DATA)
         return listed_samples(given, inputs, limit=options.limit)
-    raise BadInput(f"The data is {said_of(given)}.", fix=_DATA)
+    raise BadInput(english("The data is {said_of}.", said_of=said_of(given)), fix=_DATA)
 
 
 def _file_options(options: "SampleOptions") -> list[str]:
@@ -220,13 +232,22 @@ def _from_words(given: Sequence[str], names: Sequence[str]) -> Path | dict[str, 
     for (name, path), text in zip(parts, given, strict=True):
         if name is None:
             raise BadInput(
-                f"--data {text} does not say which input it is for, but there are {len(given)} of them.",
-                fix=f"write --data INPUT={text}; inputs: {', '.join(names)}",
+                english(
+                    "--data {text} does not say which input it is for, but there are {count} of them.",
+                    text=text,
+                    count=len(given),
+                ),
+                fix=english("write --data INPUT={text}; inputs: {names}", text=text, names=", ".join(names)),
             )
         if name in source:
             raise BadInput(
-                f"The input {name!r} was given twice: {source[name]} and {path}.",
-                fix="keep one --data per input; put several files into a folder or a list file",
+                english(
+                    "The input {name!r} was given twice: {source} and {path}.",
+                    name=name,
+                    source=source[name],
+                    path=path,
+                ),
+                fix=english("keep one --data per input; put several files into a folder or a list file"),
             )
         source[name] = path
     return source
@@ -240,7 +261,10 @@ def _split(text: str, names: Sequence[str]) -> tuple[str | None, Path]:
     path = _at_home(text)
     name, separator, _ = text.partition("=")
     if separator and not path.exists():
-        raise BadInput(f"The model has no input {name!r} (--data {text}).", fix=nearest(name, names))
+        raise BadInput(
+            english("The model has no input {name!r} (--data {text}).", name=name, text=text),
+            fix=nearest(name, names),
+        )
     return None, path
 
 
@@ -308,14 +332,19 @@ def open_labels(given: LabelsLike, names: Sequence[str], *, cut: bool = False) -
         try:
             array = np.asarray(list(given) if not hasattr(given, "__array__") else given)
         except (TypeError, ValueError) as error:
-            fix = "give a file, or whole numbers"
-            raise BadInput(f"The labels are {said_of(given)}.", fix=fix) from error
+            fix = english("give a file, or whole numbers")
+            raise BadInput(english("The labels are {said_of}.", said_of=said_of(given)), fix=fix) from error
         if array.dtype.kind not in "iu" or not array.size:
-            what = f"The labels are {array.dtype.name} of shape {list(array.shape)}; labels are whole numbers."
-            raise BadInput(what, fix="give the class numbers as int64")
+            what = english(
+                "The labels are {name} of shape {shape}; labels are whole numbers.",
+                name=array.dtype.name,
+                shape=list(array.shape),
+            )
+            raise BadInput(what, fix=english("give the class numbers as int64"))
         if (array < 0).any():
             raise BadInput(
-                f"The labels hold {array[array < 0].flat[0]}, which is not a class number.", fix=_FROM_ZERO
+                english("The labels hold {flat}, which is not a class number.", flat=array[array < 0].flat[0]),
+                fix=_FROM_ZERO,
             )
         found = array.reshape(-1).astype(np.int64)
     return found[: len(names)] if cut and found.size > len(names) else found
@@ -345,8 +374,8 @@ def open_evaluator(given: EvaluatorLike | None) -> "Evaluator | None":
     if is_path(given):
         return load_evaluator(Path(given))  # type: ignore[arg-type]
     if not callable(given):
-        fix = "give a Python file or a function evaluate(run, samples)"
-        raise BadInput(f"The evaluator is {said_of(given)}.", fix=fix)
+        fix = english("give a Python file or a function evaluate(run, samples)")
+        raise BadInput(english("The evaluator is {said_of}.", said_of=said_of(given)), fix=fix)
     name = str(getattr(given, "NAME", getattr(given, "__name__", "evaluate")))
     try:
         path = Path(inspect.getsourcefile(given) or name)

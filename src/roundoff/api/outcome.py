@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from roundoff.api.call import public
 from roundoff.api.inputs import PathLike
 from roundoff.errors import EXIT_OK, MissingExtra
-from roundoff.messages.catalogue import Phrase, spoken
+from roundoff.messages.catalogue import Phrase, current_language
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
@@ -92,7 +93,7 @@ class Outcome(Generic[T]):
         try:
             from pandas import DataFrame  # type: ignore[import-untyped,unused-ignore]
         except ImportError as error:
-            raise MissingExtra("A data frame", package="pandas", extra="pandas") from error
+            raise MissingExtra(english("A data frame"), package="pandas", extra="pandas") from error
         return DataFrame(self.rows())
 
     @public
@@ -195,4 +196,4 @@ def _tables(page: "Page") -> "Iterator[TableBlock]":
 
 
 def _text(phrase: Phrase) -> str:
-    return phrase.within(spoken())
+    return phrase.within(current_language())

@@ -23,6 +23,7 @@ from roundoff.api.subject import QuantizedLike, open_stored, quantize_settings, 
 from roundoff.core.files import model_files, model_stem, output_directory, write_text
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.messages.catalogue import plain
+from roundoff.messages.message import english
 from roundoff.quantize.pipeline import Quantization
 
 if TYPE_CHECKING:
@@ -114,7 +115,10 @@ def file_prefix(model: Path, prefix: str | None) -> str:
     """
     found = model_stem(model) if prefix is None else prefix
     if not found or Path(found).name != found:
-        raise BadInput(f"--prefix {found!r} is not the start of a file name.", fix="give a name without slashes")
+        raise BadInput(
+            english("--prefix {found!r} is not the start of a file name.", found=found),
+            fix=english("give a name without slashes"),
+        )
     return found
 
 
@@ -138,7 +142,7 @@ def quantize(
 
     call = Call("quantize", options, TargetOptions, {"model": model, "statistics": statistics})
     if call.get("target") is None:
-        raise BadInput("No chip to quantize for was given.", fix="add --target NAME")
+        raise BadInput(english("No chip to quantize for was given."), fix=english("add --target NAME"))
     settings = quantize_settings(call)
     given = open_model(model)
     specs, origin = inputs(given.model), given.origin("model")
@@ -269,12 +273,13 @@ def _decided(
     if isinstance(source, QuantizedModel):
         quantized, stem = source, source.float_model.path.stem
     else:
-        file = open_model(source, what="The quantized model")
+        file = open_model(source, what=english("The quantized model"))
         quantized, stem = read_quantized(file.model, float_model=known), model_stem(file.path)
     if not quantized.quantizers:
-        called = str(source) if is_path(source) else f"what is {said_of(source)}"
+        called = str(source) if is_path(source) else english("what is {said_of}", said_of=said_of(source))
         raise BadInput(
-            f"Nothing in {called} is quantized.", fix="give a quantized model, or a folder with plan.json"
+            english("Nothing in {called} is quantized.", called=called),
+            fix=english("give a quantized model, or a folder with plan.json"),
         )
     made = Made(stem, graph=float_model_name(stem, known, quantized.float_model))
     return decisions_of(quantized, made), known
@@ -287,8 +292,12 @@ def _decided_in(
     from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name
 
     if not (folder / PLAN_NAME).is_file():
-        what = f"{folder} has no {PLAN_NAME}: nothing was quantized there."
-        raise BadInput(what, fix="give a folder that quantize, tune or diagnose --fix wrote, or a quantized .onnx")
+        what = english(
+            "{folder} has no {plan_name}: nothing was quantized there.", folder=folder, plan_name=PLAN_NAME
+        )
+        raise BadInput(
+            what, fix=english("give a folder that quantize, tune or diagnose --fix wrote, or a quantized .onnx")
+        )
     saved = load_plan(folder)
     own = folder / saved.files["float"] if "float" in saved.files else Path(saved.model)
     source = given if given is not None else open_model(own) if own.is_file() else None
@@ -329,8 +338,12 @@ def audit(
     if is_path(subject) and (Path(subject).is_dir() or Path(subject).suffix.lower() == ".json"):
         given = [flag for flag, value in (("--float", float_model), ("--target", target)) if value]
         if given:
-            what = f"{given[0]} was given, but {subject} is a run, which has its own plan."
-            raise BadInput(what, fix=f"leave {given[0]} out, or give one of the run's models")
+            what = english(
+                "{given} was given, but {subject} is a run, which has its own plan.",
+                given=given[0],
+                subject=subject,
+            )
+            raise BadInput(what, fix=english("leave {given} out, or give one of the run's models", given=given[0]))
         found = _audit_run(Path(subject), notes=notes)
     else:
         found = _audit_model(subject, float_model, target)
@@ -350,8 +363,10 @@ def _audit_run(path: Path, *, notes: bool) -> "Audit":
 
     folder = path if path.is_dir() else path.parent
     if path.is_dir() and not (path / PLAN_NAME).is_file():
-        what = f"{path} has no {PLAN_NAME}, so it is no run of 'roundoff quantize'."
-        raise BadInput(what, fix="give the folder that 'roundoff quantize -o' wrote, or an .onnx model")
+        what = english(
+            "{path} has no {plan_name}, so it is no run of 'roundoff quantize'.", path=path, plan_name=PLAN_NAME
+        )
+        raise BadInput(what, fix=english("give the folder that 'roundoff quantize -o' wrote, or an .onnx model"))
     saved = load_plan(path)
     names = {"fake_quant": "fake-quant model", "deploy": "deploy model"}
     models = {
@@ -360,7 +375,10 @@ def _audit_run(path: Path, *, notes: bool) -> "Audit":
         if kind in saved.files
     }
     if not models:
-        raise BadInput(f"{path} names no models.", fix="write the run again with 'roundoff quantize'")
+        raise BadInput(
+            english("{path} names no models.", path=path),
+            fix=english("write the run again with 'roundoff quantize'"),
+        )
     corrected = CORRECTED in saved.files
     found = audit_run(saved.plan, saved.quantizers(), models, subject=str(path), corrected=corrected)
     return replace(found, notes=(*found.notes, *map(str, saved.notes))) if notes else found
@@ -373,17 +391,19 @@ def _audit_model(subject: QuantizedLike, float_model: ModelLike | None, target: 
     from roundoff.studies.audit.study import audit_against, audit_model
 
     chip = None if target is None else target_of(target)
-    source = None if float_model is None else open_model(float_model, what="The float model").model
+    source = None if float_model is None else open_model(float_model, what=english("The float model")).model
     if isinstance(subject, QuantizedModel):
         model, called = subject, f"({type(subject).__name__})"
     else:
-        given = open_model(subject, what="The quantized model")
+        given = open_model(subject, what=english("The quantized model"))
         model, called = read_quantized(given.model, float_model=source), str(given.path)
     if not model.quantizers and not model.oddities:
         raise BadInput(
-            f"{called} is not quantized: no quantizer of a known kind was found in it.",
-            fix="give a model with QuantizeLinear and DequantizeLinear nodes, or of another dialect listed in "
-            "docs/formats/quantized-models.md",
+            english("{called} is not quantized: no quantizer of a known kind was found in it.", called=called),
+            fix=english(
+                "give a model with QuantizeLinear and DequantizeLinear nodes, or of another dialect "
+                "listed in docs/formats/quantized-models.md"
+            ),
         )
     if chip is None:
         return audit_model(model, subject=called)
@@ -402,6 +422,11 @@ def _matching(found: "Audit", globs: Sequence[str] | None) -> "Audit":
 
     for pattern in globs:
         if not any(matches(name, pattern) for name in names):
-            raise BadInput(f"--nodes {pattern!r} matches no node of {found.subject}.", fix=nearest(pattern, names))
+            raise BadInput(
+                english(
+                    "--nodes {pattern!r} matches no node of {subject}.", pattern=pattern, subject=found.subject
+                ),
+                fix=nearest(pattern, names),
+            )
     rows = tuple(row for row in found.rows if any(matches(row.node, pattern) for pattern in globs))
     return replace(found, rows=rows, findings=())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.core.files import begins, check_output_directory, check_output_file, write_bytes, write_text
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
@@ -48,12 +49,12 @@ def report_html(document: "RunDocument", pages: "Sequence[Page] | None" = None, 
         pages: What is shown; all pages of the document when None.
         title: Its heading; the command and what it was about when empty.
     """
-    from roundoff.messages.catalogue import spoken
+    from roundoff.messages.catalogue import current_language
     from roundoff.pages.html.render import html_report
     from roundoff.report.pages import all_pages
 
     shown = all_pages(document) if pages is None else pages
-    return html_report(shown, title=title or report_title(document), language=spoken())
+    return html_report(shown, title=title or report_title(document), language=current_language())
 
 
 def chosen_format(path: Path, asked: str | None) -> str:
@@ -63,23 +64,30 @@ def chosen_format(path: Path, asked: str | None) -> str:
         BadInput: Nothing is written with such an ending, or it stands for another format than was asked for.
     """
     if asked is not None and asked not in FORMATS:
-        raise BadInput(f"There is no report format {asked!r}.", fix=nearest(asked, FORMATS))
+        raise BadInput(english("There is no report format {asked!r}.", asked=asked), fix=nearest(asked, FORMATS))
     # Folders may have dots in their names: what is no known ending says nothing.
     known = _ENDINGS.get(path.suffix.lower())
     if asked is None:
         if known is None:
-            fix = f"end it in {', '.join(filter(None, _ENDINGS))}, or say --format"
-            raise BadInput(f"-o {path}: no report ends in {path.suffix}.", fix=fix)
+            fix = english("end it in {filter}, or say --format", filter=", ".join(filter(None, _ENDINGS)))
+            raise BadInput(
+                english("-o {path}: no report ends in {suffix}.", path=path, suffix=path.suffix), fix=fix
+            )
         return known[0]
     if known is not None and path.suffix and asked not in known:
-        fix = f"leave out --format, or end the file in {_usual_ending(asked)}"
-        raise BadInput(f"-o {path} ends as {known[0]} does, and --format is {asked}.", fix=fix)
+        fix = english("leave out --format, or end the file in {usual_ending}", usual_ending=_usual_ending(asked))
+        raise BadInput(
+            english(
+                "-o {path} ends as {known} does, and --format is {asked}.", path=path, known=known[0], asked=asked
+            ),
+            fix=fix,
+        )
     return asked
 
 
 def _usual_ending(chosen: str) -> str:
     found = next(ending for ending, formats in _ENDINGS.items() if chosen in formats)
-    return found or "nothing: it is a folder"
+    return found or english("nothing: it is a folder")
 
 
 class ReportFile:
@@ -134,7 +142,7 @@ class ReportFile:
 
     def _text(self, document: "RunDocument", pages: "Sequence[Page]", origin: str) -> str:
         from roundoff.core.document import to_json
-        from roundoff.messages.catalogue import spoken
+        from roundoff.messages.catalogue import current_language
         from roundoff.pages.markdown import markdown_report
         from roundoff.report.junit import document_junit
         from roundoff.report.network import model_explorer_overlay
@@ -142,37 +150,43 @@ class ReportFile:
         if self.form == "json":
             return to_json(document)
         if self.form == "junit":
-            return _found(document_junit(document), f"{origin} has nothing that passes or fails.")
+            return _found(
+                document_junit(document), english("{origin} has nothing that passes or fails.", origin=origin)
+            )
         if self.form == "model-explorer":
-            return _found(model_explorer_overlay(document), f"{origin} has no number for each node.")
+            return _found(
+                model_explorer_overlay(document), english("{origin} has no number for each node.", origin=origin)
+            )
         if self.form == "html":
             return report_html(document, pages, title=self.title)
         title = self.title or report_title(document)
-        return markdown_report(pages, title=title, language=spoken())
+        return markdown_report(pages, title=title, language=current_language())
 
 
 def _found(text: str | None, missing: str) -> str:
     if text is None:
-        raise BadInput(missing, fix="choose another --format, or give a run of 'layers', 'compare' or 'diagnose'")
+        raise BadInput(
+            missing, fix=english("choose another --format, or give a run of 'layers', 'compare' or 'diagnose'")
+        )
     return text
 
 
 def _more_tables(document: "RunDocument", pages: "Sequence[Page]") -> dict[str, bytes]:
     """The tables of the report that no command writes by itself."""
-    from roundoff.messages.catalogue import spoken
+    from roundoff.messages.catalogue import current_language
     from roundoff.pages.csv import page_tables
     from roundoff.report.pages import run_files
 
-    found = page_tables(pages, run_files(document), language=spoken())
+    found = page_tables(pages, run_files(document), language=current_language())
     return {name: text.encode("utf-8", "surrogatepass") for name, text in found.items()}
 
 
 def _annotated(document: "RunDocument", pages: "Sequence[Page]", origin: str) -> bytes:
     from roundoff.graph.build import annotated_model
-    from roundoff.messages.catalogue import spoken
+    from roundoff.messages.catalogue import current_language
     from roundoff.report.network import node_facts
 
     if document.network is None:
-        what = f"{origin} knows no network, so there is nothing for Netron to draw."
-        raise BadInput(what, fix="choose another --format, or give a run that read a float model")
-    return annotated_model(document.network, node_facts(pages, language=spoken()))
+        what = english("{origin} knows no network, so there is nothing for Netron to draw.", origin=origin)
+        raise BadInput(what, fix=english("choose another --format, or give a run that read a float model"))
+    return annotated_model(document.network, node_facts(pages, language=current_language()))

@@ -11,6 +11,7 @@ from roundoff.api.outcome import Outcome
 from roundoff.api.report_file import ReportFile
 from roundoff.core.provenance import bytes_input, input_file
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
@@ -36,7 +37,10 @@ def _opened(run: RunLike) -> "tuple[str, RunDocument]":
         return "(document)", run
     if is_path(run):
         return str(run), load_document(Path(run))
-    raise BadInput(f"A run is {said_of(run)}.", fix="give a run directory, its run.json, or what a function gave")
+    raise BadInput(
+        english("A run is {said_of}.", said_of=said_of(run)),
+        fix=english("give a run directory, its run.json, or what a function gave"),
+    )
 
 
 def _origin(role: str, run: RunLike, document: "RunDocument") -> "InputFile":
@@ -95,7 +99,10 @@ def _decibels(option: str, given: float | str | None) -> float | None:
     except ValueError:
         found = -1.0
     if found < 0:
-        raise BadInput(f"{option} {given!r} are no decibels.", fix="write them as 1 or 0.5dB")
+        raise BadInput(
+            english("{option} {given!r} are no decibels.", option=option, given=given),
+            fix=english("write them as 1 or 0.5dB"),
+        )
     return found
 
 
@@ -157,8 +164,12 @@ def report(
     target = ReportFile(as_path(file, option="The report"), format, title=title, force=force)
     path = Path(run) if is_path(run) else None
     if path is not None and (path / RECORD_NAME).is_file() and not (path / DOCUMENT_NAME).is_file():
-        fix = f"'roundoff audit {path} --html FILE' reports its precisions, 'roundoff layers' its errors"
-        raise BadInput(f"{path} holds a quantized model, and nothing that was found out about it.", fix=fix)
+        fix = english(
+            "'roundoff audit {path} --html FILE' reports its precisions, 'roundoff layers' its errors", path=path
+        )
+        raise BadInput(
+            english("{path} holds a quantized model, and nothing that was found out about it.", path=path), fix=fix
+        )
     called, document = _opened(run)
     return target.write(document, origin=called)
 

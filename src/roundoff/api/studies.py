@@ -30,6 +30,7 @@ from roundoff.api.subject import (
 )
 from roundoff.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.graph.interface import topology
+from roundoff.messages.message import english
 from roundoff.studies.samples.result import WorstSamples
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ _MOST_NAMED = 2
 
 def _choose(option: str, value: Any, choices: Sequence[str]) -> Any:
     if value not in choices:
-        raise BadInput(f"{option} {value!r} is none of the choices.", fix=nearest(str(value), choices))
+        raise BadInput(
+            english("{option} {value!r} is none of the choices.", option=option, value=value),
+            fix=nearest(str(value), choices),
+        )
     return value
 
 
@@ -100,8 +104,8 @@ def layers(
     call = Call("layers", options, SubjectOptions, {"model": model, **own})
     check_subject(call, model)
     if arithmetic is not None and mode != "integer":
-        what = "--arithmetic has no effect without --mode integer."
-        raise BadInput(what, fix="add --mode integer, or leave it out")
+        what = english("--arithmetic has no effect without --mode integer.")
+        raise BadInput(what, fix=english("add --mode integer, or leave it out"))
     # Looked up first, so that a wrong name is not told after minutes of work.
     chosen = None if arithmetic is None else target_of(arithmetic).arithmetic
     method = _choose("--method", method, ("local", "accumulated", "both"))
@@ -173,14 +177,20 @@ def _name_list(option: str, given: Any) -> "NameList":
         return ()
     found = parse_name_list(given) if isinstance(given, str) else _as_names(given)
     if not found:
-        raise BadInput(f"{option} {given!r} names nothing.", fix=f"leave {option} out, or write [[a],[a,b]]")
+        raise BadInput(
+            english("{option} {given!r} names nothing.", option=option, given=given),
+            fix=english("leave {option} out, or write [[a],[a,b]]", option=option),
+        )
     return found
 
 
 def _as_names(given: Any) -> "NameList":
     """Nested lists of names as tuples."""
     if not isinstance(given, list | tuple):
-        raise BadInput(f"A list of names is {said_of(given)}.", fix="give names, or lists of names")
+        raise BadInput(
+            english("A list of names is {said_of}.", said_of=said_of(given)),
+            fix=english("give names, or lists of names"),
+        )
     return tuple(each if isinstance(each, str) else _as_names(each) for each in given)
 
 
@@ -267,8 +277,8 @@ def sensitivity(
     call = Call("sensitivity", options, SubjectOptions, {"model": model, **own})
     check_subject(call, model)
     if exact and first_samples is not None:
-        what = "--first-samples has no effect with --exact, which measures all on all samples."
-        raise BadInput(what, fix="leave one of them out")
+        what = english("--first-samples has no effect with --exact, which measures all on all samples.")
+        raise BadInput(what, fix=english("leave one of them out"))
     metrics = words_in(metric, option="--metric")
     # A misspelt metric should not be told after minutes of work.
     require(metrics, command="sensitivity", offers=ROW_FIELDS)
@@ -345,8 +355,8 @@ def partial(
     one_of(ranking=ranking, nodes=nodes)
     _choose("--kind", kind, _KINDS)
     if nodes is not None and kind != "node":
-        what = f"--kind {kind} has no effect on the names of --nodes: each means what it means."
-        raise BadInput(what, fix="leave --kind out")
+        what = english("--kind {kind} has no effect on the names of --nodes: each means what it means.", kind=kind)
+        raise BadInput(what, fix=english("leave --kind out"))
     # What cannot be read should not be told after minutes of work.
     measure = open_evaluator(evaluator)
     order = None if nodes is None else names_in(nodes)
@@ -417,7 +427,8 @@ def _chosen_nodes(nodes: str | Sequence[str]) -> tuple[str, ...]:
     names = names_in(nodes)
     if not names:
         raise BadInput(
-            "No node, tensor or quantizer was named.", fix="name some behind the model; '*' for all nodes"
+            english("No node, tensor or quantizer was named."),
+            fix=english("name some behind the model; '*' for all nodes"),
         )
     return names
 
@@ -449,7 +460,10 @@ def distribution(
     call = Call("distribution", options, SubjectOptions, {"model": model, "nodes": nodes, "kind": kind})
     names = _chosen_nodes(nodes)
     if bins is not None and not (isinstance(bins, int) and 2 <= bins <= _MOST_BINS):
-        raise BadInput(f"--bins {bins!r} is no number of bins.", fix=f"give 2 to {_MOST_BINS}")
+        raise BadInput(
+            english("--bins {bins!r} is no number of bins.", bins=bins),
+            fix=english("give 2 to {most_bins}", most_bins=_MOST_BINS),
+        )
     kinds = _chosen_kinds(kind)
     subject, fed = _inspected(call, model)
     settings = DistributionSettings(names=names, kinds=kinds, bins=bins, limits=call.limits)

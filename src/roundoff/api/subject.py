@@ -20,7 +20,7 @@ from roundoff.api.inputs import (
 )
 from roundoff.core.provenance import bytes_input, input_file
 from roundoff.errors import BadInput
-from roundoff.messages.message import Remark, message
+from roundoff.messages.message import Remark, english, message
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile
@@ -126,20 +126,32 @@ def check_subject(call: Call, model: ModelLike | None) -> None:
     """
     quantized, target = call.get("quantized"), call.get("target")
     if quantized is not None and target is not None:
-        what = "Both --quantized and --target were given: one is quantized already, the other would be."
-        raise BadInput(what, fix="leave one of them out")
+        what = english("Both --quantized and --target were given: one is quantized already, the other would be.")
+        raise BadInput(what, fix=english("leave one of them out"))
     if target is None:
         given = ["--" + name.replace("_", "-") for name in _HOW if call.get(name)]
         if given:
-            already = "nothing is quantized" if quantized is None else f"{_called(quantized)} is quantized already"
+            already = (
+                english("nothing is quantized")
+                if quantized is None
+                else english("{called} is quantized already", called=_called(quantized))
+            )
             say = "says" if len(given) == 1 else "say"
-            what = f"{' and '.join(given)} {say} how to quantize, but {already}."
-            raise BadInput(what, fix="leave them out, or give --target instead of --quantized")
+            what = english(
+                "{given} {say} how to quantize, but {already}.",
+                given=" and ".join(given),
+                say=say,
+                already=already,
+            )
+            raise BadInput(what, fix=english("leave them out, or give --target instead of --quantized"))
         if model is None and quantized is None:
-            raise BadInput("No model was given.", fix="name a float model, or a quantized one with --quantized")
+            raise BadInput(
+                english("No model was given."),
+                fix=english("name a float model, or a quantized one with --quantized"),
+            )
     elif model is None:
-        what = "--target quantizes a float model, but none was given."
-        raise BadInput(what, fix="name the model before --target")
+        what = english("--target quantizes a float model, but none was given.")
+        raise BadInput(what, fix=english("name the model before --target"))
 
 
 def open_subject(
@@ -165,8 +177,8 @@ def open_subject(
     """
     check_subject(call, model)
     if required and call.get("quantized") is None and call.get("target") is None:
-        what = "Neither a quantized model nor a chip to quantize for was given."
-        raise BadInput(what, fix="add --quantized FILE or --target NAME")
+        what = english("Neither a quantized model nor a chip to quantize for was given.")
+        raise BadInput(what, fix=english("add --quantized FILE or --target NAME"))
     if call.get("target") is not None:
         return _quantized_here(call, model, explore=explore)
     return _quantized_before(call, model, needs_samples=needs_samples)
@@ -199,8 +211,8 @@ def target_of(given: Any) -> "Target":
     if isinstance(given, Target):
         return given
     if not is_path(given):
-        what = f"The target is {said_of(given)}."
-        raise BadInput(what, fix="give the name of a target, or the path of a .toml file")
+        what = english("The target is {said_of}.", said_of=said_of(given))
+        raise BadInput(what, fix=english("give the name of a target, or the path of a .toml file"))
     return load_target(os.fspath(given))
 
 
@@ -216,7 +228,10 @@ def quantize_settings(call: Call) -> "QuantizeSettings":
     for name in ("calibration", "weight_method"):
         if call.options.get(name) == "":
             option = "--" + name.replace("_", "-")
-            raise BadInput(f"{option} is empty.", fix="name a calibration method, or leave it out")
+            raise BadInput(
+                english("{option} is empty.", option=option),
+                fix=english("name a calibration method, or leave it out"),
+            )
     rules = call.get("rules")
     calibration = call.get("calibration")
     return QuantizeSettings(
@@ -244,8 +259,10 @@ def _rules(given: Any) -> "list[Rule]":
     if isinstance(given, Mapping):
         given = [f"{selector}={precision}" for selector, precision in given.items()]
     if not isinstance(given, Sequence) or not all(isinstance(each, str | Rule) for each in given):
-        what = f"--set is {said_of(given)}."
-        raise BadInput(what, fix="give precisions by node, as in {'conv1': 'u16'}, or texts such as 'conv1=u16'")
+        what = english("--set is {said_of}.", said_of=said_of(given))
+        raise BadInput(
+            what, fix=english("give precisions by node, as in {{'conv1': 'u16'}}, or texts such as 'conv1=u16'")
+        )
     return [each if isinstance(each, Rule) else parse_rule(each) for each in given]
 
 
@@ -257,8 +274,8 @@ def _calibration_options(given: Any) -> dict[str, float]:
     elif isinstance(given, Sequence) and not isinstance(given, str):
         pairs = [(key.strip(), value) for key, _, value in (str(each).partition("=") for each in given)]
     else:
-        what = f"--calibration-option is {said_of(given)}."
-        raise BadInput(what, fix="give numbers by name, as in {'percentile': 0.9999}")
+        what = english("--calibration-option is {said_of}.", said_of=said_of(given))
+        raise BadInput(what, fix=english("give numbers by name, as in {{'percentile': 0.9999}}"))
     return {key: _option_number(key, value) for key, value in pairs}
 
 
@@ -267,15 +284,15 @@ def _option_number(key: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError) as error:
         text = f"{key}={value}" if value != "" else key
-        what = f"--calibration-option {text!r} is not of the form KEY=NUMBER."
-        raise BadInput(what, fix="write it as in --calibration-option percentile=0.9999") from error
+        what = english("--calibration-option {text!r} is not of the form KEY=NUMBER.", text=text)
+        raise BadInput(what, fix=english("write it as in --calibration-option percentile=0.9999")) from error
 
 
 # Opening.
 
 
 def _called(quantized: QuantizedLike) -> str:
-    return str(quantized) if is_path(quantized) else f"the {type(quantized).__name__}"
+    return str(quantized) if is_path(quantized) else english("the {name}", name=type(quantized).__name__)
 
 
 def _quantized_here(call: Call, model: ModelLike, *, explore: bool) -> Subject:
@@ -319,7 +336,7 @@ def _quantized_before(call: Call, model: ModelLike | None, *, needs_samples: boo
     else:
         if ours is not None:
             check_float(ours.model)
-        file = open_model(given, what="The quantized model").model
+        file = open_model(given, what=english("The quantized model")).model
         quantized = read_quantized(file, float_model=None if ours is None else ours.model)
     samples = samples_for(call, quantized.float_model, needed=needs_samples)
     return Subject(quantized, samples, arithmetic, words, call, given=ours, file=file, plan=plan)
@@ -331,19 +348,19 @@ def _encoded(path: Path, model: GivenModel | None) -> "QuantizedModel":
     from roundoff.vendors.dialects.aimet import read_encodings
 
     if model is None:
-        what = f"{path} holds scales only, and no float model was given."
-        raise BadInput(what, fix="name the float model they belong to before --quantized")
+        what = english("{path} holds scales only, and no float model was given.", path=path)
+        raise BadInput(what, fix=english("name the float model they belong to before --quantized"))
     check_float(model.model)
     return read_encodings(path, model.model)
 
 
 def _right_float_model(folder: Path, saved: "SavedPlan") -> str:
     """Where the float model of a stored quantization is; alone, the folder says it all."""
-    alone = f"leave the model out: '--quantized {folder}' has its own"
+    alone = english("leave the model out: '--quantized {folder}' has its own", folder=folder)
     places = (Path(saved.model), folder / saved.model, folder / Path(saved.model).name)
     for place in places:
         if place.is_file() and input_file("model", place).sha256 == saved.model_sha256:
-            return f"give {place}, or {alone}"
+            return english("give {place}, or {alone}", place=place, alone=alone)
     return alone
 
 
@@ -376,7 +393,12 @@ def open_stored(folder: Path, model: ModelLike | None) -> StoredQuantization:
         return StoredQuantization(found, saved.arithmetic, words, None, saved.plan)
     given = open_model(model)
     if given.origin("model").sha256 != saved.model_sha256:
-        what = f"{folder} was made from {saved.model}, whose content differs from that of {given.path}."
+        what = english(
+            "{folder} was made from {model}, whose content differs from that of {path}.",
+            folder=folder,
+            model=saved.model,
+            path=given.path,
+        )
         raise BadInput(what, fix=_right_float_model(folder, saved))
     if CORRECTED in saved.files:
         found = read_quantized(load_model(folder / saved.files[CORRECTED]), float_model=given.model)

@@ -31,6 +31,7 @@ from roundoff.core.files import (
 )
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.messages.catalogue import plain
+from roundoff.messages.message import english
 from roundoff.messages.numbers import counted, format_size, parse_size
 
 if TYPE_CHECKING:
@@ -119,10 +120,12 @@ def dump(
     """
     call = Call("dump", options, DataOptions, {"model": model, "output": output, "format": format})
     if stats_only and format:
-        what = f"--format {format} has no effect with --stats-only, which writes no tensors."
-        raise BadInput(what, fix="leave one of them out")
+        what = english(
+            "--format {format} has no effect with --stats-only, which writes no tensors.", format=format
+        )
+        raise BadInput(what, fix=english("leave one of them out"))
     if format is not None and format not in _WRITTEN_AS:
-        raise BadInput(f"There is no format {format!r}.", fix=nearest(format, _WRITTEN_AS))
+        raise BadInput(english("There is no format {format!r}.", format=format), fix=nearest(format, _WRITTEN_AS))
     folder = as_path(output, option="-o")
     check_output_directory(folder, marker=_DUMPS, force=force)
     given = open_model(model)
@@ -133,7 +136,7 @@ def dump(
     source, tops = _captured(call, given.model, samples, patterns, stats_only=stats_only, tell=tell)
     disk = disk_budget(folder, parse_size(max_disk) if isinstance(max_disk, str) else max_disk)
     tell(_described(source.estimate, stats_only=stats_only))
-    disk.check(_disk_bytes(source.estimate, stats_only=stats_only), claim="The dump takes about")
+    disk.check(_disk_bytes(source.estimate, stats_only=stats_only), claim=english("The dump takes about"))
     with contextlib.closing(source):
         if stats_only:
             found = _write_statistics(call, source, folder, force=force)
@@ -170,7 +173,9 @@ def _captured(
         inside = counted(count, "tensor")
         tell(f"left out: {inside} inside node {node!r}, which cannot be seen from outside")
     if source.estimate.tensors == 0:
-        raise BadInput("None of the tensors asked for can be written.", fix="choose others with --tensors")
+        raise BadInput(
+            english("None of the tensors asked for can be written."), fix=english("choose others with --tensors")
+        )
     return source, layer_tops(model)
 
 
@@ -238,7 +243,9 @@ def _write_tensors(
             for info, index in named:
                 array = source.read(info.name, sample)
                 size_bytes += array.nbytes
-                disk.check(size_bytes, claim="Samples are larger than the first one; the dump has come to")
+                disk.check(
+                    size_bytes, claim=english("Samples are larger than the first one; the dump has come to")
+                )
                 writer.write(info, array, output_index=index)
             call.progress.advance()
     call.progress.finish()
@@ -303,17 +310,18 @@ def convert(
         source, weights = source
     if not is_path(source):
         raise BadInput(
-            f"What is to be converted is {said_of(source)}.", fix="give a .prototxt, or files of tensors"
+            english("What is to be converted is {said_of}.", said_of=said_of(source)),
+            fix=english("give a .prototxt, or files of tensors"),
         )
     limits: Limits = {} if progress is None else {"progress": progress}
     call = Call("convert", limits, Limits, {"source": source, "output": output, "to": to})
     path, target = Path(source), as_path(output, option="-o")
     if to is not None and to not in _WRITTEN_AS:
-        raise BadInput(f"There is no format {to!r}.", fix=nearest(to, _WRITTEN_AS))
+        raise BadInput(english("There is no format {to!r}.", to=to), fix=nearest(to, _WRITTEN_AS))
     if not is_caffe(path) and path.suffix.lower() != ".onnx":
         if weights is not None:
-            what = f"{path} is no Caffe net, so that {weights} means nothing."
-            raise BadInput(what, fix="roundoff convert net.prototxt net.caffemodel -o net.onnx")
+            what = english("{path} is no Caffe net, so that {weights} means nothing.", path=path, weights=weights)
+            raise BadInput(what, fix=english("roundoff convert net.prototxt net.caffemodel -o net.onnx"))
         found = _converted(call, path, target, to=to, layout=layout, shape=shape, force=force)
         code = EXIT_THRESHOLD_MISSED if found.failed else EXIT_OK
         rows = [
@@ -327,7 +335,10 @@ def convert(
         )
     for option, value in (("--to", to), ("--format", layout), ("--shape", shape)):
         if value is not None:
-            raise BadInput(f"{option} is for files of tensors, not for nets.", fix=f"leave out {option}")
+            raise BadInput(
+                english("{option} is for files of tensors, not for nets.", option=option),
+                fix=english("leave out {option}", option=option),
+            )
     imported = _imported(path, weights, target, force=force)
     graph = imported.model.proto.graph
     rows = [("model", target), ("layers", len(imported.net.layers)), ("nodes", len(graph.node))]
@@ -340,11 +351,13 @@ def _imported(path: Path, weights: PathLike | None, target: Path, *, force: bool
     from roundoff.graph.save import save_model
 
     if target.suffix.lower() != ".onnx":
-        what = f"-o {target} does not end in .onnx, so that no program would take it for a model."
-        raise BadInput(what, fix=f"-o {target.with_suffix('.onnx')}")
+        what = english(
+            "-o {target} does not end in .onnx, so that no program would take it for a model.", target=target
+        )
+        raise BadInput(what, fix=english("-o {with_suffix}", with_suffix=target.with_suffix(".onnx")))
     if not is_caffe(path):
-        what = f"{path} is no Caffe net; those are called .prototxt."
-        raise BadInput(what, fix="roundoff convert net.prototxt net.caffemodel -o net.onnx")
+        what = english("{path} is no Caffe net; those are called .prototxt.", path=path)
+        raise BadInput(what, fix=english("roundoff convert net.prototxt net.caffemodel -o net.onnx"))
     imported = import_caffe(*caffe_pair(path if weights is None else Path(f"{path},{weights}")))
     save_model(imported.model, target, replace=force)
     return imported
@@ -365,7 +378,9 @@ def _converted(
     if layout is not None:
         return _in_layout(source, output, to=to, layout=layout, shape=tuple(shape or ()), force=force)
     if shape is not None:
-        raise BadInput("--shape has no effect without --format.", fix="add --format, e.g. --format ND")
+        raise BadInput(
+            english("--shape has no effect without --format."), fix=english("add --format, e.g. --format ND")
+        )
     check_output_directory(output, marker=_CONVERSIONS, force=force)
     opened = open_source(source)
     problems = {info.name: info.problem for info in opened.tensors if info.problem}
@@ -400,7 +415,8 @@ def _rewritten(
             call.progress.advance()
         if not written:
             raise BadInput(
-                f"Nothing in {source.label} can be read.", fix=next(iter(problems.values()), "look into it")
+                english("Nothing in {label} can be read.", label=source.label),
+                fix=next(iter(problems.values()), "look into it"),
             )
     call.progress.finish()
     return replace(begun, tensors=written, size_bytes=size_bytes, failed=problems)
@@ -416,13 +432,20 @@ def _in_layout(
     from roundoff.vendors.ascend.conversion import Conversion, convert_dumps
 
     if to not in (None, "npy"):
-        what = f"--format writes .npy files, not {to}."
-        raise BadInput(what, fix=f"leave out --to, then: roundoff convert {output} --to {to} -o DIR")
+        what = english("--format writes .npy files, not {to}.", to=to)
+        raise BadInput(
+            what,
+            fix=english("leave out --to, then: roundoff convert {output} --to {to} -o DIR", output=output, to=to),
+        )
     if layout not in FORMAT_NUMBERS:
-        raise BadInput(f"The format {layout!r} is not known.", fix=nearest(layout, FORMAT_NUMBERS))
+        raise BadInput(
+            english("The format {layout!r} is not known.", layout=layout), fix=nearest(layout, FORMAT_NUMBERS)
+        )
     if not ascend_dump.sniff(source):
-        what = f"{source} holds no device dumps, and only these have memory formats to convert from."
-        raise BadInput(what, fix="leave out --format")
+        what = english(
+            "{source} holds no device dumps, and only these have memory formats to convert from.", source=source
+        )
+        raise BadInput(what, fix=english("leave out --format"))
     files = [source] if source.is_file() else sorted(path for path in source.rglob("*") if _is_dump(path))
     check_output_directory(output, marker=_CONVERSIONS, force=force)
     told: list[str] = []
@@ -430,7 +453,10 @@ def _in_layout(
         conversion = Conversion(staged, "npy", layout, shape)
         written, failed = convert_dumps(files, conversion, warn=told.append)
         if not written:
-            raise BadInput(f"Nothing in {source} can be converted: {told[0]}", fix="choose another --format")
+            raise BadInput(
+                english("Nothing in {source} can be converted: {told}", source=source, told=told[0]),
+                fix=english("choose another --format"),
+            )
         found = TensorConversion(
             output,
             layout,

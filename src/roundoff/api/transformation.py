@@ -28,6 +28,7 @@ from roundoff.api.subject import (
 from roundoff.core.files import model_stem
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.graph.interface import topology
+from roundoff.messages.message import english
 from roundoff.quantize.step_report import TransformReport
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def transform(
     call = Call("transform", options, TransformOptions, {"model": model, "steps": steps})
     one_of(labels=labels, evaluator=evaluator)
     if call.get("target") is None:
-        raise BadInput("No chip to quantize for was given.", fix="add --target NAME")
+        raise BadInput(english("No chip to quantize for was given."), fix=english("add --target NAME"))
     asked = _steps(steps, option, names_in(nodes))
     settings = quantize_settings(call)
     measure = open_evaluator(evaluator)
@@ -150,7 +151,7 @@ def _steps(given: str | Sequence[str], option: Any, nodes: tuple[str, ...]) -> "
     shown = [name for name in known if name not in _STEP_NAMES.values()] + list(_STEP_NAMES)
     for word, name in zip(words, names, strict=True):
         if name not in known:
-            what = f"There is no step {word!r}."
+            what = english("There is no step {word!r}.", word=word)
             raise BadInput(what, fix=nearest(word, [each.replace("_", "-") for each in shown]))
     # Corrections have nowhere to go in a layer without a bias.
     if "bias_correct" in names and "explicit_bias" not in names:
@@ -169,15 +170,23 @@ def _step_option(text: str, names: Sequence[str], known: "dict[str, tuple[str, .
     """Which step an option is for (empty for all that have it), its name and its value."""
     left, separator, value = text.partition("=")
     if not separator or not left.strip():
-        raise BadInput(f"--option {text!r} is not of the form KEY=VALUE.", fix="write it as in --option alpha=0.7")
+        raise BadInput(
+            english("--option {text!r} is not of the form KEY=VALUE.", text=text),
+            fix=english("write it as in --option alpha=0.7"),
+        )
     step, dot, key = left.strip().replace("-", "_").rpartition(".")
     step = _STEP_NAMES.get(step, step) if dot else ""
     if step and step not in names:
-        raise BadInput(f"--option {text}: {step!r} is none of the steps.", fix=nearest(step, names))
+        raise BadInput(
+            english("--option {text}: {step!r} is none of the steps.", text=text, step=step),
+            fix=nearest(step, names),
+        )
     options = [option for name in names if step in ("", name) for option in known[name]]
     if key not in options:
-        fix = nearest(key, options) if options else "leave it out, the steps have no options"
-        raise BadInput(f"--option {text}: none of the steps has an option {key!r}.", fix=fix)
+        fix = nearest(key, options) if options else english("leave it out, the steps have no options")
+        raise BadInput(
+            english("--option {text}: none of the steps has an option {key!r}.", text=text, key=key), fix=fix
+        )
     return step, key, value.strip()
 
 

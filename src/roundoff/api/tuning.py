@@ -32,7 +32,8 @@ from roundoff.core.files import model_stem
 from roundoff.core.provenance import array_input
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffError, nearest
 from roundoff.graph.interface import topology
-from roundoff.messages.catalogue import told
+from roundoff.messages.catalogue import translate
+from roundoff.messages.message import english
 from roundoff.search.result import Tuning
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def tune(
     own = {"model": model, "output": output, "max_drop": max_drop, "min_metric": min_metric}
     call = Call("tune", options, TuneOptions, own)
     if call.get("target") is None:
-        raise BadInput("No chip to quantize for was given.", fix="add --target NAME")
+        raise BadInput(english("No chip to quantize for was given."), fix=english("add --target NAME"))
     _check(call, asked, dialect, output, resume=resume, force=force)
     settings = _settings(call, asked)
     given = open_model(model)
@@ -213,7 +214,7 @@ def tune(
         facts = dict(_facts(call, asked, settings, read, data))
         again = open_folder(folder, resume=resume, force=force)
         if resume and not again and tell is not None:
-            tell(told("search.begins", folder=folder))
+            tell(translate("search.begins", folder=folder))
         delivery = _delivery(folder, given, settings.target, read[0][1].sha256)
         store = TuneStore(folder, facts, delivery.best_so_far, on_trial)
     try:
@@ -243,9 +244,14 @@ def _check(call: Call, asked: _Asked, dialect: Any, output: PathLike | None, *, 
         find_dialects(",".join(words_in(dialect, option="--dialect")))
     check_files(("The labels", asked.labels), ("The labels", asked.test_labels))
     if resume and force:
-        raise BadInput("--resume goes on with a search, --force removes it.", fix="leave one of them out")
+        raise BadInput(
+            english("--resume goes on with a search, --force removes it."), fix=english("leave one of them out")
+        )
     if (resume or force) and output is None:
-        raise BadInput("--resume and --force need the folder of a search.", fix="give output=, or leave them out")
+        raise BadInput(
+            english("--resume and --force need the folder of a search."),
+            fix=english("give output=, or leave them out"),
+        )
     _check_measure(asked)
     _check_goal(call, asked)
 
@@ -253,29 +259,43 @@ def _check(call: Call, asked: _Asked, dialect: Any, output: PathLike | None, *, 
 def _check_measure(asked: _Asked) -> None:
     """Refuse measures that contradict each other, or would have no effect."""
     if asked.labels is not None and asked.evaluator is not None:
-        raise BadInput("Both --labels and --evaluator were given.", fix="leave one of them out")
+        raise BadInput(english("Both --labels and --evaluator were given."), fix=english("leave one of them out"))
     if asked.test_labels is not None and asked.test_data is None:
-        raise BadInput("--test-labels has no effect without --test-data.", fix="add --test-data, or leave it out")
+        raise BadInput(
+            english("--test-labels has no effect without --test-data."),
+            fix=english("add --test-data, or leave it out"),
+        )
     if asked.test_labels is not None and asked.evaluator is not None:
-        what = "--test-labels has no effect with --evaluator, which measures on --test-data, too."
-        raise BadInput(what, fix="leave it out")
+        what = english("--test-labels has no effect with --evaluator, which measures on --test-data, too.")
+        raise BadInput(what, fix=english("leave it out"))
     if asked.test_data is not None and (asked.labels is None) != (asked.test_labels is None):
-        raise BadInput("Only one of --labels and --test-labels was given.", fix="give both, or none")
+        raise BadInput(
+            english("Only one of --labels and --test-labels was given."), fix=english("give both, or none")
+        )
 
 
 def _check_goal(call: Call, asked: _Asked) -> None:
     """Refuse goals that cannot be meant, and methods that would not be tried."""
     calibration = call.get("calibration")
     if calibration and len(words_in(calibration, option="--calibration")) > 1:
-        what = f"--calibration {calibration} names several methods; the search tries the others by itself."
-        raise BadInput(what, fix="name the one to begin with, or leave it out")
+        what = english(
+            "--calibration {calibration} names several methods; the search tries the others by itself.",
+            calibration=calibration,
+        )
+        raise BadInput(what, fix=english("name the one to begin with, or leave it out"))
     if asked.min_metric is not None and not math.isfinite(asked.min_metric):
-        raise BadInput(f"--min-metric {asked.min_metric} is not a number.", fix="give the metric to reach")
+        raise BadInput(
+            english("--min-metric {min_metric} is not a number.", min_metric=asked.min_metric),
+            fix=english("give the metric to reach"),
+        )
     if asked.max_cost is not None and not asked.max_cost >= 1:
-        what = f"--max-cost {asked.max_cost} is less than plain int8 costs, which is 1."
-        raise BadInput(what, fix="give 1 or more")
+        what = english("--max-cost {max_cost} is less than plain int8 costs, which is 1.", max_cost=asked.max_cost)
+        raise BadInput(what, fix=english("give 1 or more"))
     if not 0 <= asked.holdout < 1:
-        raise BadInput(f"--holdout {asked.holdout} is not a share between 0 and 1.", fix="write it as in 0.2")
+        raise BadInput(
+            english("--holdout {holdout} is not a share between 0 and 1.", holdout=asked.holdout),
+            fix=english("write it as in 0.2"),
+        )
 
 
 def _settings(call: Call, asked: _Asked) -> "TuneSettings":
@@ -328,8 +348,8 @@ def judge_options(
     if callable(getattr(evaluator, "evaluate", None)):
         return JudgeOptions(instance=evaluator, labels=labels, decibels=decibels, threads=threads)
     if not callable(evaluator):
-        fix = "give a Python file, a function evaluate(run, samples), or an object with evaluate(model)"
-        raise BadInput(f"The evaluator is {said_of(evaluator)}.", fix=fix)
+        fix = english("give a Python file, a function evaluate(run, samples), or an object with evaluate(model)")
+        raise BadInput(english("The evaluator is {said_of}.", said_of=said_of(evaluator)), fix=fix)
     # A function is taken as the only one of a file.
     module = ModuleType(getattr(evaluator, "__name__", "evaluate"))
     module.evaluate = evaluator  # type: ignore[attr-defined]
@@ -358,7 +378,10 @@ def _strategy(given: Any) -> "Strategy":
         return STRATEGIES[text]
     if text.endswith(".py") or Path(text).is_file():
         return load_strategy(Path(text))
-    raise BadInput(f"There is no strategy {text!r}.", fix=f"{nearest(text, STRATEGIES)}; or give a Python file")
+    raise BadInput(
+        english("There is no strategy {text!r}.", text=text),
+        fix=english("{nearest}; or give a Python file", nearest=nearest(text, STRATEGIES)),
+    )
 
 
 def _sensitivity(given: Any) -> Any:
@@ -373,7 +396,8 @@ def _sensitivity(given: Any) -> Any:
     if text.endswith(".py") or Path(text).is_file():
         return load_sensitivity(Path(text))
     raise BadInput(
-        f"There is no sensitivity {text!r}.", fix=f"{nearest(text, SENSITIVITIES)}; or give a Python file"
+        english("There is no sensitivity {text!r}.", text=text),
+        fix=english("{nearest}; or give a Python file", nearest=nearest(text, SENSITIVITIES)),
     )
 
 
@@ -423,8 +447,10 @@ def _refuse_unread(call: Call, asked: _Asked) -> None:
     names = [name for name in _read_options() if name != "samples" and call.get(name) not in (None, "auto")]
     if names and _absent(asked.eval_data) and _absent(asked.test_data):
         given = "--" + names[0].replace("_", "-")
-        what = f"{given} has no effect without --data: calibration() of the evaluator feeds the model."
-        raise BadInput(what, fix=f"add --data, or leave {given} out")
+        what = english(
+            "{given} has no effect without --data: calibration() of the evaluator feeds the model.", given=given
+        )
+        raise BadInput(what, fix=english("add --data, or leave {given} out", given=given))
 
 
 def _opened(call: Call, model: "Model", data: DataLike, limit: int | None) -> "Samples":

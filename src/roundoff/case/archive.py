@@ -20,6 +20,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.load import Model
 from roundoff.graph.save import DeferredModel, save_model
+from roundoff.messages.message import english
 from roundoff.messages.numbers import csv_text
 from roundoff.samples.sample_set import copy_samples
 
@@ -272,8 +273,10 @@ def quantized_members(
         BadInput: The models are too large for one archive, or there is no score to show.
     """
     if numbers.sqnr_db is None:
-        what = "The outputs of the worst sample have no score, so that there is no number to show."
-        raise BadInput(what, fix="run roundoff samples on it to see why, and leave such samples out of --data")
+        what = english("The outputs of the worst sample have no score, so that there is no number to show.")
+        raise BadInput(
+            what, fix=english("run roundoff samples on it to see why, and leave such samples out of --data")
+        )
     members = model_members(float_model, FLOAT_MODEL)
     members |= model_members(
         fake_quant_model(case.quantized.float_model, case.quantized.quantizers), QUANTIZED_MODEL

@@ -55,7 +55,7 @@ from roundoff.graph.load import Model, load_model
 from roundoff.graph.subgraph import tap
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import measure_pair
-from roundoff.messages.message import Remark, message
+from roundoff.messages.message import Remark, english, message
 from roundoff.messages.numbers import counted, number
 from roundoff.messages.phrases import few
 from roundoff.quantize.calibration.run import RunLimits
@@ -151,9 +151,12 @@ def bundle(  # noqa: PLR0913 - the options of the command
         BadInput: The run cannot be used, or the archive would replace something or give something away.
         ModelFailed: A model cannot be run.
     """
-    folder, archive = path_of(run, what="The run"), path_of(output, what="The archive")
+    folder, archive = path_of(run, what=english("The run")), path_of(output, what=english("The archive"))
     if keep_data and not confidential:
-        raise BadInput("--keep-data has no effect without --confidential.", fix="leave it out, samples are kept")
+        raise BadInput(
+            english("--keep-data has no effect without --confidential."),
+            fix=english("leave it out, samples are kept"),
+        )
     number_of(seed, what="--seed", least=0)
     names_file = archive.with_suffix(".names.json")
     _check_free(archive, force=force)
@@ -179,8 +182,8 @@ def _check_free(path: Path, *, force: bool) -> None:
             ours = {_FORM, MANIFEST_NAME} <= set(archive.namelist())
         if ours:
             return
-        what = f"{path} exists and does not look like a bundle that roundoff wrote."
-        raise BadInput(what, fix="choose another file with -o; --force replaces only earlier bundles")
+        what = english("{path} exists and does not look like a bundle that roundoff wrote.", path=path)
+        raise BadInput(what, fix=english("choose another file with -o; --force replaces only earlier bundles"))
     check_output_file(path, force=False, option="-o")
 
 
@@ -329,7 +332,7 @@ def _model_lines(
     word = numbers.verdict if source.diagnosis is None else source.diagnosis.kind.replace("_", " ")
     lines: list[tuple[str, Remark]] = [
         ("fault" if faulty else "result", f"{numbers.output}: {scores}; {word}"),
-        ("samples", message("bundle_text.worst_samples", some=len(chosen.indices), all=chosen.total)),
+        ("samples", message("case.worst_samples", some=len(chosen.indices), all=chosen.total)),
     ]
     accused = list(dict.fromkeys(name for each in source.findings for name in each.accused_nodes))
     if accused and confidence is not None:
@@ -339,7 +342,7 @@ def _model_lines(
     if makers or estimated:
         lines.insert(1, ("made by" if makers else "mostly by", few(makers or estimated, _NAMED)))
     if not faulty:
-        lines.append(("note", message("bundle_text.little_to_show")))
+        lines.append(("note", message("case.little_to_show")))
     if extra is not None and extra.recalibrated:
         lines.append(("", extra.recalibrated))
     if confidence is not None:
@@ -399,9 +402,11 @@ def _compared(run: EarlierRun) -> EarlierRun:
         return run
     model = run.given.model or run.given.quantized
     if model is None or not is_model(model):
-        what = f"The diagnosis was of {model} alone, a folder, of which no bundle can be made."
+        what = english(
+            "The diagnosis was of {model} alone, a folder, of which no bundle can be made.", model=model
+        )
         again = ["roundoff", *run.document.command[1:2], "MODEL.onnx", *run.document.command[2:]]
-        raise BadInput(what, fix=f"name the float model in it: {shlex.join(again)}")
+        raise BadInput(what, fix=english("name the float model in it: {again}", again=shlex.join(again)))
     return run.compared()
 
 
@@ -409,13 +414,16 @@ def _pack_dump(run: EarlierRun, settings: BundleSettings) -> Bundle:
     """Choose the tensor and the sample, and describe."""
     document, comparison = run.document, run.document.comparison
     if comparison is None:
-        raise BadInput("The run holds no comparison.", fix="run roundoff compare again with -o")
+        raise BadInput(english("The run holds no comparison."), fix=english("run roundoff compare again with -o"))
     accused = () if document.diagnosis is None else document.diagnosis.accused
     row = _telling_row(comparison, [name for finding in accused for name in finding.tensors])
     with run.sides() as sides:
         pair = _pair(sides, row.reference)
         if pair is None:
-            raise BadInput(f"{row.reference!r} has no partner any more.", fix="run roundoff compare again")
+            raise BadInput(
+                english("{reference!r} has no partner any more.", reference=row.reference),
+                fix=english("run roundoff compare again"),
+            )
         sample, arrays, fault = _worst_sample(sides, pair, row)
         if settings.confidential:
             return _pack_secret_dump(document, fault, arrays=arrays, sides=sides, seed=settings.seed)
@@ -451,7 +459,7 @@ def _pack_secret_dump(
     if fault.kind == "layout":
         reasons.append("axes that were exchanged cannot be seen when elements are in another order")
     if reasons:
-        instead = message("bundle_text.without_confidential")
+        instead = message("case.without_confidential")
         return Bundle(members={}, names=None, lines=(*lines, *_lacks(tuple(reasons), instead)), shown=False)
     accused = () if document.diagnosis is None else document.diagnosis.accused
     causes = ", ".join(dict.fromkeys(finding.cause for finding in accused))
@@ -510,7 +518,9 @@ def _telling_row(comparison: Comparison, accused: list[str]) -> TensorComparison
         if name in rows:
             return rows[name]
     if not rows:
-        raise BadInput("No tensor of the run has a score.", fix="see roundoff compare for the reasons")
+        raise BadInput(
+            english("No tensor of the run has a score."), fix=english("see roundoff compare for the reasons")
+        )
     return min(rows.values(), key=lambda row: row.score.values["sqnr_db"])
 
 
@@ -532,8 +542,8 @@ def _worst_sample(
         if found is not None and (best is None or found < best[0]):
             best = found, sample, arrays, values.get("cosine")
     if best is None:
-        what = f"{pair.reference!r} has no score in any sample."
-        raise BadInput(what, fix="see roundoff compare for the reasons")
+        what = english("{reference!r} has no score in any sample.", reference=pair.reference)
+        raise BadInput(what, fix=english("see roundoff compare for the reasons"))
     fault = DumpFault(row.reference, row.op_type, row.role, row.kind, best[0], best[3])
     return best[1], best[2], fault
 

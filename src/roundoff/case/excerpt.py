@@ -7,6 +7,7 @@ from roundoff.core.progress import Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.messages.message import english
 from roundoff.messages.numbers import decibels_text
 from roundoff.quantize.calibration.run import RunLimits
 from roundoff.run.capture import Samples
@@ -236,7 +237,7 @@ def choose_samples(
     worst = find_worst_samples(quantized, samples, WorstSampleSettings(limits=limits), progress=progress)
     ranked = [each.index for each in worst.samples]
     if not ranked:
-        raise BadInput("There are no samples.", fix="give the run samples with --data")
+        raise BadInput(english("There are no samples."), fix=english("give the run samples with --data"))
 
     def case(indices: Sequence[int]) -> QuantizedCase:
         names = tuple(samples.names[index] for index in indices)

@@ -14,6 +14,7 @@ from roundoff.case.archive import SCRIPT
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, weight_tensors
 from roundoff.graph.weights import constant_value
+from roundoff.messages.message import english
 
 __all__ = ["find_leaks", "refuse_leaks", "secrets_of"]
 
@@ -114,7 +115,10 @@ def refuse_leaks(
     leaks = find_leaks(members, secrets_of(texts, paths), ours="\n".join(known), models=models)
     if leaks:
         raise BadInput(
-            f"The bundle was not written, it would give away {leaks[0]}"
-            + (f" and {len(leaks) - 1} more." if len(leaks) > 1 else "."),
-            fix="rename it in the model, or send the bundle without --confidential",
+            english(
+                "The bundle was not written, it would give away {leaks}{value}",
+                leaks=leaks[0],
+                value=english(" and {number} more.", number=len(leaks) - 1) if len(leaks) > 1 else ".",
+            ),
+            fix=english("rename it in the model, or send the bundle without --confidential"),
         )

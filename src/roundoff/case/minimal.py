@@ -41,7 +41,7 @@ from roundoff.graph.shapes import Value
 from roundoff.graph.shapes import values as shapes_of
 from roundoff.graph.subgraph import ModelPart, ModelParts
 from roundoff.graph.wiring import producers
-from roundoff.messages.message import message
+from roundoff.messages.message import english, message
 from roundoff.messages.numbers import decibels_text
 from roundoff.run.integer.runner import IntegerRunner
 
@@ -209,23 +209,42 @@ def reproduce_quantized(case: Case, finding: Finding, *, most_samples: int = MOS
     blamed = blame(case, finding)
     if blamed is None:
         raise BadInput(
-            f"Finding {finding.number} ({finding.cause}) blames no quantizer, so that no part can be cut out.",
-            fix="choose another finding with --finding, or send the whole case with roundoff bundle",
+            english(
+                "Finding {number} ({cause}) blames no quantizer, so that no part can be cut out.",
+                number=finding.number,
+                cause=finding.cause,
+            ),
+            fix=english("choose another finding with --finding, or send the whole case with roundoff bundle"),
         )
     golden = GoldenFeeds(case, _places(case, blamed, most_samples))
     search = _PartSearch(case, blamed, ModelParts(case.facts.quantized.float_model, case.facts.everything), golden)
     found = search.reproducer(search.smallest(finding))
     if not (finding.proven or found.passes):
-        raise NotLocal(_harmless(found), fix="choose another row with --finding, or run roundoff diagnose")
+        raise NotLocal(
+            _harmless(found), fix=english("choose another row with --finding, or run roundoff diagnose")
+        )
     return found
 
 
 def _harmless(found: Reproducer) -> str:
-    told = "" if found.complement is None else f"{decibels_text(found.complement.before)} as it is and "
-    after = (
-        "" if found.complement is None else f"{decibels_text(found.complement.after)} with these quantizers off"
+    told = (
+        ""
+        if found.complement is None
+        else english("{decibels_text} as it is and ", decibels_text=decibels_text(found.complement.before))
     )
-    return f"{found.nodes[0][0]!r} is not what makes the loss: the whole model has {told}{after}."
+    after = (
+        ""
+        if found.complement is None
+        else english(
+            "{decibels_text} with these quantizers off", decibels_text=decibels_text(found.complement.after)
+        )
+    )
+    return english(
+        "{nodes!r} is not what makes the loss: the whole model has {told}{after}.",
+        nodes=found.nodes[0][0],
+        told=told,
+        after=after,
+    )
 
 
 def _places(case: Case, blamed: Blame, most: int) -> tuple[int, ...]:
@@ -259,11 +278,20 @@ class _PartSearch:
         if start is None or start.db < _SMALLEST_DB:
             nodes, start = self.parts.computing, self._gap(self.parts.computing)
         if start is None or start.db < _SMALLEST_DB:
-            shown = "nothing can be compared" if start is None else f"at most {decibels_text(max(0.0, start.db))}"
+            shown = (
+                english("nothing can be compared")
+                if start is None
+                else english("at most {decibels_text}", decibels_text=decibels_text(max(0.0, start.db)))
+            )
             raise NotLocal(
-                f"No part of the network shows finding {finding.number} ({finding.cause}) by itself: {shown} "
-                "between its quantizers and better ones, fed with what the float network computes.",
-                fix="it adds up over the network; send the whole case with roundoff bundle",
+                english(
+                    "No part of the network shows finding {number} ({cause}) by itself: {shown} between "
+                    "its quantizers and better ones, fed with what the float network computes.",
+                    number=finding.number,
+                    cause=finding.cause,
+                    shown=shown,
+                ),
+                fix=english("it adds up over the network; send the whole case with roundoff bundle"),
             )
         self.enough = max(_SMALLEST_DB, _SHARE * start.db)
         single = next((name for name in self._in_order(finding, nodes) if self._shows([name])), None)
@@ -404,9 +432,13 @@ def reproduce_file(case: Case, given: Model, finding: Finding, *, most_samples: 
             right="with this put right in the file",
         )
     raise NotLocal(
-        f"No single node of the file shows finding {finding.number} ({finding.cause}) by itself: nodes of the "
-        "float model are fused there, or have other names.",
-        fix="send the whole case with roundoff bundle",
+        english(
+            "No single node of the file shows finding {number} ({cause}) by itself: nodes of the "
+            "float model are fused there, or have other names.",
+            number=finding.number,
+            cause=finding.cause,
+        ),
+        fix=english("send the whole case with roundoff bundle"),
     )
 
 
@@ -522,9 +554,11 @@ def reproduce_accumulator(case: Case, finding: Finding, *, most_samples: int = M
             right="in integers with sums of 64 bits",
         )
     raise NotLocal(
-        f"No node of finding {finding.number} (overflow) shows it by itself, fed with what the float network "
-        "computes.",
-        fix="send the whole case with roundoff bundle",
+        english(
+            "No node of finding {number} (overflow) shows it by itself, fed with what the float network computes.",
+            number=finding.number,
+        ),
+        fix=english("send the whole case with roundoff bundle"),
     )
 
 
@@ -552,8 +586,14 @@ def reproduce_device(
     tensor = next((name for name in finding.tensors if name in replay.spans), "")
     if not tensor:
         raise BadInput(
-            f"Finding {finding.number} ({finding.cause}) is about no tensor that the device computed by itself.",
-            fix="for what the device was fed, see roundoff check-io; else choose another finding with --finding",
+            english(
+                "Finding {number} ({cause}) is about no tensor that the device computed by itself.",
+                number=finding.number,
+                cause=finding.cause,
+            ),
+            fix=english(
+                "for what the device was fed, see roundoff check-io; else choose another finding with --finding"
+            ),
         )
     chosen = replay.indices[:most_samples]
     pairs = [replay.pair(tensor, sample) for sample in chosen]
@@ -565,11 +605,14 @@ def reproduce_device(
     everywhere = len(finding.tensors) > 1
     faulty, healthy = sqnr_at(spot, exact, found), BEST_DB if everywhere else _healthy_db(replay, tensor)
     if healthy - faulty < _SMALLEST_DB:
-        what = (
-            f"On the device {tensor!r} follows from what it reads to {decibels_text(faulty)}, as other tensors do "
-            f"({decibels_text(healthy)})."
+        what = english(
+            "On the device {tensor!r} follows from what it reads to {decibels_text}, as other "
+            "tensors do ({decibels_text2}).",
+            tensor=tensor,
+            decibels_text=decibels_text(faulty),
+            decibels_text2=decibels_text(healthy),
         )
-        raise BadInput(what, fix="choose another finding with --finding")
+        raise BadInput(what, fix=english("choose another finding with --finding"))
     span = replay.spans[tensor]
     parts = ModelParts(replay.model, values)
     part = parts.part(span.nodes)

@@ -34,6 +34,7 @@ from roundoff.graph.anonymous import anonymized
 from roundoff.graph.load import load_model
 from roundoff.graph.save import save_model
 from roundoff.graph.shapes import values
+from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.quantize.calibration.run import RunLimits
 from roundoff.run.capture import complete_values, read_feed
@@ -117,7 +118,7 @@ def reproduce(  # noqa: PLR0913 - the options of the command
         BadInput: The run cannot be used, or the folder would replace something.
         ModelFailed: A model cannot be run.
     """
-    source, folder = path_of(run, what="The run"), path_of(output, what="The output folder")
+    source, folder = path_of(run, what=english("The run")), path_of(output, what=english("The output folder"))
     number = number_of(finding, what="--finding", least=1)
     most_samples = number_of(keep_samples, what="--keep-samples", least=1)
     check_output_directory(folder, marker=CASE_NAME, force=force)
@@ -138,11 +139,12 @@ def _chosen(run: EarlierRun, number: int) -> Finding:
     found = tuple(findings_of(run.document))
     if not found:
         raise BadInput(
-            "The run found no fault, so that there is nothing to show.", fix="give a run that found one"
+            english("The run found no fault, so that there is nothing to show."),
+            fix=english("give a run that found one"),
         )
     if number > len(found):
-        what = f"The run has no finding {number}; it has {len(found)}."
-        raise BadInput(what, fix=f"give --finding a number from 1 to {len(found)}")
+        what = english("The run has no finding {number}; it has {count}.", number=number, count=len(found))
+        raise BadInput(what, fix=english("give --finding a number from 1 to {count}", count=len(found)))
     return found[number - 1]
 
 

@@ -32,7 +32,7 @@ from roundoff.diagnosis.result import Diagnosis, Finding
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.message import Remark, verbatim
+from roundoff.messages.message import Remark, english, verbatim
 from roundoff.messages.numbers import counted
 from roundoff.quantize.calibration.run import UNLIMITED, RunLimits
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
@@ -72,7 +72,7 @@ __all__ = [
 MAKERS = ("quantize", "tune")
 """Commands that leave a quantized model in their folder."""
 
-_NO_SAMPLES = "The run had no samples, so that there is no fault to show."
+_NO_SAMPLES = english("The run had no samples, so that there is no fault to show.")
 _DATA = "--data data/worst.txt"
 
 
@@ -244,7 +244,10 @@ def path_of(value: object, *, what: str) -> Path:
         BadInput: It is neither.
     """
     if not isinstance(value, str | Path):
-        raise BadInput(f"{what} is {value!r}, which is no path.", fix="give a path, as text or pathlib.Path")
+        raise BadInput(
+            english("{what} is {value!r}, which is no path.", what=what, value=value),
+            fix=english("give a path, as text or pathlib.Path"),
+        )
     return Path(value)
 
 
@@ -255,7 +258,10 @@ def number_of(value: object, *, what: str, least: int) -> int:
         BadInput: It is none, or too small.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise BadInput(f"{what} is {value!r}.", fix=f"give a whole number from {least} on")
+        raise BadInput(
+            english("{what} is {value!r}.", what=what, value=value),
+            fix=english("give a whole number from {least} on", least=least),
+        )
     return value
 
 
@@ -296,15 +302,29 @@ def read_run(path: Path, supported: Sequence[str], *, what: str) -> tuple[Path, 
     if path.is_dir():
         found = [path / name for name in (DOCUMENT_NAME, RECORD_NAME) if (path / name).is_file()]
         if not found:
-            missing = f"{path} holds no run: it has neither {DOCUMENT_NAME} nor {RECORD_NAME}."
-            raise BadInput(missing, fix="give a folder that a command of roundoff wrote with -o")
+            missing = english(
+                "{path} holds no run: it has neither {document_name} nor {record_name}.",
+                path=path,
+                document_name=DOCUMENT_NAME,
+                record_name=RECORD_NAME,
+            )
+            raise BadInput(missing, fix=english("give a folder that a command of roundoff wrote with -o"))
         file = found[0]
     document = load_document(file)
     name = document.command[1] if len(document.command) > 1 else ""
     if name not in supported:
         raise BadInput(
-            f"{file} is a run of {name or 'nothing'!r}, of which no {what} can be made.",
-            fix=f"give a run of {', '.join(supported[:-1])} or {supported[-1]}",
+            english(
+                "{file} is a run of {name!r}, of which no {what} can be made.",
+                file=file,
+                name=name or english("nothing"),
+                what=what,
+            ),
+            fix=english(
+                "give a run of {supported} or {supported2}",
+                supported=", ".join(supported[:-1]),
+                supported2=supported[-1],
+            ),
         )
     return file, document
 
@@ -324,8 +344,8 @@ def refuse_changed(inputs: Iterable[InputFile]) -> None:
             wrong.append(f"the {each.role} {each.path} has changed since the run")
     if wrong:
         raise BadInput(
-            f"The run cannot be made again: {'; '.join(wrong)}.",
-            fix="work in the folder where the command was run, put the files back, or run it again",
+            english("The run cannot be made again: {wrong}.", wrong="; ".join(wrong)),
+            fix=english("work in the folder where the command was run, put the files back, or run it again"),
         )
 
 
@@ -434,7 +454,7 @@ def source_of(run: EarlierRun) -> CaseSource:
     document, given = run.document, run.given
     opened = _opened(run)
     if not given.data and not opened.quantized.float_model.proto.graph.input:
-        raise BadInput(_NO_SAMPLES, fix="run it with --data")
+        raise BadInput(_NO_SAMPLES, fix=english("run it with --data"))
     return CaseSource(
         kind=document.command[1],
         quantized=opened.quantized,
@@ -455,16 +475,20 @@ def _opened(run: EarlierRun) -> OpenedModel:
     name, given = run.document.command[1], run.given
     if name not in MAKERS:
         if given.quantized is None and given.target is None:
-            what = f"The run of {name} looked at a float model: nothing in it is quantized."
-            raise BadInput(what, fix="run it with --quantized or --target")
+            what = english("The run of {name} looked at a float model: nothing in it is quantized.", name=name)
+            raise BadInput(what, fix=english("run it with --quantized or --target"))
         if not given.data:
-            raise BadInput(_NO_SAMPLES, fix="run it with --data")
+            raise BadInput(_NO_SAMPLES, fix=english("run it with --data"))
         return run.model()
     if not given.data:
-        why = "was quantized without samples (--statistics)" if name == "quantize" else "was fed by the evaluator"
-        what = f"The model {why}, so that there is no fault to show."
-        again = f"roundoff layers --quantized {run.folder} --data ... -o RUN"
-        raise BadInput(what, fix=f"type '{again}', and bundle RUN")
+        why = (
+            english("was quantized without samples (--statistics)")
+            if name == "quantize"
+            else english("was fed by the evaluator")
+        )
+        what = english("The model {why}, so that there is no fault to show.", why=why)
+        again = english("roundoff layers --quantized {folder} --data ... -o RUN", folder=run.folder)
+        raise BadInput(what, fix=english("type '{again}', and bundle RUN", again=again))
     return run.model(stored=run.folder)
 
 
@@ -520,10 +544,10 @@ class RunExtras:
         made = self.run.folder if self._command in MAKERS else None
         for place in (made, given.quantized):
             if place is not None and (place / PLAN_NAME).is_file():
-                members["config/plan.json"] = read_small(place / PLAN_NAME, what="The plan")
+                members["config/plan.json"] = read_small(place / PLAN_NAME, what=english("The plan"))
                 break
         if given.rules is not None:
-            members["config/rules.toml"] = read_small(given.rules, what="The rules")
+            members["config/rules.toml"] = read_small(given.rules, what=english("The rules"))
         return members
 
     def _target(self, *, own: bool) -> dict[str, bytes]:

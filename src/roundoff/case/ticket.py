@@ -9,7 +9,8 @@ from roundoff.case.disguise import Confidence
 from roundoff.case.excerpt import CaseNumbers
 from roundoff.core.document import Environment
 from roundoff.diagnosis.result import Finding
-from roundoff.messages.numbers import counted, number, percentage
+from roundoff.messages.message import english, shown
+from roundoff.messages.numbers import number, percentage
 from roundoff.messages.sanitize import harmless
 
 __all__ = [
@@ -20,21 +21,21 @@ __all__ = [
 ]
 
 
-BY_HAND = "[please fill in]"
+BY_HAND = english("[please fill in]")
 """Stands where only a person knows the answer."""
 
 _QUESTIONS = (
-    "Deployed on other platforms before",
-    "Vendor, chip, version of its tools",
-    "Quantization script or configuration there",
-    "Command that quantizes there",
-    "Metric; float / quantized / on the board",
+    english("Deployed on other platforms before"),
+    english("Vendor, chip, version of its tools"),
+    english("Quantization script or configuration there"),
+    english("Command that quantizes there"),
+    english("Metric; float / quantized / on the board"),
 )
 _VERDICTS = {
-    "fine": "the outputs agree; nothing stands out",
-    "local": "few nodes make most of the loss, proven by putting them into float",
-    "distributed": "the loss adds up over many nodes",
-    "open": "not everything that decides it could be measured",
+    "fine": english("the outputs agree; nothing stands out"),
+    "local": english("few nodes make most of the loss, proven by putting them into float"),
+    "distributed": english("the loss adds up over many nodes"),
+    "open": english("not everything that decides it could be measured"),
 }
 
 
@@ -110,42 +111,54 @@ def ticket_text(ticket: Ticket) -> str:
     """The whole form, as plain text."""
     sections: tuple[tuple[str, list[str]], ...] = (
         (
-            "1. Experience with other platforms (to be filled in by hand)",
-            [f"{each}: {BY_HAND}" for each in _QUESTIONS],
+            english("1. Experience with other platforms (to be filled in by hand)"),
+            [f"{shown(each)}: {shown(BY_HAND)}" for each in _QUESTIONS],
         ),
-        ("2. The fault" if ticket.faulty else "2. What was measured", list(_fault(ticket))),
-        ("3. Minimal case", list(_case(ticket))),
-        ("4. How to reproduce it", list(_reproduce(ticket))),
-        ("5. Environment of the run", list(_environment(ticket))),
+        (english("2. The fault") if ticket.faulty else english("2. What was measured"), list(_fault(ticket))),
+        (english("3. Minimal case"), list(_case(ticket))),
+        (english("4. How to reproduce it"), list(_reproduce(ticket))),
+        (english("5. Environment of the run"), list(_environment(ticket))),
     )
     hidden = [*ticket.disguise, *(_confidence(ticket.confidence, ticket.verdict) if ticket.confidence else ())]
     if hidden:
-        sections = (*sections, ("6. What was made unrecognizable", hidden))
-    title = "Accuracy fault" if ticket.faulty else "Accuracy, no fault found"
-    lines = [f"{title}: {_headline(ticket)}", ""]
+        sections = (*sections, (english("6. What was made unrecognizable"), hidden))
+    title = english("Accuracy fault") if ticket.faulty else english("Accuracy, no fault found")
+    lines = [f"{shown(title)}: {shown(_headline(ticket))}", ""]
     for title, content in sections:
-        lines += [title, *(f"   {line}" for line in content), ""]
+        lines += [shown(title), *(f"   {shown(line)}" for line in content), ""]
     return harmless("\n".join(lines), newlines=True)
 
 
 def _headline(ticket: Ticket) -> str:
     if ticket.fault is not None:
-        return f"{ticket.fault.tensor}, {_scores(ticket.fault.sqnr_db, ticket.fault.cosine)}"
+        return english(
+            "{tensor}, {scores}",
+            tensor=ticket.fault.tensor,
+            scores=_scores(ticket.fault.sqnr_db, ticket.fault.cosine),
+        )
     if ticket.numbers is None:
-        return "unknown"
-    return f"{ticket.numbers.output}, {_scores(ticket.numbers.sqnr_db, ticket.numbers.cosine)}"
+        return english("unknown")
+    return english(
+        "{output}, {scores}",
+        output=ticket.numbers.output,
+        scores=_scores(ticket.numbers.sqnr_db, ticket.numbers.cosine),
+    )
 
 
 def _scores(sqnr_db: float | None, cosine: float | None) -> str:
-    return "no score" if sqnr_db is None else f"{number(sqnr_db)} dB, cosine {number(cosine, 6)}"
+    return (
+        english("no score")
+        if sqnr_db is None
+        else english("{sqnr_db} dB, cosine {cosine}", sqnr_db=number(sqnr_db), cosine=number(cosine, 6))
+    )
 
 
 def _fault(ticket: Ticket) -> Iterator[str]:
-    yield f"Found by: roundoff {ticket.kind}; {ticket.subject}"
+    yield english("Found by: roundoff {kind}; {subject}", kind=ticket.kind, subject=ticket.subject)
     if ticket.target:
-        yield f"Target: {ticket.target}"
+        yield english("Target: {target}", target=ticket.target)
     if ticket.verdict:
-        yield f"Verdict: {ticket.verdict}"
+        yield english("Verdict: {verdict}", verdict=ticket.verdict)
     if ticket.fault is not None:
         yield from _dump(ticket.fault)
     if ticket.numbers is not None:
@@ -153,91 +166,145 @@ def _fault(ticket: Ticket) -> Iterator[str]:
     for finding in ticket.findings:
         yield from _finding(finding, ticket.confidence)
     if ticket.whole is not None and ticket.numbers is not None:
-        same = "the same" if ticket.whole == ticket.numbers else _scores(ticket.whole.sqnr_db, ticket.whole.cosine)
-        yield f"On more of the worst samples: {same}"
+        same = (
+            english("the same")
+            if ticket.whole == ticket.numbers
+            else _scores(ticket.whole.sqnr_db, ticket.whole.cosine)
+        )
+        yield english("On more of the worst samples: {same}", same=same)
 
 
 def _finding(finding: Finding, confidence: Confidence | None) -> Iterator[str]:
     """A cause and its proof; what is said of a confidential network has no names and no values in it."""
-    node = finding.nodes[0] if finding.nodes else "no single node"
+    node = finding.nodes[0] if finding.nodes else english("no single node")
     if confidence is not None and finding.nodes:
         node = confidence.names.get(node, "a node")
-    yield f"Cause found: {finding.cause} at {node}, {percentage(finding.share)} of the loss"
+    yield english(
+        "Cause found: {cause} at {node}, {share} of the loss",
+        cause=finding.cause,
+        node=node,
+        share=percentage(finding.share),
+    )
     if confidence is None:
         yield f"   {finding.summary}"
         if finding.places > 1:
-            yield f"   the places: {', '.join(finding.accused_nodes)}"
-        yield f"   proven by: {finding.intervention or ''}"
+            yield english("   the places: {accused_nodes}", accused_nodes=", ".join(finding.accused_nodes))
+        yield english("   proven by: {intervention}", intervention=finding.intervention or "")
     for measure in finding.measures[:1]:
         what = measure.what if confidence is None else "then"
         yield f"   {what}: {number(measure.before)} -> {number(measure.after)} {measure.unit}".rstrip()
 
 
 def _dump(fault: DumpFault) -> Iterator[str]:
-    where = {"introduces": "its inputs are right: the error starts here", "victim": "an input is wrong already"}
-    yield f"Tensor: {fault.tensor}" + (f" ({fault.op_type})" if fault.op_type else "")
+    where = {
+        "introduces": english("its inputs are right: the error starts here"),
+        "victim": english("an input is wrong already"),
+    }
+    yield english(
+        "Tensor: {tensor}{value}", tensor=fault.tensor, value=f" ({fault.op_type})" if fault.op_type else ""
+    )
     if fault.role:
         yield f"   {where[fault.role]}"
-    yield f"Against the reference: {_scores(fault.sqnr_db, fault.cosine)}" + (
-        f"; {fault.kind}" if fault.kind else ""
+    yield english(
+        "Against the reference: {scores}{value}",
+        scores=_scores(fault.sqnr_db, fault.cosine),
+        value=f"; {fault.kind}" if fault.kind else "",
     )
 
 
 def _numbers(numbers: CaseNumbers, *, judged: bool) -> Iterator[str]:
     """What the samples show; where the run was judged by more than these, that verdict alone is told."""
-    yield f"Output {numbers.output}: {_scores(numbers.sqnr_db, numbers.cosine)}"
+    yield english(
+        "Output {output}: {scores}", output=numbers.output, scores=_scores(numbers.sqnr_db, numbers.cosine)
+    )
     if not judged:
-        yield f"Verdict: {numbers.verdict}: {_VERDICTS[numbers.verdict]}"
+        yield english(
+            "Verdict: {verdict}: {verdicts}", verdict=numbers.verdict, verdicts=_VERDICTS[numbers.verdict]
+        )
     for name, value in numbers.culprits.items():
-        yield f"   made by {name}: {number(value)} dB at what it writes, its inputs being exact"
+        yield english(
+            "   made by {name}: {value} dB at what it writes, its inputs being exact",
+            name=name,
+            value=number(value),
+        )
     if numbers.nodes:
-        yield "Nodes that add most to the error at the outputs (estimated share; dB at their own result; cause):"
+        yield english(
+            "Nodes that add most to the error at the outputs (estimated share; dB at their own result; cause):"
+        )
     for node in numbers.nodes[:5]:
-        yield f"   {node.node} ({node.op_type}): {percentage(node.share)}; {number(node.sqnr_db)} dB; {node.cause}"
+        yield english(
+            "   {node} ({op_type}): {share}; {sqnr_db} dB; {cause}",
+            node=node.node,
+            op_type=node.op_type,
+            share=percentage(node.share),
+            sqnr_db=number(node.sqnr_db),
+            cause=node.cause,
+        )
 
 
 def _case(ticket: Ticket) -> Iterator[str]:
-    yield f"Float model: {ticket.model}"
+    yield english("Float model: {model}", model=ticket.model)
     if ticket.samples:
-        yield f"Samples: {counted(len(ticket.samples), 'sample')} of {ticket.total}, the worst: " + ", ".join(
-            ticket.samples
+        yield english(
+            "Samples: {count} {count:sample|samples} of {total}, the worst: {samples}",
+            count=len(ticket.samples),
+            total=ticket.total,
+            samples=", ".join(ticket.samples),
         )
-        yield f"   verified: these alone show {'the fault' if ticket.faulty else 'these numbers'}"
+        yield english(
+            "   verified: these alone show {which}",
+            which=english("the fault") if ticket.faulty else english("these numbers"),
+        )
     if ticket.recalibrated:
         yield f"   {ticket.recalibrated}"
-    yield "Files:"
+    yield english("Files:")
     for name, what in ticket.files.items():
-        yield f"   {name}: {what}"
+        yield english("   {name}: {what}", name=name, what=what)
 
 
 def _reproduce(ticket: Ticket) -> Iterator[str]:
-    yield "python test_case.py"
-    yield "   needs numpy and onnxruntime only; prints the numbers above, exit code 0 when they are met"
+    yield english("python test_case.py")
+    yield english("   needs numpy and onnxruntime only; prints the numbers above, exit code 0 when they are met")
     yield from ticket.reproduce
     if ticket.original:
-        yield f"The command of the run: {shlex.join(ticket.original)}"
+        yield english("The command of the run: {original}", original=shlex.join(ticket.original))
 
 
 def _environment(ticket: Ticket) -> Iterator[str]:
     environment = ticket.environment
     packages = ", ".join(f"{name} {version}" for name, version in environment.packages.items())
-    yield f"roundoff {environment.roundoff}, Python {environment.python}, {packages}"
+    yield english(
+        "roundoff {roundoff}, Python {python}, {packages}",
+        roundoff=environment.roundoff,
+        python=environment.python,
+        packages=packages,
+    )
     yield environment.host
     yield environment.arithmetic
-    yield f"Chip, board, version of the vendor's tools: {BY_HAND}"
+    yield english("Chip, board, version of the vendor's tools: {by_hand}", by_hand=BY_HAND)
 
 
 def _confidence(confidence: Confidence, verdict: str) -> Iterator[str]:
-    yield "Names of nodes, tensors, inputs and sizes are replaced; remarks and metadata are removed."
-    yield f"Weights: {confidence.weights}"
-    yield f"Samples: {confidence.data}"
+    yield english("Names of nodes, tensors, inputs and sizes are replaced; remarks and metadata are removed.")
+    yield english("Weights: {weights}", weights=confidence.weights)
+    yield english("Samples: {data}", data=confidence.data)
     before = confidence.before
     word = "" if verdict else f"; {before.verdict}"
-    yield f"The original shows: {_scores(before.sqnr_db, before.cosine)}{word}"
+    yield english("The original shows: {scores}{word}", scores=_scores(before.sqnr_db, before.cosine), word=word)
     for name, value in before.culprits.items():
-        yield f"   made by {confidence.names.get(name, 'a node')}: {number(value)} dB"
-    factor = f"errors within {number(confidence.close_db)} dB (a factor of two)"
+        yield english(
+            "   made by {get}: {value} dB", get=confidence.names.get(name, "a node"), value=number(value)
+        )
+    factor = english("errors within {close_db} dB (a factor of two)", close_db=number(confidence.close_db))
     if confidence.reasons:
-        yield f"NOT the same fault ({factor} were asked for): " + "; ".join(confidence.reasons)
+        yield english(
+            "NOT the same fault ({factor} were asked for): {reasons}",
+            factor=factor,
+            reasons="; ".join(confidence.reasons),
+        )
     else:
-        yield f"Verified: the same verdict, the same nodes, {factor} at {confidence.where}."
+        yield english(
+            "Verified: the same verdict, the same nodes, {factor} at {where}.",
+            factor=factor,
+            where=confidence.where,
+        )

@@ -21,7 +21,7 @@ from roundoff.cli.parser import CommandParser, help_formatter, translated_argpar
 from roundoff.cli.process import heard, interrupt_tidily
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, on_the_command_line
-from roundoff.messages.catalogue import speaking, told
+from roundoff.messages.catalogue import translate, use_language
 from roundoff.messages.message import english
 
 __all__ = ["COMMANDS", "main", "parse_words"]
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BadInput as error:
         Terminal().error(error)
         return error.exit_code
-    with speaking(language), on_the_command_line(without_language(words)):
+    with use_language(language), on_the_command_line(without_language(words)):
         return _run(words, leave=argv is None)
 
 
@@ -110,15 +110,15 @@ def _run(words: list[str], *, leave: bool) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         terminal.finish()
-        terminal.note(told("terminal.interrupted"))
+        terminal.note(translate("terminal.interrupted"))
         if leave:
             _leave(EXIT_INTERRUPTED)
         return EXIT_INTERRUPTED
     except MemoryError:
         terminal.finish()
         limited = arguments is not None and "max_memory" in arguments
-        fix = told("terminal.less_memory") if limited else told("terminal.more_memory")
-        terminal.error(RoundoffError(told("terminal.no_memory"), fix=fix))
+        fix = translate("terminal.less_memory") if limited else translate("terminal.more_memory")
+        terminal.error(RoundoffError(translate("terminal.no_memory"), fix=fix))
         return RoundoffError.exit_code
     finally:
         terminal.finish()

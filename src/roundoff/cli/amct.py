@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from roundoff.cli.parser import CommandParser
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationResult
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run one sub-command."""
     name = args.sub.replace("_", "-")
     if name not in _SUBCOMMANDS:
-        raise BadInput(f"There is no sub-command {args.sub!r}.", fix=nearest(name, _SUBCOMMANDS))
+        raise BadInput(english("There is no sub-command {sub!r}.", sub=args.sub), fix=nearest(name, _SUBCOMMANDS))
     add_flags, work = _SUBCOMMANDS[name]
     parser = CommandParser(prog=f"roundoff amct {name}", description=(work.__doc__ or "").splitlines()[0])
     add_flags(parser)
@@ -111,11 +112,23 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
     flavour, files = _model(args)
     given = [flag for flag in _DATA_FLAGS if getattr(args, flag) is not None]
     if (args.evaluator is not None) == bool(given):
-        what = "Both --evaluator and data were given." if given else "Neither --evaluator nor data was given."
-        raise BadInput(what, fix=f"give --evaluator, or {', '.join(f'--{flag}' for flag in _DATA_FLAGS)}")
+        what = (
+            english("Both --evaluator and data were given.")
+            if given
+            else english("Neither --evaluator nor data was given.")
+        )
+        raise BadInput(
+            what,
+            fix=english(
+                "give --evaluator, or {data_flags}", data_flags=", ".join(f"--{flag}" for flag in _DATA_FLAGS)
+            ),
+        )
     missing = [flag for flag in _DATA_FLAGS if flag not in given]
     if given and missing:
-        raise BadInput(f"--{missing[0]} is missing.", fix=f"give it beside --{given[0]}")
+        raise BadInput(
+            english("--{missing} is missing.", missing=missing[0]),
+            fix=english("give it beside --{given}", given=given[0]),
+        )
     results = results_of(args.save_path)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -153,7 +166,9 @@ def _search(args: argparse.Namespace, terminal: Terminal) -> int:
 
     flavour, files = _model(args)
     if args.config_file is not None and (args.calibration_config is not None or args.batch_num is not None):
-        raise BadInput("--config_file decides alone.", fix="leave --calibration_config and --batch_num out")
+        raise BadInput(
+            english("--config_file decides alone."), fix=english("leave --calibration_config and --batch_num out")
+        )
     measures = {"CosineSimilarity": "CosineSimilarity", "Mse": MseSensitivity(), "Sqnr": SqnrSensitivity()}
     options = SearchOptions(
         history_form=args.history,
@@ -191,12 +206,14 @@ def _convert(args: argparse.Namespace, terminal: Terminal) -> int:
     flavour, files = _model(args)
     if args.scale_offset_record_file is not None:
         if args.record_file is not None:
-            raise BadInput("Factors that are given need not be written.", fix="leave --record_file out")
+            raise BadInput(
+                english("Factors that are given need not be written."), fix=english("leave --record_file out")
+            )
         model, layers, records = convert(flavour, files, Path(args.scale_offset_record_file))
         flavour.write_results(args.save_path, model, layers=layers, records=records, half_precision=False)
     elif len(files) > 1:
-        what = "A Caffe net says nothing of its training with quantizers."
-        raise BadInput(what, fix="give the factors with --scale_offset_record_file")
+        what = english("A Caffe net says nothing of its training with quantizers.")
+        raise BadInput(what, fix=english("give the factors with --scale_offset_record_file"))
     else:
         convert_qat_model(args.model, args.save_path, args.record_file)
     _say_written(terminal, flavour, args.save_path, None if args.record_file is None else Path(args.record_file))
@@ -210,7 +227,7 @@ def _model(args: argparse.Namespace) -> "tuple[Flavour, Files]":
     model = Path(args.model)
     if not is_caffe(model):
         if args.weights is not None:
-            raise BadInput("--weights is for Caffe models.", fix="leave it out for ONNX models")
+            raise BadInput(english("--weights is for Caffe models."), fix=english("leave it out for ONNX models"))
         from roundoff.vendors.amct import onnx  # noqa: F401 - sessions are watched from here on
         from roundoff.vendors.amct.onnx import OnnxFlavour
 
@@ -225,8 +242,8 @@ def _write_config(flavour: "Flavour", files: "Files", args: argparse.Namespace, 
     from roundoff.vendors.amct.workflow import create_config
 
     if args.calibration_config is not None and args.batch_num is not None:
-        what = "Both --calibration_config and --batch_num were given."
-        raise BadInput(what, fix="write batch_num into the configuration")
+        what = english("Both --calibration_config and --batch_num were given.")
+        raise BadInput(what, fix=english("write batch_num into the configuration"))
     create_config(
         flavour,
         files,
@@ -254,7 +271,7 @@ def _show(result: "AutoCalibrationResult", terminal: Terminal) -> None:
 def _say_written(terminal: Terminal, flavour: "Flavour", save_path: str, record: Path | None) -> None:
     fake, deploy = flavour.results(save_path)
     for path in (*fake, *deploy, flavour.info(save_path), *((record,) if record is not None else ())):
-        terminal.note(f"written: {path}")
+        terminal.note(english("written: {path}", path=path))
 
 
 _SUBCOMMANDS: dict[

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from roundoff.cli.ascend_flags import PARSERS, parser_of
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.vendors.ascend.comparison import ComparisonResult, Request
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run one sub-command."""
     name = args.sub.replace("-", "_")
     if name not in PARSERS:
-        raise BadInput(f"There is no sub-command {args.sub!r}.", fix=nearest(name, PARSERS))
+        raise BadInput(english("There is no sub-command {sub!r}.", sub=args.sub), fix=nearest(name, PARSERS))
     found = parser_of(name).parse_args(args.rest)
     from roundoff.vendors.ascend.errors import Notes
     from roundoff.vendors.ascend.scenarios import check_output
@@ -79,7 +80,11 @@ def _check_paths(*paths: Path) -> None:
 
     for path in paths:
         if not path.exists():
-            raise Refused(f'The path "{path}" does not exist.', code=Code.PATH, fix="check the path")
+            raise Refused(
+                english('The path "{path}" does not exist.', path=path),
+                code=Code.PATH,
+                fix=english("check the path"),
+            )
 
 
 def _request(found: argparse.Namespace) -> "Request":
@@ -212,8 +217,8 @@ def _file_compare(found: argparse.Namespace, terminal: Terminal, notes: "Notes")
 
     for path in (found.my_dump_path, found.golden_dump_path):
         if path.suffix != ".npy":
-            what = f"[file_compare] The file '{path}' is invalid.Only support .npy file."
-            raise Refused(what, code=Code.FILE_TYPE, fix="give two .npy files")
+            what = english("[file_compare] The file '{path}' is invalid.Only support .npy file.", path=path)
+            raise Refused(what, code=Code.FILE_TYPE, fix=english("give two .npy files"))
         _check_paths(path)
     algorithms = {name: BUILTIN[name] for name in FILE_ALGORITHMS}
     values, messages = compare_files(

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 def _print(packed: "Bundle", terminal: Terminal) -> None:
     from rich.text import Text
 
-    from roundoff.messages.catalogue import told
+    from roundoff.messages.catalogue import translate
     from roundoff.messages.numbers import format_size
     from roundoff.messages.sanitize import for_people
     from roundoff.messages.sentences import sentence
@@ -73,11 +73,11 @@ def _print(packed: "Bundle", terminal: Terminal) -> None:
 
     headline = Text()
     if packed.shown:
-        headline.append(told("case.word_packed"), style="bold green")
-        headline.append(told("case.packed", file=packed.archive))
+        headline.append(translate("case.word_packed"), style="bold green")
+        headline.append(translate("case.packed", file=packed.archive))
     else:
-        headline.append(told("case.word_not_packed"), style="bold red")
-        headline.append(told("case.not_packed"))
+        headline.append(translate("case.word_not_packed"), style="bold red")
+        headline.append(translate("case.not_packed"))
     lines = [(_label(label), sentence(text)) for label, text in for_people(packed.lines)]
     if packed.shown:
         files = sorted(packed.members.items())
@@ -85,14 +85,14 @@ def _print(packed: "Bundle", terminal: Terminal) -> None:
             lines.append(("" if place else _label("files"), f"{name}, {format_size(len(content))}"))
     terminal.print(verdict_page(headline, lines))
     if packed.names_file is not None:
-        terminal.note(told("case.keep", file=packed.archive, names=packed.names_file))
+        terminal.note(translate("case.keep", file=packed.archive, names=packed.names_file))
     elif packed.shown:
         terminal.written([packed.archive])
 
 
 def _label(word: str) -> str:
     """The word before a line, in the language of the terminal."""
-    from roundoff.messages.catalogue import named, spoken
+    from roundoff.messages.catalogue import current_language, named
 
     found = named(f"case.label_{word.replace(' ', '_')}")
-    return word if found is None else found.within(spoken())
+    return word if found is None else found.within(current_language())

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from roundoff.cli.options import add_data_options, add_limits, data_words, rows
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.terminal import Terminal
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
@@ -76,7 +77,9 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 0.5:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share; write a number from 0 to 0.5")
+        raise argparse.ArgumentTypeError(
+            english("{text!r} is not a share; write a number from 0 to 0.5", text=text)
+        )
     return share
 
 

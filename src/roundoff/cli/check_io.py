@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from roundoff.cli.options import add_html_option, check_html, number, numbers, shape, write_html
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.studies.check_io.result import Stage
@@ -74,7 +75,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.output_dir is not None:
         check_output_directory(args.output_dir, marker=DOCUMENT_NAME, force=args.force)
     elif args.force and args.html is None:
-        raise BadInput("--force has no effect without -o or --html.", fix="add -o DIR, or leave it out")
+        raise BadInput(
+            english("--force has no effect without -o or --html."), fix=english("add -o DIR, or leave it out")
+        )
     check_html(args)
     outcome = check_io(
         original=args.original,
@@ -107,7 +110,9 @@ def _shapes(given: list[str]) -> "dict[Stage, tuple[int, ...]]":
     try:
         return {stage: shape(text) for stage, text in _by_stage("--shape", given).items()}
     except argparse.ArgumentTypeError as error:
-        raise BadInput(f"--shape: {error}.", fix="write it as 1x3x224x224") from error
+        raise BadInput(
+            english("--shape: {error}.", error=error), fix=english("write it as 1x3x224x224")
+        ) from error
 
 
 def _by_stage(option: str, given: list[str]) -> "dict[Stage, str]":
@@ -119,7 +124,10 @@ def _by_stage(option: str, given: list[str]) -> "dict[Stage, str]":
         if not chosen:
             from roundoff.errors import nearest
 
-            raise BadInput(f"There is no stage {name!r} ({option} {text}).", fix=nearest(name, _STAGES))
+            raise BadInput(
+                english("There is no stage {name!r} ({option} {text}).", name=name, option=option, text=text),
+                fix=nearest(name, _STAGES),
+            )
         for stage in chosen:
             found[stage] = value if separator else text
     return found

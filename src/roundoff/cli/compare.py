@@ -24,6 +24,7 @@ from roundoff.cli.options import (
     write_html,
 )
 from roundoff.cli.terminal import Terminal
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -122,7 +123,7 @@ def _rows(text: str) -> int | None:
     if text == "all":
         return None
     if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor 'all'")
+        raise argparse.ArgumentTypeError(english("{text!r} is neither a number nor 'all'", text=text))
     return int(text)
 
 
@@ -192,7 +193,7 @@ def _print(
 ) -> None:
     from roundoff.cli.next_steps import after_comparison
     from roundoff.core.document import to_json
-    from roundoff.messages.catalogue import told
+    from roundoff.messages.catalogue import translate
     from roundoff.pages.blocks import View
     from roundoff.pages.terminal import terminal_page, verdict_lines
     from roundoff.report.pages import run_files
@@ -206,7 +207,7 @@ def _print(
         terminal.print(terminal_page(page))
         steps = after_comparison(args) if _calls_for_more(comparison) else []
         if steps:
-            labels = [told("compare.next"), *("" for _ in steps[1:])]
+            labels = [translate("compare.next"), *("" for _ in steps[1:])]
             terminal.print(verdict_lines(zip(labels, steps, strict=True)))
 
 

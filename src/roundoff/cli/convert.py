@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.terminal import Terminal
+from roundoff.messages.message import english
 from roundoff.messages.numbers import counted, format_size
 
 if TYPE_CHECKING:
@@ -148,10 +149,12 @@ def print_conversion(args: argparse.Namespace, terminal: Terminal, found: "Tenso
         many = f"{counted(found.tensors, 'array')} of {counted(found.known, 'tensor')}"
         terminal.text(f"{args.output}: {many}, {format_size(found.size_bytes)}, as {found.format}")
     for name, problem in list(found.failed.items())[:_LISTED]:
-        terminal.note(f"left out: tensor {name!r}, because {problem}")
+        terminal.note(english("left out: tensor {name!r}, because {problem}", name=name, problem=problem))
     if len(found.failed) > _LISTED:
-        terminal.note(f"left out: {len(found.failed) - _LISTED} more; --json lists them all")
-    terminal.note(f"written: {args.output / MAP_NAME}, which lists all files")
+        terminal.note(
+            english("left out: {number} more; --json lists them all", number=len(found.failed) - _LISTED)
+        )
+    terminal.note(english("written: {output}, which lists all files", output=args.output / MAP_NAME))
 
 
 def _print_layout(args: argparse.Namespace, terminal: Terminal, found: "TensorConversion") -> None:
@@ -163,11 +166,17 @@ def _print_layout(args: argparse.Namespace, terminal: Terminal, found: "TensorCo
     for text in found.notes[:_LISTED]:
         terminal.note(text)
     if found.failed:
-        terminal.note(f"{counted(len(found.failed), 'file')} failed, listed in {args.output / FAILED_NAME}")
+        terminal.note(
+            english(
+                "{count} {count:file|files} failed, listed in {output}",
+                count=len(found.failed),
+                output=args.output / FAILED_NAME,
+            )
+        )
 
 
 def shape(text: str) -> tuple[int, ...]:
     """Sizes with commas, as on the command line."""
     if not re.fullmatch(r"\d{1,18}(,\d{1,18})*", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write it as 1,3,224,224")
+        raise argparse.ArgumentTypeError(english("{text!r} is no shape; write it as 1,3,224,224", text=text))
     return tuple(map(int, text.split(",")))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
+from roundoff.messages.message import english
 
 # Known without importing the stories, so that --help stays quick.
 _STORIES = ("repair", "board", "ocr")
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     lines = story.command(inputs, results)
     lines[-1] += ["--force"] * args.force
     shown = " \\\n    ".join(shlex.join(line) for line in lines)
-    terminal.note(f"{story.introduction}\n\n  roundoff {shown}\n")
+    terminal.note(english("{introduction}\n\n  roundoff {shown}\n", introduction=story.introduction, shown=shown))
     code = main([word for line in lines for word in line])
     if code not in (EXIT_OK, EXIT_THRESHOLD_MISSED):
         return code

@@ -36,7 +36,7 @@ from roundoff.cli.options import (
 )
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
-from roundoff.messages.message import message
+from roundoff.messages.message import english, message
 
 if TYPE_CHECKING:
     from roundoff.api.diagnosis import DiagnosisOutcome
@@ -121,8 +121,8 @@ def _repaired(args: argparse.Namespace, outcome: "DiagnosisOutcome", terminal: T
 def _check_output(args: argparse.Namespace) -> None:
     """Refuse before the work what could not be written after it."""
     if args.dumps is not None and args.fix:
-        what = "--fix repairs quantized models; what is wrong on a device is not in the model."
-        raise BadInput(what, fix="leave --fix out; or leave --dumps out to repair the quantization")
+        what = english("--fix repairs quantized models; what is wrong on a device is not in the model.")
+        raise BadInput(what, fix=english("leave --fix out; or leave --dumps out to repair the quantization"))
     from roundoff.core.document import DOCUMENT_NAME
     from roundoff.core.files import check_output_directory
 
@@ -131,13 +131,19 @@ def _check_output(args: argparse.Namespace) -> None:
 
         find_dialects(args.dialect)
         if not args.fix:
-            raise BadInput("--dialect has no effect without --fix.", fix="add --fix -o DIR, or leave it out")
+            raise BadInput(
+                english("--dialect has no effect without --fix."), fix=english("add --fix -o DIR, or leave it out")
+            )
     if args.output is not None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
     elif args.fix:
-        raise BadInput("--fix writes a repaired model, but no folder was given.", fix="add -o DIR")
+        raise BadInput(
+            english("--fix writes a repaired model, but no folder was given."), fix=english("add -o DIR")
+        )
     elif args.force and args.html is None:
-        raise BadInput("--force has no effect without -o or --html.", fix="add -o DIR, or leave it out")
+        raise BadInput(
+            english("--force has no effect without -o or --html."), fix=english("add -o DIR, or leave it out")
+        )
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, outcome: "DiagnosisOutcome") -> None:

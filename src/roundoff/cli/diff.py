@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.options import add_html_option, check_html, rows, write_html
 from roundoff.cli.terminal import Terminal
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
@@ -59,7 +60,7 @@ def decibels_option(text: str) -> float:
     except ValueError:
         found = -1.0
     if found < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} are no decibels; write them as 1 or 0.5dB")
+        raise argparse.ArgumentTypeError(english("{text!r} are no decibels; write them as 1 or 0.5dB", text=text))
     return found
 
 

@@ -17,6 +17,7 @@ from roundoff.cli.options import (
 )
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.terminal import Terminal
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
@@ -36,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _bins(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 2 <= int(text) <= _MOST_BINS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bins; write 2 to {_MOST_BINS}")
+        raise argparse.ArgumentTypeError(
+            english("{text!r} is not a number of bins; write 2 to {most_bins}", text=text, most_bins=_MOST_BINS)
+        )
     return int(text)
 
 

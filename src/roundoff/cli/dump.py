@@ -12,6 +12,7 @@ from pathlib import Path
 
 from roundoff.cli.options import add_data_options, data_words, size, threads
 from roundoff.cli.terminal import Terminal
+from roundoff.messages.message import english
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,5 +93,5 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     else:
         written = f"{counted(found.tensors, 'tensor')} x {counted(len(found.samples), 'sample')}"
         terminal.text(f"{args.output}: {written}, {format_size(found.size_bytes)}")
-    terminal.note(f"written: {args.output / MAP_NAME}, which lists all files")
+    terminal.note(english("written: {output}, which lists all files", output=args.output / MAP_NAME))
     return outcome.exit_code

@@ -15,6 +15,7 @@ from roundoff.core.document import RunDocument
 from roundoff.core.files import is_model
 from roundoff.core.progress import Progress
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 from roundoff.quantize.calibration.run import RunLimits
 
 if TYPE_CHECKING:
@@ -42,8 +43,12 @@ def read_command(file: Path, document: RunDocument, *, limits: RunLimits, progre
     except SystemExit:
         found = None
     if found is None:
-        what = f"The command of {file} is not one that this version takes: {' '.join(document.command)}."
-        raise BadInput(what, fix="run it again with this version of roundoff")
+        what = english(
+            "The command of {file} is not one that this version takes: {command}.",
+            file=file,
+            command=" ".join(document.command),
+        )
+        raise BadInput(what, fix=english("run it again with this version of roundoff"))
     found.words = words
     found.threads, found.max_memory = limits.threads, limits.max_memory
     return CommandRun(file.parent, document, found, progress)
@@ -89,9 +94,15 @@ class CommandRun:
         if self.document.command[1] == "compare":
             if not is_model(options.reference) or is_model(options.candidate):
                 raise BadInput(
-                    f"The run compared {options.reference} with {options.candidate}; what a device should compute "
-                    "is only known where the reference is a model, and the candidate a dump.",
-                    fix="run roundoff diagnose MODEL --data SAMPLES --dumps DIR -o RUN, and reproduce that",
+                    english(
+                        "The run compared {reference} with {candidate}; what a device should compute is only "
+                        "known where the reference is a model, and the candidate a dump.",
+                        reference=options.reference,
+                        candidate=options.candidate,
+                    ),
+                    fix=english(
+                        "run roundoff diagnose MODEL --data SAMPLES --dumps DIR -o RUN, and reproduce that"
+                    ),
                 )
             dump_format = options.candidate_format or options.format
             options = _unquantized(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from roundoff.cli.parser import CommandParser
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, BadInput, nearest
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.core.names import NameList
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run one sub-command."""
     name = args.sub.replace("_", "-")
     if name not in _SUBCOMMANDS:
-        raise BadInput(f"There is no sub-command {args.sub!r}.", fix=nearest(name, _SUBCOMMANDS))
+        raise BadInput(english("There is no sub-command {sub!r}.", sub=args.sub), fix=nearest(name, _SUBCOMMANDS))
     found = vars(_parser(name).parse_args(join_lists(args.rest)))
     import roundoff.vendors.horizon as functions
     from roundoff.vendors.facade import reporting_to
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         getattr(functions, name.replace("-", "_"))(**found)
     folder = found.get("save_dir")
     if folder is not None:
-        terminal.note(f"written: {folder}")
+        terminal.note(english("written: {folder}", folder=folder))
     return EXIT_OK
 
 
@@ -76,7 +77,7 @@ def _parsed(text: str) -> "NameList":
     try:
         return parse_name_list(text.strip().strip("\"'") if text.strip()[:2] in ('"[', "'[") else text)
     except BadInput as error:
-        raise argparse.ArgumentTypeError(f"{error.what} {error.fix}") from error
+        raise argparse.ArgumentTypeError(english("{what} {fix}", what=error.what, fix=error.fix)) from error
 
 
 def _names(text: str) -> list[Any] | None:
@@ -95,7 +96,7 @@ def _one_or_more(text: str) -> str | list[Any] | None:
 def _flag(text: str) -> bool:
     words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
     if text.strip().casefold() not in words:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither True nor False")
+        raise argparse.ArgumentTypeError(english("{text!r} is neither True nor False", text=text))
     return words[text.strip().casefold()]
 
 
@@ -105,14 +106,16 @@ def _number(text: str) -> int | None:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor None") from None
+        raise argparse.ArgumentTypeError(
+            english("{text!r} is neither a whole number nor None", text=text)
+        ) from None
 
 
 def _decimal(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        raise argparse.ArgumentTypeError(english("{text!r} is not a number", text=text)) from None
 
 
 # Sub-commands --------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from roundoff.core.files import is_model, model_files
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 from roundoff.messages.numbers import parse_size
 
 if TYPE_CHECKING:
@@ -68,13 +69,13 @@ def size(text: str) -> int:
     try:
         return parse_size(text)
     except BadInput as error:
-        raise argparse.ArgumentTypeError(f"{error.what} {error.fix}") from error
+        raise argparse.ArgumentTypeError(english("{what} {fix}", what=error.what, fix=error.fix)) from error
 
 
 def positive(text: str) -> int:
     """A whole number from 1 on."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+        raise argparse.ArgumentTypeError(english("{text!r} is not a whole number from 1 on", text=text))
     return int(text)
 
 
@@ -83,7 +84,7 @@ def seconds(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|)", text.strip().lower())
     number = float(found[1]) * _SECONDS[found[2]] if found else 0.0
     if number <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write it as 90s, 5m or 1h")
+        raise argparse.ArgumentTypeError(english("{text!r} is not a time; write it as 90s, 5m or 1h", text=text))
     return number
 
 
@@ -92,7 +93,11 @@ def threads(text: str) -> int:
     number = positive(text)
     if number > _MAX_THREADS:
         raise argparse.ArgumentTypeError(
-            f"{text} is more than the {_MAX_THREADS} threads that make sense anywhere"
+            english(
+                "{text} is more than the {max_threads} threads that make sense anywhere",
+                text=text,
+                max_threads=_MAX_THREADS,
+            )
         )
     return number
 
@@ -104,7 +109,9 @@ def shape(text: str) -> tuple[int, ...]:
     except ValueError:
         sizes = ()
     if not sizes or min(sizes) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write sizes from 1 on, as in 1x3x224x224")
+        raise argparse.ArgumentTypeError(
+            english("{text!r} is not a shape; write sizes from 1 on, as in 1x3x224x224", text=text)
+        )
     return sizes
 
 
@@ -118,7 +125,9 @@ def number(text: str) -> float:
     except (ValueError, ZeroDivisionError):
         number = math.nan
     if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number; write one as in 0.5, 1/255 or 1/127.5")
+        raise argparse.ArgumentTypeError(
+            english("{text!r} is not a number; write one as in 0.5, 1/255 or 1/127.5", text=text)
+        )
     return number
 
 
@@ -233,7 +242,9 @@ def _count(text: str) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of samples; write 1 or more")
+        raise argparse.ArgumentTypeError(
+            english("{text!r} is not a number of samples; write 1 or more", text=text)
+        )
     return number
 
 
@@ -244,7 +255,9 @@ def _size(text: str) -> tuple[int, int]:
     except ValueError:
         height = width = 0
     if min(height, width) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write height x width, as in 224x224")
+        raise argparse.ArgumentTypeError(
+            english("{text!r} is not a size; write height x width, as in 224x224", text=text)
+        )
     return height, width
 
 
@@ -405,7 +418,8 @@ def names_from(args: argparse.Namespace) -> tuple[str, ...]:
         args.model = None
     if not args.nodes:
         raise BadInput(
-            "No node, tensor or quantizer was named.", fix="name some behind the model; '*' for all nodes"
+            english("No node, tensor or quantizer was named."),
+            fix=english("name some behind the model; '*' for all nodes"),
         )
     return tuple(args.nodes)
 

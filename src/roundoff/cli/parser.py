@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from roundoff.errors import BadInput, nearest
-from roundoff.messages.catalogue import spoken, told, translation
+from roundoff.messages.catalogue import current_language, translate, translation
 from roundoff.messages.message import english, shown
 
 __all__ = ["CommandParser", "help_formatter", "translated_argparse"]
@@ -26,7 +26,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def _translate(self) -> None:
         """Put all that the help shows into the language of the terminal."""
-        if spoken() == "en":
+        if current_language() == "en":
             return
         described = (self, *self._action_groups)
         for each in described:
@@ -61,7 +61,7 @@ class CommandParser(argparse.ArgumentParser):
             fix = english("{meant} See '{prog} --help'", meant=meant, prog=self.prog)
         else:
             fix = english("see '{prog} --help'", prog=self.prog)
-        error = told("terminal.error", what=message, fix=fix)
+        error = translate("terminal.error", what=message, fix=fix)
         self.exit(BadInput.exit_code, f"{error}\n")
 
 
@@ -86,7 +86,7 @@ def translated_argparse() -> Iterator[None]:
     It asks gettext for each text by the English one. What it asks for is in our catalogue, which needs no files of
     gettext's own.
     """
-    if spoken() == "en":
+    if current_language() == "en":
         yield
         return
     gettext, ngettext = argparse._, argparse.ngettext  # type: ignore[attr-defined]

@@ -23,6 +23,7 @@ from roundoff.cli.options import size
 from roundoff.cli.parser import CommandParser
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.vendors.pulsar2.building.build import BuildOptions
@@ -71,7 +72,7 @@ def run_files(args: argparse.Namespace, terminal: Terminal) -> int:
         batch_size=args.batch_size,
         per_layer=args.enable_perlayer_output,
         mode=_member(PrecisionAnalysisMode, args.mode, "mode"),
-        target_hardware=_member(TargetHardware, args.target_hardware, "target hardware"),
+        target_hardware=_member(TargetHardware, args.target_hardware, english("target hardware")),
         group_index=args.group_index,
     )
     outcome = run_model(settings, terminal.note if args.json else terminal.text)
@@ -83,7 +84,9 @@ def run_files(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _member(kind: type[_Member], name: str, what: str) -> _Member:
     if name not in kind.__members__:
-        raise BadInput(f"There is no {what} {name!r}.", fix=nearest(name, kind.__members__))
+        raise BadInput(
+            english("There is no {what} {name!r}.", what=what, name=name), fix=nearest(name, kind.__members__)
+        )
     return kind[name]
 
 
@@ -96,7 +99,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run one sub-command."""
     if args.sub not in _SUBCOMMANDS:
-        raise BadInput(f"There is no sub-command {args.sub!r}.", fix=nearest(args.sub, _SUBCOMMANDS))
+        raise BadInput(
+            english("There is no sub-command {sub!r}.", sub=args.sub), fix=nearest(args.sub, _SUBCOMMANDS)
+        )
     add_flags, work, takes_settings = _SUBCOMMANDS[args.sub]
     parser = CommandParser(
         prog=f"roundoff pulsar2 {args.sub}",
@@ -154,12 +159,12 @@ def split_settings(
             field = names.get(name.removeprefix("--"))
             if field is None:
                 known = (*(f"--{each}" for each in names), *parser._option_string_actions)
-                raise BadInput(f"There is no flag {name!r}.", fix=nearest(name, known))
+                raise BadInput(english("There is no flag {name!r}.", name=name), fix=nearest(name, known))
             follows = not equals and rest and not rest[0].startswith("--")
             settings.append((name, value if equals else rest.pop(0) if follows else None))
         else:
-            fix = "every value follows its flag, as in --quant.calibration_method MSE"
-            raise BadInput(f"{word!r} belongs to no flag.", fix=fix)
+            fix = english("every value follows its flag, as in --quant.calibration_method MSE")
+            raise BadInput(english("{word!r} belongs to no flag.", word=word), fix=fix)
     return own, settings
 
 
@@ -180,9 +185,9 @@ def _build(args: argparse.Namespace, terminal: Terminal) -> int:
 
     config = _configuration(args)
     result = build(config, _log(terminal), options=_options(args, config))
-    terminal.note(f"written: {result.folder}")
+    terminal.note(english("written: {folder}", folder=result.folder))
     if config.quant.check and not result.followed:
-        terminal.note("quant.check: not every layer has the type that layer_configs ask for")
+        terminal.note(english("quant.check: not every layer has the type that layer_configs ask for"))
         return EXIT_THRESHOLD_MISSED
     return EXIT_OK
 
@@ -247,7 +252,7 @@ def _tune(args: argparse.Namespace, terminal: Terminal) -> int:
         options=_options(args, config),
     )
     folder = tuned.result.folder
-    terminal.note(f"written: {folder}, {folder / CONFIG_NAME}")
+    terminal.note(english("written: {folder}, {folder2}", folder=folder, folder2=folder / CONFIG_NAME))
     return EXIT_OK if tuned.followed.met else EXIT_THRESHOLD_MISSED
 
 
@@ -259,7 +264,11 @@ def _methods(text: str) -> tuple[str, ...]:
     wrong = next((name for name in names if name not in known), None)
     if wrong is not None or not names:
         raise argparse.ArgumentTypeError(
-            f"{wrong or text!r} is no calibration method; {nearest(wrong or '', known)}"
+            english(
+                "{wrong!r} is no calibration method; {nearest}",
+                wrong=wrong or text,
+                nearest=nearest(wrong or "", known),
+            )
         )
     return tuple(dict.fromkeys(names))
 
@@ -270,7 +279,7 @@ def _cosine(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 < number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number between 0 and 1")
+        raise argparse.ArgumentTypeError(english("{text!r} is not a number between 0 and 1", text=text))
     return number
 
 

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _print(args: argparse.Namespace, terminal: Terminal, result: "Quantization") -> None:
     from roundoff.measure.thresholds import load_profile
-    from roundoff.messages.catalogue import say
+    from roundoff.messages.catalogue import bilingual
     from roundoff.pages.terminal import terminal_page
     from roundoff.quantize.page import quantization_page
 
@@ -81,7 +81,7 @@ def _print(args: argparse.Namespace, terminal: Terminal, result: "Quantization")
         terminal.text(_json(result))
         return
     name = model_files(args.model)[0].name
-    advice = say("quantize.advice", model=str(args.model), folder=str(args.output))
+    advice = bilingual("quantize.advice", model=str(args.model), folder=str(args.output))
     page = quantization_page(result, load_profile("default"), model=name, advice=advice)
     terminal.print(terminal_page(page))
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from roundoff.cli.options import add_html_option, check_html, write_html
 from roundoff.core.files import begins
 from roundoff.errors import BadInput
-from roundoff.messages.catalogue import told
+from roundoff.messages.catalogue import translate
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -139,8 +140,8 @@ def check_csv(path: Path, *, force: bool, start: str) -> None:
     if not (force and path.is_file()):
         check_output_file(path, force=False, option="--csv")
     elif not begins(path, start.encode()):
-        what = f"{path} exists and does not look like a table that this command wrote."
-        raise BadInput(what, fix="choose another file with --csv; --force replaces only earlier results")
+        what = english("{path} exists and does not look like a table that this command wrote.", path=path)
+        raise BadInput(what, fix=english("choose another file with --csv; --force replaces only earlier results"))
 
 
 def _is_folder(args: argparse.Namespace) -> bool:
@@ -154,11 +155,11 @@ def _check_folder(args: argparse.Namespace) -> None:
     if not args.plot.is_dir():
         check_output_file(args.plot, force=False, option="--plot")
         return
-    with reading(args.plot, what="The folder"):
+    with reading(args.plot, what=english("The folder")):
         filled = any(args.plot.iterdir())
     if filled and not args.force:
-        fix = "add --force to replace pictures in it, or choose another folder with --plot"
-        raise BadInput(f"{args.plot} is not empty.", fix=fix)
+        fix = english("add --force to replace pictures in it, or choose another folder with --plot")
+        raise BadInput(english("{plot} is not empty.", plot=args.plot), fix=fix)
 
 
 def picture_form(path: Path) -> "PictureForm":
@@ -172,7 +173,10 @@ def picture_form(path: Path) -> "PictureForm":
         return "png"
     if suffix == ".svg":
         return "svg"
-    raise BadInput(f"--plot {path} is neither .png nor .svg.", fix="give the file one of these endings")
+    raise BadInput(
+        english("--plot {path} is neither .png nor .svg.", path=path),
+        fix=english("give the file one of these endings"),
+    )
 
 
 def show_results(args: argparse.Namespace, terminal: "Terminal", results: Results) -> None:
@@ -190,7 +194,7 @@ def show_results(args: argparse.Namespace, terminal: "Terminal", results: Result
         written.append(args.csv)
     for path, painter in _picture_files(args, results.picture):
         if path.exists() and not (args.force and begins(path, *_PICTURE_STARTS)):
-            terminal.remark(told("terminal.not_replaced", path=path))
+            terminal.remark(translate("terminal.not_replaced", path=path))
             continue
         write_bytes(path, painter(picture_form(path)))
         written.append(path)
@@ -249,8 +253,8 @@ def _unasked_pictures(picture: "Painter | Mapping[str, Painter]", terminal: "Ter
     try:
         require_matplotlib()
     except MissingExtra as error:
-        terminal.remark(told("terminal.no_pictures", fix=error.fix))
+        terminal.remark(translate("terminal.no_pictures", fix=error.fix))
         return {}
     if len(picture) > _MOST_UNASKED:
-        terminal.remark(told("terminal.some_pictures", some=_MOST_UNASKED, all=len(picture)))
+        terminal.remark(translate("terminal.some_pictures", some=_MOST_UNASKED, all=len(picture)))
     return {f"{stem}.png": painter("png") for stem, painter in list(_stems(picture).items())[:_MOST_UNASKED]}

@@ -13,6 +13,7 @@ from roundoff.cli.options import add_data_options, add_limits, add_subject_optio
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, compare, print, write."""
     from roundoff.api.studies import samples
-    from roundoff.messages.catalogue import told
+    from roundoff.messages.catalogue import translate
     from roundoff.studies.samples.page import WORST_SAMPLES_CSV_START
 
     check_results(args, csv_start=WORST_SAMPLES_CSV_START)
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     show_results(args, terminal, _results(args, outcome))
     if args.copy_to is not None:
         listed = outcome.copy_to(args.copy_to, top=args.top, force=args.force)
-        terminal.note(told("samples.copied", folder=args.copy_to, list=listed))
+        terminal.note(translate("samples.copied", folder=args.copy_to, list=listed))
     return outcome.exit_code
 
 
@@ -72,7 +73,10 @@ def _check_copy(args: argparse.Namespace) -> None:
     if args.copy_to is None:
         return
     if args.output is not None and args.copy_to.resolve() == args.output.resolve():
-        raise BadInput(f"-o and --copy-to both name {args.copy_to}.", fix="give each a folder of its own")
+        raise BadInput(
+            english("-o and --copy-to both name {copy_to}.", copy_to=args.copy_to),
+            fix=english("give each a folder of its own"),
+        )
     check_output_directory(args.copy_to, marker=LIST_NAME, force=args.force, option="--copy-to")
 
 

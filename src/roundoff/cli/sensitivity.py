@@ -26,7 +26,8 @@ from roundoff.cli.options import (
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_INTERRUPTED, BadInput
-from roundoff.messages.catalogue import told
+from roundoff.messages.catalogue import translate
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
@@ -131,7 +132,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     )
     show_results(args, terminal, _results(args, outcome))
     if outcome.exit_code == EXIT_INTERRUPTED and args.resume is not None:
-        terminal.note(told("sensitivity.interrupted", file=args.resume))
+        terminal.note(translate("sensitivity.interrupted", file=args.resume))
     return outcome.exit_code
 
 
@@ -142,10 +143,15 @@ def _check_journal(args: argparse.Namespace) -> None:
     journal = args.resume.resolve()
     for option, path in (("--csv", args.csv), ("--plot", args.plot)):
         if path is not None and path.resolve() == journal:
-            raise BadInput(f"--resume and {option} both name {path}.", fix="give each a file of its own")
+            raise BadInput(
+                english("--resume and {option} both name {path}.", option=option, path=path),
+                fix=english("give each a file of its own"),
+            )
     if args.output is not None and journal.is_relative_to(args.output.resolve()):
-        what = f"--resume {args.resume} is in the folder of -o, which is written whole or not at all."
-        raise BadInput(what, fix="keep the journal beside that folder")
+        what = english(
+            "--resume {resume} is in the folder of -o, which is written whole or not at all.", resume=args.resume
+        )
+        raise BadInput(what, fix=english("keep the journal beside that folder"))
 
 
 def _results(args: argparse.Namespace, outcome: "Outcome[SensitivityReport]") -> Results:

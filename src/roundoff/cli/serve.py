@@ -11,6 +11,7 @@ from pathlib import Path
 
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, BadInput
+from roundoff.messages.message import english
 
 _LAST_PORT = 65535
 
@@ -25,24 +26,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > _LAST_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port; give a number up to {_LAST_PORT}, or 0 for any")
+        raise argparse.ArgumentTypeError(
+            english(
+                "{text!r} is not a port; give a number up to {last_port}, or 0 for any",
+                text=text,
+                last_port=_LAST_PORT,
+            )
+        )
     return int(text)
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Serve until interrupted."""
-    from roundoff.messages.catalogue import spoken
+    from roundoff.messages.catalogue import current_language
     from roundoff.report.server import make_server
     from roundoff.studies.run_diff.study import diff_runs
 
     if not args.folder.is_dir():
-        raise BadInput(f"{args.folder} is not a folder.", fix="give the folder that your runs are in")
-    server, address = make_server(args.folder, differ=diff_runs, port=args.port, language=spoken())
+        raise BadInput(
+            english("{folder} is not a folder.", folder=args.folder),
+            fix=english("give the folder that your runs are in"),
+        )
+    server, address = make_server(args.folder, differ=diff_runs, port=args.port, language=current_language())
     terminal.text(address)
-    terminal.note(f"serving {args.folder}, read-only; Ctrl-C ends it")
+    terminal.note(english("serving {folder}, read-only; Ctrl-C ends it", folder=args.folder))
     try:
         with server:
             server.serve_forever()
     except KeyboardInterrupt:
-        terminal.note("ended")
+        terminal.note(english("ended"))
     return EXIT_OK

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from roundoff.core.names import shown
 from roundoff.errors import BadInput, RoundoffError
-from roundoff.messages.catalogue import told
-from roundoff.messages.message import Message
+from roundoff.messages.catalogue import translate
+from roundoff.messages.message import Message, english
 from roundoff.messages.message import shown as text_of
 from roundoff.messages.sanitize import harmless
 from roundoff.messages.sentences import sentence
@@ -96,12 +96,14 @@ class Terminal:
             reason = error.strerror or str(error)
             # What could not be written would be tried again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            fix = "send it somewhere else, or write the result to a folder with -o"
-            raise BadInput(f"The standard output cannot be written: {reason}.", fix=fix) from error
+            fix = english("send it somewhere else, or write the result to a folder with -o")
+            raise BadInput(
+                english("The standard output cannot be written: {reason}.", reason=reason), fix=fix
+            ) from error
 
     def error(self, error: RoundoffError) -> None:
         """Say what went wrong, and what to do about it."""
-        self.note(told("terminal.error", what=error.what, fix=error.fix))
+        self.note(translate("terminal.error", what=error.what, fix=error.fix))
 
     def written(self, paths: "Sequence[Path]", most: int | None = None) -> None:
         """Name files that were written: in a line where they fit in one, else each in its own.
@@ -115,15 +117,15 @@ class Terminal:
         names = [str(path) for path in paths[:most]]
         more = len(paths) - len(names)
         if more:
-            names[-1] = told("terminal.written_more", files=names[-1], count=more)
-        line = told("terminal.written", files=", ".join(names))
+            names[-1] = translate("terminal.written_more", files=names[-1], count=more)
+        line = translate("terminal.written", files=", ".join(names))
         if cell_len(line) > self.err.width:
-            line = f"\n{_INDENT}".join([told("terminal.written", files="").rstrip(), *names])
+            line = f"\n{_INDENT}".join([translate("terminal.written", files="").rstrip(), *names])
         self.note(line)
 
     def remark(self, text: str | Message) -> None:
         """Say what the reader should know of a result."""
-        self.note(told("terminal.note", text=sentence(text)))
+        self.note(translate("terminal.note", text=sentence(text)))
 
     def note(self, text: str) -> None:
         """Say something that is not a result."""

@@ -109,7 +109,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _write(args: argparse.Namespace, terminal: Terminal, outcome: "TransformOutcome") -> None:
     from roundoff.core.document import to_json
-    from roundoff.messages.catalogue import told
+    from roundoff.messages.catalogue import translate
     from roundoff.pages.blocks import View
     from roundoff.pages.terminal import terminal_page, verdict_lines
     from roundoff.studies.transform.page import transform_page
@@ -119,7 +119,7 @@ def _write(args: argparse.Namespace, terminal: Terminal, outcome: "TransformOutc
         terminal.text(to_json(outcome.document))
     elif (page := transform_page(outcome.document, View(args.rows))) is not None:
         terminal.print(terminal_page(page))
-        step = told("transform.left", file=str(args.output / outcome.fake_quant_name))
-        terminal.print(verdict_lines([(told("transform.next"), step)]))
+        step = translate("transform.left", file=str(args.output / outcome.fake_quant_name))
+        terminal.print(verdict_lines([(translate("transform.next"), step)]))
     written = [args.output, *write_html(args, outcome.document)]
     terminal.written(written)

@@ -34,7 +34,8 @@ from roundoff.cli.options import (
     write_html,
 )
 from roundoff.cli.terminal import Terminal
-from roundoff.messages.catalogue import told
+from roundoff.messages.catalogue import translate
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.api.tuning import TuneOutcome
@@ -148,7 +149,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     except KeyboardInterrupt:
         terminal.finish()
         if args.output.is_dir():
-            terminal.remark(told("search.resume", folder=args.output))
+            terminal.remark(translate("search.resume", folder=args.output))
         raise
     written = [*outcome.written, *write_html(args, outcome.document)]
     _print(args, terminal, outcome)
@@ -166,7 +167,7 @@ def _teller(args: argparse.Namespace, terminal: Terminal) -> "Callable[[Trial, T
 
     def tell(trial: "Trial", best: "Trial", metric: str) -> None:
         seconds = left.step(trial.number)
-        most = "" if seconds is None else told("search.time_left", time=duration_text(seconds))
+        most = "" if seconds is None else translate("search.time_left", time=duration_text(seconds))
         terminal.note(semicolons(trial_line(trial, best, metric), most))
 
     return tell
@@ -193,19 +194,21 @@ def _finite(text: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+        raise argparse.ArgumentTypeError(english("{text!r} is not a number", text=text))
     return number
 
 
 def _cost(text: str) -> float:
     number = _finite(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than plain int8 costs, which is 1")
+        raise argparse.ArgumentTypeError(english("{text} is less than plain int8 costs, which is 1", text=text))
     return number
 
 
 def _share(text: str) -> float:
     number = _finite(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
     if not 0 < number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share between 0 and 1; write it as in 0.2")
+        raise argparse.ArgumentTypeError(
+            english("{text!r} is not a share between 0 and 1; write it as in 0.2", text=text)
+        )
     return number

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from roundoff.core.tensors import Array, DType
+from roundoff.messages.message import english
 
 __all__ = [
     "MAX_AXES",
@@ -80,17 +81,21 @@ def size_bytes(dtype: DType, shape: tuple[int, ...]) -> int:
 def check_shape(dtype: DType, shape: tuple[int, ...]) -> None:
     """Refuse shapes that no array can have."""
     if len(shape) > MAX_AXES:
-        raise Unreadable(f"has {len(shape)} axes, more than the {MAX_AXES} that numpy allows")
+        raise Unreadable(
+            english(
+                "has {count} axes, more than the {max_axes} that numpy allows", count=len(shape), max_axes=MAX_AXES
+            )
+        )
     # Zeros do not excuse the other axes: numpy computes strides of them all.
     if size_bytes(dtype, tuple(axis for axis in shape if axis)) > _MAX_BYTES:
-        raise Unreadable(f"its header claims the impossible shape {list(shape)}")
+        raise Unreadable(english("its header claims the impossible shape {shape}", shape=list(shape)))
 
 
 def stat_file(path: Path) -> int:
     """Size of a regular file in bytes; anything else (a pipe, a device) is refused before it can block."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise Unreadable("is not a regular file")
+        raise Unreadable(english("is not a regular file"))
     return status.st_size
 
 
@@ -103,7 +108,7 @@ def map_bytes(path: Path, *, offset: int, length: int) -> Array:
         try:
             window = mmap.mmap(file.fileno(), offset - start + length, access=mmap.ACCESS_READ, offset=start)
         except ValueError as error:  # the file has shrunk since its header was read
-            raise Unreadable("the file is shorter than it was a moment ago") from error
+            raise Unreadable(english("the file is shorter than it was a moment ago")) from error
     return np.frombuffer(window, np.uint8, count=length, offset=offset - start)
 
 
@@ -167,7 +172,7 @@ def read_header(path: Path) -> NpyHeader:
     """
     length = stat_file(path)
     if not length:  # not even tried: special files of the system claim so too, and may never answer
-        raise Unreadable("is empty")
+        raise Unreadable(english("is empty"))
     with path.open("rb") as file:
         return parse_header(file.read(MAX_HEADER_BYTES), length=length)
 
@@ -186,27 +191,33 @@ def parse_header(start: bytes, *, length: int) -> NpyHeader:
     header = _parse(start)
     there, wanted = length - header.offset, header.size_bytes
     if there != wanted:
-        problem = f"{there} bytes of values where the header says {wanted}"
+        problem = english("{there} bytes of values where the header says {wanted}", there=there, wanted=wanted)
         if there < wanted:
-            problem = f"truncated: {there} of {wanted} bytes"
+            problem = english("truncated: {there} of {wanted} bytes", there=there, wanted=wanted)
         raise Unreadable(problem, dtype=header.dtype.name, shape=header.shape)
     return header
 
 
 def _parse(start: bytes) -> NpyHeader:
     if not start:
-        raise Unreadable("is empty")
+        raise Unreadable(english("is empty"))
     if not start.startswith(npy_format.MAGIC_PREFIX):
-        raise Unreadable("is not a .npy file: it does not begin with the magic bytes")
+        raise Unreadable(english("is not a .npy file: it does not begin with the magic bytes"))
     if len(start) < 12 or start[6] not in _LENGTH_BYTES:
-        raise Unreadable("the .npy header is cut off or of an unknown version")
+        raise Unreadable(english("the .npy header is cut off or of an unknown version"))
     begin = npy_format.MAGIC_LEN + _LENGTH_BYTES[start[6]]
     length = int.from_bytes(start[npy_format.MAGIC_LEN : begin], "little")
     offset = begin + length
     if offset > MAX_HEADER_BYTES:
-        raise Unreadable(f"the .npy header claims to be {length} bytes long")
+        raise Unreadable(english("the .npy header claims to be {length} bytes long", length=length))
     if offset > len(start):
-        raise Unreadable(f"truncated: the header alone needs {offset} bytes, the file has {len(start)}")
+        raise Unreadable(
+            english(
+                "truncated: the header alone needs {offset} bytes, the file has {count}",
+                offset=offset,
+                count=len(start),
+            )
+        )
     dtype, shape, fortran = _parse_text(start[begin:offset])
     return NpyHeader(dtype, shape, fortran, offset)
 
@@ -223,9 +234,11 @@ def _parse_text(text: bytes) -> tuple[DType, tuple[int, ...], bool]:
         stream = io.BytesIO(len(plain).to_bytes(4, "little") + plain)
         shape, fortran, dtype = npy_format.read_array_header_2_0(stream, max_header_size=MAX_HEADER_BYTES)
     except _DAMAGE as error:
-        raise Unreadable(f"the .npy header is damaged: {text.decode('latin-1').strip()!r:.120}") from error
+        raise Unreadable(
+            english("the .npy header is damaged: {decode!r:.120}", decode=text.decode("latin-1").strip())
+        ) from error
     if not all(type(axis) is int and axis >= 0 for axis in shape):
-        raise Unreadable(f"the .npy header is damaged: its shape is {shape!r:.60}")
+        raise Unreadable(english("the .npy header is damaged: its shape is {shape!r:.60}", shape=shape))
     _check_type(dtype)
     check_shape(dtype, shape)
     return dtype, shape, fortran
@@ -234,14 +247,16 @@ def _parse_text(text: bytes) -> tuple[DType, tuple[int, ...], bool]:
 def _check_type(dtype: DType) -> None:
     """Refuse whatever is not plain numbers, or bytes of one size whose type has to be told."""
     if dtype.hasobject:
-        problem = "holds Python objects (a pickle), which are never loaded"
+        problem = english("holds Python objects (a pickle), which are never loaded")
     elif dtype.names is not None or dtype.subdtype is not None:
-        problem = "holds records of several fields, not plain numbers"
+        problem = english("holds records of several fields, not plain numbers")
     elif dtype.kind not in "biufcV" or not 0 < dtype.itemsize <= _MOST_OPAQUE_BYTES:
-        problem = f"holds values of type {dtype.str!r:.60}, not numbers"
+        problem = english("holds values of type {str!r:.60}, not numbers", str=dtype.str)
     else:
         return
-    raise Unreadable(problem, fix="save it again as plain numbers: np.save(file, array.astype(np.float32))")
+    raise Unreadable(
+        problem, fix=english("save it again as plain numbers: np.save(file, array.astype(np.float32))")
+    )
 
 
 # Members of a zip archive, mapped where they lie when they are stored, unpacked with checks when compressed.
@@ -292,7 +307,7 @@ class Member:
         if self.is_stored:
             content = map_bytes(self.path, offset=self._start(), length=self.size)
             if zlib.crc32(content.data) != self.info.CRC:
-                raise Unreadable("damaged: its checksum does not fit")
+                raise Unreadable(english("damaged: its checksum does not fit"))
             return content
         with _unpacking(), self.open() as stream:
             return _read(stream, self.size)
@@ -315,26 +330,37 @@ class Member:
                 file.seek(place)
                 header = file.read(_LOCAL_HEADER.size)
         if len(header) < _LOCAL_HEADER.size or not header.startswith(_SIGNATURE):
-            raise Unreadable("damaged: it is not where the archive says")
+            raise Unreadable(english("damaged: it is not where the archive says"))
         _, name, extra = _LOCAL_HEADER.unpack(header)
         start = place + len(header) + int(name) + int(extra)
         there = length - start
         if there < self.info.compress_size:
-            raise Unreadable(f"truncated: {max(there, 0)} of {self.info.compress_size} bytes")
+            raise Unreadable(
+                english(
+                    "truncated: {there} of {compress_size} bytes",
+                    there=max(there, 0),
+                    compress_size=self.info.compress_size,
+                )
+            )
         return start
 
     def _check(self) -> None:
         info = self.info
         if info.flag_bits & _ENCRYPTED:
-            raise Unreadable("is encrypted", fix="write the archive without a password")
+            raise Unreadable(english("is encrypted"), fix=english("write the archive without a password"))
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise Unreadable(
-                "is compressed in an unusual way", fix="write it with np.savez or np.savez_compressed"
+                english("is compressed in an unusual way"),
+                fix=english("write it with np.savez or np.savez_compressed"),
             )
         if self.is_stored and info.compress_size != info.file_size:
-            raise Unreadable("damaged: the archive gives it two different lengths")
+            raise Unreadable(english("damaged: the archive gives it two different lengths"))
         if info.file_size > _MAX_RATIO * (info.compress_size + 1):
-            raise Unreadable(f"claims to unpack to {info.file_size} bytes, more than its data can hold")
+            raise Unreadable(
+                english(
+                    "claims to unpack to {file_size} bytes, more than its data can hold", file_size=info.file_size
+                )
+            )
 
 
 class Pieces:
@@ -373,14 +399,14 @@ def list_members(path: Path) -> list[Member]:
         Unreadable: It is no zip archive, or its directory is missing, damaged or empty.
     """
     if not stat_file(path):
-        raise Unreadable("is empty")
+        raise Unreadable(english("is empty"))
     try:
         with zipfile.ZipFile(path) as archive:
             members = [Member(path, info) for info in archive.infolist() if not info.filename.endswith("/")]
     except (zipfile.BadZipFile, ValueError, NotImplementedError, OverflowError, struct.error) as error:
-        raise Unreadable(f"is not a complete zip archive ({error})") from error
+        raise Unreadable(english("is not a complete zip archive ({error})", error=error)) from error
     if not members:
-        raise Unreadable("holds no tensors")
+        raise Unreadable(english("holds no tensors"))
     return members
 
 
@@ -390,7 +416,9 @@ def _read(stream: zipfile.ZipExtFile, length: int) -> Array:
         wanted = min(_CHUNK_BYTES, length - start)
         piece = stream.read(wanted)
         if len(piece) < wanted:
-            raise Unreadable(f"damaged: {start + len(piece)} of {length} bytes")
+            raise Unreadable(
+                english("damaged: {start} of {length} bytes", start=start + len(piece), length=length)
+            )
         content[start : start + wanted] = np.frombuffer(piece, np.uint8)
     return content
 
@@ -400,4 +428,4 @@ def _unpacking() -> Iterator[None]:
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise Unreadable("damaged: it cannot be unpacked, or its checksum does not fit") from error
+        raise Unreadable(english("damaged: it cannot be unpacked, or its checksum does not fit")) from error

@@ -15,7 +15,7 @@ from roundoff.core.files import reading, regular_file
 from roundoff.core.names import shown
 from roundoff.core.tensors import Topology
 from roundoff.errors import BadInput
-from roundoff.messages.message import Message, message_content
+from roundoff.messages.message import Message, english, message_content
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -175,7 +175,7 @@ DOCUMENT_NAME = "run.json"
 RECORD_NAME = "command.json"
 """The document of a run whose folder is known by another file: what was asked, on what, and where."""
 
-_OURS = "give a folder that roundoff wrote"
+_OURS = english("give a folder that roundoff wrote")
 
 
 def to_json(document: RunDocument) -> str:
@@ -200,29 +200,38 @@ def load_document(path: Path | str) -> RunDocument:
     from pydantic import TypeAdapter, ValidationError
 
     file = Path(path) / DOCUMENT_NAME if Path(path).is_dir() else Path(path)
-    regular_file(file, what="The run document")
-    with reading(file, what="The run document"):
+    regular_file(file, what=english("The run document"))
+    with reading(file, what=english("The run document")):
         data = file.read_bytes()
     try:
         content = json.loads(data.decode("utf-8"))
         schema = content.get("schema") if isinstance(content, dict) else None
         if schema not in _READ:
-            what = f"{file} has schema {schema!r}; this version reads {' and '.join(map(str, _READ))}."
-            raise BadInput(what, fix="run the command again with this version of roundoff")
+            what = english(
+                "{file} has schema {schema!r}; this version reads {read}.",
+                file=file,
+                schema=schema,
+                read=" and ".join(map(str, _READ)),
+            )
+            raise BadInput(what, fix=english("run the command again with this version of roundoff"))
         _load_section_types(content)
         return replace(TypeAdapter(RunDocument).validate_python(content), schema=SCHEMA)
     except (UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(f"{file} is not a run document: it is no JSON.", fix=_OURS) from error
+        raise BadInput(english("{file} is not a run document: it is no JSON.", file=file), fix=_OURS) from error
     except ValidationError as error:
-        raise BadInput(f"{file} is not a run document: {_first(error.errors())}.", fix=_OURS) from error
+        raise BadInput(
+            english("{file} is not a run document: {first}.", file=file, first=_first(error.errors())), fix=_OURS
+        ) from error
     except ValueError as error:
-        raise BadInput(f"{file} is not a run document: {error}.", fix=_OURS) from error
+        raise BadInput(
+            english("{file} is not a run document: {error}.", file=file, error=error), fix=_OURS
+        ) from error
 
 
 def _first(wrong: "Sequence[ErrorDetails]") -> str:
     """The first thing that is wrong in a document, where, and how much else is."""
-    place = ".".join(map(str, wrong[0]["loc"])) or "the document"
-    more = f", and {len(wrong) - 1} more like this" if len(wrong) > 1 else ""
+    place = ".".join(map(str, wrong[0]["loc"])) or english("the document")
+    more = english(", and {number} more like this", number=len(wrong) - 1) if len(wrong) > 1 else ""
     return f"{place}: {wrong[0]['msg']}{more}"
 
 

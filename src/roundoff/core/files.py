@@ -13,6 +13,7 @@ from pathlib import Path
 
 from roundoff.core.names import shown
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 from roundoff.messages.numbers import format_size
 
 __all__ = [
@@ -127,14 +128,20 @@ def reading(path: Path, *, what: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise BadInput(f"{what} {path} does not exist.", fix="check the path") from error
+        raise BadInput(
+            english("{what} {path} does not exist.", what=what, path=path), fix=english("check the path")
+        ) from error
     except PermissionError as error:
         raise BadInput(
-            f"{what} {path} may not be read.", fix=f"chmod u+r '{path}', or run as its owner"
+            english("{what} {path} may not be read.", what=what, path=path),
+            fix=english("chmod u+r '{path}', or run as its owner", path=path),
         ) from error
     except OSError as error:
         reason = error.strerror or str(error)
-        raise BadInput(f"{what} {path} cannot be read: {reason}.", fix="check the path and the disk") from error
+        raise BadInput(
+            english("{what} {path} cannot be read: {reason}.", what=what, path=path, reason=reason),
+            fix=english("check the path and the disk"),
+        ) from error
 
 
 def regular_file(path: Path, *, what: str) -> int:
@@ -145,12 +152,18 @@ def regular_file(path: Path, *, what: str) -> int:
         what: What it is, as the start of a sentence ("The model").
     """
     if "\0" in str(path):
-        raise BadInput(f"{what} {shown(path)} does not exist: no path holds a NUL.", fix="check the path")
+        raise BadInput(
+            english("{what} {path} does not exist: no path holds a NUL.", what=what, path=shown(path)),
+            fix=english("check the path"),
+        )
     with reading(path, what=what):
         status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe or a device"
-        raise BadInput(f"{what} {path} is {kind}, not a file.", fix="give the path of a regular file")
+        kind = english("a folder") if stat.S_ISDIR(status.st_mode) else english("a pipe or a device")
+        raise BadInput(
+            english("{what} {path} is {kind}, not a file.", what=what, path=path, kind=kind),
+            fix=english("give the path of a regular file"),
+        )
     return status.st_size
 
 
@@ -158,7 +171,7 @@ def begins(path: Path, *starts: bytes) -> bool:
     """Whether a file is there and begins with one of these."""
     if not path.is_file():
         return False
-    with reading(path, what="The file"), path.open("rb") as file:
+    with reading(path, what=english("The file")), path.open("rb") as file:
         return file.read(max(map(len, starts))).startswith(starts)
 
 
@@ -167,7 +180,10 @@ def read_small(path: Path, *, what: str) -> bytes:
     size = regular_file(path, what=what)
     if size > _MAX_SMALL_BYTES:
         limit = _MAX_SMALL_BYTES // 2**20
-        raise BadInput(f"{what} {path} is larger than {limit} MiB.", fix="check that it is the right file")
+        raise BadInput(
+            english("{what} {path} is larger than {limit} MiB.", what=what, path=path, limit=limit),
+            fix=english("check that it is the right file"),
+        )
     with reading(path, what=what):
         # What claims to be empty is not even tried: special files of the system do, and may never answer.
         return path.read_bytes() if size else b""
@@ -184,11 +200,11 @@ def writing(path: Path, *, option: str = "-o") -> Iterator[None]:
 
 def _not_written(path: Path, error: OSError, *, option: str = "-o") -> BadInput:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        fix = "free some space or write to another disk; nothing incomplete was left behind"
-        return BadInput(f"The disk is full: {path} could not be written.", fix=fix)
+        fix = english("free some space or write to another disk; nothing incomplete was left behind")
+        return BadInput(english("The disk is full: {path} could not be written.", path=path), fix=fix)
     reason = error.strerror or str(error)
-    fix = f"choose a path that can be written with {option}"
-    return BadInput(f"{path} could not be written: {reason}.", fix=fix)
+    fix = english("choose a path that can be written with {option}", option=option)
+    return BadInput(english("{path} could not be written: {reason}.", path=path, reason=reason), fix=fix)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -207,7 +223,10 @@ def write_bytes(path: Path, content: bytes) -> None:
     with writing(path):
         target = Path(os.path.realpath(path))
         if target.exists() and not target.is_file():
-            raise BadInput(f"{path} is a folder, a pipe or a device, not a file.", fix="choose another path")
+            raise BadInput(
+                english("{path} is a folder, a pipe or a device, not a file.", path=path),
+                fix=english("choose another path"),
+            )
         staged = target.with_name(f".{_unique()}.partial")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -227,21 +246,24 @@ def check_output_file(path: Path, *, force: bool, option: str) -> None:
         force: Replace an earlier report of ours.
         option: The option that names it, for messages (``--junit``).
     """
-    another = f"choose another file with {option}"
+    another = english("choose another file with {option}", option=option)
     with writing(path, option=option):
         if not path.exists():
             _check_parent(path, fix=another)
             return
         if not path.is_file():
-            kind = "a folder" if path.is_dir() else "a pipe or a device"
-            raise BadInput(f"{path} exists and is {kind}, not a file.", fix=another)
+            kind = english("a folder") if path.is_dir() else english("a pipe or a device")
+            raise BadInput(english("{path} exists and is {kind}, not a file.", path=path, kind=kind), fix=another)
     if not force:
-        raise BadInput(f"{path} exists.", fix=f"add --force to replace it, or {another}")
-    with reading(path, what="The file"), path.open("rb") as file:
+        raise BadInput(
+            english("{path} exists.", path=path),
+            fix=english("add --force to replace it, or {another}", another=another),
+        )
+    with reading(path, what=english("The file")), path.open("rb") as file:
         start = file.read(_LOOKED_AT_BYTES)
     if not start.startswith(_REPORT_START) or _REPORT_ROOT not in start:
-        what = f"{path} exists and does not look like a file that roundoff wrote."
-        raise BadInput(what, fix=f"{another}; --force replaces only earlier results")
+        what = english("{path} exists and does not look like a file that roundoff wrote.", path=path)
+        raise BadInput(what, fix=english("{another}; --force replaces only earlier results", another=another))
 
 
 @contextlib.contextmanager
@@ -281,42 +303,51 @@ def output_directory(path: Path, *, marker: str | tuple[str, ...], force: bool =
 
 def check_output_directory(path: Path, *, marker: str | tuple[str, ...], force: bool, option: str = "-o") -> None:
     """Say at once, before any work, when `output_directory` would refuse this path, the value of `option`."""
-    another = f"choose another folder with {option}"
+    another = english("choose another folder with {option}", option=option)
     with writing(path, option=option):
         _check_parent(path, fix=another)
         if not path.exists():
             return
         if not path.is_dir():
-            raise BadInput(f"{path} exists and is a file.", fix=another)
+            raise BadInput(english("{path} exists and is a file.", path=path), fix=another)
         _check_replaceable(path, option)
-    with reading(path, what="The output folder"):
+    with reading(path, what=english("The output folder")):
         if not any(path.iterdir()):
             return
         foreign = foreign_files(path, most=3)
         markers = (marker,) if isinstance(marker, str) else marker
         known = any((path / name).is_file() for name in markers)
     if foreign:
-        what = f"{path} exists and holds files that roundoff did not write: {', '.join(foreign)}."
+        what = english(
+            "{path} exists and holds files that roundoff did not write: {foreign}.",
+            path=path,
+            foreign=", ".join(foreign),
+        )
         raise BadInput(
-            what, fix=f"move them away or choose another {option}; --force replaces only earlier results"
+            what,
+            fix=english(
+                "move them away or choose another {option}; --force replaces only earlier results", option=option
+            ),
         )
     if not known:
-        what = f"{path} holds a result of another kind: it has no {' or '.join(markers)}."
+        what = english(
+            "{path} holds a result of another kind: it has no {markers}.", path=path, markers=" or ".join(markers)
+        )
         raise BadInput(what, fix=another)
     if not force:
-        fix = f"add --force to replace it, or choose another {option}"
-        raise BadInput(f"{path} already holds a result.", fix=fix)
+        fix = english("add --force to replace it, or choose another {option}", option=option)
+        raise BadInput(english("{path} already holds a result.", path=path), fix=fix)
 
 
 def _check_parent(path: Path, *, fix: str) -> None:
     """Refuse a path below something that is no folder, or in a place where nothing can be made."""
     if path.is_symlink() and not path.exists():
-        raise BadInput(f"{path} is a link that leads nowhere.", fix=fix)
+        raise BadInput(english("{path} is a link that leads nowhere.", path=path), fix=fix)
     place = Path(os.path.realpath(path)).parent
     while not place.exists():
         place = place.parent
     if not place.is_dir():
-        raise BadInput(f"{path} cannot be made: {place} is not a folder.", fix=fix)
+        raise BadInput(english("{path} cannot be made: {place} is not a folder.", path=path, place=place), fix=fix)
     # Only trying tells: rights, read-only disks and special file systems all differ.
     trial = place / f".{_unique()}.partial"
     trial.mkdir()
@@ -327,8 +358,13 @@ def _check_replaceable(folder: Path, option: str) -> None:
     """Refuse a folder that cannot be exchanged for another: one in use, or the root of a disk."""
     here = os.path.realpath(os.curdir)
     if Path(here).is_relative_to(os.path.realpath(folder)) or os.path.ismount(folder):
-        what = f"{folder} is the current folder, holds it, or is a disk of its own; it cannot be replaced."
-        raise BadInput(what, fix=f"name a folder in it, as in {option} {folder / 'out'}")
+        what = english(
+            "{folder} is the current folder, holds it, or is a disk of its own; it cannot be replaced.",
+            folder=folder,
+        )
+        raise BadInput(
+            what, fix=english("name a folder in it, as in {option} {folder}", option=option, folder=folder / "out")
+        )
 
 
 def _swap_in(staged: Path, path: Path) -> None:
@@ -348,7 +384,7 @@ def _swap_in(staged: Path, path: Path) -> None:
 # The files a model consists of: one for ONNX, two for Caffe, which are given as one.
 
 _TEXT, _NUMBERS = ".prototxt", ".caffemodel"
-_BOTH = "name both files with a comma between them: net.prototxt,net.caffemodel"
+_BOTH = english("name both files with a comma between them: net.prototxt,net.caffemodel")
 
 
 def is_model(path: Path) -> bool:
@@ -375,10 +411,10 @@ def caffe_pair(path: Path) -> tuple[Path, Path]:
     if len(parts) == 2:
         texts, numbers = ([part for part in parts if part.suffix.lower() == kind] for kind in (_TEXT, _NUMBERS))
         if len(texts) != 1 or len(numbers) != 1:
-            raise BadInput(f"{path} does not name a .prototxt and a .caffemodel.", fix=_BOTH)
+            raise BadInput(english("{path} does not name a .prototxt and a .caffemodel.", path=path), fix=_BOTH)
         return texts[0], numbers[0]
     if len(parts) > 2 or path.suffix.lower() != _TEXT:
-        raise BadInput(f"{path} does not name the .prototxt of a Caffe net.", fix=_BOTH)
+        raise BadInput(english("{path} does not name the .prototxt of a Caffe net.", path=path), fix=_BOTH)
     return path, _beside(path)
 
 
@@ -417,9 +453,15 @@ def _beside(prototxt: Path) -> Path:
     others = sorted(path for path in prototxt.parent.iterdir() if path.suffix.lower() == _NUMBERS)
     if len(others) == 1:
         return others[0]
-    found = f"there are {len(others)}" if others else "there is none"
+    found = english("there are {count}", count=len(others)) if others else english("there is none")
     raise BadInput(
-        f"{prototxt} needs a .caffemodel; beside it {found}, and none is called {same.name}.", fix=_BOTH
+        english(
+            "{prototxt} needs a .caffemodel; beside it {found}, and none is called {name}.",
+            prototxt=prototxt,
+            found=found,
+            name=same.name,
+        ),
+        fix=_BOTH,
     )
 
 
@@ -448,8 +490,16 @@ class DiskBudget:
         if size > self.limit_bytes:
             limit = format_size(self.limit_bytes)
             raise BadInput(
-                f"{claim} {format_size(size)} on disk; the limit is {limit} ({self.reason}).",
-                fix="narrow it with --tensors GLOB or --samples N, write --stats-only, or raise --max-disk",
+                english(
+                    "{claim} {format_size} on disk; the limit is {limit} ({reason}).",
+                    claim=claim,
+                    format_size=format_size(size),
+                    limit=limit,
+                    reason=self.reason,
+                ),
+                fix=english(
+                    "narrow it with --tensors GLOB or --samples N, write --stats-only, or raise --max-disk"
+                ),
             )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 
 __all__ = [
     "MAX_STEM_BYTES",
@@ -128,7 +129,7 @@ NameList = tuple["str | NameList", ...]
 """Names, and lists of names."""
 
 _QUOTES = "'\""
-_EXAMPLE = "write it like [a,b] or [[a],[a,b]], in quotes so that the shell keeps it in one piece"
+_EXAMPLE = english("write it like [a,b] or [[a],[a,b]], in quotes so that the shell keeps it in one piece")
 
 
 def parse_name_list(text: str) -> NameList:
@@ -154,7 +155,7 @@ class _NameReader:
         found = self._list()
         self._skip_blanks()
         if self._at < len(self._text):
-            raise self._wrong(f"{self._text[self._at :]!r} follows the list")
+            raise self._wrong(english("{text!r} follows the list", text=self._text[self._at :]))
         return found
 
     def _list(self) -> NameList:
@@ -177,14 +178,14 @@ class _NameReader:
             if following == ",":
                 self._at += 1
             elif following != "]":
-                raise self._wrong(f"a comma is missing before {following!r}")
+                raise self._wrong(english("a comma is missing before {following!r}", following=following))
 
     def _name(self) -> str:
         quote = self._next()
         if quote in _QUOTES:
             end = self._text.find(quote, self._at + 1)
             if end < 0:
-                raise self._wrong(f"the quote {quote} is not closed")
+                raise self._wrong(english("the quote {quote} is not closed", quote=quote))
             name = self._text[self._at + 1 : end]
             self._at = end + 1
             return name
@@ -198,7 +199,7 @@ class _NameReader:
 
     def _next(self) -> str:
         if self._at >= len(self._text):
-            raise self._wrong("a bracket is not closed")
+            raise self._wrong(english("a bracket is not closed"))
         return self._text[self._at]
 
     def _skip_blanks(self) -> None:
@@ -206,4 +207,6 @@ class _NameReader:
             self._at += 1
 
     def _wrong(self, reason: str) -> BadInput:
-        return BadInput(f"{self._given!r} is not a list of names: {reason}.", fix=_EXAMPLE)
+        return BadInput(
+            english("{given!r} is not a list of names: {reason}.", given=self._given, reason=reason), fix=_EXAMPLE
+        )

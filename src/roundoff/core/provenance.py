@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from roundoff import __version__
 from roundoff.core.files import is_caffe, model_files, reading
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.core.document import Environment, InputFile
@@ -30,7 +31,7 @@ def input_file(role: str, path: Path) -> "InputFile":
     """
     from roundoff.core.document import InputFile
 
-    with reading(path, what="The input"):
+    with reading(path, what=english("The input")):
         listing = sorted(_listing(path))
         size = sum(file_size for _, file_size in listing)
         content = _content_hash(path, [name for name, _ in listing]) if size <= _HASHED_BYTES else None

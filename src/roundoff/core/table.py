@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any, Generic, TypeVar
 
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 
 __all__ = ["Table", "summary_of"]
 
@@ -59,7 +60,9 @@ class Table(MutableMapping[str, Entry], Generic[Entry]):
             BadInput: There is none.
         """
         if name not in self:
-            raise BadInput(f"There is no {self._sort} {name!r}.", fix=nearest(name, self))
+            raise BadInput(
+                english("There is no {sort} {name!r}.", sort=self._sort, name=name), fix=nearest(name, self)
+            )
         return self[name]
 
     def names(self) -> tuple[str, ...]:

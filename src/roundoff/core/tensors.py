@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roundoff.errors import nearest
+from roundoff.messages.message import english
 
 __all__ = [
     "Array",
@@ -218,11 +219,11 @@ def as_values(array: Array) -> Array:
 def why_refused(dtype: DType) -> str:
     """Why arrays of this type are not read or written; empty when they are."""
     if dtype.hasobject:
-        return "holds Python objects (a pickle), which are never loaded"
+        return english("holds Python objects (a pickle), which are never loaded")
     if dtype.names is not None or dtype.subdtype is not None:
-        return "holds records of several fields, not plain numbers"
+        return english("holds records of several fields, not plain numbers")
     if dtype.kind not in _NUMERIC_KINDS and not (is_extended(dtype) and dtype.name in _EXTENDED):
-        return f"holds {dtype.name}, not numbers"
+        return english("holds {name}, not numbers", name=dtype.name)
     return ""
 
 

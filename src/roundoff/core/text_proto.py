@@ -14,6 +14,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 
 __all__ = [
     "Field",
@@ -73,8 +74,10 @@ class Tokens:
 
     def __init__(self, text: str, what: str) -> None:
         if len(text) > MOST_CHARACTERS:
-            what = f"{what} has {len(text)} characters, too many for a text of this kind."
-            raise BadInput(what, fix="check that it is the right file")
+            what = english(
+                "{what} has {count} characters, too many for a text of this kind.", what=what, count=len(text)
+            )
+            raise BadInput(what, fix=english("check that it is the right file"))
         self._text, self._what = text.removeprefix("\ufeff"), what
         self._position, self._line = 0, 1
         self._next: Token | None = None
@@ -111,8 +114,13 @@ class Tokens:
             match = _WORD.match(self._text, self._position)
             if match is None:
                 rest = self._text[self._position :].split("\n", 1)[0][:_SHOWN]
-                what = f"{self._what}, line {self._line}: {rest!r} has no meaning here."
-                raise BadInput(what, fix="correct that line; texts stand in quotes on one line")
+                what = english(
+                    "{what}, line {line}: {rest!r} has no meaning here.",
+                    what=self._what,
+                    line=self._line,
+                    rest=rest,
+                )
+                raise BadInput(what, fix=english("correct that line; texts stand in quotes on one line"))
             self._position = match.end()
             if match.lastgroup == "line":
                 self._line += 1
@@ -124,7 +132,7 @@ class Tokens:
 def token_text(token: Token) -> str:
     """A word as messages name it."""
     shown = token.text if len(token.text) <= _SHOWN else f"{token.text[:_SHOWN]}..."
-    return "the end of the text" if token.kind == "end" else repr(shown)
+    return english("the end of the text") if token.kind == "end" else repr(shown)
 
 
 def unescaped(token: Token, what: str) -> bytes:
@@ -150,7 +158,13 @@ def unescaped(token: Token, what: str) -> bytes:
         if char not in _SINGLE:
             escape = match.group().decode(errors="replace")
             raise BadInput(
-                f"{what}, line {token.line}: the escape {escape!r} means nothing.", fix="correct that line"
+                english(
+                    "{what}, line {line}: the escape {escape!r} means nothing.",
+                    what=what,
+                    line=token.line,
+                    escape=escape,
+                ),
+                fix=english("correct that line"),
             )
         return _SINGLE[char]
 
@@ -270,7 +284,9 @@ class _TextParser:
 
     def message(self, table: FieldTable, *, end: str, depth: int) -> TextMessage:
         if depth > _DEEPEST:
-            raise self._wrong(self._tokens.peek(), f"messages are nested more than {_DEEPEST} deep")
+            raise self._wrong(
+                self._tokens.peek(), english("messages are nested more than {deepest} deep", deepest=_DEEPEST)
+            )
         opened = self._tokens.peek().line
         entries: list[TextEntry] = []
         while not self._ends(end, table, opened):
@@ -279,7 +295,7 @@ class _TextParser:
                 entries.append(entry)
                 self._fields_left -= 1
                 if self._fields_left < 0:
-                    raise self._wrong(self._tokens.peek(), "there are absurdly many values")
+                    raise self._wrong(self._tokens.peek(), english("there are absurdly many values"))
             if self._tokens.peek().text in (";", ",") and self._tokens.peek().kind == "mark":
                 self._tokens.take()
         self._check_required(table, entries, opened)
@@ -290,10 +306,15 @@ class _TextParser:
         if token.kind == "end":
             if not end:
                 return True
-            raise self._wrong(token, f"the text ends inside {table.name}, which begins at line {opened}")
+            raise self._wrong(
+                token,
+                english(
+                    "the text ends inside {name}, which begins at line {opened}", name=table.name, opened=opened
+                ),
+            )
         if token.kind == "mark" and token.text in _OPENING.values():
             if token.text != end:
-                raise self._wrong(token, f"there is a {token.text!r} too many")
+                raise self._wrong(token, english("there is a {text!r} too many", text=token.text))
             self._tokens.take()
             return True
         return False
@@ -301,16 +322,24 @@ class _TextParser:
     def _field(self, table: FieldTable, depth: int) -> Iterator[TextEntry]:
         token = self._tokens.take()
         if token.kind != "name":
-            raise self._wrong(token, f"the name of a field is expected, not {token_text(token)}")
+            raise self._wrong(
+                token, english("the name of a field is expected, not {token_text}", token_text=token_text(token))
+            )
         known = table.fields.get(token.text)
         if known is None and not table.open:
-            what = f"{self._what}, line {token.line}: {table.name} has no field {token.text!r}."
+            what = english(
+                "{what}, line {line}: {name} has no field {text!r}.",
+                what=self._what,
+                line=token.line,
+                name=table.name,
+                text=token.text,
+            )
             raise BadInput(what, fix=nearest(token.text, table.fields))
         colon = self._tokens.skip(":")
         following = self._tokens.peek()
         is_message = following.kind == "mark" and following.text in _OPENING
         if not colon and not is_message:
-            raise self._wrong(following, f"a ':' is expected behind {token.text!r}")
+            raise self._wrong(following, english("a ':' is expected behind {text!r}", text=token.text))
         if following.kind == "mark" and following.text == "[":
             yield from self._list(token, known, depth)
         else:
@@ -319,7 +348,7 @@ class _TextParser:
     def _list(self, name: Token, known: Field | None, depth: int) -> Iterator[TextEntry]:
         opening = self._tokens.take()
         if known is not None and not known.repeated:
-            raise self._wrong(opening, f"{name.text!r} has one value, not a list")
+            raise self._wrong(opening, english("{text!r} has one value, not a list", text=name.text))
         if self._tokens.skip("]"):
             return
         while True:
@@ -327,14 +356,26 @@ class _TextParser:
             if self._tokens.skip("]"):
                 return
             if not self._tokens.skip(","):
-                raise self._wrong(self._tokens.peek(), "a ',' or a ']' is expected in a list")
+                raise self._wrong(self._tokens.peek(), english("a ',' or a ']' is expected in a list"))
 
     def _value(self, name: Token, known: Field | None, depth: int) -> TextValue:
         token = self._tokens.peek()
         opens = token.kind == "mark" and token.text in _OPENING
         if opens != (known.kind == "message" if known is not None else opens):
-            expected = "a message in braces" if known is not None and known.kind == "message" else "a value"
-            raise self._wrong(token, f"{name.text!r} takes {expected}, not {token_text(token)}")
+            expected = (
+                english("a message in braces")
+                if known is not None and known.kind == "message"
+                else english("a value")
+            )
+            raise self._wrong(
+                token,
+                english(
+                    "{text!r} takes {expected}, not {token_text}",
+                    text=name.text,
+                    expected=expected,
+                    token_text=token_text(token),
+                ),
+            )
         if opens:
             self._tokens.take()
             table = known.table if known is not None and known.table is not None else _anything(name.text)
@@ -350,19 +391,29 @@ class _TextParser:
                 pieces.append(unescaped(self._tokens.take(), self._what))
             joined = b"".join(pieces)
             if kind not in (None, "string", "bytes"):
-                raise self._wrong(first, f"{name.text!r} takes {_ARTICLE[kind]}, not a text")
+                raise self._wrong(
+                    first, english("{text!r} takes {article}, not a text", text=name.text, article=_ARTICLE[kind])
+                )
             return joined if kind == "bytes" else self._utf8(first, joined)
         token = self._tokens.take_signed()
         value = _READERS[kind](token, known) if kind in _READERS else None if kind else _guessed(token)
         if value is None:
-            raise self._wrong(token, f"{name.text!r} takes {_expected(kind, known)}, not {token_text(token)}")
+            raise self._wrong(
+                token,
+                english(
+                    "{text!r} takes {expected}, not {token_text}",
+                    text=name.text,
+                    expected=_expected(kind, known),
+                    token_text=token_text(token),
+                ),
+            )
         return value
 
     def _utf8(self, token: Token, data: bytes) -> str:
         try:
             return data.decode()
         except UnicodeDecodeError:
-            raise self._wrong(token, "the text is not UTF-8") from None
+            raise self._wrong(token, english("the text is not UTF-8")) from None
 
     def _check_single(self, entry: TextEntry, table: FieldTable, entries: Sequence[TextEntry]) -> None:
         known = table.fields.get(entry.name)
@@ -371,21 +422,33 @@ class _TextParser:
         others = {other for group in table.one_of if entry.name in group for other in group}
         for earlier in entries:
             if earlier.name == entry.name:
-                self._refuse(entry.line, f"{entry.name!r} is given twice (also in line {earlier.line})")
+                self._refuse(
+                    entry.line,
+                    english("{name!r} is given twice (also in line {line})", name=entry.name, line=earlier.line),
+                )
             if earlier.name in others:
-                self._refuse(entry.line, f"{entry.name!r} and {earlier.name!r} exclude each other")
+                self._refuse(
+                    entry.line,
+                    english("{name!r} and {name2!r} exclude each other", name=entry.name, name2=earlier.name),
+                )
 
     def _check_required(self, table: FieldTable, entries: Sequence[TextEntry], opened: int) -> None:
         given = {entry.name for entry in entries}
         for name, known in table.fields.items():
             if known.required and name not in given:
-                self._refuse(opened, f"{table.name} needs {name!r}")
+                self._refuse(opened, english("{name} needs {name2!r}", name=table.name, name2=name))
 
     def _refuse(self, line: int, text: str) -> None:
-        raise BadInput(f"{self._what}, line {line}: {text}.", fix="correct that line")
+        raise BadInput(
+            english("{what}, line {line}: {text}.", what=self._what, line=line, text=text),
+            fix=english("correct that line"),
+        )
 
     def _wrong(self, token: Token, text: str) -> BadInput:
-        return BadInput(f"{self._what}, line {token.line}: {text}.", fix="correct that line")
+        return BadInput(
+            english("{what}, line {line}: {text}.", what=self._what, line=token.line, text=text),
+            fix=english("correct that line"),
+        )
 
 
 def _anything(name: str) -> FieldTable:
@@ -393,18 +456,18 @@ def _anything(name: str) -> FieldTable:
 
 
 _ARTICLE = {
-    "bool": "true or false",
-    "int": "a whole number",
-    "float": "a number",
-    "string": "a text in quotes",
-    "bytes": "a text in quotes",
-    "enum": "one of its names",
+    "bool": english("true or false"),
+    "int": english("a whole number"),
+    "float": english("a number"),
+    "string": english("a text in quotes"),
+    "bytes": english("a text in quotes"),
+    "enum": english("one of its names"),
 }
 
 
 def _expected(kind: Kind | None, known: Field | None) -> str:
     if kind == "enum" and known is not None:
-        return f"one of {', '.join(known.names)}"
+        return english("one of {names}", names=", ".join(known.names))
     return _ARTICLE[kind or "float"]
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 
 __all__ = ["Split", "load_split", "model_path"]
 
@@ -41,7 +42,9 @@ def load_split(name: Split) -> tuple[Array, Array]:
         Images, float32 (n, 1, 8, 8) in 0..1, and labels, int64 (n,).
     """
     if name not in get_args(Split):
-        raise BadInput(f"The demo's data have no part {name!r}.", fix=nearest(name, get_args(Split)))
+        raise BadInput(
+            english("The demo's data have no part {name!r}.", name=name), fix=nearest(name, get_args(Split))
+        )
     with np.load(_shipped("digits.npz"), allow_pickle=False) as data:
         members = data[name]
         images, labels = data["images"][members], data["labels"][members]

@@ -13,6 +13,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
+from roundoff.messages.message import english
 
 __all__ = ["EVALUATOR", "PACKAGE", "Words", "characters", "decoded", "drawn", "find_model", "vocabulary"]
 
@@ -77,7 +78,7 @@ def drawn(word: str) -> Array:
     try:
         from PIL import Image, ImageDraw, ImageFont
     except ImportError as error:
-        raise MissingExtra("Drawing words", package="pillow", extra="images") from error
+        raise MissingExtra(english("Drawing words"), package="pillow", extra="images") from error
     font = ImageFont.load_default(size=36)
     left, top, right, bottom = map(int, font.getbbox(word))
     picture = Image.new("RGB", (right - left + 16, bottom - top + 16), "white")

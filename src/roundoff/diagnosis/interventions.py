@@ -16,7 +16,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.interface import check_repeatable, outputs, random_outputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Bench, spread
 from roundoff.run.capture import Samples
 
@@ -123,7 +123,10 @@ class InterventionRunner:
         first = self._exact[0]
         numbers = {name: first[name].shape for name in self._names if _is_numeric(first[name])}
         if not numbers:
-            raise BadInput(f"No output of {model.path} holds numbers.", fix="cut the model before its last node")
+            raise BadInput(
+                english("No output of {path} holds numbers.", path=model.path),
+                fix=english("cut the model before its last node"),
+            )
         self._names = list(numbers)
         self.notes = self._not_finite()
         shapes = {value.name: value.shape for value in everything if value.shape is not None}
@@ -176,8 +179,14 @@ class InterventionRunner:
         ]
         if len(whole) == len(finite):
             raise BadInput(
-                f"{self.model.path} in float gives nothing but NaN and infinite values, for every sample.",
-                fix=f"check the samples in {self.samples.label}, then the model with 'roundoff dump --stats-only'",
+                english(
+                    "{path} in float gives nothing but NaN and infinite values, for every sample.",
+                    path=self.model.path,
+                ),
+                fix=english(
+                    "check the samples in {label}, then the model with 'roundoff dump --stats-only'",
+                    label=self.samples.label,
+                ),
             )
         if not whole:
             return ()

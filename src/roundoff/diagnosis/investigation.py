@@ -14,8 +14,7 @@ from roundoff.diagnosis.result import Check
 from roundoff.errors import BadInput
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
-from roundoff.messages.message import Message, message, verbatim
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, english, message, verbatim
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions, make_run
 
@@ -82,8 +81,12 @@ def _accuracy(model: Model, labels: Array, samples: Samples, *, threads: int | N
     feeds = (read_feed(model, samples, index) for index in range(len(samples.names)))
     rows = np.concatenate([_classes(run(feed), names, model) for feed in feeds])
     if len(labels) < len(rows):
-        what = f"There are {counted(len(labels), 'label')} for {counted(len(rows), 'row')} of samples."
-        raise BadInput(what, fix="give one class per sample, in their order")
+        what = english(
+            "There are {count} {count:label|labels} for {count2} {count2:row|rows} of samples.",
+            count=len(labels),
+            count2=len(rows),
+        )
+        raise BadInput(what, fix=english("give one class per sample, in their order"))
     return float(np.mean(rows == labels[: len(rows)]))
 
 
@@ -92,8 +95,8 @@ def _classes(found: dict[str, Array], names: Sequence[str], model: Model) -> Arr
         classes = class_predictions(found[name])
         if classes is not None:
             return classes
-    what = f"{model.path} has no output of one score per class, so labels say nothing of it."
-    raise BadInput(what, fix="write an evaluator and give it with --evaluator")
+    what = english("{path} has no output of one score per class, so labels say nothing of it.", path=model.path)
+    raise BadInput(what, fix=english("write an evaluator and give it with --evaluator"))
 
 
 def _tell_nobody(check: Check) -> None:

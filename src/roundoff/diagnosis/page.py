@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from roundoff.core.document import RunDocument
 from roundoff.diagnosis.result import Check, Diagnosis, Finding, Measure, Repair
-from roundoff.messages.catalogue import Phrase, in_all, named, plain, say, speaking, told
+from roundoff.messages.catalogue import Phrase, bilingual, in_all, named, plain, translate, use_language
 from roundoff.messages.message import Message, phrase_of, shown, verbatim
 from roundoff.messages.numbers import EXACT_DB, decibels, score_text, share_text
 from roundoff.messages.phrases import cause_name, commas, cost_name, count_of, few, semicolons
@@ -52,38 +52,38 @@ _KEPT: tuple[Place, ...] = ("html", "csv")
 _Line = tuple[str, str]
 
 _MEASURES = (
-    Column("measure", say("diagnosis.measure"), "text", on=_BROWSER),
-    Column("before", say("diagnosis.before"), "number", on=_BROWSER),
-    Column("after", say("diagnosis.after"), "number", on=_BROWSER),
+    Column("measure", bilingual("diagnosis.measure"), "text", on=_BROWSER),
+    Column("before", bilingual("diagnosis.before"), "number", on=_BROWSER),
+    Column("after", bilingual("diagnosis.after"), "number", on=_BROWSER),
 )
 _FINDINGS = (
     Column("number", plain("#"), "count", on=_BROWSER),
-    Column("node", say("common.node"), "node", on=_BROWSER),
-    Column("cause", say("diagnosis.cause"), "text", on=_BROWSER),
-    Column("share", say("diagnosis.share"), "share", on=_BROWSER),
-    Column("summary", say("diagnosis.summary"), "text", on=_BROWSER),
-    Column("remedy", say("diagnosis.remedy"), "text", on=_BROWSER),
-    Column("cost", say("diagnosis.cost"), "text", on=_BROWSER),
+    Column("node", bilingual("common.node"), "node", on=_BROWSER),
+    Column("cause", bilingual("diagnosis.cause"), "text", on=_BROWSER),
+    Column("share", bilingual("diagnosis.share"), "share", on=_BROWSER),
+    Column("summary", bilingual("diagnosis.summary"), "text", on=_BROWSER),
+    Column("remedy", bilingual("diagnosis.remedy"), "text", on=_BROWSER),
+    Column("cost", bilingual("diagnosis.cost"), "text", on=_BROWSER),
     *_MEASURES,
-    Column("intervention", say("diagnosis.intervention"), "text", on=_BROWSER),
+    Column("intervention", bilingual("diagnosis.intervention"), "text", on=_BROWSER),
 )
-_OTHERS = Column("others", say("diagnosis.others"), "text", on=_BROWSER)
+_OTHERS = Column("others", bilingual("diagnosis.others"), "text", on=_BROWSER)
 _FILE = (
     "number", "proven", "cause", "node", "tensor", "share", "measure", "unit", "before", "after", "samples",
     "intervention", "remedy", "cost", "summary",
 )  # fmt: skip
 _LOSS = (
-    Column("measure", say("diagnosis.measure"), "text", on=_KEPT),
-    Column("met", say("diagnosis.met"), "number", on=_KEPT),
-    Column("expected", say("diagnosis.expected"), "number", on=_KEPT),
-    Column("in_float", say("diagnosis.in_float"), "number", on=_KEPT),
-    Column("samples", say("diagnosis.samples"), "count", on=_KEPT),
+    Column("measure", bilingual("diagnosis.measure"), "text", on=_KEPT),
+    Column("met", bilingual("diagnosis.met"), "number", on=_KEPT),
+    Column("expected", bilingual("diagnosis.expected"), "number", on=_KEPT),
+    Column("in_float", bilingual("diagnosis.in_float"), "number", on=_KEPT),
+    Column("samples", bilingual("diagnosis.samples"), "count", on=_KEPT),
 )
 _CHECKS = (
-    Column("check", say("diagnosis.check"), "text", on=_KEPT),
-    Column("result", say("diagnosis.result"), "text", on=_KEPT),
-    Column("passed", say("compare.passed"), "truth", on=_KEPT),
-    Column("seconds", say("about.elapsed"), "seconds", on=_KEPT),
+    Column("check", bilingual("diagnosis.check"), "text", on=_KEPT),
+    Column("result", bilingual("diagnosis.result"), "text", on=_KEPT),
+    Column("passed", bilingual("compare.passed"), "truth", on=_KEPT),
+    Column("seconds", bilingual("about.elapsed"), "seconds", on=_KEPT),
 )
 
 
@@ -99,13 +99,13 @@ def diagnosis_page(document: RunDocument, part: DiagnosisPart = "whole") -> Page
         "verdict": verdict,
         "repair": (*repair, *rest),
     }
-    return Page("diagnosis", say("diagnosis.title"), blocks[part])
+    return Page("diagnosis", bilingual("diagnosis.title"), blocks[part])
 
 
 def check_line(check: Check) -> str:
     """One check, as it is told while others are under way."""
     name, result = shown(check.name), shown(check.result)
-    return told("diagnosis.check_line", name=name, result=result, seconds=f"{check.seconds:.1f}")
+    return translate("diagnosis.check_line", name=name, result=result, seconds=f"{check.seconds:.1f}")
 
 
 def measure_text(measure: Measure) -> str:
@@ -120,7 +120,7 @@ def measure_text(measure: Measure) -> str:
 def _number(value: float, measure: Measure) -> str:
     if measure.unit == "dB" and (math.isfinite(value) or value >= EXACT_DB):
         low = value <= _FEWEST_DB
-        return told("diagnosis.under", limit=f"{_FEWEST_DB:.0f}") if low else decibels(value)
+        return translate("diagnosis.under", limit=f"{_FEWEST_DB:.0f}") if low else decibels(value)
     if not math.isfinite(value):
         return str(value)
     return share_text(value, 1) if measure.of_top1 else score_text("", value)
@@ -133,9 +133,9 @@ def _verdict(found: Diagnosis, part: DiagnosisPart) -> Iterator[Block]:
     side = "_device" if found.kind == "elsewhere" and found.side == "device" else ""
     yield Headline(
         _TONES.get(found.kind, "open"),
-        say("diagnosis.titled", text=phrase_of(found.verdict)),
+        bilingual("diagnosis.titled", text=phrase_of(found.verdict)),
         f"diagnosis_{found.kind}",
-        say(f"diagnosis.word_{found.kind}{side}"),
+        bilingual(f"diagnosis.word_{found.kind}{side}"),
     )
     if found.outputs is not None and not found.outputs.complete:
         yield Paragraph(coverage_phrase(found.outputs, other="dump"), on=_BROWSER)
@@ -163,21 +163,21 @@ def _loss(found: Diagnosis) -> Iterator[_Line]:
         text = f"{shown(measure.what)} {_number(measure.before, measure)}{unit}"
         value = _number(measure.after, measure)
         if measure.unit == "dB" and measure.after < measure.before:
-            text = told("diagnosis.as_expected", text=text)
+            text = translate("diagnosis.as_expected", text=text)
         elif measure.unit == "dB":
-            text = told("diagnosis.expected_value", text=text, value=value)
+            text = translate("diagnosis.expected_value", text=text, value=value)
         elif measure.of_task:
-            text = told("diagnosis.value_in_float", text=text, value=value)
+            text = translate("diagnosis.value_in_float", text=text, value=value)
         parts.setdefault(measure.samples or found.samples, []).append(text)
     if len(parts) == 1:
         [(samples, texts)] = parts.items()
-        yield told("diagnosis.label_loss"), semicolons(commas(*texts), count_of(samples, "sample"))
+        yield translate("diagnosis.label_loss"), semicolons(commas(*texts), count_of(samples, "sample"))
     elif parts:
         groups = [
-            told("diagnosis.measured_on", text=commas(*texts), samples=count_of(samples, "sample"))
+            translate("diagnosis.measured_on", text=commas(*texts), samples=count_of(samples, "sample"))
             for samples, texts in parts.items()
         ]
-        yield told("diagnosis.label_loss"), semicolons(*groups)
+        yield translate("diagnosis.label_loss"), semicolons(*groups)
 
 
 def _findings(found: Diagnosis) -> Iterator[_Line]:
@@ -191,16 +191,16 @@ def _findings(found: Diagnosis) -> Iterator[_Line]:
         yield str(finding.number), _said(text, measure_text(finding.measures[0])) if finding.measures else text
     more = len(proven) - whole - _IN_SHORT
     if more > 0:
-        yield "", told("diagnosis.more_findings", count=more)
+        yield "", translate("diagnosis.more_findings", count=more)
     elif short:
         numbers = ", ".join(str(each.number) for each in short)
-        yield "", told("diagnosis.short_findings", numbers=numbers)
+        yield "", translate("diagnosis.short_findings", numbers=numbers)
 
 
 def _told_in_full(proven: Sequence[Finding], found: Diagnosis) -> int:
     """How many findings find room, by their English: a page has as many lines in every language."""
     left = _LINES
-    with speaking("en"):
+    with use_language("en"):
         for number, finding in enumerate(proven):
             left -= sum(-(-cell_len(text) // _COLUMNS) for _, text in _in_full(finding, found))
             if left < 0 and number:
@@ -215,20 +215,23 @@ def _in_full(finding: Finding, found: Diagnosis) -> Iterator[_Line]:
     others = finding.accused_nodes[1:]
     if others:
         names = few([short_name(name) for name in others], _PLACES)
-        text = told("diagnosis.places", names=names) if len(others) > _PLACES else names
-        yield told("diagnosis.label_also"), text
+        text = translate("diagnosis.places", names=names) if len(others) > _PLACES else names
+        yield translate("diagnosis.label_also"), text
     if finding.measures:
         proof = measure_text(finding.measures[0])
         if finding.intervention:
             proof = _said(shown(finding.intervention), proof)
-        yield told("diagnosis.label_proof"), _cut(_than_above(proof, finding, found), finding)
+        yield translate("diagnosis.label_proof"), _cut(_than_above(proof, finding, found), finding)
     if finding.remedy is not None:
         title, cost = shown(finding.remedy.title), cost_name(finding.remedy.cost)
-        yield told("diagnosis.label_remedy"), _cut(told("diagnosis.priced", title=title, cost=cost), finding)
+        yield (
+            translate("diagnosis.label_remedy"),
+            _cut(translate("diagnosis.priced", title=title, cost=cost), finding),
+        )
 
 
 def _said(name: str, text: str) -> str:
-    return told("diagnosis.said", name=name, text=text)
+    return translate("diagnosis.said", name=name, text=text)
 
 
 def _than_above(text: str, finding: Finding, found: Diagnosis) -> str:
@@ -237,8 +240,8 @@ def _than_above(text: str, finding: Finding, found: Diagnosis) -> str:
     if not whole or ours.what != whole[0].what or _number(ours.before, ours) == _number(whole[0].before, ours):
         return text
     if ours.samples != whole[0].samples:
-        return told("diagnosis.on_samples", text=text, samples=count_of(ours.samples, "sample"))
-    return told("diagnosis.others_right", text=text) if len(found.accused) > 1 else text
+        return translate("diagnosis.on_samples", text=text, samples=count_of(ours.samples, "sample"))
+    return translate("diagnosis.others_right", text=text) if len(found.accused) > 1 else text
 
 
 def _cut(text: str, finding: Finding) -> str:
@@ -251,42 +254,44 @@ def _cut(text: str, finding: Finding) -> str:
 
 def _where(finding: Finding) -> str:
     names = finding.nodes[:1] or finding.tensors[:1]
-    name = short_name(names[0]) if names else told("diagnosis.whole_network")
+    name = short_name(names[0]) if names else translate("diagnosis.whole_network")
     return (
-        told("diagnosis.share_of_loss", name=name, share=share_text(finding.share, 0)) if finding.share else name
+        translate("diagnosis.share_of_loss", name=name, share=share_text(finding.share, 0))
+        if finding.share
+        else name
     )
 
 
 def _suspected(found: Diagnosis) -> Iterator[_Line]:
     open_ones = [each for each in found.findings if not each.proven]
     for index, finding in enumerate(open_ones[:_SUSPECTED]):
-        text = told("diagnosis.not_proven", cause=cause_name(finding.cause), summary=shown(finding.summary))
+        text = translate("diagnosis.not_proven", cause=cause_name(finding.cause), summary=shown(finding.summary))
         if finding.measures:
-            text = told("diagnosis.with_change", text=text, change=measure_text(finding.measures[0]))
-        yield "" if index else told("diagnosis.label_suspected"), text
+            text = translate("diagnosis.with_change", text=text, change=measure_text(finding.measures[0]))
+        yield "" if index else translate("diagnosis.label_suspected"), text
 
 
 def _victims(found: Diagnosis) -> Iterator[_Line]:
     if found.victims:
         names = few([short_name(name) for name in found.victims], _NAMED)
-        yield told("diagnosis.label_victims"), told("diagnosis.wrong_inputs", names=names)
+        yield translate("diagnosis.label_victims"), translate("diagnosis.wrong_inputs", names=names)
 
 
 def _limits(found: Diagnosis) -> Iterator[_Line]:
     for index, text in enumerate(found.not_looked_at):
-        yield "" if index else told("diagnosis.label_not_seen"), shown(text)
+        yield "" if index else translate("diagnosis.label_not_seen"), shown(text)
 
 
 def _next_lines(found: Diagnosis) -> Iterator[_Line]:
     for index, command in enumerate(found.next_steps):
-        yield "" if index else told("diagnosis.label_next"), command
+        yield "" if index else translate("diagnosis.label_next"), command
 
 
 def _next(found: Diagnosis, *, apart: bool) -> Iterator[Block]:
     """What to type next; in a terminal below the verdict, or apart from it where a repair comes between."""
     if not found.next_steps:
         return
-    yield Paragraph(say("diagnosis.next"), on=_BROWSER)
+    yield Paragraph(bilingual("diagnosis.next"), on=_BROWSER)
     yield Commands(found.next_steps, on=_BROWSER)
     if apart:
         yield _in_terminal(lambda: _next_lines(found))
@@ -300,20 +305,20 @@ def _details(found: Diagnosis) -> Iterator[Block]:
         [each for each in found.findings if each.proven is is_proven] for is_proven in (True, False)
     )
     if proven:
-        yield _cards("findings", say("diagnosis.findings"), proven)
+        yield _cards("findings", bilingual("diagnosis.findings"), proven)
     if found.victims:
-        yield Paragraph(say("diagnosis.victims", names=few_names(found.victims)), on=_BROWSER)
+        yield Paragraph(bilingual("diagnosis.victims", names=few_names(found.victims)), on=_BROWSER)
     if found.measures:
         yield _loss_table(found)
     if suspected:
-        yield _cards("suspected", say("diagnosis.suspected"), suspected)
+        yield _cards("suspected", bilingual("diagnosis.suspected"), suspected)
     columns = tuple(Column(name, plain(name), "text", on=("csv",)) for name in _FILE)
     rows = tuple(row for each in found.findings for row in _rows(each))
-    yield TableBlock("findings-measured", say("diagnosis.findings"), columns, rows, file="findings.csv")
+    yield TableBlock("findings-measured", bilingual("diagnosis.findings"), columns, rows, file="findings.csv")
     checks = tuple((phrase_of(each.name), phrase_of(each.result), each.ok, each.seconds) for each in found.checks)
-    yield TableBlock("checks", say("diagnosis.checks"), _CHECKS, checks, folded=True)
+    yield TableBlock("checks", bilingual("diagnosis.checks"), _CHECKS, checks, folded=True)
     for what in found.not_looked_at:
-        yield Paragraph(say("diagnosis.not_looked_at", what=phrase_of(what)), note=True, on=_BROWSER)
+        yield Paragraph(bilingual("diagnosis.not_looked_at", what=phrase_of(what)), note=True, on=_BROWSER)
 
 
 def _loss_table(found: Diagnosis) -> TableBlock:
@@ -330,7 +335,7 @@ def _loss_table(found: Diagnosis) -> TableBlock:
     ]
     kept = [at for at in range(len(_LOSS)) if any(row[at] is not None for row in rows)]
     cells = tuple(tuple(row[at] for at in kept) for row in rows)
-    return TableBlock("loss", say("diagnosis.loss"), tuple(_LOSS[at] for at in kept), cells)
+    return TableBlock("loss", bilingual("diagnosis.loss"), tuple(_LOSS[at] for at in kept), cells)
 
 
 def _cards(name: str, caption: Phrase, findings: Sequence[Finding]) -> TableBlock:
@@ -380,7 +385,7 @@ def _cost(cost: str) -> Phrase:
 
 def _unit(what: Message, unit: str) -> Phrase:
     name = phrase_of(what)
-    return say("diagnosis.with_unit", what=name, unit=unit) if unit else name
+    return bilingual("diagnosis.with_unit", what=name, unit=unit) if unit else name
 
 
 # What came of the repair: ``REPAIRED: words read 0.0104 -> 0.9896 (1 in float)``, and every step.
@@ -398,13 +403,13 @@ def _repair(found: Diagnosis) -> Iterator[Block]:
         def text() -> str:
             said = measure_text(measure)
             goal = next((_number(each.after, each) for each in found.measures if each.what == measure.what), None)
-            return said if goal is None else told("diagnosis.value_in_float", text=said, value=goal)
+            return said if goal is None else translate("diagnosis.value_in_float", text=said, value=goal)
 
-        titled = in_all(lambda: told("diagnosis.titled", text=text()))
-        yield Headline(tones[word], titled, word=say(f"diagnosis.word_{word}"))
+        titled = in_all(lambda: translate("diagnosis.titled", text=text()))
+        yield Headline(tones[word], titled, word=bilingual(f"diagnosis.word_{word}"))
     yield _steps(repair)
     if any(step.kept for step in repair.steps):
-        yield Paragraph(say("diagnosis.same_samples"), note=True)
+        yield Paragraph(bilingual("diagnosis.same_samples"), note=True)
 
 
 def _steps(repair: Repair) -> TableBlock:
@@ -413,14 +418,14 @@ def _steps(repair: Repair) -> TableBlock:
         first = repair.steps[0].measure
         kind = "decibels" if first.unit == "dB" else "share" if first.of_top1 else "number"
     columns = (
-        Column("for", say("diagnosis.column_for"), "count"),
-        Column("remedy", say("diagnosis.step"), "text"),
-        Column("cost", say("diagnosis.cost"), "text", short=say("diagnosis.column_cost")),
-        Column("measure", say("diagnosis.measure"), "text", on=_KEPT),
-        Column("before", say("diagnosis.before"), kind),
-        Column("after", say("diagnosis.after"), kind),
-        Column("kept", say("diagnosis.kept"), "truth", on=_KEPT),
-        Column("why", say("diagnosis.why"), "text", on=_KEPT),
+        Column("for", bilingual("diagnosis.column_for"), "count"),
+        Column("remedy", bilingual("diagnosis.step"), "text"),
+        Column("cost", bilingual("diagnosis.cost"), "text", short=bilingual("diagnosis.column_cost")),
+        Column("measure", bilingual("diagnosis.measure"), "text", on=_KEPT),
+        Column("before", bilingual("diagnosis.before"), kind),
+        Column("after", bilingual("diagnosis.after"), kind),
+        Column("kept", bilingual("diagnosis.kept"), "truth", on=_KEPT),
+        Column("why", bilingual("diagnosis.why"), "text", on=_KEPT),
         Column("outcome", plain(""), "text", on=_TERMINAL),
     )
     rows = tuple(
@@ -433,8 +438,8 @@ def _steps(repair: Repair) -> TableBlock:
             step.measure.after,
             step.kept,
             phrase_of(step.why) if step.why else None,
-            say("diagnosis.kept") if step.kept else phrase_of(step.why) if step.why else None,
+            bilingual("diagnosis.kept") if step.kept else phrase_of(step.why) if step.why else None,
         )
         for step in repair.steps
     )
-    return TableBlock("repair", say("diagnosis.repair"), columns, rows)
+    return TableBlock("repair", bilingual("diagnosis.repair"), columns, rows)

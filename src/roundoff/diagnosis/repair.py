@@ -25,7 +25,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
-from roundoff.messages.message import Argument, Message, message
+from roundoff.messages.message import Argument, Message, english, message
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.run.capture import Samples, read_feed
 
@@ -351,7 +351,10 @@ def fix_recipe(found: Diagnosis, source: RepairSource, settings: DiagnoseSetting
     """
     builder, recipe = source.builder, source.recipe
     if builder is None:
-        raise BadInput("The quantized model was given, so that it has no recipe.", fix="change its quantizers")
+        raise BadInput(
+            english("The quantized model was given, so that it has no recipe."),
+            fix=english("change its quantizers"),
+        )
     pace = _Pace(settings.deadline)
     if pace.out_of_time():
         built = builder.build(recipe)

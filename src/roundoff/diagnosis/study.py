@@ -21,7 +21,7 @@ from roundoff.diagnosis.subject import Case, loss_measures, open_case
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.message import Argument, Message, joined, message, verbatim
+from roundoff.messages.message import Argument, Message, english, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
 from roundoff.messages.sentences import recognised
 from roundoff.run.capture import Samples
@@ -287,8 +287,8 @@ def examine(
     settings = settings or DiagnoseSettings()
     if not quantized.quantizers:
         raise BadInput(
-            f"{quantized.float_model.path} has no quantizers, so there is nothing to diagnose.",
-            fix="give a quantized model with --quantized, or a target with --target",
+            english("{path} has no quantizers, so there is nothing to diagnose.", path=quantized.float_model.path),
+            fix=english("give a quantized model with --quantized, or a target with --target"),
         )
     notebook = Investigation(settings)
     # Ranges may be as large as numbers get, and channels silent.

@@ -10,6 +10,7 @@ from roundoff.graph.build import STANDARD_DOMAINS
 from roundoff.graph.load import Model, checked_model, is_external, weight_tensors
 from roundoff.graph.weights import constant_value
 from roundoff.graph.wiring import subgraphs
+from roundoff.messages.message import english
 
 __all__ = ["Anonymous", "anonymized", "texts_of"]
 
@@ -92,14 +93,23 @@ def _messages(message: Any) -> Iterator[Any]:
 
 
 def _check(model: Model) -> None:
-    inline = "inline them first: onnx.inliner.inline_local_functions(model)"
+    inline = english("inline them first: onnx.inliner.inline_local_functions(model)")
     if model.proto.functions:
         names = ", ".join(function.name for function in model.proto.functions[:3])
-        raise BadInput(f"{model.path} has functions of its own, whose names would tell: {names}.", fix=inline)
+        raise BadInput(
+            english(
+                "{path} has functions of its own, whose names would tell: {names}.", path=model.path, names=names
+            ),
+            fix=inline,
+        )
     foreign = {node.domain for node in _nodes(model.proto.graph) if node.domain not in _KNOWN_DOMAINS}
     if foreign:
-        what = f"{model.path} has operations of the domain {sorted(foreign)[0]!r}, whose names would tell."
-        raise BadInput(what, fix="export the model with standard operations")
+        what = english(
+            "{path} has operations of the domain {foreign!r}, whose names would tell.",
+            path=model.path,
+            foreign=sorted(foreign)[0],
+        )
+        raise BadInput(what, fix=english("export the model with standard operations"))
 
 
 def _nodes(graph: Any) -> Iterator[Any]:

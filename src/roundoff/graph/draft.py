@@ -14,6 +14,7 @@ from roundoff.graph.save import drop_unused
 from roundoff.graph.shapes import ranks
 from roundoff.graph.weights import HeldConstants
 from roundoff.graph.wiring import OnnxType, all_names, captured, free_name, rename_captured
+from roundoff.messages.message import english
 
 __all__ = ["MOST_NAMED", "Assembly", "CannotFold", "Draft", "change_constants", "named"]
 
@@ -343,9 +344,9 @@ def change_constants(draft: Draft, changes: Sequence[tuple[Any, int, Array]], *,
     with np.errstate(over="ignore"):
         typed = [array.astype(dtype) for _, _, array in changes]
     if not all(np.isfinite(array).all() for array in typed):
-        raise CannotFold(f"the result would not be finite in {dtype}")
+        raise CannotFold(english("the result would not be finite in {dtype}", dtype=dtype))
     if not draft.has_room(sum(array.nbytes for array in typed)):
-        raise CannotFold("the model would exceed one file")
+        raise CannotFold(english("the model would exceed one file"))
     for (node, position, _), array in zip(changes, typed, strict=True):
         old = node.input[position] if len(node.input) > position else ""
         own = bool(old) and draft.read_once(old)

@@ -25,6 +25,7 @@ from roundoff.graph.save import LARGEST_MESSAGE_BYTES, DeferredModel, drop_unuse
 from roundoff.graph.shapes import ValueTypes
 from roundoff.graph.weights import Weights, codes_of
 from roundoff.graph.wiring import reads, rename_captured, subgraphs
+from roundoff.messages.message import english
 
 __all__ = [
     "Edges",
@@ -38,7 +39,7 @@ __all__ = [
 
 # Where quantizers sit in a model: which of them each node input reads, checked against the graph.
 
-_STALE = "plan the quantization again for this model"
+_STALE = english("plan the quantization again for this model")
 
 
 class Edges:
@@ -60,7 +61,10 @@ class Edges:
         if len(self._by_name) < len(quantizers):
             names = [quantizer.name for quantizer in quantizers]
             twice = next(name for name in names if names.count(name) > 1)
-            raise BadInput(f"Two quantizers are called {twice!r}.", fix="give each a name of its own")
+            raise BadInput(
+                english("Two quantizers are called {twice!r}.", twice=twice),
+                fix=english("give each a name of its own"),
+            )
         _check_tensors(model, quantizers)
         check_numbers(model, quantizers)
         self._check_chains()
@@ -102,10 +106,14 @@ class Edges:
             before = self.before(quantizer)
             while before is not None:
                 if before.tensor != quantizer.tensor:
-                    what = f"Quantizer {quantizer.name!r} follows {before.name!r}, which quantizes another tensor."
-                    raise BadInput(what, fix="let it follow one of the same tensor")
+                    what = english(
+                        "Quantizer {name!r} follows {name2!r}, which quantizes another tensor.",
+                        name=quantizer.name,
+                        name2=before.name,
+                    )
+                    raise BadInput(what, fix=english("let it follow one of the same tensor"))
                 if before.name in seen:
-                    raise BadInput(f"Quantizer {before.name!r} follows itself.", fix=_STALE)
+                    raise BadInput(english("Quantizer {name!r} follows itself.", name=before.name), fix=_STALE)
                 seen.add(before.name)
                 before = self.before(before)
 
@@ -119,16 +127,25 @@ class Edges:
                 continue
             tensor = quantizer.tensor
             if tensor not in names:
-                what = f"Quantizer {quantizer.name!r} is on the output {tensor!r}, which the model does not have."
+                what = english(
+                    "Quantizer {name!r} is on the output {tensor!r}, which the model does not have.",
+                    name=quantizer.name,
+                    tensor=tensor,
+                )
                 raise BadInput(what, fix=nearest(tensor, names))
             if tensor in fed:
-                what = f"{tensor!r} is an input and an output at once, so what leaves is what comes in."
-                raise BadInput(what, fix="leave that output in float, or put a node between")
-            if tensor in found:
-                what = (
-                    f"Quantizers {found[tensor].name!r} and {quantizer.name!r} are both on the output {tensor!r}."
+                what = english(
+                    "{tensor!r} is an input and an output at once, so what leaves is what comes in.", tensor=tensor
                 )
-                raise BadInput(what, fix="let only one of them be on the output")
+                raise BadInput(what, fix=english("leave that output in float, or put a node between"))
+            if tensor in found:
+                what = english(
+                    "Quantizers {name!r} and {name2!r} are both on the output {tensor!r}.",
+                    name=found[tensor].name,
+                    name2=quantizer.name,
+                    tensor=tensor,
+                )
+                raise BadInput(what, fix=english("let only one of them be on the output"))
             found[tensor] = quantizer
         return found
 
@@ -139,9 +156,14 @@ class Edges:
             self._readers[consumer] = quantizer
         elif all(before is not quantizer for before in self._chain(other)):
             raise BadInput(
-                f"Input {consumer.input} of node {consumer.node!r} is to read both {other.name!r} "
-                f"and {quantizer.name!r}.",
-                fix="leave one of them out, or let one follow the other",
+                english(
+                    "Input {input} of node {node!r} is to read both {name!r} and {name2!r}.",
+                    input=consumer.input,
+                    node=consumer.node,
+                    name=other.name,
+                    name2=quantizer.name,
+                ),
+                fix=english("leave one of them out, or let one follow the other"),
             )
 
 
@@ -152,24 +174,53 @@ def _check_tensors(model: Model, quantizers: Sequence[Quantizer]) -> None:
     known.update(name for node in graph.node for name in node.output if name)
     for quantizer in quantizers:
         if quantizer.tensor not in known:
-            what = f"Quantizer {quantizer.name!r} is on {quantizer.tensor!r}, which {model.path} does not have."
-            raise BadInput(what, fix=f"{_STALE}; {nearest(quantizer.tensor, known)}")
+            what = english(
+                "Quantizer {name!r} is on {tensor!r}, which {path} does not have.",
+                name=quantizer.name,
+                tensor=quantizer.tensor,
+                path=model.path,
+            )
+            raise BadInput(
+                what, fix=english("{stale}; {nearest}", stale=_STALE, nearest=nearest(quantizer.tensor, known))
+            )
 
 
 def _check_consumer(quantizer: Quantizer, consumer: Consumer, nodes: dict[str, Any], model: Model) -> None:
     node = nodes.get(consumer.node)
     if node is None:
-        what = f"Quantizer {quantizer.name!r} feeds node {consumer.node!r}, which {model.path} does not have."
-        raise BadInput(what, fix=f"{_STALE}; {nearest(consumer.node, nodes)}")
+        what = english(
+            "Quantizer {name!r} feeds node {node!r}, which {path} does not have.",
+            name=quantizer.name,
+            node=consumer.node,
+            path=model.path,
+        )
+        raise BadInput(
+            what, fix=english("{stale}; {nearest}", stale=_STALE, nearest=nearest(consumer.node, nodes))
+        )
     if 0 <= consumer.input < len(node.input) and node.input[consumer.input] == quantizer.tensor:
         return
-    place = f"input {consumer.input} of node {consumer.node!r} ({node.op_type})"
+    place = english(
+        "input {input} of node {node!r} ({op_type})",
+        input=consumer.input,
+        node=consumer.node,
+        op_type=node.op_type,
+    )
     if quantizer.tensor in reads(node) and quantizer.tensor not in node.input:
         raise BadInput(
-            f"Quantizer {quantizer.name!r} feeds {place}, which reads {quantizer.tensor!r} only in a subgraph.",
-            fix="leave that node out; nodes inside If, Loop and Scan stay in float",
+            english(
+                "Quantizer {name!r} feeds {place}, which reads {tensor!r} only in a subgraph.",
+                name=quantizer.name,
+                place=place,
+                tensor=quantizer.tensor,
+            ),
+            fix=english("leave that node out; nodes inside If, Loop and Scan stay in float"),
         )
-    what = f"Quantizer {quantizer.name!r} feeds {place}, but that does not read {quantizer.tensor!r}."
+    what = english(
+        "Quantizer {name!r} feeds {place}, but that does not read {tensor!r}.",
+        name=quantizer.name,
+        place=place,
+        tensor=quantizer.tensor,
+    )
     raise BadInput(what, fix=_STALE)
 
 
@@ -344,8 +395,12 @@ class _Insertion:
         """Whether the model holds the codes of this constant."""
         constant = quantizer.tensor in self._weights.protos
         if quantizer.codes is not None and not constant:
-            what = f"Quantizer {quantizer.name!r} has codes of its own, but {quantizer.tensor!r} is computed."
-            raise BadInput(what, fix="codes can only be given for constants")
+            what = english(
+                "Quantizer {name!r} has codes of its own, but {tensor!r} is computed.",
+                name=quantizer.name,
+                tensor=quantizer.tensor,
+            )
+            raise BadInput(what, fix=english("codes can only be given for constants"))
         cannot_compute = quantizer.spec.rounding != "half_even" or quantizer.spec.bits > WIDEST_COMPUTED
         given = quantizer.codes is not None or quantizer.kind == "bias"
         return constant and (self._bake or given or cannot_compute)
@@ -357,10 +412,13 @@ class _Insertion:
         shape = self._weights.shape(quantizer.tensor)
         codes = quantizer.codes
         if codes is not None and codes.shape != shape:
-            what = (
-                f"The codes of quantizer {quantizer.name!r} have the shape {codes.shape}, its tensor has {shape}."
+            what = english(
+                "The codes of quantizer {name!r} have the shape {shape}, its tensor has {shape2}.",
+                name=quantizer.name,
+                shape=codes.shape,
+                shape2=shape,
             )
-            raise BadInput(what, fix="give one code for each value")
+            raise BadInput(what, fix=english("give one code for each value"))
         number = code_element(quantizer.spec).number
         self._graph.add_tensor(TensorProto(name=name, data_type=number, dims=shape))
         self._arrays[name] = partial(self._codes, quantizer)

@@ -10,7 +10,7 @@ from roundoff.errors import BadInput, nearest
 from roundoff.graph.load import Model
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import by_number, constants, reads, subgraphs
-from roundoff.messages.message import Message, message, some
+from roundoff.messages.message import Message, english, message, some
 
 __all__ = [
     "RANDOM_OPS",
@@ -40,8 +40,13 @@ def _input_spec(value: Any, model: Model) -> InputSpec:
     if kind is None:
         form = (value.type.WhichOneof("value") or "untyped").removesuffix("_type")
         raise BadInput(
-            f"Input {value.name!r} of {model.path} is of the kind {form}; only tensors can be fed.",
-            fix="export the model with tensors as inputs",
+            english(
+                "Input {name!r} of {path} is of the kind {form}; only tensors can be fed.",
+                name=value.name,
+                path=model.path,
+                form=form,
+            ),
+            fix=english("export the model with tensors as inputs"),
         )
     if not value.type.tensor_type.HasField("shape"):
         return InputSpec(value.name, kind.dtype, None)
@@ -131,9 +136,14 @@ def check_repeatable(model: Model, names: Collection[str] | None = None) -> None
         if names is not None and output not in names:
             continue
         raise BadInput(
-            f"Two runs of {model.path} cannot be compared: output {output!r} depends on {source}, "
-            "which gives other values in each run.",
-            fix="export the model in evaluation mode, or feed the random values as an input of the model",
+            english(
+                "Two runs of {path} cannot be compared: output {output!r} depends on {source}, which "
+                "gives other values in each run.",
+                path=model.path,
+                output=output,
+                source=source,
+            ),
+            fix=english("export the model in evaluation mode, or feed the random values as an input of the model"),
         )
 
 
@@ -220,11 +230,14 @@ def find_outputs(model: Model, names: Sequence[str]) -> tuple[str, ...]:
         else:
             holder = hidden_tensors(model).get(name)
             fix = (
-                f"it is computed inside of node {holder!r}; take that"
+                english("it is computed inside of node {holder!r}; take that", holder=holder)
                 if holder
                 else nearest(name, (*nodes, *tensors))
             )
-            raise BadInput(f"{model.path} has no tensor or node {name!r} to compare at.", fix=fix)
+            raise BadInput(
+                english("{path} has no tensor or node {name!r} to compare at.", path=model.path, name=name),
+                fix=fix,
+            )
     return tuple(found)
 
 

@@ -11,6 +11,7 @@ from roundoff.core.files import caffe_pair, is_caffe, reading, regular_file
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.wiring import by_number, free_name, is_sorted, sort_nodes, subgraphs
+from roundoff.messages.message import english
 
 __all__ = [
     "Model",
@@ -83,23 +84,44 @@ def is_external(tensor: Any) -> bool:
 
 def _check_tensor(tensor: Any, folder: Path) -> None:
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    owner = f"Tensor {tensor.name!r}"
+    owner = english("Tensor {name!r}", name=tensor.name)
     location = entries.get("location", "")
     if not location:
-        raise BadInput(f"{owner} has external data, but no file is named.", fix="export the model again")
+        raise BadInput(
+            english("{owner} has external data, but no file is named.", owner=owner),
+            fix=english("export the model again"),
+        )
     path = _inside(folder, location, owner=owner)
-    size = _size(path, owner=owner, fix=f"copy {location!r} from where the model comes from into {folder}")
+    size = _size(
+        path,
+        owner=owner,
+        fix=english(
+            "copy {location!r} from where the model comes from into {folder}", location=location, folder=folder
+        ),
+    )
     offset = _number(entries, "offset", owner=owner)
     length = _number(entries, "length", owner=owner)
     needed = stored_bytes(tensor)
     if length and length < needed:
-        what = f"{owner} needs {needed} bytes, but only {length} bytes of {path} are set aside for it."
-        raise BadInput(what, fix="export the model again")
+        what = english(
+            "{owner} needs {needed} bytes, but only {length} bytes of {path} are set aside for it.",
+            owner=owner,
+            needed=needed,
+            length=length,
+            path=path,
+        )
+        raise BadInput(what, fix=english("export the model again"))
     end = offset + max(needed, length)
     if end > size:
         raise BadInput(
-            f"{owner} ends at byte {end} of {path}, which has only {size} bytes.",
-            fix="copy the file again, it is cut short or belongs to another model",
+            english(
+                "{owner} ends at byte {end} of {path}, which has only {size} bytes.",
+                owner=owner,
+                end=end,
+                path=path,
+                size=size,
+            ),
+            fix=english("copy the file again, it is cut short or belongs to another model"),
         )
 
 
@@ -109,8 +131,15 @@ def _inside(folder: Path, location: str, *, owner: str) -> Path:
     leaves = "\0" in location or Path(location).is_absolute() or "\\" in location
     if leaves or not path.resolve().is_relative_to(folder.resolve()):
         raise BadInput(
-            f"{owner} keeps its values in {location!r}, outside of the model's folder {folder}.",
-            fix="put the file itself (not a link) next to the model and save the model with that location",
+            english(
+                "{owner} keeps its values in {location!r}, outside of the model's folder {folder}.",
+                owner=owner,
+                location=location,
+                folder=folder,
+            ),
+            fix=english(
+                "put the file itself (not a link) next to the model and save the model with that location"
+            ),
         )
     return path
 
@@ -119,21 +148,29 @@ def _size(path: Path, *, owner: str, fix: str) -> int:
     """Size of a regular file; a pipe would be waited for without end."""
     try:
         status = path.stat()
-        reason = "" if stat.S_ISREG(status.st_mode) else "is a folder, a pipe or a device, not a file"
+        reason = "" if stat.S_ISREG(status.st_mode) else english("is a folder, a pipe or a device, not a file")
     except FileNotFoundError:
-        reason = "does not exist"
+        reason = english("does not exist")
     except OSError as error:
-        reason = f"cannot be opened: {error.strerror}"
+        reason = english("cannot be opened: {strerror}", strerror=error.strerror)
     if reason:
-        raise BadInput(f"{owner} keeps its values in {path}, which {reason}.", fix=fix)
+        raise BadInput(
+            english("{owner} keeps its values in {path}, which {reason}.", owner=owner, path=path, reason=reason),
+            fix=fix,
+        )
     return status.st_size
 
 
 def _number(entries: dict[str, str], key: str, *, owner: str) -> int:
     text = entries.get(key, "0")
     if not text.isascii() or not text.isdigit():
-        what = f"{owner} has the external data {key} {text!r}, which is not a number of bytes."
-        raise BadInput(what, fix="export the model again")
+        what = english(
+            "{owner} has the external data {key} {text!r}, which is not a number of bytes.",
+            owner=owner,
+            key=key,
+            text=text,
+        )
+        raise BadInput(what, fix=english("export the model again"))
     return int(text)
 
 
@@ -181,7 +218,7 @@ def name_nodes(graph: Any) -> dict[str, tuple[str, ...]]:
 # The format behind ONNX cannot hold more in one file; larger models keep their weights beside it.
 _LARGEST_FILE_BYTES = 2**31 - 1
 _LFS_POINTER = b"version https://git-lfs"
-_RE_EXPORT = "check that the file is an ONNX model and was copied whole; export it again if need be"
+_RE_EXPORT = english("check that the file is an ONNX model and was copied whole; export it again if need be")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,12 +300,17 @@ def checked_model(proto: Any, *, path: Path, size: int) -> Model:
     graph = proto.graph
     if not proto.HasField("graph") or not graph.output:
         lacks = "outputs" if graph.node else "graph"
-        raise BadInput(f"{path} is not a usable ONNX model: it has no {lacks}.", fix=_RE_EXPORT)
+        raise BadInput(
+            english("{path} is not a usable ONNX model: it has no {lacks}.", path=path, lacks=lacks),
+            fix=_RE_EXPORT,
+        )
     _check_names(graph, path)
     renamed = name_nodes(graph)
     if not is_sorted(graph) and not sort_nodes(graph):
-        what = f"The nodes of {path} depend on one another in a circle, so the model cannot be run."
-        raise BadInput(what, fix="export the model again")
+        what = english(
+            "The nodes of {path} depend on one another in a circle, so the model cannot be run.", path=path
+        )
+        raise BadInput(what, fix=english("export the model again"))
     check_external_data(proto, path.absolute().parent)
     return Model(proto, path, size, renamed)
 
@@ -277,22 +319,31 @@ def _parse(path: Path) -> tuple[Any, int]:
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
 
-    size = regular_file(path, what="The model")
+    size = regular_file(path, what=english("The model"))
     if size > _LARGEST_FILE_BYTES:
         raise BadInput(
-            f"{path} has {size} bytes; one ONNX file can hold at most {_LARGEST_FILE_BYTES}.",
-            fix="save the model with external data: onnx.save(model, path, save_as_external_data=True)",
+            english(
+                "{path} has {size} bytes; one ONNX file can hold at most {largest_file_bytes}.",
+                path=path,
+                size=size,
+                largest_file_bytes=_LARGEST_FILE_BYTES,
+            ),
+            fix=english("save the model with external data: onnx.save(model, path, save_as_external_data=True)"),
         )
     if not size:
-        raise BadInput(f"{path} is empty.", fix="copy or export the model again")
-    with reading(path, what="The model"):
+        raise BadInput(english("{path} is empty.", path=path), fix=english("copy or export the model again"))
+    with reading(path, what=english("The model")):
         data = path.read_bytes()
     if data.startswith(_LFS_POINTER):
-        raise BadInput(f"{path} is a Git LFS pointer, not the model itself.", fix="git lfs pull")
+        raise BadInput(
+            english("{path} is a Git LFS pointer, not the model itself.", path=path), fix=english("git lfs pull")
+        )
     try:
         return ModelProto.FromString(data), size
     except DecodeError as error:
-        what = f"{path} is not an ONNX model, or is cut short or damaged ({len(data)} bytes)."
+        what = english(
+            "{path} is not an ONNX model, or is cut short or damaged ({count} bytes).", path=path, count=len(data)
+        )
         raise BadInput(what, fix=_RE_EXPORT) from error
 
 
@@ -305,6 +356,6 @@ def _check_names(graph: Any, path: Path) -> None:
     for name in names:
         if not isinstance(name, str):
             raise BadInput(
-                f"{path} holds the name {name!r}, which is not UTF-8 text.",
-                fix="export the model again with names in UTF-8 (plain ASCII is safest)",
+                english("{path} holds the name {name!r}, which is not UTF-8 text.", path=path, name=name),
+                fix=english("export the model again with names in UTF-8 (plain ASCII is safest)"),
             )

@@ -23,6 +23,7 @@ from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.graph.wiring import OnnxType, by_dtype
+from roundoff.messages.message import english
 
 __all__ = [
     "FLOAT32",
@@ -67,8 +68,8 @@ def code_element(spec: QuantSpec) -> OnnxType:
     width = next((width for width in _CODE_BITS if width >= spec.bits), 0)
     element = by_dtype(f"{'int' if spec.signed else 'uint'}{width}") if width else None
     if element is None:
-        what = f"Codes of {spec.bits} bits cannot be written to an ONNX model."
-        raise BadInput(what, fix=f"choose {_CODE_BITS[-1]} bits or fewer")
+        what = english("Codes of {bits} bits cannot be written to an ONNX model.", bits=spec.bits)
+        raise BadInput(what, fix=english("choose {code_bits} bits or fewer", code_bits=_CODE_BITS[-1]))
     return element
 
 
@@ -111,8 +112,19 @@ def add_quantizer(
     """
     spec, name = quantizer.spec, quantizer.name
     if spec.bits > WIDEST_COMPUTED:
-        what = f"Quantizer {name!r} has codes of {spec.bits} bits; QuantizeLinear has at most {WIDEST_COMPUTED}."
-        raise BadInput(what, fix=f"choose {WIDEST_COMPUTED} bits or fewer for tensors that are computed")
+        what = english(
+            "Quantizer {name!r} has codes of {bits} bits; QuantizeLinear has at most {widest_computed}.",
+            name=name,
+            bits=spec.bits,
+            widest_computed=WIDEST_COMPUTED,
+        )
+        raise BadInput(
+            what,
+            fix=english(
+                "choose {widest_computed} bits or fewer for tensors that are computed",
+                widest_computed=WIDEST_COMPUTED,
+            ),
+        )
     tensor = source
     if element != FLOAT32:
         tensor = _chained(graph, name, "Cast", [tensor], suffix="to_float32", to=FLOAT32)
@@ -251,10 +263,14 @@ def _broadcast(quantizer: Quantizer, parameter: Array, rank: int | None) -> Arra
     if axis is None:
         return parameter.reshape(())
     if rank is None:
-        what = (
-            f"Quantizer {quantizer.name!r} has one scale per slice of {quantizer.tensor!r}, whose rank is unknown."
+        what = english(
+            "Quantizer {name!r} has one scale per slice of {tensor!r}, whose rank is unknown.",
+            name=quantizer.name,
+            tensor=quantizer.tensor,
         )
-        raise BadInput(what, fix="give the model's inputs fixed shapes, or choose one scale for the whole tensor")
+        raise BadInput(
+            what, fix=english("give the model's inputs fixed shapes, or choose one scale for the whole tensor")
+        )
     shape = [1] * rank
     shape[axis] = -1
     return parameter.reshape(shape)
@@ -266,8 +282,17 @@ def _chained(
     """Add a node; gives its output."""
     first = _FIRST_VERSION.get(op_type, 0)
     if graph.opset < first:
-        what = f"Quantizer {name!r} needs {op_type} of opset {first}; the model has opset {graph.opset}."
-        fix = f"convert the model first: onnx.version_converter.convert_version(model, {DEFAULT_OPSET})"
+        what = english(
+            "Quantizer {name!r} needs {op_type} of opset {first}; the model has opset {opset}.",
+            name=name,
+            op_type=op_type,
+            first=first,
+            opset=graph.opset,
+        )
+        fix = english(
+            "convert the model first: onnx.version_converter.convert_version(model, {default_opset})",
+            default_opset=DEFAULT_OPSET,
+        )
         raise BadInput(what, fix=fix)
     result = graph.free_tensor(f"{name}_{suffix}")
     graph.add_node(op_type, inputs, result, name=f"{name}_{suffix}", attributes=attributes)
@@ -276,7 +301,7 @@ def _chained(
 
 # Whether the numbers of quantizers are possible: files of others may hold any.
 
-_FIX = "quantize the model again, or mend that number; roundoff audit lists all of them"
+_FIX = english("quantize the model again, or mend that number; roundoff audit lists all of them")
 
 
 def check_numbers(model: Model, quantizers: Iterable[Quantizer]) -> None:
@@ -295,7 +320,9 @@ def check_numbers(model: Model, quantizers: Iterable[Quantizer]) -> None:
         if spec.axis is not None and scale.ndim:
             problem = wrong_count(quantizer, shapes.of(quantizer.tensor))
             if problem:
-                raise BadInput(f"{_named(quantizer)} has {problem}.", fix=_FIX)
+                raise BadInput(
+                    english("{named} has {problem}.", named=_named(quantizer), problem=problem), fix=_FIX
+                )
 
 
 def _refuse(quantizer: Quantizer, numbers: Array, wrong: Array, *, what: str) -> None:
@@ -306,7 +333,7 @@ def _refuse(quantizer: Quantizer, numbers: Array, wrong: Array, *, what: str) ->
     said = what.format(f"{numbers.ravel()[place]:.6g}{slice_}")
     if "scale" in what and not np.isfinite(numbers.ravel()[place]):
         said = said.replace("above zero", "finite")
-    raise BadInput(f"{_named(quantizer)} has the {said}.", fix=_FIX)
+    raise BadInput(english("{named} has the {said}.", named=_named(quantizer), said=said), fix=_FIX)
 
 
 def wrong_count(quantizer: Quantizer, shape: tuple[int, ...] | None) -> str:
@@ -315,8 +342,16 @@ def wrong_count(quantizer: Quantizer, shape: tuple[int, ...] | None) -> str:
     if shape is None or axis is None or not quantizer.params.scale.ndim:
         return ""
     if not -len(shape) <= axis < len(shape):
-        return f"one scale per slice along axis {axis} of a tensor of rank {len(shape)}"
-    return "" if count in (1, shape[axis]) else f"{count} scales for {shape[axis]} slices along axis {axis}"
+        return english(
+            "one scale per slice along axis {axis} of a tensor of rank {count}", axis=axis, count=len(shape)
+        )
+    return (
+        ""
+        if count in (1, shape[axis])
+        else english(
+            "{count} scales for {shape} slices along axis {axis}", count=count, shape=shape[axis], axis=axis
+        )
+    )
 
 
 class TensorShapes:
@@ -340,5 +375,5 @@ class TensorShapes:
 
 def _named(quantizer: Quantizer) -> str:
     readers = list(dict.fromkeys(consumer.node for consumer in quantizer.consumers))
-    read_by = f", which node {readers[0]!r} reads," if readers else ""
-    return f"The quantizer of {quantizer.tensor!r}{read_by}"
+    read_by = english(", which node {readers!r} reads,", readers=readers[0]) if readers else ""
+    return english("The quantizer of {tensor!r}{read_by}", tensor=quantizer.tensor, read_by=read_by)

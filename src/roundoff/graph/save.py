@@ -15,6 +15,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model, declared_outside, is_external, stored_bytes, weight_tensors
 from roundoff.graph.weights import constant_value
 from roundoff.graph.wiring import OnnxType, by_number, reads
+from roundoff.messages.message import english
 
 __all__ = [
     "LARGEST_MESSAGE_BYTES",
@@ -62,8 +63,12 @@ def fill(deferred: DeferredModel) -> Model:
     pending = pending_bytes(deferred)
     if pending > LARGEST_MESSAGE_BYTES:
         raise BadInput(
-            f"The weights of {deferred.model.path} take {pending} bytes as codes, too many to run from memory.",
-            fix="write the model to a file, where weights of any size go beside it, and run that",
+            english(
+                "The weights of {path} take {pending} bytes as codes, too many to run from memory.",
+                path=deferred.model.path,
+                pending=pending,
+            ),
+            fix=english("write the model to a file, where weights of any size go beside it, and run that"),
         )
     for tensor in deferred.model.proto.graph.initializer:
         compute = deferred.arrays.get(tensor.name)
@@ -147,12 +152,17 @@ def save_model(
 def _check_free(file: Path, model: Model, *, replace: bool) -> None:
     sources = {os.path.realpath(model.folder / location) for location in _locations(model.proto)}
     if str(file) in sources:
-        what = f"{file} cannot be written: it holds weights of the model that is to be saved."
-        raise BadInput(what, fix="choose another name, or another folder")
+        what = english("{file} cannot be written: it holds weights of the model that is to be saved.", file=file)
+        raise BadInput(what, fix=english("choose another name, or another folder"))
     if file.exists() and not file.is_file():
-        raise BadInput(f"{file} is a folder, a pipe or a device, not a file.", fix="choose another path")
+        raise BadInput(
+            english("{file} is a folder, a pipe or a device, not a file.", file=file),
+            fix=english("choose another path"),
+        )
     if file.exists() and not replace:
-        raise BadInput(f"{file} exists.", fix="choose another path, or remove it first")
+        raise BadInput(
+            english("{file} exists.", file=file), fix=english("choose another path, or remove it first")
+        )
 
 
 def _locations(proto: Any) -> set[str]:
@@ -262,8 +272,13 @@ class _OnnxWriter:
 def _check_length(tensor: Any) -> None:
     has, needs = len(tensor.raw_data), stored_bytes(tensor)
     if has != needs:
-        what = f"Tensor {tensor.name!r} has {has} bytes of values; its type and shape need {needs}."
-        raise BadInput(what, fix="export the model again")
+        what = english(
+            "Tensor {name!r} has {has} bytes of values; its type and shape need {needs}.",
+            name=tensor.name,
+            has=has,
+            needs=needs,
+        )
+        raise BadInput(what, fix=english("export the model again"))
 
 
 def _without_initializers(proto: Any) -> Any:
@@ -301,13 +316,18 @@ def _offsets(tensors: Sequence[Any]) -> dict[int, int]:
 def _copy_blocks(tensor: Any, folder: Path, file: IO[bytes]) -> None:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     source, left = folder / entries["location"], stored_bytes(tensor)
-    with reading(source, what="The file of weights"), source.open("rb") as stored:
+    with reading(source, what=english("The file of weights")), source.open("rb") as stored:
         stored.seek(int(entries.get("offset", 0)))
         while left:
             block = stored.read(min(left, _BLOCK_BYTES))
             if not block:
-                what = f"{source} ends {left} bytes before the values of {tensor.name!r} do."
-                raise BadInput(what, fix="copy the file again, it is cut short")
+                what = english(
+                    "{source} ends {left} bytes before the values of {name!r} do.",
+                    source=source,
+                    left=left,
+                    name=tensor.name,
+                )
+                raise BadInput(what, fix=english("copy the file again, it is cut short"))
             file.write(block)
             left -= len(block)
 

@@ -13,6 +13,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model, stored_bytes
 from roundoff.graph.wiring import OnnxType, by_number, constants
 from roundoff.measure.pairs import channel_axis_of
+from roundoff.messages.message import english
 
 __all__ = [
     "Kind",
@@ -225,9 +226,14 @@ class ValueTypes:
             stored = value.element.number if value is not None and value.element else _FLOAT32
         if stored != _FLOAT32 and stored not in _OTHER_FLOATS:
             kind = by_number(stored)
-            name = kind.dtype if kind else f"of type {stored}"
-            what = f"Tensor {tensor!r} of {self._model.path} is {name}; only floats can be quantized."
-            raise BadInput(what, fix="leave it out of the quantization")
+            name = kind.dtype if kind else english("of type {stored}", stored=stored)
+            what = english(
+                "Tensor {tensor!r} of {path} is {name}; only floats can be quantized.",
+                tensor=tensor,
+                path=self._model.path,
+                name=name,
+            )
+            raise BadInput(what, fix=english("leave it out of the quantization"))
         return stored
 
     def rank(self, tensor: str) -> int | None:

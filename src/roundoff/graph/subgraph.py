@@ -13,6 +13,7 @@ from roundoff.graph.shapes import Value
 from roundoff.graph.units import derived_constants, with_constant_nodes
 from roundoff.graph.weights import constant_value
 from roundoff.graph.wiring import by_dtype, producer_names, readers, reads
+from roundoff.messages.message import english
 
 __all__ = [
     "ModelPart",
@@ -242,7 +243,14 @@ def _check_known(model: Model, tensors: Sequence[str]) -> None:
         holder = hidden_tensors(model).get(tensor)
         if holder is not None:
             raise BadInput(
-                f"Tensor {tensor!r} is computed inside node {holder!r} and cannot be seen from outside.",
-                fix=f"take the outputs of {holder!r} instead",
+                english(
+                    "Tensor {tensor!r} is computed inside node {holder!r} and cannot be seen from outside.",
+                    tensor=tensor,
+                    holder=holder,
+                ),
+                fix=english("take the outputs of {holder!r} instead", holder=holder),
             )
-        raise BadInput(f"{model.path} has no tensor {tensor!r}.", fix=nearest(tensor, sorted(known)))
+        raise BadInput(
+            english("{path} has no tensor {tensor!r}.", path=model.path, tensor=tensor),
+            fix=nearest(tensor, sorted(known)),
+        )

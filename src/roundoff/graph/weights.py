@@ -14,6 +14,7 @@ from roundoff.core.tensors import Array, DType
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.load import Model, is_external, stored_bytes
 from roundoff.graph.wiring import OnnxType, attribute, by_dtype, by_number
+from roundoff.messages.message import english
 
 __all__ = [
     "DerivedConstants",
@@ -83,7 +84,10 @@ class Weights(Mapping[str, Array]):
             BadInput: There is none of that name, or its data cannot be read.
         """
         if name not in self.protos:
-            raise BadInput(f"{self._model.path} has no constant {name!r}.", fix=nearest(name, self.protos))
+            raise BadInput(
+                english("{path} has no constant {name!r}.", path=self._model.path, name=name),
+                fix=nearest(name, self.protos),
+            )
         return self[name]
 
 
@@ -100,8 +104,12 @@ def constant_value(holder: Any, model: Model) -> Array:
         name = holder.output[0]
         return _attribute_value(holder.attribute[0], model)
     except (ValueError, TypeError, OSError, IndexError, RuntimeError, Unreadable) as error:
-        what = f"The values of {name!r} in {model.path} cannot be read: {error}."
-        raise BadInput(what, fix="check the model with onnx.checker.check_model, and export it again") from error
+        what = english(
+            "The values of {name!r} in {path} cannot be read: {error}.", name=name, path=model.path, error=error
+        )
+        raise BadInput(
+            what, fix=english("check the model with onnx.checker.check_model, and export it again")
+        ) from error
 
 
 def _tensor_value(tensor: Any, model: Model) -> Array:
@@ -270,8 +278,14 @@ class DerivedConstants(HeldConstants):
             inputs = [self._value(tensor, depth + 1) if tensor else None for tensor in node.input]
             return np.asarray(_FOLDED[node.op_type](node, inputs))
         except (ValueError, TypeError, IndexError, KeyError, OverflowError) as error:
-            what = f"The constant {name!r} of {self._model.path} cannot be computed: {node.op_type}: {error}."
-            raise BadInput(what, fix="fold the constants of the model and export it again") from error
+            what = english(
+                "The constant {name!r} of {path} cannot be computed: {op_type}: {error}.",
+                name=name,
+                path=self._model.path,
+                op_type=node.op_type,
+                error=error,
+            )
+            raise BadInput(what, fix=english("fold the constants of the model and export it again")) from error
 
     def element(self, name: str) -> OnnxType | None:
         """The element type of a constant, found without reading its values where possible."""

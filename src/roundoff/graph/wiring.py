@@ -8,6 +8,7 @@ from typing import Any
 
 from roundoff.core.quantizers import Consumer
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 
 __all__ = [
     "OnnxType",
@@ -213,8 +214,14 @@ def attribute(node: Any, name: str, default: Any = None) -> Any:
     if (name in _NUMBER_ATTRIBUTES and not isinstance(value, int | float)) or (
         name in _LIST_ATTRIBUTES and isinstance(value, str)
     ):
-        what = f"Attribute {name!r} of node {node.name!r} ({node.op_type}) is {value!r}, which makes no sense."
-        raise BadInput(what, fix="check the model with onnx.checker.check_model, and export it again")
+        what = english(
+            "Attribute {name!r} of node {name2!r} ({op_type}) is {value!r}, which makes no sense.",
+            name=name,
+            name2=node.name,
+            op_type=node.op_type,
+            value=value,
+        )
+        raise BadInput(what, fix=english("check the model with onnx.checker.check_model, and export it again"))
     return value
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from roundoff.errors import BadInput, nearest
 from roundoff.measure.pairs import ALL_FIELDS, Field, PairSums, SideSums
+from roundoff.messages.message import english
 
 __all__ = [
     "MEAN",
@@ -152,7 +153,9 @@ def get_metric(name: str) -> Metric:
     base = _METRICS.get(name.removeprefix(MEAN)) if name.startswith(MEAN) else None
     if base is None or base.direction == "none":
         listed = dict.fromkeys((*_USUAL, *judging()))
-        raise BadInput(f"There is no metric {name!r}.", fix=nearest(name, _METRICS, listed=tuple(listed)))
+        raise BadInput(
+            english("There is no metric {name!r}.", name=name), fix=nearest(name, _METRICS, listed=tuple(listed))
+        )
     summary = f"Mean over samples, each scored alone. {base.summary}"
     return replace(base, name=name, summary=summary, per_sample=True)
 
@@ -192,17 +195,32 @@ def require(
     Raises:
         BadInput: There is none, or one does not exist, does not judge, or needs what is not gathered.
     """
-    fix = f"choose from: {', '.join(judging(offers))}"
+    fix = english("choose from: {judging}", judging=", ".join(judging(offers)))
     if not names:
-        raise BadInput("No metric was given.", fix=fix)
+        raise BadInput(english("No metric was given."), fix=fix)
     found = tuple(get_metric(name) for name in dict.fromkeys(names))
     for each in found:
         missing = sorted(each.needs - offers)
         if missing:
             words = ", ".join(field.replace("_", " ") for field in missing)
-            raise BadInput(f"{command} cannot measure {each.name!r}: it does not gather {words}.", fix=fix)
+            raise BadInput(
+                english(
+                    "{command} cannot measure {name!r}: it does not gather {words}.",
+                    command=command,
+                    name=each.name,
+                    words=words,
+                ),
+                fix=fix,
+            )
     if judge and found[0].direction == "none":
-        raise BadInput(f"{command} cannot go by {found[0].name!r}, which describes and does not judge.", fix=fix)
+        raise BadInput(
+            english(
+                "{command} cannot go by {name!r}, which describes and does not judge.",
+                command=command,
+                name=found[0].name,
+            ),
+            fix=fix,
+        )
     return found
 
 

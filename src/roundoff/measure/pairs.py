@@ -21,6 +21,7 @@ from roundoff.measure.statistics import (
     release_pages,
     split_blocks,
 )
+from roundoff.messages.message import english
 
 __all__ = [
     "ALL_FIELDS",
@@ -270,7 +271,10 @@ def _real(array: Array) -> Array:
     if np.iscomplexobj(array):
         return np.ascontiguousarray(array)[..., np.newaxis].view(array.real.dtype)
     if array.dtype.kind in "OSUMm" or array.dtype.fields is not None:
-        raise BadInput(f"Values of type {array.dtype} are not numbers.", fix="leave this tensor out")
+        raise BadInput(
+            english("Values of type {dtype} are not numbers.", dtype=array.dtype),
+            fix=english("leave this tensor out"),
+        )
     return array
 
 

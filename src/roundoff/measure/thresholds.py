@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from roundoff.errors import BadInput, nearest
 from roundoff.measure.metrics import all_metrics, get_metric
+from roundoff.messages.message import english
 
 __all__ = [
     "Scope",
@@ -73,10 +74,14 @@ def parse_thresholds(text: str) -> ThresholdSet:
         name, separator, value = (piece.strip() for piece in part.partition("="))
         if not separator or not name:
             raise BadInput(
-                f"{part.strip()!r} is not a threshold.", fix="write metric=limit, e.g. cosine=0.99,rmse=1"
+                english("{part!r} is not a threshold.", part=part.strip()),
+                fix=english("write metric=limit, e.g. cosine=0.99,rmse=1"),
             )
         if name in limits:
-            raise BadInput(f"The threshold for {name} is given twice.", fix="give each metric once")
+            raise BadInput(
+                english("The threshold for {name} is given twice.", name=name),
+                fix=english("give each metric once"),
+            )
         limits[name] = _limit(name, value)
     return _threshold_set("given", limits)
 
@@ -85,7 +90,7 @@ def load_profile(name: str) -> ThresholdSet:
     """Look up a named set of thresholds."""
     profiles = _profiles()
     if name not in profiles:
-        raise BadInput(f"There is no profile {name!r}.", fix=nearest(name, profiles))
+        raise BadInput(english("There is no profile {name!r}.", name=name), fix=nearest(name, profiles))
     entry = profiles[name]
     return _threshold_set(name, entry["thresholds"], scope=entry.get("scope", "all"))
 
@@ -101,7 +106,10 @@ def _limit(name: str, value: str) -> float:
     except ValueError:
         limit = math.nan
     if math.isnan(limit):
-        raise BadInput(f"The threshold {name}={value} is not a number.", fix=f"write {name}=0.99, for example")
+        raise BadInput(
+            english("The threshold {name}={value} is not a number.", name=name, value=value),
+            fix=english("write {name}=0.99, for example", name=name),
+        )
     return limit
 
 
@@ -111,7 +119,10 @@ def _threshold_set(name: str, limits: Mapping[str, float], *, scope: Any = "all"
         metric = get_metric(metric_name)
         if metric.direction == "none":
             judging = ", ".join(m.name for m in all_metrics() if m.direction != "none")
-            raise BadInput(f"{metric_name} describes, it does not judge.", fix=f"choose one of: {judging}")
+            raise BadInput(
+                english("{metric_name} describes, it does not judge.", metric_name=metric_name),
+                fix=english("choose one of: {judging}", judging=judging),
+            )
         thresholds.append(Threshold(metric_name, float(limit), metric.direction == "higher"))
     return ThresholdSet(name, tuple(thresholds), scope)
 

@@ -17,7 +17,9 @@ __all__ = [
     "LANGUAGES",
     "Language",
     "Phrase",
+    "bilingual",
     "catalogue",
+    "current_language",
     "english_of",
     "explained",
     "in_all",
@@ -25,12 +27,10 @@ __all__ = [
     "named",
     "phrase_names",
     "plain",
-    "say",
-    "speaking",
-    "spoken",
     "template",
-    "told",
+    "translate",
     "translation",
+    "use_language",
 ]
 
 Language = Literal["en", "zh"]
@@ -65,7 +65,7 @@ def plain(text: str) -> Phrase:
 
 
 @contextmanager
-def speaking(language: Language) -> Iterator[None]:
+def use_language(language: Language) -> Iterator[None]:
     """While it lasts, the terminal speaks this language."""
     before = _SPOKEN.set(language)
     try:
@@ -74,17 +74,17 @@ def speaking(language: Language) -> Iterator[None]:
         _SPOKEN.reset(before)
 
 
-def spoken() -> Language:
+def current_language() -> Language:
     """The language of the terminal."""
     return _SPOKEN.get()
 
 
-def told(key: str, **values: Any) -> str:
-    """A phrase of the catalogue in the language of the terminal; see `say`."""
-    return _said(key, spoken(), values)
+def translate(key: str, /, **values: Any) -> str:
+    """A phrase of the catalogue in the language of the terminal; see `bilingual`."""
+    return _said(key, current_language(), values)
 
 
-def say(key: str, **values: Any) -> Phrase:
+def bilingual(key: str, /, **values: Any) -> Phrase:
     """A phrase of the catalogue with its gaps filled.
 
     Args:
@@ -99,7 +99,7 @@ def in_all(text: Callable[[], str]) -> Phrase:
     """What a function that speaks the language of the terminal says in every one."""
     said = {}
     for language in LANGUAGES:
-        with speaking(language):
+        with use_language(language):
             said[language] = text()
     return Phrase(**said)
 
@@ -110,18 +110,18 @@ def explained(name: str) -> Phrase | None:
     Args:
         name: Of its entry.
     """
-    return say(f"glossary.{name}") if name and name in _phrases("glossary") else None
+    return bilingual(f"glossary.{name}") if name and name in _phrases("glossary") else None
 
 
 def named(key: str) -> Phrase | None:
     """What a thing of an open set, such as a cause, is called or means; None for one that the catalogue lacks.
 
     Args:
-        key: As for `say`; it may end in a name as users type it, with dashes.
+        key: As for `bilingual`; it may end in a name as users type it, with dashes.
     """
     stem, _, name = key.partition(".")
     found = next((each for each in (name, name.replace("-", "_")) if each in _phrases(stem)), None)
-    return None if found is None else say(f"{stem}.{found}")
+    return None if found is None else bilingual(f"{stem}.{found}")
 
 
 def template(key: str) -> str:

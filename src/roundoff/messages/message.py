@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Union
 
-from roundoff.messages.catalogue import Language, Phrase, is_key, speaking, spoken, told, translation
+from roundoff.messages.catalogue import (
+    Language,
+    Phrase,
+    current_language,
+    is_key,
+    translate,
+    translation,
+    use_language,
+)
 
 __all__ = [
     "NOTHING",
@@ -60,8 +68,8 @@ class Message:
             return str(values["text"])
         if language != "en" and not _is_translated(self.key):
             return self.within("en")
-        with speaking(language):
-            text = told(self.key, **{gap: _filled(value, language) for gap, value in values.items()})
+        with use_language(language):
+            text = translate(self.key, **{gap: _filled(value, language) for gap, value in values.items()})
         return text if language == "en" else _SPACED.sub("", text).replace(_END, "")
 
     def __str__(self) -> str:
@@ -85,7 +93,7 @@ Remark = str | Message
 """What a result notes: a message, or a sentence of a part of the program, or of a document, that has none yet."""
 
 
-def message(key: str, **arguments: Argument) -> Message:
+def message(key: str, /, **arguments: Argument) -> Message:
     """A text of the catalogue with what goes into its gaps."""
     return Message(key, tuple(arguments.items()))
 
@@ -186,7 +194,7 @@ def phrase_of(text: Message | Translatable) -> Phrase:
 
 def shown(text: Remark) -> str:
     """A message, or an English text that knows its own, in the language of the terminal; any other as it is."""
-    return text.within(spoken()) if isinstance(text, Message | Translatable) else text
+    return text.within(current_language()) if isinstance(text, Message | Translatable) else text
 
 
 class _Inserted(str):

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from roundoff.errors import BadInput
-from roundoff.messages.catalogue import told
-from roundoff.messages.message import Message, message
+from roundoff.messages.catalogue import translate
+from roundoff.messages.message import Message, english, message
 from roundoff.messages.sanitize import safe_cell
 
 __all__ = [
@@ -269,14 +269,14 @@ def decibels(value: float | None, *, exact: float = EXACT_DB) -> str:
     """
     if value is None:
         return ""
-    return told("common.exact") if value >= exact else f"{value:.1f}"
+    return translate("common.exact") if value >= exact else f"{value:.1f}"
 
 
 def decibels_with_unit(value: float | None) -> str:
     """Decibels with their unit, or that there is no score."""
     if value is None:
-        return told("terminal.no_score")
-    return told("common.exact") if value >= EXACT_DB else f"{value:.1f} dB"
+        return translate("terminal.no_score")
+    return translate("common.exact") if value >= EXACT_DB else f"{value:.1f} dB"
 
 
 def time_text(seconds: float) -> str:
@@ -337,7 +337,9 @@ def parse_size(text: str) -> int:
     factor = _FACTORS.get(found["unit"].lower()) if found else None
     size = int(float(found["number"]) * factor) if found and factor else 0
     if size < 1:
-        raise BadInput(f"{text!r} is not a size.", fix="write it like 500MB, 2GiB or 1.5GB")
+        raise BadInput(
+            english("{text!r} is not a size.", text=text), fix=english("write it like 500MB, 2GiB or 1.5GB")
+        )
     return size
 
 

@@ -4,31 +4,31 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from roundoff.messages.catalogue import named, spoken, told
+from roundoff.messages.catalogue import current_language, named, translate
 
 __all__ = ["cause_name", "commas", "cost_name", "count_of", "few", "headline", "semicolons", "sentences"]
 
 
 def count_of(number: int, noun: str) -> str:
     """A number and its noun: ``1 tensor``, ``2 tensors``."""
-    return told(f"counts.{noun}", count=number)
+    return translate(f"counts.{noun}", count=number)
 
 
 def cause_name(cause: str) -> str:
     """What a cause of a loss is called."""
     name = named(f"diagnosis.cause_{cause}")
-    return cause if name is None else name.within(spoken())
+    return cause if name is None else name.within(current_language())
 
 
 def cost_name(cost: str) -> str:
     """What a class of costs is called."""
-    return told(f"diagnosis.cost_{cost.replace(' ', '_')}")
+    return translate(f"diagnosis.cost_{cost.replace(' ', '_')}")
 
 
 def few(names: Sequence[str], most: int) -> str:
     """The first names, and how many more there are."""
     shown = ", ".join(names[:most])
-    return told("terminal.and_more", names=shown, count=len(names) - most) if len(names) > most else shown
+    return translate("terminal.and_more", names=shown, count=len(names) - most) if len(names) > most else shown
 
 
 def commas(*parts: str) -> str:
@@ -43,13 +43,13 @@ def semicolons(*parts: str) -> str:
 
 def sentences(*parts: str) -> str:
     """Whole sentences, one after the other; only some languages put a space between them."""
-    return ("" if spoken() == "zh" else " ").join(parts)
+    return ("" if current_language() == "zh" else " ").join(parts)
 
 
 def _joined(key: str, parts: Sequence[str]) -> str:
     text = ""
     for part in filter(None, parts):
-        text = told(key, before=text, after=part) if text else part
+        text = translate(key, before=text, after=part) if text else part
     return text
 
 

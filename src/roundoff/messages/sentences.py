@@ -9,7 +9,7 @@ import string
 from collections.abc import Iterator
 from functools import cache
 
-from roundoff.messages.catalogue import Phrase, phrase_names, speaking, spoken, template, told
+from roundoff.messages.catalogue import Phrase, current_language, phrase_names, template, translate, use_language
 from roundoff.messages.message import (
     Argument,
     Message,
@@ -50,7 +50,7 @@ def sentence(text: Remark) -> str:
     """What a sentence of a result is in the language of the terminal, as far as it is known."""
     if isinstance(text, Message | Translatable):
         return shown(text)
-    if spoken() == "en":
+    if current_language() == "en":
         return text
     whole = _known(text)
     if whole is not None:
@@ -58,7 +58,7 @@ def sentence(text: Remark) -> str:
     told_parts = [_known(part) or part for part in text.split(_JOINT)]
     joined = told_parts[0]
     for part in told_parts[1:]:
-        joined = told("terminal.semicolon", before=joined, after=part)
+        joined = translate("terminal.semicolon", before=joined, after=part)
     return joined
 
 
@@ -66,7 +66,7 @@ def known(text: Remark) -> Phrase:
     """A sentence of a result in every language, as far as it is known."""
     if isinstance(text, Message | Translatable):
         return phrase_of(text)
-    with speaking("zh"):
+    with use_language("zh"):
         return Phrase(text, sentence(text))
 
 
@@ -115,7 +115,7 @@ def _known(text: str) -> str | None:
         # Half a sentence in another language is worse than none.
         if not any(value == gaps[gap] and _says_something(value) for gap, value in nested.items()):
             nested = {gap: f"{_END}{value}{_END}" for gap, value in nested.items() if value != gaps[gap]}
-            return _joined(told(key, **{gap: _filled(value) for gap, value in (gaps | nested).items()}))
+            return _joined(translate(key, **{gap: _filled(value) for gap, value in (gaps | nested).items()}))
     return None
 
 
@@ -134,7 +134,7 @@ def _filled(value: str) -> str | int:
     if value.isdecimal() and str(int(value)) == value:
         return int(value)
     more = _MORE.fullmatch(value)
-    return value if more is None else told("terminal.and_more", names=more["names"], count=int(more["count"]))
+    return value if more is None else translate("terminal.and_more", names=more["names"], count=int(more["count"]))
 
 
 @cache

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from roundoff.messages.catalogue import LANGUAGES, Phrase, explained, in_all, named, plain, say, speaking
+from roundoff.messages.catalogue import LANGUAGES, Phrase, bilingual, explained, in_all, named, plain, use_language
 from roundoff.messages.message import Remark
 from roundoff.messages.numbers import (
     EXACT_DB,
@@ -437,8 +437,8 @@ def _beyond(value: float) -> str:
 # Blocks that many pages share.
 
 NODE_COLUMNS = (
-    Column("node", say("common.node"), "node"),
-    Column("op_type", say("common.operation"), "text"),
+    Column("node", bilingual("common.node"), "node"),
+    Column("op_type", bilingual("common.operation"), "text"),
 )
 
 _MOST_NAMED = 5
@@ -481,9 +481,9 @@ def metric_column(
 def metric_axis(name: str) -> Phrase:
     """What an axis of scores is called: the metric, and its unit where it has one."""
     if name == "sqnr_db":
-        return say("common.sqnr_axis")
+        return bilingual("common.sqnr_axis")
     if name in _SHARES:
-        return say("common.share_axis", name=name)
+        return bilingual("common.share_axis", name=name)
     return plain(f"{name.removesuffix('_db')}, dB" if in_decibels(name) else name)
 
 
@@ -501,7 +501,7 @@ def spoken_facts(lines: Callable[[], Iterable[tuple[str, str]]]) -> Facts:
     """
     said = []
     for language in LANGUAGES:
-        with speaking(language):
+        with use_language(language):
             said.append(list(lines()))
     rows = [[Phrase(*texts) for texts in zip(*both, strict=True)] for both in zip(*said, strict=True)]
     return Facts(tuple((word, text) for word, text in rows))
@@ -511,4 +511,4 @@ def preparation_note(preparation: Sequence[object]) -> tuple[Paragraph, ...]:
     """A single note for all remarks on how a model was prepared, the same in every run that looks into it."""
     if not preparation:
         return ()
-    return (Paragraph(say("terminal.preparation", count=len(preparation)), note=True),)
+    return (Paragraph(bilingual("terminal.preparation", count=len(preparation)), note=True),)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from roundoff.core.coverage import OutputCoverage, Unjudged
-from roundoff.messages.catalogue import Phrase, in_all, say, told
+from roundoff.messages.catalogue import Phrase, bilingual, in_all, translate
 from roundoff.messages.phrases import few
 from roundoff.messages.sanitize import short_name
 
@@ -22,7 +22,7 @@ def coverage_lines(outputs: OutputCoverage | None, *, other: OtherSide) -> Itera
         other: What the outputs were looked for in.
     """
     if outputs is not None and not outputs.complete:
-        yield told("coverage.outputs"), _line(outputs, other)
+        yield translate("coverage.outputs"), _line(outputs, other)
 
 
 def coverage_phrase(outputs: OutputCoverage, *, other: OtherSide) -> Phrase:
@@ -32,13 +32,13 @@ def coverage_phrase(outputs: OutputCoverage, *, other: OtherSide) -> Phrase:
 
 def why_unjudged(each: Unjudged, *, other: OtherSide) -> Phrase:
     """Why an output was not judged."""
-    return say(f"coverage.{each.why}_{other}" if each.why == "missing" else f"coverage.{each.why}")
+    return bilingual(f"coverage.{each.why}_{other}" if each.why == "missing" else f"coverage.{each.why}")
 
 
 def _line(outputs: OutputCoverage, other: OtherSide) -> str:
     names = [
-        told("coverage.named", name=short_name(each.name), why=why_unjudged(each, other=other))
+        translate("coverage.named", name=short_name(each.name), why=why_unjudged(each, other=other))
         for each in outputs.not_judged
     ]
     key = "coverage.judged" if outputs.known else "coverage.unknown"
-    return told(key, judged=len(outputs.judged), total=outputs.total, names=few(names, _LISTED) or "-")
+    return translate(key, judged=len(outputs.judged), total=outputs.total, names=few(names, _LISTED) or "-")

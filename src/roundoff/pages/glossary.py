@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from roundoff.messages.catalogue import Phrase, explained, named, say
+from roundoff.messages.catalogue import Phrase, bilingual, explained, named
 from roundoff.pages.blocks import Column, Facts, Headline, Page, Paragraph, TableBlock
 
 __all__ = ["column_meaning", "glossary_page"]
@@ -18,7 +18,9 @@ def glossary_page(pages: Sequence[Page]) -> Page | None:
     found = dict.fromkeys(_terms(pages))
     if not found:
         return None
-    return Page("glossary", say("glossary.title"), (Paragraph(say("glossary.intro")), Facts(tuple(found))))
+    return Page(
+        "glossary", bilingual("glossary.title"), (Paragraph(bilingual("glossary.intro")), Facts(tuple(found)))
+    )
 
 
 def _terms(pages: Sequence[Page]) -> Iterator[tuple[Phrase, Phrase]]:
@@ -27,7 +29,7 @@ def _terms(pages: Sequence[Page]) -> Iterator[tuple[Phrase, Phrase]]:
             if isinstance(block, Headline):
                 meaning = explained(block.term)
                 if meaning is not None:
-                    yield say(f"glossary.word_{block.term}"), meaning
+                    yield bilingual(f"glossary.word_{block.term}"), meaning
             elif isinstance(block, TableBlock):
                 yield from _causes(block)
                 for column in block.shown_on("html").columns:

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from roundoff.messages.catalogue import spoken, told
+from roundoff.messages.catalogue import current_language, translate
 from roundoff.messages.numbers import BLOCKS, PLAIN_BLOCKS
 from roundoff.messages.sanitize import for_people, short_name
 from roundoff.messages.sentences import sentence
@@ -69,27 +69,29 @@ def _block(block: Block) -> Iterator[RenderableType]:
     if isinstance(block, Headline):
         yield _headline(block)
     elif isinstance(block, Facts):
-        yield verdict_lines((label.within(spoken()), text.within(spoken())) for label, text in block.rows)
+        yield verdict_lines(
+            (label.within(current_language()), text.within(current_language())) for label, text in block.rows
+        )
     elif isinstance(block, TableBlock):
         if _shown(block):
             yield _TerminalTable(block)
         if block.left_out is None:
             yield from left_out_lines(len(block.rows) - len(_shown(block)))
         elif block.left_out.en:
-            yield Text(block.left_out.within(spoken()), style="dim")
+            yield Text(block.left_out.within(current_language()), style="dim")
     elif isinstance(block, Paragraph):
-        text = block.text.within(spoken())
-        yield Text(told("terminal.note", text=text) if block.note else text, style="dim")
+        text = block.text.within(current_language())
+        yield Text(translate("terminal.note", text=text) if block.note else text, style="dim")
     elif isinstance(block, Commands):
         yield from (Text(f"  {line}") for line in block.lines)
 
 
 def _headline(block: Headline) -> Text:
     """One word that stands out, and what it is about, which may begin with a colon."""
-    text = block.text.within(spoken())
+    text = block.text.within(current_language())
     if block.word is None:
         return Text(text, style=_STYLES[block.tone])
-    word = block.word.within(spoken())
+    word = block.word.within(current_language())
     whole = Text(headline_text(word, text))
     whole.stylize(_STYLES[block.tone], 0, len(word))
     return whole
@@ -126,7 +128,7 @@ class _TerminalTable:
 
 
 def _add_column(drawn: RichTable, column: Column) -> None:
-    heading = Text((column.short or column.label).within(spoken()).replace("|", "\n"))
+    heading = Text((column.short or column.label).within(current_language()).replace("|", "\n"))
     if column.kind in NUMBERS:
         drawn.add_column(heading, justify="right", no_wrap=True)
     elif column.kind == "node":
@@ -138,7 +140,7 @@ def _add_column(drawn: RichTable, column: Column) -> None:
 
 
 def _cell(value: Cell, column: Column) -> Text:
-    text = cell_text(value, column).within(spoken())
+    text = cell_text(value, column).within(current_language())
     return Text(short_name(text) if column.kind == "node" else text)
 
 
@@ -171,7 +173,7 @@ def verdict_lines(lines: Iterable[VerdictLine]) -> RichTable:
 
 def left_out_lines(rows: int) -> list[Text]:
     """Says that so many rows did not find room, if any; those shown matter most."""
-    return [Text(told("terminal.left_out", count=rows), style="dim")] if rows else []
+    return [Text(translate("terminal.left_out", count=rows), style="dim")] if rows else []
 
 
 def note_lines(notes: Sequence[str], preparation: Sequence[str] = ()) -> list[Text]:
@@ -182,5 +184,5 @@ def note_lines(notes: Sequence[str], preparation: Sequence[str] = ()) -> list[Te
         preparation: What was said when the model was prepared and quantized. It is the same in every run that
             looks into the model, so that it is only counted here; documents hold it.
     """
-    said = [*notes, *([told("terminal.preparation", count=len(preparation))] if preparation else [])]
-    return [Text(told("terminal.note", text=sentence(text)), style="dim") for text in said]
+    said = [*notes, *([translate("terminal.preparation", count=len(preparation))] if preparation else [])]
+    return [Text(translate("terminal.note", text=sentence(text)), style="dim") for text in said]

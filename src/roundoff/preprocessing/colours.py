@@ -7,6 +7,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 
 __all__ = [
     "MATRICES",
@@ -62,7 +63,10 @@ def reordered(pixels: Array, had: ColorFormat, wanted: ColorFormat) -> Array:
     if had == "GRAY" and wanted in ("RGB", "BGR"):
         return np.repeat(pixels, 3, axis=-1)
     if not set(wanted) <= set(had) or "U" in had + wanted:
-        raise BadInput(f"{had} cannot become {wanted} by moving channels.", fix="convert the colours first")
+        raise BadInput(
+            english("{had} cannot become {wanted} by moving channels.", had=had, wanted=wanted),
+            fix=english("convert the colours first"),
+        )
     return pixels[..., [had.index(letter) for letter in wanted]]
 
 
@@ -99,10 +103,15 @@ def unpacked(stored: Array, color: PackedFormat) -> Array:
     *_, rows, width, last = stored.shape if stored.ndim >= 3 else (0, 0, 0)
     height = rows * 2 // 3 if _is_420(color) else rows
     if last != (1 if _is_420(color) else 2) or (_is_420(color) and rows % 3) or height < 1:
-        expected = "[height * 3/2, width, 1]" if _is_420(color) else "[height, width, 2]"
+        expected = english("[height * 3/2, width, 1]") if _is_420(color) else english("[height, width, 2]")
         raise BadInput(
-            f"An array of {list(stored.shape)} is no picture in {color}, which is stored as {expected}.",
-            fix="give the height, width and format that the picture was written with",
+            english(
+                "An array of {shape} is no picture in {color}, which is stored as {expected}.",
+                shape=list(stored.shape),
+                color=color,
+                expected=expected,
+            ),
+            fix=english("give the height, width and format that the picture was written with"),
         )
     _check_even(height, width, color)
     if _is_420(color):
@@ -148,8 +157,13 @@ def _is_420(color: PackedFormat) -> bool:
 def _check_even(height: int, width: int, color: PackedFormat) -> None:
     if width % 2 or (_is_420(color) and height % 2):
         raise BadInput(
-            f"A picture of {height}x{width} pixels cannot be {color}: its chroma has half the size.",
-            fix="use an even height and width",
+            english(
+                "A picture of {height}x{width} pixels cannot be {color}: its chroma has half the size.",
+                height=height,
+                width=width,
+                color=color,
+            ),
+            fix=english("use an even height and width"),
         )
 
 
@@ -192,17 +206,24 @@ class Csc:
     def __post_init__(self) -> None:
         if self.mode != "matrix":
             if self.matrix:
-                what = f"A colour matrix was given, but the conversion is {self.mode!r}, which does not use it."
-                raise BadInput(what, fix="set the conversion to matrix, or leave the matrix out")
+                what = english(
+                    "A colour matrix was given, but the conversion is {mode!r}, which does not use it.",
+                    mode=self.mode,
+                )
+                raise BadInput(what, fix=english("set the conversion to matrix, or leave the matrix out"))
             return
         if len(self.matrix) != 12:
-            what = f"The colour matrix has {len(self.matrix)} numbers."
-            raise BadInput(what, fix="give 12: three rows of Y, U, V and an offset")
+            what = english("The colour matrix has {count} numbers.", count=len(self.matrix))
+            raise BadInput(what, fix=english("give 12: three rows of Y, U, V and an offset"))
         wrong = [_complaint(place, value) for place, value in enumerate(self.matrix)]
         if any(wrong):
             raise BadInput(
-                f"The colour matrix is out of its limits: {'; '.join(filter(None, wrong))}.",
-                fix=f"offsets count in units of {_OFFSET_UNIT}: write -222.912 as -0.871",
+                english(
+                    "The colour matrix is out of its limits: {filter}.", filter="; ".join(filter(None, wrong))
+                ),
+                fix=english(
+                    "offsets count in units of {offset_unit}: write -222.912 as -0.871", offset_unit=_OFFSET_UNIT
+                ),
             )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 from roundoff.preprocessing.colours import (
     NO_CSC,
     PACKED_FORMATS,
@@ -59,8 +60,14 @@ def sliced(values: Array, cuts: Sequence[int]) -> Array:
     for axis, (begin, end) in enumerate(pairs):
         if begin + end >= values.shape[axis]:
             raise BadInput(
-                f"The slicing takes {begin} and {end} from axis {axis}, which has {values.shape[axis]} values.",
-                fix="cut less than the axis holds",
+                english(
+                    "The slicing takes {begin} and {end} from axis {axis}, which has {shape} values.",
+                    begin=begin,
+                    end=end,
+                    axis=axis,
+                    shape=values.shape[axis],
+                ),
+                fix=english("cut less than the axis holds"),
             )
     return values[tuple(slice(begin, size - end) for (begin, end), size in zip(pairs, values.shape, strict=False))]
 
@@ -83,8 +90,13 @@ def padded(values: Array, pads: Sequence[int], *, value: float = 0.0) -> Array:
 def _pairs(values: Array, numbers: Sequence[int], *, what: str) -> list[tuple[int, int]]:
     if numbers and (len(numbers) != 2 * values.ndim or min(numbers) < 0):
         raise BadInput(
-            f"The {what} {list(numbers)} does not fit an array of {list(values.shape)}.",
-            fix=f"give {2 * values.ndim} numbers from 0 on: begin and end of each axis",
+            english(
+                "The {what} {numbers} does not fit an array of {shape}.",
+                what=what,
+                numbers=list(numbers),
+                shape=list(values.shape),
+            ),
+            fix=english("give {ndim} numbers from 0 on: begin and end of each axis", ndim=2 * values.ndim),
         )
     return list(zip(numbers[::2], numbers[1::2], strict=True)) or [(0, 0)] * values.ndim
 
@@ -152,7 +164,9 @@ class InputProcessing:
             ("source type", self.source_dtype, tuple(SOURCE_DTYPES)),
         ):
             if value is not None and value not in known:
-                raise BadInput(f"There is no {what} {value!r}.", fix=nearest(value, known))
+                raise BadInput(
+                    english("There is no {what} {value!r}.", what=what, value=value), fix=nearest(value, known)
+                )
         self._check_colours()
         self._check_numbers()
 
@@ -172,7 +186,7 @@ class InputProcessing:
         Raises:
             BadInput: The input cannot be received in this format.
         """
-        _check_rank(shape, "The model's input")
+        _check_rank(shape, english("The model's input"))
         batch, channels, height, width = (
             shape if self.model_layout == "NCHW" else (shape[0], shape[3], *shape[1:3])
         )
@@ -219,8 +233,14 @@ class InputProcessing:
         wants = None if had is None or self.packed_format is not None else channel_count(had)
         if wants is not None and pixels.shape[-1] != wants:
             raise BadInput(
-                f"{had} has {wants} channel(s), but {pixels.shape[-1]} were received in {self.source_layout}.",
-                fix="correct the format or the layout of the source",
+                english(
+                    "{had} has {wants} channel(s), but {shape} were received in {source_layout}.",
+                    had=had,
+                    wants=wants,
+                    shape=pixels.shape[-1],
+                    source_layout=self.source_layout,
+                ),
+                fix=english("correct the format or the layout of the source"),
             )
         if self.packed_format or not had or not wanted or not self.swaps_channels:
             return pixels
@@ -231,42 +251,60 @@ class InputProcessing:
             if len(numbers) > 1 and (not values.ndim or len(numbers) != values.shape[-1]):
                 count = values.shape[-1] if values.ndim else 0
                 raise BadInput(
-                    f"The {name} has {len(numbers)} numbers, the input {count} channel(s).",
-                    fix=f"give one number, or {count}",
+                    english(
+                        "The {name} has {count} numbers, the input {count2} channel(s).",
+                        name=name,
+                        count=len(numbers),
+                        count2=count,
+                    ),
+                    fix=english("give one number, or {count}", count=count),
                 )
         normalized: Array = (values - np.array(self.mean or 0.0)) / np.array(self.std or 1.0)
         return normalized
 
     def _check_plain(self, received: Array) -> None:
         if self.packed_format or self.source_layout != self.model_layout or max(len(self.mean), len(self.std)) > 1:
-            _check_rank(received.shape, "What is received")
+            _check_rank(received.shape, english("What is received"))
 
     def _check_colours(self) -> None:
         packed_source = self.source_format in PACKED_FORMATS
         if packed_source and self.csc.mode == "none":
             raise BadInput(
-                f"{self.source_format} needs a colour conversion and none was given.",
-                fix="set the conversion to full-range, limited-range or matrix",
+                english(
+                    "{source_format} needs a colour conversion and none was given.",
+                    source_format=self.source_format,
+                ),
+                fix=english("set the conversion to full-range, limited-range or matrix"),
             )
         if not packed_source and self.csc.mode != "none":
             raise BadInput(
-                f"A colour conversion was given for a source in {self.source_format or 'no named format'}.",
-                fix="convert only YUV, or name the YUV format of the source",
+                english(
+                    "A colour conversion was given for a source in {source_format}.",
+                    source_format=self.source_format or english("no named format"),
+                ),
+                fix=english("convert only YUV, or name the YUV format of the source"),
             )
 
     def _check_numbers(self) -> None:
         numbers = (*self.mean, *self.std, self.scale, self.padding_value)
         if not np.isfinite(numbers).all():
-            raise BadInput("A mean, std, scale or padding value is not finite.", fix="give plain numbers")
+            raise BadInput(
+                english("A mean, std, scale or padding value is not finite."), fix=english("give plain numbers")
+            )
         if 0 in self.std or self.scale == 0:
-            raise BadInput("A std or scale of 0 leaves nothing of the input.", fix="give numbers other than 0")
+            raise BadInput(
+                english("A std or scale of 0 leaves nothing of the input."),
+                fix=english("give numbers other than 0"),
+            )
 
 
 def _check_rank(shape: tuple[int, ...], what: str) -> None:
     if len(shape) != 4:
         raise BadInput(
-            f"{what} has the shape {list(shape)}; colours and layouts need 4 axes.",
-            fix="leave formats, layouts and means per channel out, or give a batch of pictures",
+            english(
+                "{what} has the shape {shape}; colours and layouts need 4 axes.", what=what, shape=list(shape)
+            ),
+            fix=english("leave formats, layouts and means per channel out, or give a batch of pictures"),
         )
 
 

@@ -14,6 +14,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.wiring import by_number
 from roundoff.measure.metrics import OutputAgreement, Status, TensorScore, score, sqnr_db
 from roundoff.measure.pairs import NOTHING, PairSums, measure_pair
+from roundoff.messages.message import english
 from roundoff.messages.numbers import counted, decibels_text
 from roundoff.run.bench import Bench
 from roundoff.run.capture import Samples
@@ -102,7 +103,11 @@ class _OutputTally:
         obstacle = without_numbers(ours)
         if obstacle:
             self._differing += not same_output(ours, theirs)
-            same = f"differs in {counted(self._differing, 'sample')}" if self._differing else "is the same"
+            same = (
+                english("differs in {differing} {differing:sample|samples}", differing=self._differing)
+                if self._differing
+                else english("is the same")
+            )
             self._problem, self._unreadable = f"{obstacle}; it {same}", True
             return
         if ours.shape != theirs.shape:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from roundoff.core.plan import QuantPlan, Resolution, rule_text
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.measure.thresholds import ThresholdSet
-from roundoff.messages.catalogue import Phrase, in_all, plain, say, spoken, told
+from roundoff.messages.catalogue import Phrase, bilingual, current_language, in_all, plain, translate
 from roundoff.messages.message import Message, phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, percent_digits, score_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
@@ -18,21 +18,21 @@ __all__ = ["agreement_line", "quantization_page"]
 _LISTED = 4
 _TONES: dict[str, Tone] = {"fine": "good", "lossy": "bad", "not_judged": "open"}
 _METHODS = (
-    Column("method", say("quantize.column_method"), "text"),
-    Column("outputs", say("quantize.column_outputs"), "text"),
+    Column("method", bilingual("quantize.column_method"), "text"),
+    Column("outputs", bilingual("quantize.column_outputs"), "text"),
     Column("taken", plain(""), "text"),
 )
 _RULES = (
-    Column("rule", say("quantize.column_rule"), "text"),
-    Column("nodes", say("quantize.nodes"), "count"),
-    Column("applied", say("quantize.column_applied"), "count"),
-    Column("why", say("quantize.column_why"), "text"),
+    Column("rule", bilingual("quantize.column_rule"), "text"),
+    Column("nodes", bilingual("quantize.nodes"), "count"),
+    Column("applied", bilingual("quantize.column_applied"), "count"),
+    Column("why", bilingual("quantize.column_why"), "text"),
 )
 # A terminal says in lines what nodes became.
 _KEPT: tuple[Place, ...] = ("html", "csv")
 _NODES = (
-    Column("node", say("common.node"), "node", on=_KEPT),
-    Column("op_type", say("common.operation"), "text", on=_KEPT),
+    Column("node", bilingual("common.node"), "node", on=_KEPT),
+    Column("op_type", bilingual("common.operation"), "text", on=_KEPT),
     *(Column(name, plain(name), "text", on=_KEPT) for name in ("unit", "activation", "weight", "reason")),
 )
 
@@ -52,33 +52,35 @@ def quantization_page(
     judged = [each.score.values for each in agreements if each.score.values]
     fine = all(limits.holds(values) for values in judged)
     kind = ("fine" if fine else "lossy") if judged else "not_judged"
-    title = say(
+    title = bilingual(
         "quantize.title",
         model=model,
         target=result.target.name,
         method=result.best.method,
         samples=in_all(lambda: count_of(result.calibration.samples, "sample")),
     )
-    headline = Headline(_TONES[kind], say("quantize.titled", title=title), word=say(f"quantize.word_{kind}"))
+    headline = Headline(
+        _TONES[kind], bilingual("quantize.titled", title=title), word=bilingual(f"quantize.word_{kind}")
+    )
 
     def lines() -> Iterator[tuple[str, str]]:
         for index, agreement in enumerate(agreements):
-            yield "" if index else told("quantize.output"), agreement_line(agreement)
-        judged_by = told("quantize.no_numbers") if agreements else told("quantize.no_samples")
+            yield "" if index else translate("quantize.output"), agreement_line(agreement)
+        judged_by = translate("quantize.no_numbers") if agreements else translate("quantize.no_samples")
         if judged:
             samples = count_of(agreements[0].samples, "sample")
-            judged_by = told("quantize.against_float", samples=samples, limits=limits.describe())
-        yield told("quantize.judged"), judged_by
+            judged_by = translate("quantize.against_float", samples=samples, limits=limits.describe())
+        yield translate("quantize.judged"), judged_by
         for index, line in enumerate(_plan_lines(plan)):
-            yield "" if index else told("quantize.nodes"), line
+            yield "" if index else translate("quantize.nodes"), line
         if advice is not None and not fine:
-            yield told("quantize.next"), advice.within(spoken())
+            yield translate("quantize.next"), advice.within(current_language())
 
     rows = tuple(
         (each.node, each.op_type, each.unit, each.seen.activation, each.seen.weight, phrase_of(each.reason))
         for each in plan.nodes
     )
-    nodes = TableBlock("nodes", say("quantize.nodes"), _NODES, rows)
+    nodes = TableBlock("nodes", bilingual("quantize.nodes"), _NODES, rows)
     blocks: list[Block] = [headline, spoken_facts(lines), nodes]
     if len(result.trials) > 1:
         methods = tuple(
@@ -89,15 +91,15 @@ def quantization_page(
             )
             for trial in result.trials
         )
-        blocks.append(TableBlock("methods", say("quantize.methods"), _METHODS, methods))
+        blocks.append(TableBlock("methods", bilingual("quantize.methods"), _METHODS, methods))
     if plan.resolutions:
         rules = tuple(map(_resolution, plan.resolutions))
-        blocks.append(TableBlock("rules", say("quantize.rules"), _RULES, rules))
+        blocks.append(TableBlock("rules", bilingual("quantize.rules"), _RULES, rules))
     return Page("quantization", plain("quantization"), (*blocks, *notes(result.notes)))
 
 
 def _mark(method: str, taken: str) -> Phrase:
-    return say("quantize.taken") if method == taken else plain("")
+    return bilingual("quantize.taken") if method == taken else plain("")
 
 
 def _resolution(resolution: Resolution) -> tuple[str, int, int, Phrase]:
@@ -107,7 +109,10 @@ def _resolution(resolution: Resolution) -> tuple[str, int, int, Phrase]:
         why.setdefault(reason, []).append(node)
     text = in_all(
         lambda: semicolons(
-            *(told("quantize.said", name=few(nodes, _LISTED), text=shown(reason)) for reason, nodes in why.items())
+            *(
+                translate("quantize.said", name=few(nodes, _LISTED), text=shown(reason))
+                for reason, nodes in why.items()
+            )
         )
     )
     return rule_text(resolution.rule), len(resolution.matched), len(resolution.applied), text
@@ -117,20 +122,20 @@ def agreement_line(agreement: OutputAgreement) -> str:
     """One output in words: ``prob: cosine 0.9987, sqnr 25.3 dB, same top-1 99.0 %``."""
     values = agreement.score.values
     if not values:
-        return told("quantize.said", name=agreement.output, text=agreement.score.detail)
+        return translate("quantize.said", name=agreement.output, text=agreement.score.detail)
     cosine, sqnr = score_text("cosine", values["cosine"]), decibels_with_unit(values["sqnr_db"])
-    text = told("quantize.agreement", cosine=cosine, db=sqnr)
+    text = translate("quantize.agreement", cosine=cosine, db=sqnr)
     if agreement.same_top1 is not None:
-        text = commas(text, told("quantize.same_top", share=percent_digits(agreement.same_top1, 1)))
+        text = commas(text, translate("quantize.same_top", share=percent_digits(agreement.same_top1, 1)))
     text = commas(text, agreement.score.detail)
-    return told("quantize.said", name=agreement.output, text=text)
+    return translate("quantize.said", name=agreement.output, text=text)
 
 
 def _plan_lines(plan: QuantPlan) -> Iterator[str]:
     """What is quantized and what is not, in a few lines."""
     left = [node for node in plan.nodes if node.in_float]
     kinds = Counter(each.kind for each in plan.quantizers)
-    yield told(
+    yield translate(
         "quantize.placed",
         count=len(plan.nodes) - len(left),
         all=len(plan.nodes),
@@ -142,8 +147,8 @@ def _plan_lines(plan: QuantPlan) -> Iterator[str]:
     if by_type:
         types = ", ".join(f"{count} {op_type}" for op_type, count in by_type.most_common(_LISTED))
         if len(by_type) > _LISTED:
-            types = told("quantize.more_types", types=types, count=len(by_type) - _LISTED)
-        yield told("quantize.in_float", types=types)
+            types = translate("quantize.more_types", types=types, count=len(by_type) - _LISTED)
+        yield translate("quantize.in_float", types=types)
     between = sum(node.float_between_integers for node in plan.nodes)
     if between:
-        yield told("quantize.between", count=between)
+        yield translate("quantize.between", count=between)

@@ -19,8 +19,7 @@ from roundoff.graph.insertion import Edges
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
-from roundoff.messages.message import Message, joined, message, some
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, english, joined, message, some
 from roundoff.quantize.calibration.calibration import weight_range
 from roundoff.run.bench import spread
 from roundoff.run.capture import Samples, read_feed
@@ -133,10 +132,14 @@ def check_finite(plan: QuantPlan, weights: Weights) -> None:
             continue
         bad = int(np.count_nonzero(~np.isfinite(weights[planned.tensor].astype(np.float32, copy=False))))
         if bad:
-            many = f"{counted(bad, 'value')} that {'is' if bad == 1 else 'are'} NaN or infinite"
-            what = f"The {planned.kind} {planned.tensor!r} holds {many}."
+            many = english("{bad} {bad:value|values} that {bad:is|are} NaN or infinite", bad=bad)
+            what = english(
+                "The {kind} {tensor!r} holds {many}.", kind=planned.kind, tensor=planned.tensor, many=many
+            )
             readers = " ".join(f"--set '{consumer.node}=float'" for consumer in planned.consumers)
-            raise BadInput(what, fix=f"repair the model, or leave what reads it in float: {readers}")
+            raise BadInput(
+                what, fix=english("repair the model, or leave what reads it in float: {readers}", readers=readers)
+            )
 
 
 def _of_weight(values: Array, planned: PlannedQuantizer, options: Mapping[str, float] | None) -> QuantParams:

@@ -14,7 +14,7 @@ from roundoff.graph.preparation.steps import Prepared
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import DeferredModel
 from roundoff.measure.metrics import OutputAgreement
-from roundoff.messages.message import Remark
+from roundoff.messages.message import Remark, english
 from roundoff.quantize.agreement import PreparationCheck, check_preparation, compare_outputs
 from roundoff.quantize.calibration.calibration import Calibration
 from roundoff.quantize.calibration.methods import get_method, options_of
@@ -181,11 +181,13 @@ def quantize_model(
     prepared = builder.prepared
     check = None if samples is None else check_preparation(model, prepared.model, samples)
     if samples is None and calibration is None:
-        raise BadInput("Calibration needs samples and none were given.", fix="add --data PATH")
+        raise BadInput(english("Calibration needs samples and none were given."), fix=english("add --data PATH"))
     if samples is None and len(recipes) > 1:
         names = " and ".join(recipe.method for recipe in recipes)
-        what = f"To choose between {names}, outputs must be compared on samples, and none were given."
-        raise BadInput(what, fix="add --data PATH, or name one method")
+        what = english(
+            "To choose between {names}, outputs must be compared on samples, and none were given.", names=names
+        )
+        raise BadInput(what, fix=english("add --data PATH, or name one method"))
     most = _CHECKED_SAMPLES if len(recipes) == 1 else _CHOOSING_SAMPLES
     indices = () if samples is None else spread(len(samples.names), most)
     trials = []
@@ -216,10 +218,12 @@ def _recipes(settings: QuantizeSettings) -> tuple[Recipe, ...]:
     known = {option for each in chosen for option in options_of(each, settings.options)}
     for option in settings.options:
         if option not in known:
-            what = (
-                f"The option {option!r} has no effect with {' and '.join(dict.fromkeys((*names, weight_method)))}."
+            what = english(
+                "The option {option!r} has no effect with {fromkeys}.",
+                option=option,
+                fromkeys=" and ".join(dict.fromkeys((*names, weight_method))),
             )
-            raise BadInput(what, fix="leave it out, or choose the calibration method it belongs to")
+            raise BadInput(what, fix=english("leave it out, or choose the calibration method it belongs to"))
     # Where nobody names a method the recipe does not either, and means that of the target.
     asked = names if settings.methods else ("",)
     return tuple(Recipe(method=name, weight_method=settings.weight_method, rules=settings.rules) for name in asked)
@@ -230,22 +234,35 @@ def _nothing(prepared: Prepared, settings: QuantizeSettings) -> BadInput:
     target, proto, path = settings.target, prepared.model.proto, prepared.model.path
     bare = plan_quantization(prepared.model, target, origins=prepared.origins) if settings.rules else None
     if bare is not None and bare.quantizers:
-        what = f"The rules leave nothing of {path} to quantize: with them, all of it stays in float."
-        return BadInput(what, fix="leave a rule out, or let it name fewer nodes")
+        what = english(
+            "The rules leave nothing of {path} to quantize: with them, all of it stays in float.", path=path
+        )
+        return BadInput(what, fix=english("leave a rule out, or let it name fewer nodes"))
     own = {(function.domain, function.name) for function in proto.functions}
     calls = [node.name for node in proto.graph.node if (node.domain, node.op_type) in own]
-    what = f"Nothing in {path} can be quantized for the target {target.name!r}"
+    what = english("Nothing in {path} can be quantized for the target {name!r}", path=path, name=target.name)
     if calls:
-        is_call = "is a call of a function" if len(calls) == 1 else "are calls of functions"
+        is_call = english("is a call of a function") if len(calls) == 1 else english("are calls of functions")
         return BadInput(
-            f"{what}: {named(calls)} {is_call} that the model defines, and these are not looked into.",
-            fix="inline them: onnx.inliner.inline_local_functions(model)",
+            english(
+                "{what}: {named} {is_call} that the model defines, and these are not looked into.",
+                what=what,
+                named=named(calls),
+                is_call=is_call,
+            ),
+            fix=english("inline them: onnx.inliner.inline_local_functions(model)"),
         )
     foreign = {f"{node.domain}.{node.op_type}" for node in proto.graph.node if node.domain not in ("", "ai.onnx")}
     if foreign:
         return BadInput(
-            f"{what}: it has no integer versions of {named(sorted(foreign))}, which are not standard ONNX.",
-            fix="export the model with standard operations; of one that a runtime optimized, take the original",
+            english(
+                "{what}: it has no integer versions of {named}, which are not standard ONNX.",
+                what=what,
+                named=named(sorted(foreign)),
+            ),
+            fix=english(
+                "export the model with standard operations; of one that a runtime optimized, take the original"
+            ),
         )
-    fix = f"see 'roundoff targets {target.name}' for the operations it has integer versions of"
-    return BadInput(f"{what}.", fix=fix)
+    fix = english("see 'roundoff targets {name}' for the operations it has integer versions of", name=target.name)
+    return BadInput(english("{what}.", what=what), fix=fix)

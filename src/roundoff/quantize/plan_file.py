@@ -18,7 +18,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.load import Model
 from roundoff.graph.wiring import captured, subgraphs
-from roundoff.messages.message import Message, Remark, joined, message, some
+from roundoff.messages.message import Message, Remark, english, joined, message, some
 from roundoff.quantize.parameters import QuantNumbers, planned_with
 
 __all__ = [
@@ -123,20 +123,32 @@ def load_plan(path: Path) -> SavedPlan:
     from pydantic import TypeAdapter, ValidationError
 
     file = path / PLAN_NAME if path.is_dir() else path
-    again = "give a folder that roundoff quantize wrote, or write it again"
+    again = english("give a folder that roundoff quantize wrote, or write it again")
     try:
-        content = json.loads(read_small(file, what="The plan"))
+        content = json.loads(read_small(file, what=english("The plan")))
         schema = content.get("schema") if isinstance(content, dict) else None
         if schema != PLAN_SCHEMA:
-            raise BadInput(f"{file} has schema {schema!r}; this version reads {PLAN_SCHEMA}.", fix=again)
+            raise BadInput(
+                english(
+                    "{file} has schema {schema!r}; this version reads {plan_schema}.",
+                    file=file,
+                    schema=schema,
+                    plan_schema=PLAN_SCHEMA,
+                ),
+                fix=again,
+            )
         saved: SavedPlan = TypeAdapter(SavedPlan).validate_python(content)
     except (ValueError, ValidationError, RecursionError) as error:
         first = str(error).splitlines()[0]
-        raise BadInput(f"{file} is not a plan: {first}", fix=again) from error
+        raise BadInput(english("{file} is not a plan: {first}", file=file, first=first), fix=again) from error
     for planned in saved.plan.quantizers:
         numbers = saved.numbers.get(planned.name)
         if numbers is None or not _sound(numbers, planned.spec):
-            what = f"{file} has no usable scale and zero point for the quantizer {planned.name!r}."
+            what = english(
+                "{file} has no usable scale and zero point for the quantizer {name!r}.",
+                file=file,
+                name=planned.name,
+            )
             raise BadInput(what, fix=again)
     return saved
 

@@ -14,7 +14,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import Prepared, prepare
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.message import Remark
+from roundoff.messages.message import Remark, english
 from roundoff.quantize.calibration.calibration import Calibration, compare_methods
 from roundoff.quantize.calibration.files import load_calibration, save_calibration
 from roundoff.quantize.calibration.methods import all_methods
@@ -70,12 +70,22 @@ def varied_target(target: Target, variations: Iterable[str]) -> Target:
         elif variation.startswith(SHARED_SCALE) and not target.float_results:
             op = variation.removeprefix(SHARED_SCALE)
             if op not in target.quantized_ops:
-                what = f"The target {target.name!r} has no integer version of {op!r} to share scales of."
+                what = english(
+                    "The target {name!r} has no integer version of {op!r} to share scales of.",
+                    name=target.name,
+                    op=op,
+                )
                 raise BadInput(what, fix=nearest(op, target.quantized_ops))
             target = replace(target, shared_scale=target.shared_scale | {op})
         else:
-            what = f"The target {target.name!r} does not allow the variation {variation!r}."
-            fix = f"leave it out; weight_axes_possible in a target file allows {PER_CHANNEL}"
+            what = english(
+                "The target {name!r} does not allow the variation {variation!r}.",
+                name=target.name,
+                variation=variation,
+            )
+            fix = english(
+                "leave it out; weight_axes_possible in a target file allows {per_channel}", per_channel=PER_CHANNEL
+            )
             raise BadInput(what, fix=fix)
     return target
 
@@ -296,7 +306,7 @@ class RecipeBuilder:
         for tensor, _ in recipe.tensor_methods:
             # One that the rules leave in float needs no range; one that nothing quantizes is a mistake.
             if tensor not in observed.observations:
-                what = f"No calibration method finds a range for the tensor {tensor!r}."
+                what = english("No calibration method finds a range for the tensor {tensor!r}.", tensor=tensor)
                 raise BadInput(what, fix=nearest(tensor, observed.observations))
         return replace(plan, quantizers=_with_methods(plan.quantizers, dict(recipe.tensor_methods)))
 

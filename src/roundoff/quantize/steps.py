@@ -15,7 +15,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, RoundoffError, StepFailed, nearest, reason
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import ModelHashes, QuantizedModel, quantizer_hash
-from roundoff.messages.message import Message, Remark, message
+from roundoff.messages.message import Message, Remark, english, message
 from roundoff.quantize.agreement import PreparationCheck, check_preparation
 from roundoff.quantize.step_report import Participation
 from roundoff.run.capture import Samples
@@ -92,7 +92,12 @@ class StepOption:
         whole = not isinstance(self.default, int) or (number is not None and number.is_integer())
         if number is not None and whole and self.least <= number <= self.most:
             return int(number) if isinstance(self.default, int) else number
-        raise BadInput(f"The option {name} is {given!r}; it is {self.meaning}.", fix=f"give {self.allowed}")
+        raise BadInput(
+            english(
+                "The option {name} is {given!r}; it is {meaning}.", name=name, given=given, meaning=self.meaning
+            ),
+            fix=english("give {allowed}", allowed=self.allowed),
+        )
 
     @property
     def allowed(self) -> str:
@@ -126,8 +131,8 @@ def options_from(step: Step, known: Mapping[str, StepOption]) -> dict[str, Optio
     given = dict(step.options)
     for name in given:
         if name not in known:
-            fix = nearest(name, known) if known else f"{step.name} has no options, leave it out"
-            raise BadInput(f"{step.name} has no option {name!r}.", fix=fix)
+            fix = nearest(name, known) if known else english("{name} has no options, leave it out", name=step.name)
+            raise BadInput(english("{name} has no option {name2!r}.", name=step.name, name2=name), fix=fix)
     return {
         name: option.read(name, given[name]) if name in given else option.default for name, option in known.items()
     }
@@ -142,7 +147,11 @@ def check_nodes(names: Iterable[str], model: Model) -> frozenset[str]:
     known = [node.name for node in model.proto.graph.node]
     wanted = frozenset(names)
     for name in sorted(wanted.difference(known)):
-        what = f"{model.path} has no node {name!r} once it is prepared: it was folded, or never there."
+        what = english(
+            "{path} has no node {name!r} once it is prepared: it was folded, or never there.",
+            path=model.path,
+            name=name,
+        )
         raise BadInput(what, fix=nearest(name, known))
     return wanted
 

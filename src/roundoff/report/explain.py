@@ -8,8 +8,8 @@ from typing import Protocol
 from roundoff.core.document import RunDocument
 from roundoff.diagnosis.result import Finding
 from roundoff.errors import BadInput, nearest
-from roundoff.messages.catalogue import english_of, phrase_names, told
-from roundoff.messages.message import shown
+from roundoff.messages.catalogue import english_of, phrase_names, translate
+from roundoff.messages.message import english, shown
 from roundoff.messages.numbers import decibels, decibels_with_unit, named_score, score_text
 from roundoff.messages.phrases import cause_name, cost_name, semicolons, sentences
 from roundoff.studies.layers.result import LayerReport, LayerRow, LayerScore
@@ -51,29 +51,29 @@ def subject_text(document: RunDocument, name: str) -> str:
     parts = (_place, _layer, _compared, _curve, _rank, _found, _changed)
     said = [sentence for part in parts for sentence in part(document, name)]
     if len(said) <= 1:
-        said.append(told("explain_text.nothing"))
+        said.append(translate("explain_text.nothing"))
     return sentences(*said)
 
 
 def finding_text(finding: Finding) -> str:
     """A paragraph on a finding."""
     cause, summary = cause_name(finding.cause), shown(finding.summary)
-    said = [told("explain_text.finding", number=finding.number, cause=cause, summary=summary)]
+    said = [translate("explain_text.finding", number=finding.number, cause=cause, summary=summary)]
     if finding.places > 1 and finding.nodes:
-        said.append(told("explain_text.places", names=", ".join(finding.accused_nodes)))
+        said.append(translate("explain_text.places", names=", ".join(finding.accused_nodes)))
     if finding.proven:
-        how = shown(finding.intervention) if finding.intervention else told("explain_text.put_right")
-        said.append(told("explain_text.proven", how=how))
+        how = shown(finding.intervention) if finding.intervention else translate("explain_text.put_right")
+        said.append(translate("explain_text.proven", how=how))
     else:
-        said.append(told("explain_text.suspected"))
+        said.append(translate("explain_text.suspected"))
     for measure in finding.measures[:1]:
         before, after = f"{measure.before:.4g}", f"{measure.after:.4g} {measure.unit}".rstrip()
-        said.append(told("explain_text.went", what=shown(measure.what), before=before, after=after))
+        said.append(translate("explain_text.went", what=shown(measure.what), before=before, after=after))
     if finding.share:
-        said.append(told("explain_text.share", share=f"{100 * finding.share:.0f}"))
+        said.append(translate("explain_text.share", share=f"{100 * finding.share:.0f}"))
     if finding.remedy is not None:
         title, cost = shown(finding.remedy.title), cost_name(finding.remedy.cost)
-        said.append(told("explain_text.remedy", title=title, cost=cost))
+        said.append(translate("explain_text.remedy", title=title, cost=cost))
     return sentences(*said)
 
 
@@ -82,9 +82,9 @@ def _place(document: RunDocument, name: str) -> Iterator[str]:
     for at, node in enumerate(() if network is None else network.nodes):
         if name == node.name or name in node.outputs:
             count = 0 if network is None else len(network.nodes)
-            yield told("explain_text.place", name=name, op=node.op_type, at=at + 1, count=count)
+            yield translate("explain_text.place", name=name, op=node.op_type, at=at + 1, count=count)
             return
-    yield told("explain_text.no_place", name=name)
+    yield translate("explain_text.no_place", name=name)
 
 
 def _layer(document: RunDocument, name: str) -> Iterator[str]:
@@ -94,17 +94,17 @@ def _layer(document: RunDocument, name: str) -> Iterator[str]:
     if report is None or row is None:
         return
     if row.local is not None:
-        yield told("explain_text.local", score=_score(row.local))
+        yield translate("explain_text.local", score=_score(row.local))
     if row.accumulated is not None:
-        yield told("explain_text.accumulated", score=_score(row.accumulated))
+        yield translate("explain_text.accumulated", score=_score(row.accumulated))
     if row.introduced is not None:
-        cause = told(f"explain_text.cause_{row.introduced.cause.replace(' ', '_')}")
-        yield told("explain_text.adds", share=f"{100 * row.introduced.output_share:.2g}", cause=cause)
+        cause = translate(f"explain_text.cause_{row.introduced.cause.replace(' ', '_')}")
+        yield translate("explain_text.adds", share=f"{100 * row.introduced.output_share:.2g}", cause=cause)
     if row.clipped:
-        yield told("explain_text.clipped", share=f"{100 * row.clipped:.2g}")
+        yield translate("explain_text.clipped", share=f"{100 * row.clipped:.2g}")
     used = None if row.accumulated is None else row.accumulated.used_levels
     if used is not None and row.levels:
-        yield told("explain_text.codes", used=used, all=row.levels)
+        yield translate("explain_text.codes", used=used, all=row.levels)
     yield from _blame(report, row)
 
 
@@ -112,16 +112,16 @@ def _blame(report: LayerReport, row: LayerRow) -> Iterator[str]:
     if any(
         row.tensor == each.tensor or row.node in (each.node, each.weighted) for each in report.verdict.culprits
     ):
-        yield told("explain_text.culprit")
+        yield translate("explain_text.culprit")
     elif row.tensor in report.verdict.masked:
-        yield told("explain_text.masked")
+        yield translate("explain_text.masked")
     elif report.verdict.kind == "local":
-        yield told("explain_text.no_culprit")
+        yield translate("explain_text.no_culprit")
 
 
 def _score(score: LayerScore) -> str:
     if score.sqnr_db is None:
-        return told("explain_text.no_score", why=score.detail or score.status)
+        return translate("explain_text.no_score", why=score.detail or score.status)
     return decibels_with_unit(score.sqnr_db)
 
 
@@ -134,16 +134,16 @@ def _compared(document: RunDocument, name: str) -> Iterator[str]:
         named_score(key, row.score.values[key]) for key in ("cosine", "sqnr_db") if key in row.score.values
     )
     judged = {True: "passes", False: "fails", None: "not_judged"}[row.passed]
-    yield told(
+    yield translate(
         "explain_text.compared",
         candidate=row.candidate,
         scores=scores or row.score.detail,
-        judged=told(f"explain_text.{judged}"),
+        judged=translate(f"explain_text.{judged}"),
     )
     if row.difference:
-        yield told("explain_text.differs", difference=shown(row.difference))
+        yield translate("explain_text.differs", difference=shown(row.difference))
     if row.role:
-        yield told("explain_text.introduces" if row.role == "introduces" else "explain_text.victim_reads")
+        yield translate("explain_text.introduces" if row.role == "introduces" else "explain_text.victim_reads")
 
 
 def _curve(document: RunDocument, name: str) -> Iterator[str]:
@@ -152,7 +152,7 @@ def _curve(document: RunDocument, name: str) -> Iterator[str]:
         if found is not None and name in (place.tensor, place.node):
             value = found.base_line.sqnr_db[place.order]
             if value is not None:
-                yield told("explain_text.curve", db=decibels_with_unit(value))
+                yield translate("explain_text.curve", db=decibels_with_unit(value))
             return
 
 
@@ -162,13 +162,13 @@ def _rank(document: RunDocument, name: str) -> Iterator[str]:
         row = next((each for each in rows if name in (each.name, each.tensor, each.node)), None)
         if report is not None and row is not None:
             score = row.scores.get(report.metrics[0])
-            doing = told(f"explain_text.{report.mode}")
+            doing = translate(f"explain_text.{report.mode}")
             if score is not None:
                 metric = report.metrics[0]
                 said = score_text(metric, score)
-                doing = told("explain_text.at_outputs", doing=doing, metric=metric, score=said)
-            named = told(f"sensitivity.kind_{kind}")
-            yield told("explain_text.rank", count=len(rows), kind=named, rank=row.rank, doing=doing)
+                doing = translate("explain_text.at_outputs", doing=doing, metric=metric, score=said)
+            named = translate(f"sensitivity.kind_{kind}")
+            yield translate("explain_text.rank", count=len(rows), kind=named, rank=row.rank, doing=doing)
 
 
 def _found(document: RunDocument, name: str) -> Iterator[str]:
@@ -179,21 +179,21 @@ def _found(document: RunDocument, name: str) -> Iterator[str]:
         if name in (*finding.nodes, *finding.tensors):
             if finding.places > 1 and name not in finding.nodes[:1]:
                 first = finding.nodes[0] if finding.nodes else finding.tensors[0]
-                yield told("explain_text.joint", number=finding.number, count=finding.places, first=first)
+                yield translate("explain_text.joint", number=finding.number, count=finding.places, first=first)
             yield finding_text(finding)
     if name in found.victims:
-        yield told("explain_text.victim")
+        yield translate("explain_text.victim")
 
 
 def _changed(document: RunDocument, name: str) -> Iterator[str]:
     for row in () if document.diff is None else document.diff.rows:
         if name in (row.tensor, row.node) and row.before is not None and row.after is not None:
-            yield told(
+            yield translate(
                 "explain_text.changed",
                 measure=measure_name(row),
                 before=decibels(row.before, exact=CEILING_DB),
                 after=decibels(row.after, exact=CEILING_DB),
-                change=told(f"run_diff.change_{row.change}"),
+                change=translate(f"run_diff.change_{row.change}"),
             )
 
 
@@ -241,7 +241,7 @@ def term_text(name: str, metrics: Sequence[MetricFacts]) -> str | None:
     keys = {_key(each) for each in (name, *english_of(name))}
     for kind, term in _terms():
         if _key(term) in keys:
-            text = told(f"terms.{kind}_{term}")
+            text = translate(f"terms.{kind}_{term}")
             metric = next((each for each in metrics if each.name == term), None)
             return text if kind != "metric" or metric is None else _metric_text(metric, text)
     # What no file of words has says itself what it tells.
@@ -263,16 +263,16 @@ def _terms() -> Iterator[tuple[str, str]]:
 def _metric_text(metric: MetricFacts, misleading: str) -> str:
     summary = _first_lower(metric.summary)
     key = "explain_text.metric" if misleading else "explain_text.metric_itself"
-    return told(key, name=metric.name, summary=summary, range=_range(metric), misleading=misleading).strip()
+    return translate(key, name=metric.name, summary=summary, range=_range(metric), misleading=misleading).strip()
 
 
 def _range(metric: MetricFacts) -> str:
     unit, direction = f"unit_{_UNITS[metric.unit]}", f"direction_{metric.direction}"
     perfect = ""
     if metric.perfect is not None:
-        value = told("explain_text.infinite") if math.isinf(metric.perfect) else f"{metric.perfect:g}"
-        perfect = told("explain_text.perfect", value=value)
-    return semicolons(told(f"explain_text.{unit}"), told(f"explain_text.{direction}"), perfect)
+        value = translate("explain_text.infinite") if math.isinf(metric.perfect) else f"{metric.perfect:g}"
+        perfect = translate("explain_text.perfect", value=value)
+    return semicolons(translate(f"explain_text.{unit}"), translate(f"explain_text.{direction}"), perfect)
 
 
 def _first_lower(text: str) -> str:
@@ -303,21 +303,26 @@ def explain(name: str, document: RunDocument | None = None, *, metrics: Sequence
     if text is not None:
         return text
     if document is None:
-        what = f"{name!r} is no metric, verdict, cause or column."
+        what = english("{name!r} is no metric, verdict, cause or column.", name=name)
         meant = nearest(name, sorted({*term_names(), *(each.name for each in metrics)}))
         stop = "" if meant.endswith("?") else "."
-        raise BadInput(what, fix=f"{meant}{stop} Of a node or finding, name its run, too")
+        raise BadInput(
+            what, fix=english("{meant}{stop} Of a node or finding, name its run, too", meant=meant, stop=stop)
+        )
     raise BadInput(
-        f"{name!r} is in this run neither a node nor a word.", fix=nearest(name, (*names, *term_names()))
+        english("{name!r} is in this run neither a node nor a word.", name=name),
+        fix=nearest(name, (*names, *term_names())),
     )
 
 
 def _finding(number: int, document: RunDocument | None) -> str:
     if document is None or document.diagnosis is None:
-        what = f"Finding {number} is asked for, but no run of 'roundoff diagnose' was given."
-        raise BadInput(what, fix=f"roundoff explain {number} RUN")
+        what = english(
+            "Finding {number} is asked for, but no run of 'roundoff diagnose' was given.", number=number
+        )
+        raise BadInput(what, fix=english("roundoff explain {number} RUN", number=number))
     findings = {each.number: each for each in document.diagnosis.findings}
     if number not in findings:
-        what = f"The diagnosis has no finding {number}."
+        what = english("The diagnosis has no finding {number}.", number=number)
         raise BadInput(what, fix=nearest(str(number), map(str, findings)))
     return finding_text(findings[number])

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from roundoff.core.document import RunDocument, json_text
-from roundoff.messages.catalogue import Language, Phrase, named, plain, say
+from roundoff.messages.catalogue import Language, Phrase, bilingual, named, plain
 from roundoff.messages.numbers import percentage
 from roundoff.pages.blocks import ColumnKind, NetworkBlock, NetworkNode, Page, TableBlock, cell_text
 
@@ -65,9 +65,9 @@ def network_page(document: RunDocument) -> Page | None:
         )
         for node in topology.nodes
     )
-    caption = say(f"network.{colouring.name}")
+    caption = bilingual(f"network.{colouring.name}")
     block = NetworkBlock("network", caption, nodes, colouring.kind, colouring.higher_is_better, colouring.best)
-    return Page("network", say("network.title"), (block,))
+    return Page("network", bilingual("network.title"), (block,))
 
 
 def _proven(document: RunDocument) -> _Values:
@@ -84,11 +84,11 @@ def _joint(document: RunDocument) -> dict[str, tuple[tuple[Phrase, Phrase], ...]
     facts: dict[str, tuple[tuple[Phrase, Phrase], ...]] = {}
     for each in () if document.diagnosis is None else document.diagnosis.accused:
         cause = named(f"diagnosis.cause_{each.cause}") or plain(each.cause)
-        text = say(
+        text = bilingual(
             "network.joint", number=each.number, cause=cause, count=each.places, share=percentage(each.share)
         )
         for node in each.accused_nodes if each.places > 1 else ():
-            facts[node] = (*facts.get(node, ()), (say("network.finding"), text))
+            facts[node] = (*facts.get(node, ()), (bilingual("network.finding"), text))
     return facts
 
 

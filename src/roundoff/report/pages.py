@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 
 from roundoff.core.document import DOCUMENT_NAME, RunDocument, to_json
 from roundoff.core.files import output_directory, write_bytes, write_text
-from roundoff.messages.catalogue import plain, say
+from roundoff.messages.catalogue import bilingual, plain
 from roundoff.messages.numbers import time_text
 from roundoff.messages.sentences import known
 from roundoff.pages.blocks import (
@@ -61,9 +61,11 @@ def overview_page(document: RunDocument, pages: Sequence[Page]) -> Page | None:
         if each.role in _SUBJECTS
     ]
     if document.network is not None:
-        facts.append((say("overview.network"), say("overview.nodes", count=len(document.network.nodes))))
+        facts.append(
+            (bilingual("overview.network"), bilingual("overview.nodes", count=len(document.network.nodes)))
+        )
     blocks: tuple[Block, ...] = (Contents(entries),)
-    return Page("overview", say("overview.title"), (*blocks, Facts(tuple(facts))) if facts else blocks)
+    return Page("overview", bilingual("overview.title"), (*blocks, Facts(tuple(facts))) if facts else blocks)
 
 
 def _entry(page: Page) -> Entry | None:
@@ -74,12 +76,12 @@ def _entry(page: Page) -> Entry | None:
 # Where a run came from: the command to repeat it, what it read, versions and host.
 
 _INPUTS = (
-    Column("role", say("about.role"), "text"),
-    Column("path", say("about.file"), "text"),
-    Column("size_bytes", say("about.bytes"), "count"),
-    Column("sha256", say("about.hash"), "text"),
+    Column("role", bilingual("about.role"), "text"),
+    Column("path", bilingual("about.file"), "text"),
+    Column("size_bytes", bilingual("about.bytes"), "count"),
+    Column("sha256", bilingual("about.hash"), "text"),
 )
-_VERSIONS = (Column("what", say("about.what"), "text"), Column("value", say("about.value"), "text"))
+_VERSIONS = (Column("what", bilingual("about.what"), "text"), Column("value", bilingual("about.value"), "text"))
 
 
 def about_page(document: RunDocument) -> Page:
@@ -90,17 +92,17 @@ def about_page(document: RunDocument) -> Page:
         ("roundoff", host.roundoff),
         ("Python", host.python),
         *host.packages.items(),
-        (say("about.host"), host.host),
-        (say("about.arithmetic"), known(host.arithmetic)),
-        (say("about.elapsed"), time_text(host.elapsed_s)),
+        (bilingual("about.host"), host.host),
+        (bilingual("about.arithmetic"), known(host.arithmetic)),
+        (bilingual("about.elapsed"), time_text(host.elapsed_s)),
     )
     blocks = (
-        Paragraph(say("about.commands")),
+        Paragraph(bilingual("about.commands")),
         Commands((shlex.join(document.command),)),
-        TableBlock("inputs", say("about.inputs"), _INPUTS, inputs),
-        TableBlock("versions", say("about.versions"), _VERSIONS, versions, folded=True),
+        TableBlock("inputs", bilingual("about.inputs"), _INPUTS, inputs),
+        TableBlock("versions", bilingual("about.versions"), _VERSIONS, versions, folded=True),
     )
-    return Page("about", say("about.title"), blocks)
+    return Page("about", bilingual("about.title"), blocks)
 
 
 # Sections of a document, and where the function is that makes the page of each; only those of a run are loaded.

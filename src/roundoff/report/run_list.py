@@ -12,7 +12,7 @@ from pathlib import Path
 from roundoff.core.document import DOCUMENT_NAME, RunDocument, load_document
 from roundoff.core.progress import RunningJob, read_progress
 from roundoff.errors import BadInput
-from roundoff.messages.catalogue import Phrase, plain, say
+from roundoff.messages.catalogue import Phrase, bilingual, plain
 from roundoff.messages.numbers import duration_text
 from roundoff.pages.blocks import Block, Cell, Column, Contents, Entry, Headline, Page, Paragraph, TableBlock
 from roundoff.pages.glossary import glossary_page
@@ -158,8 +158,8 @@ def runs_page(folder: RunFolder, runs: Sequence[FoundRun], jobs: Sequence[Runnin
     entries = tuple(
         _entry(folder, run, f"run/{run.id}/", compare=f"compare/{run.id}/" if several else "") for run in runs
     )
-    blocks.append(Contents(entries) if runs else Paragraph(say("serve.none")))
-    return Page("runs", say("serve.title"), tuple(blocks))
+    blocks.append(Contents(entries) if runs else Paragraph(bilingual("serve.none")))
+    return Page("runs", bilingual("serve.title"), tuple(blocks))
 
 
 def partners_page(folder: RunFolder, run: FoundRun, others: Sequence[FoundRun]) -> Page:
@@ -171,7 +171,7 @@ def partners_page(folder: RunFolder, run: FoundRun, others: Sequence[FoundRun]) 
         others: The other ones.
     """
     entries = tuple(_entry(folder, other, f"{other.id}/") for other in others)
-    return Page("partners", say("serve.partners", name=run.name), (Contents(entries),))
+    return Page("partners", bilingual("serve.partners", name=run.name), (Contents(entries),))
 
 
 def comparison_pages(before: RunSide, after: RunSide, differ: Differ, *, swapped: str) -> tuple[Page, ...]:
@@ -189,20 +189,20 @@ def comparison_pages(before: RunSide, after: RunSide, differ: Differ, *, swapped
         diff = differ((before.name, before.document), (after.name, after.document))
     except BadInput as error:
         # Runs of two commands have no scores in common; their verdicts still stand side by side.
-        said = Paragraph(say("serve.no_diff", why=error.what), note=True)
-        return (Page("sides", say("serve.two"), (*blocks, said)),)
+        said = Paragraph(bilingual("serve.no_diff", why=error.what), note=True)
+        return (Page("sides", bilingual("serve.two"), (*blocks, said)),)
     found = diff_page(replace(after.document, diff=diff))
-    pages = (Page("sides", say("serve.two"), blocks), *(() if found is None else (found,)))
+    pages = (Page("sides", bilingual("serve.two"), blocks), *(() if found is None else (found,)))
     glossary = glossary_page(pages)
     return (*pages, *(() if glossary is None else (glossary,)))
 
 
 def _both(sides: Sequence[RunSide], swapped: str) -> Contents:
     entries = tuple(
-        Entry("", say(f"serve.{word}", name=side.name), "plain", _verdict(side.document), side.address)
+        Entry("", bilingual(f"serve.{word}", name=side.name), "plain", _verdict(side.document), side.address)
         for word, side in zip(("before", "after"), sides, strict=True)
     )
-    return Contents((*entries, Entry("", say("serve.swap"), "plain", plain(""), swapped)))
+    return Contents((*entries, Entry("", bilingual("serve.swap"), "plain", plain(""), swapped)))
 
 
 def _verdict_table(sides: Sequence[RunSide]) -> TableBlock:
@@ -210,21 +210,23 @@ def _verdict_table(sides: Sequence[RunSide]) -> TableBlock:
     titles = {title.en: title for each in verdicts for title in each}
     commands = tuple(plain(shlex.join(side.document.command)) for side in sides)
     rows: tuple[tuple[Cell, ...], ...] = (
-        (say("serve.command"), *commands),
+        (bilingual("serve.command"), *commands),
         *((title, *(each.get(title, plain("")) for each in verdicts)) for title in titles.values()),
     )
     columns = (
-        Column("part", say("serve.part"), "text"),
+        Column("part", bilingual("serve.part"), "text"),
         Column("first", plain(sides[0].name), "text"),
         Column("second", plain(sides[1].name), "text"),
     )
-    return TableBlock("sides", say("serve.sides"), columns, rows)
+    return TableBlock("sides", bilingual("serve.sides"), columns, rows)
 
 
 def _running(job: RunningJob) -> Phrase:
     title = job.title or job.output
     elapsed = duration_text(job.elapsed_s)
-    return say("serve.running", name=job.output, title=title, done=job.done, total=job.total, elapsed=elapsed)
+    return bilingual(
+        "serve.running", name=job.output, title=title, done=job.done, total=job.total, elapsed=elapsed
+    )
 
 
 def _entry(folder: RunFolder, run: FoundRun, address: str, *, compare: str = "") -> Entry:
@@ -232,10 +234,10 @@ def _entry(folder: RunFolder, run: FoundRun, address: str, *, compare: str = "")
         document = folder.document(run)
     except BadInput as error:
         return Entry("", plain(run.name), "open", plain(error.what), address)
-    also = ((say("serve.compare"), compare),) if compare else ()
+    also = ((bilingual("serve.compare"), compare),) if compare else ()
     headlines = _headlines(document)
     tone = headlines[0][1].tone if headlines else "plain"
-    text = say(
+    text = bilingual(
         "serve.entry", command=" ".join(document.command[1:2]), written=run.written, verdict=_verdict(document)
     )
     return Entry("", plain(run.name), tone, text, address, also)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import cast
 
 from roundoff.errors import BadInput
-from roundoff.messages.catalogue import Language, say
+from roundoff.messages.catalogue import Language, bilingual
+from roundoff.messages.message import english
 from roundoff.pages.blocks import Page
 from roundoff.pages.html.render import html_report
 from roundoff.report.pages import all_pages
@@ -98,7 +99,8 @@ def make_server(
         server = _Server((_LOOPBACK, port), _Handler)
     except (OSError, OverflowError) as error:
         raise BadInput(
-            f"Port {port} cannot be used: {error}.", fix="choose another --port, or leave it out"
+            english("Port {port} cannot be used: {error}.", port=port, error=error),
+            fix=english("choose another --port, or leave it out"),
         ) from error
     server.served = Served(RunFolder(root.resolve()), secrets.token_urlsafe(_TOKEN_BYTES), language, differ)
     return server, f"http://{_LOOPBACK}:{server.server_port}/{server.served.token}/"
@@ -192,5 +194,5 @@ def _both(served: Served, before: FoundRun, after: FoundRun) -> str:
 
 
 def _html(served: Served, pages: tuple[Page, ...], title: str) -> str:
-    home = (say("serve.all"), f"/{served.token}/")
+    home = (bilingual("serve.all"), f"/{served.token}/")
     return html_report(pages, title=title, language=served.language, home=home)

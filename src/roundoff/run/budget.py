@@ -13,6 +13,7 @@ from typing import Any
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value, values
+from roundoff.messages.message import english
 from roundoff.messages.numbers import format_size
 from roundoff.run.session import available_threads
 
@@ -89,7 +90,11 @@ class RunBudget:
         largest = max(sizes, key=lambda tensor: sizes[tensor], default="")
         needed = PROGRAM_BYTES + held + copies * sizes.get(largest, 0)
         if needed > self.memory_bytes:
-            raise over_budget(f"{doing} tensor {largest!r}", needed, limit=self.memory_bytes)
+            raise over_budget(
+                english("{doing} tensor {largest!r}", doing=doing, largest=largest),
+                needed,
+                limit=self.memory_bytes,
+            )
 
 
 def over_budget(what: str, needed: float, *, limit: int, otherwise: str = "") -> BadInput:
@@ -104,8 +109,13 @@ def over_budget(what: str, needed: float, *, limit: int, otherwise: str = "") ->
     need = format_size(int(needed * 1.01))  # rounding for display must not end below what is needed
     ways = [f"give --max-memory '{need}' or more", "use a smaller batch", *([otherwise] if otherwise else [])]
     return BadInput(
-        f"{what} takes about {need} of memory; the budget is {format_size(limit)}.",
-        fix=f"{', '.join(ways[:-1])}, or {ways[-1]}",
+        english(
+            "{what} takes about {need} of memory; the budget is {format_size}.",
+            what=what,
+            need=need,
+            format_size=format_size(limit),
+        ),
+        fix=english("{ways}, or {ways2}", ways=", ".join(ways[:-1]), ways2=ways[-1]),
     )
 
 
@@ -251,7 +261,7 @@ class Planner:
         for name, size in wanted.items():
             if fixed + size > self._limit:
                 otherwise = f"leave it out with {self._option}" if self._option else ""
-                what = f"Capturing tensor {name!r}"
+                what = english("Capturing tensor {name!r}", name=name)
                 raise over_budget(what, fixed + size, limit=self._limit, otherwise=otherwise)
         passes = split_passes(wanted, self._limit - fixed)
         largest = max((sum(wanted[name] for name in names) for names in passes), default=0)

@@ -14,6 +14,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.shapes import Kind, Value, values
 from roundoff.graph.subgraph import tap, tap_shapes
 from roundoff.graph.wiring import by_session_name
+from roundoff.messages.message import english
 from roundoff.run.budget import CapturePlan, Planner, memory_limit
 from roundoff.run.session import Session, open_session
 from roundoff.samples.arrays import matches
@@ -72,18 +73,33 @@ def check_feed(feed: Mapping[str, Array], specs: Sequence[InputSpec], *, sample:
     known = [spec.name for spec in specs]
     for name in feed:
         if name not in known:
-            what = f"Sample {sample!r} has a value for {name!r}, which is not an input of the model."
-            raise BadInput(what, fix=f"the model's inputs are: {', '.join(map(repr, known))}")
+            what = english(
+                "Sample {sample!r} has a value for {name!r}, which is not an input of the model.",
+                sample=sample,
+                name=name,
+            )
+            raise BadInput(what, fix=english("the model's inputs are: {known}", known=", ".join(map(repr, known))))
     for spec in specs:
         if spec.name not in feed:
-            what = f"Sample {sample!r} has no value for input {spec.name!r} ({spec.describe()})."
-            raise BadInput(what, fix=f"add data for {spec.name!r}")
+            what = english(
+                "Sample {sample!r} has no value for input {name!r} ({describe}).",
+                sample=sample,
+                name=spec.name,
+                describe=spec.describe(),
+            )
+            raise BadInput(what, fix=english("add data for {name!r}", name=spec.name))
         array = feed[spec.name]
         if array.dtype.name != spec.dtype or (spec.shape is not None and not matches(array.shape, spec.shape)):
             got = f"{array.dtype.name} [{', '.join(map(str, array.shape))}]"
             raise BadInput(
-                f"Sample {sample!r}: input {spec.name!r} must be {spec.describe()}, got {got}.",
-                fix="give data of that type and shape",
+                english(
+                    "Sample {sample!r}: input {name!r} must be {describe}, got {got}.",
+                    sample=sample,
+                    name=spec.name,
+                    describe=spec.describe(),
+                    got=got,
+                ),
+                fix=english("give data of that type and shape"),
             )
 
 
@@ -255,7 +271,9 @@ def select_tensors(
         found = {pattern} if pattern in names else {name for name in names if fnmatchcase(name, pattern)}
         if not found:
             raise BadInput(
-                f"--tensors {pattern!r} matches none of the {len(names)} tensors.",
+                english(
+                    "--tensors {pattern!r} matches none of the {count} tensors.", pattern=pattern, count=len(names)
+                ),
                 fix=_advice(pattern, values, hidden or {}),
             )
         chosen |= found
@@ -266,10 +284,18 @@ def select_tensors(
 def _advice(pattern: str, values: Sequence[Value], hidden: Mapping[str, str]) -> str:
     for name, holder in hidden.items():
         if fnmatchcase(name, pattern):
-            return f"{name!r} is computed inside node {holder!r} and cannot be seen; take that node's outputs"
+            return english(
+                "{name!r} is computed inside node {holder!r} and cannot be seen; take that node's outputs",
+                name=name,
+                holder=holder,
+            )
     for value in values:
         if fnmatchcase(value.node, pattern):
-            return f"node {value.node!r} computes tensor {value.name!r}; give tensor names, not node names"
+            return english(
+                "node {node!r} computes tensor {name!r}; give tensor names, not node names",
+                node=value.node,
+                name=value.name,
+            )
     return nearest(pattern.strip("*?"), (value.name for value in values))
 
 
@@ -412,11 +438,20 @@ class LiveSource:
     def _check_readable(self, name: str, sample: str) -> None:
         value = self._values.get(name)
         if value is None:
-            raise BadInput(f"{self.label} has no tensor {name!r}.", fix=nearest(name, self._values))
+            raise BadInput(
+                english("{label} has no tensor {name!r}.", label=self.label, name=name),
+                fix=nearest(name, self._values),
+            )
         if value.obstacle():
-            raise BadInput(f"Tensor {name!r} cannot be read: {value.obstacle()}.", fix="leave it out")
+            raise BadInput(
+                english("Tensor {name!r} cannot be read: {obstacle}.", name=name, obstacle=value.obstacle()),
+                fix=english("leave it out"),
+            )
         if sample not in self._positions:
-            raise BadInput(f"{self.label} has no sample {sample!r}.", fix=nearest(sample, self._positions))
+            raise BadInput(
+                english("{label} has no sample {sample!r}.", label=self.label, sample=sample),
+                fix=nearest(sample, self._positions),
+            )
 
     def _move_to(self, index: int) -> Captured:
         """Make a sample the current one; the one before goes first."""

@@ -23,7 +23,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import english
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.session import open_session
 
@@ -61,7 +61,10 @@ def load_user_module(path: Path, *, what: str) -> ModuleType:
     regular_file(path, what=what)
     spec = importlib.util.spec_from_file_location("roundoff_user_code", path)
     if spec is None or spec.loader is None:
-        raise BadInput(f"{what} {path} is not a Python file.", fix="give a file that ends in .py")
+        raise BadInput(
+            english("{what} {path} is not a Python file.", what=what, path=path),
+            fix=english("give a file that ends in .py"),
+        )
     module = importlib.util.module_from_spec(spec)
     call_user_code(spec.loader.exec_module, module, path=path, what=what)
     return module
@@ -125,23 +128,26 @@ def _failed(path: Path, error: BaseException, *, what: str) -> BadInput:
     lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
     if isinstance(error, SyntaxError):
         lines = [error.lineno]
-    where = f" in line {lines[-1]}" if lines else ""
+    where = english(" in line {lines}", lines=lines[-1]) if lines else ""
     text = " ".join(str(error).split())
     reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return BadInput(f"{what} {path} failed{where}: {reason}.", fix="correct it and run again")
+    return BadInput(
+        english("{what} {path} failed{where}: {reason}.", what=what, path=path, where=where, reason=reason),
+        fix=english("correct it and run again"),
+    )
 
 
 Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 """Runs a network: inputs by name, outputs by name."""
 
-_EXAMPLE = """write it like
+_EXAMPLE = english(
+    "write it like\n\ndef evaluate(run, samples):\n    right = "
+    'sum(run(feed)["logits"].argmax() == label for feed, label in zip(samples, '
+    "LABELS))\n    return right / len(samples)"
+)
 
-def evaluate(run, samples):
-    right = sum(run(feed)["logits"].argmax() == label for feed, label in zip(samples, LABELS))
-    return right / len(samples)"""
 
-
-_WHAT = "The evaluator"
+_WHAT = english("The evaluator")
 # Rows, places (such as the words of a text) and classes; nobody knows where the classes are among more.
 _MOST_AXES = 3
 
@@ -216,16 +222,29 @@ class Evaluator:
         found = _numbers(value)
         wrong = ""
         if found is None:
-            wrong = "is no number"
+            wrong = english("is no number")
         elif found.size not in (1, len(samples)):
-            wrong = f"has {counted(found.size, 'value')} for {counted(len(samples), 'sample')}"
+            wrong = english(
+                "has {size} {size:value|values} for {count} {count:sample|samples}",
+                size=found.size,
+                count=len(samples),
+            )
         elif not np.isfinite(found).all():
             at = int(np.flatnonzero(~np.isfinite(found))[0])
-            wrong = "is not finite" if found.size == 1 else f"is not finite for sample {samples.names[at]!r}"
+            wrong = (
+                english("is not finite")
+                if found.size == 1
+                else english("is not finite for sample {names!r}", names=samples.names[at])
+            )
         if found is None or wrong:
             raise BadInput(
-                f"evaluate() in {self.path} gave {brief(value)}, which {wrong}.",
-                fix="let it return one number, e.g. the share of right answers, or one per sample",
+                english(
+                    "evaluate() in {path} gave {brief}, which {wrong}.",
+                    path=self.path,
+                    brief=brief(value),
+                    wrong=wrong,
+                ),
+                fix=english("let it return one number, e.g. the share of right answers, or one per sample"),
             )
         # A single sample has a single value either way; columns and rows of values mean the same.
         return found.reshape(() if found.size == 1 else -1)
@@ -257,12 +276,14 @@ def evaluator_in(module: ModuleType, path: Path) -> Evaluator:
     """
     function = getattr(module, "evaluate", None)
     if not callable(function):
-        raise BadInput(f"{path} has no function evaluate(run, samples).", fix=_EXAMPLE)
+        raise BadInput(english("{path} has no function evaluate(run, samples).", path=path), fix=_EXAMPLE)
     name, higher = getattr(module, "NAME", path.stem), getattr(module, "HIGHER_IS_BETTER", True)
     # A word such as "no" would count as yes.
     if higher not in (True, False):
-        what = f"HIGHER_IS_BETTER in {path} is {higher!r}, which is neither True nor False."
-        raise BadInput(what, fix="write HIGHER_IS_BETTER = False where less is better")
+        what = english(
+            "HIGHER_IS_BETTER in {path} is {higher!r}, which is neither True nor False.", path=path, higher=higher
+        )
+        raise BadInput(what, fix=english("write HIGHER_IS_BETTER = False where less is better"))
     return Evaluator(str(name), bool(higher), path, function)
 
 
@@ -278,8 +299,12 @@ def make_run(model: Model, *, threads: int | None = None) -> Run:
     def run(feed: Mapping[str, Array]) -> dict[str, Array]:
         if set(feed) != needed:
             listed = [", ".join(map(repr, sorted(map(str, each)))) for each in (feed, needed)]
-            what = f"run() was fed {listed[0] or 'nothing'}; the inputs are {listed[1]}."
-            raise BadInput(what, fix="feed it what is in samples, or a dictionary with these keys")
+            what = english(
+                "run() was fed {listed}; the inputs are {listed2}.",
+                listed=listed[0] or english("nothing"),
+                listed2=listed[1],
+            )
+            raise BadInput(what, fix=english("feed it what is in samples, or a dictionary with these keys"))
         return dict(zip(names, session.run(feed), strict=True))
 
     return run

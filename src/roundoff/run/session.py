@@ -14,6 +14,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import ModelFailed
 from roundoff.graph.load import Model
 from roundoff.graph.subgraph import TappedModel, tap
+from roundoff.messages.message import english
 
 __all__ = [
     "SHARED_ENTRY",
@@ -132,7 +133,9 @@ _REMEDIES = (
         "lower --max-memory so that tensors are captured in more passes, or use a smaller batch",
     ),
 )
-_DEFAULT_REMEDY = "check the model with onnx.checker.check_model(path, full_check=True), and that the data fits it"
+_DEFAULT_REMEDY = english(
+    "check the model with onnx.checker.check_model(path, full_check=True), and that the data fits it"
+)
 
 
 class Session:
@@ -179,8 +182,8 @@ class Session:
                 lambda: list(self._raw.run(list(self._outputs), dict(feed), options)), stop=self.stop
             )
         except Exception as error:
-            where = f" on sample {sample!r}" if sample else ""
-            raise _failure(f"{self._model.path} failed{where}", error) from error
+            where = english(" on sample {sample!r}", sample=sample) if sample else ""
+            raise _failure(english("{path} failed{where}", path=self._model.path, where=where), error) from error
         finally:
             self._running.remove(options)
 
@@ -242,7 +245,9 @@ def open_session(
         # A fallback would be announced on stdout, among the results.
         raw = ort.InferenceSession(taps.data, options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:
-        raise _failure(f"onnxruntime {ort.__version__} cannot open {model.path}", error) from error
+        raise _failure(
+            english("onnxruntime {version} cannot open {path}", version=ort.__version__, path=model.path), error
+        ) from error
     return Session(raw, model=model, outputs=taps.outputs)
 
 
@@ -273,7 +278,7 @@ def _failure(what: str, error: Exception) -> ModelFailed:
         if found:
             fix = remedy.format(*found.groups())
             break
-    return ModelFailed(f"{what}: {_reason(message)}", fix=fix)
+    return ModelFailed(english("{what}: {reason}", what=what, reason=_reason(message)), fix=fix)
 
 
 def _reason(message: str) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array, DType, InputSpec
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 
 __all__ = [
     "GivenSamples",
@@ -61,7 +62,14 @@ def mismatch(where: str, spec: InputSpec, got: str, *, why: str = "", fix: str) 
     """The error for values that do not fit: file, input, expected and got."""
     reason = f"; {why}" if why else ""
     return BadInput(
-        f"{where} does not fit the input {spec.name!r}: expected {spec.describe()}, got {got}{reason}.",
+        english(
+            "{where} does not fit the input {name!r}: expected {describe}, got {got}{reason}.",
+            where=where,
+            name=spec.name,
+            describe=spec.describe(),
+            got=got,
+            reason=reason,
+        ),
         fix=fix,
     )
 
@@ -111,8 +119,8 @@ def _counts_of_rows(shape: Shape, spec: InputSpec, *, where: str, dtype: str) ->
         where,
         spec,
         f"{dtype} {list(shape)}",
-        why=f"{rows} rows cannot be cut into groups of {batch}",
-        fix=f"make the first axis a multiple of {batch}",
+        why=english("{rows} rows cannot be cut into groups of {batch}", rows=rows, batch=batch),
+        fix=english("make the first axis a multiple of {batch}", batch=batch),
     )
 
 
@@ -128,8 +136,8 @@ def agree_on_count(counts: Sequence[frozenset[Fraction]], files: Sequence[str], 
     if not common:
         held = ", ".join(f"{file} holds {max(count)} sample(s)" for file, count in zip(files, counts, strict=True))
         raise BadInput(
-            f"Files that belong together hold different numbers of samples: {held}.",
-            fix="store the same samples, in the same order, for every input",
+            english("Files that belong together hold different numbers of samples: {held}.", held=held),
+            fix=english("store the same samples, in the same order, for every input"),
         )
     if rows:
         return Fraction(0) if 0 in common else max(common)
@@ -174,9 +182,19 @@ def check_symbols(shapes: Iterable[tuple[InputSpec, Shape]], *, where: str) -> N
             known, owner = bound.setdefault(axis, (size, spec.name))
             if known != size:
                 raise BadInput(
-                    f"{where}: the axis {axis!r} is {known} in the input {owner!r}, but {size} in "
-                    f"{spec.name!r} (expected {spec.describe()}, got {list(shape)}).",
-                    fix=f"give all inputs of a sample the same size of {axis!r}",
+                    english(
+                        "{where}: the axis {axis!r} is {known} in the input {owner!r}, but {size} in "
+                        "{name!r} (expected {describe}, got {shape}).",
+                        where=where,
+                        axis=axis,
+                        known=known,
+                        owner=owner,
+                        size=size,
+                        name=spec.name,
+                        describe=spec.describe(),
+                        shape=list(shape),
+                    ),
+                    fix=english("give all inputs of a sample the same size of {axis!r}", axis=axis),
                 )
 
 
@@ -185,8 +203,10 @@ def _shape_hint(shape: Shape, axes: Axes) -> str:
         for order in itertools.permutations(range(len(shape))):
             # The batch axis stays where it is unless the whole array has to be turned.
             if order[0] == 0 and matches([shape[axis] for axis in order[1:]], axes[1:]):
-                return f"the axes look permuted: save array.transpose({', '.join(map(str, order))})"
-    return "save one array per sample in the shape the model expects"
+                return english(
+                    "the axes look permuted: save array.transpose({order})", order=", ".join(map(str, order))
+                )
+    return english("save one array per sample in the shape the model expects")
 
 
 # Which stored types an input takes: the same, or one that loses nothing anybody would miss.
@@ -207,8 +227,12 @@ def input_dtype(spec: InputSpec) -> DType:
         dtype = np.dtype(object)
     if dtype.kind not in _NUMBERS + "c":
         raise BadInput(
-            f"The input {spec.name!r} takes {spec.describe()}, a type that samples cannot be read for.",
-            fix="give the model a numeric input, for example by cutting it after its first cast",
+            english(
+                "The input {name!r} takes {describe}, a type that samples cannot be read for.",
+                name=spec.name,
+                describe=spec.describe(),
+            ),
+            fix=english("give the model a numeric input, for example by cutting it after its first cast"),
         )
     return dtype
 
@@ -238,7 +262,7 @@ def cast(array: Array, spec: InputSpec, *, where: str) -> Array:
     check_type(array.dtype, array.shape, spec=spec, where=where)
     wanted = input_dtype(spec)
     if wanted.kind == "b" and (array.view(np.uint8) > 1).any():
-        raise mismatch(where, spec, "bytes other than 0 and 1", fix="save truth values as bytes 0 and 1")
+        raise mismatch(where, spec, "bytes other than 0 and 1", fix=english("save truth values as bytes 0 and 1"))
     if np.can_cast(array.dtype, wanted, "safe"):
         return np.asarray(array, dtype=wanted)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -257,23 +281,26 @@ def cast(array: Array, spec: InputSpec, *, where: str) -> Array:
             where,
             spec,
             got,
-            why=f"{wanted.name} cannot hold {value}",
-            fix=f"convert the file to {wanted.name} yourself",
+            why=english("{name} cannot hold {value}", name=wanted.name, value=value),
+            fix=english("convert the file to {name} yourself", name=wanted.name),
         )
     return result
 
 
 def _type_hint(dtype: DType, wanted: DType) -> str:
     if dtype == np.uint8 and wanted.kind == "f":
-        return (
-            f"apply the model's own preprocessing (scale, mean, std) and save as {wanted.name}, "
-            "or give the pictures themselves with --scale, --mean and --std"
+        return english(
+            "apply the model's own preprocessing (scale, mean, std) and save as {name}, or give "
+            "the pictures themselves with --scale, --mean and --std",
+            name=wanted.name,
         )
-    return f"save the values as {wanted.name}, with array.astype('{wanted.name}') if that is what they mean"
+    return english(
+        "save the values as {name}, with array.astype('{name}') if that is what they mean", name=wanted.name
+    )
 
 
 _ONE = Fraction(1)
-_WHOLE = "give one sample per item, or a single array with all of them along its first axis"
+_WHOLE = english("give one sample per item, or a single array with all of them along its first axis")
 
 
 class GivenSamples:
@@ -314,18 +341,30 @@ def array_samples(
     Raises:
         BadInput: They do not fit the inputs, or hold no sample.
     """
-    named = _named(arrays, inputs, what="The data")
-    stored = [_stored(named[spec.name], spec, f"The array for {spec.name!r}") for spec in inputs]
+    named = _named(arrays, inputs, what=english("The data"))
+    stored = [
+        _stored(named[spec.name], spec, english("The array for {name!r}", name=spec.name)) for spec in inputs
+    ]
     counts = [
         possible_counts(each.shape, spec, where=each.where, dtype=each.dtype.name)
         for each, spec in zip(stored, inputs, strict=True)
     ]
     count = agree_on_count(counts, [each.where for each in stored], rows=True)
     if count.denominator > 1:
-        what = f"The model takes batches of {count.denominator}, and {stored[0].where[0].lower()}"
-        raise BadInput(f"{what}{stored[0].where[1:]} holds one row.", fix=f"give {count.denominator} rows")
+        what = english(
+            "The model takes batches of {denominator}, and {where}",
+            denominator=count.denominator,
+            where=stored[0].where[0].lower(),
+        )
+        raise BadInput(
+            english("{what}{where} holds one row.", what=what, where=stored[0].where[1:]),
+            fix=english("give {denominator} rows", denominator=count.denominator),
+        )
     if count == 0:
-        raise BadInput(f"{stored[0].where} holds no samples: its first axis is 0.", fix="give at least one")
+        raise BadInput(
+            english("{where} holds no samples: its first axis is 0.", where=stored[0].where),
+            fix=english("give at least one"),
+        )
 
     def feed(index: int) -> dict[str, Array]:
         return _checked(inputs, [rows_of(*each, index, count) for each in zip(stored, inputs, strict=True)], index)
@@ -351,12 +390,15 @@ def listed_samples(given: Iterable[Any], inputs: Sequence[InputSpec], *, limit: 
     items: Any = given if lazy else list(itertools.islice(given, limit))
     count = len(items) if limit is None else min(limit, len(items))
     if not count:
-        raise BadInput("The data holds no samples.", fix="give at least one sample")
+        raise BadInput(english("The data holds no samples."), fix=english("give at least one sample"))
 
     def feed(index: int) -> dict[str, Array]:
-        where = f"Sample {index}"
+        where = english("Sample {index}", index=index)
         named = _named(items[index], inputs, what=where)
-        parts = [_whole(named[spec.name], spec, f"{where}, input {spec.name!r},") for spec in inputs]
+        parts = [
+            _whole(named[spec.name], spec, english("{where}, input {name!r},", where=where, name=spec.name))
+            for spec in inputs
+        ]
         return _checked(inputs, parts, index)
 
     feed(0)
@@ -367,14 +409,19 @@ def _whole(given: Any, spec: InputSpec, where: str) -> Array:
     """The values of one sample, with a batch axis where it lacks one."""
     stored = _stored(given, spec, where)
     if _ONE not in possible_counts(stored.shape, spec, where=where, dtype=stored.dtype.name):
-        what = f"{where} has the shape {list(stored.shape)}, which is not one sample of {spec.describe()}."
+        what = english(
+            "{where} has the shape {shape}, which is not one sample of {describe}.",
+            where=where,
+            shape=list(stored.shape),
+            describe=spec.describe(),
+        )
         raise BadInput(what, fix=_WHOLE)
     return rows_of(stored, spec, 0, _ONE)
 
 
 def _checked(inputs: Sequence[InputSpec], parts: Sequence[Array], index: int) -> dict[str, Array]:
     shapes = [(spec, part.shape) for spec, part in zip(inputs, parts, strict=True)]
-    check_symbols(shapes, where=f"Sample {index}")
+    check_symbols(shapes, where=english("Sample {index}", index=index))
     return {spec.name: part for spec, part in zip(inputs, parts, strict=True)}
 
 
@@ -384,11 +431,15 @@ def _named(given: Any, inputs: Sequence[InputSpec], *, what: str) -> Mapping[str
     if isinstance(given, Mapping):
         for name in given:
             if name not in names:
-                raise BadInput(f"The model has no input {name!r}.", fix=nearest(str(name), names))
+                raise BadInput(
+                    english("The model has no input {name!r}.", name=name), fix=nearest(str(name), names)
+                )
         missing = [name for name in names if name not in given]
         if missing:
-            fix = f"give an array for each of {', '.join(map(repr, names))}"
-            raise BadInput(f"{what} has nothing for the input {missing[0]!r}.", fix=fix)
+            fix = english("give an array for each of {names}", names=", ".join(map(repr, names)))
+            raise BadInput(
+                english("{what} has nothing for the input {missing!r}.", what=what, missing=missing[0]), fix=fix
+            )
         return given
     if len(names) == 1:
         return {names[0]: given}
@@ -396,8 +447,13 @@ def _named(given: Any, inputs: Sequence[InputSpec], *, what: str) -> Mapping[str
         return dict(zip(names, given, strict=True))
     listed = ", ".join(map(repr, names))
     raise BadInput(
-        f"{what} is one array, but the model has {len(names)} inputs: {listed}.",
-        fix="give a dictionary with an array for each of them",
+        english(
+            "{what} is one array, but the model has {count} inputs: {listed}.",
+            what=what,
+            count=len(names),
+            listed=listed,
+        ),
+        fix=english("give a dictionary with an array for each of them"),
     )
 
 
@@ -408,9 +464,17 @@ def _stored(given: Any, spec: InputSpec, where: str) -> StoredArray:
         array = np.asarray(given)
     except (TypeError, ValueError, RuntimeError) as error:
         text = " ".join(str(error).split())
-        raise BadInput(f"{where} is no array: {text}.", fix="give numpy arrays of numbers") from error
+        raise BadInput(
+            english("{where} is no array: {text}.", where=where, text=text),
+            fix=english("give numpy arrays of numbers"),
+        ) from error
     if array.dtype.kind not in "biufc":
-        what = f"{where} holds {type(given).__name__} values of type {array.dtype.name}, which are no numbers."
-        raise BadInput(what, fix=f"give numpy arrays of {spec.dtype}")
+        what = english(
+            "{where} holds {name} values of type {name2}, which are no numbers.",
+            where=where,
+            name=type(given).__name__,
+            name2=array.dtype.name,
+        )
+        raise BadInput(what, fix=english("give numpy arrays of {dtype}", dtype=spec.dtype))
     check_type(array.dtype, array.shape, spec=spec, where=where)
     return StoredArray(where, array.dtype, array.shape, lambda rows: array if rows is None else array[rows])

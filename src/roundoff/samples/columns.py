@@ -10,6 +10,7 @@ from roundoff.core.files import reading
 from roundoff.core.names import FileNames, natural_key, shown
 from roundoff.core.tensors import InputSpec
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 from roundoff.samples.files import IMAGE_SUFFIXES, Kind, Listing, is_metadata, kind_of, list_folder
 from roundoff.samples.options import SampleFormat
 from roundoff.samples.stored import find_named
@@ -44,7 +45,7 @@ def input_folders(source: Path, inputs: Sequence[InputSpec]) -> InputFolders | N
     Raises:
         BadInput: Some inputs have a folder and others not, or there is something that belongs to no input.
     """
-    with reading(source, what="The folder"), os.scandir(source) as entries:
+    with reading(source, what=english("The folder")), os.scandir(source) as entries:
         folders = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     owners = find_named([spec.name for spec in inputs], folders)
     if not any(owners.values()):
@@ -55,12 +56,19 @@ def input_folders(source: Path, inputs: Sequence[InputSpec]) -> InputFolders | N
         if folder is None:
             wanted = FileNames().stem(spec.name)
             raise BadInput(
-                f"{shown(source)} has no folder for the input {spec.name!r}: expected {wanted}/ with "
-                f"{spec.describe()}, found {', '.join(map(shown, folders))}.",
-                fix=f"name its folder {wanted}, or give every input with --data NAME=PATH",
+                english(
+                    "{source} has no folder for the input {name!r}: expected {wanted}/ with {describe}, "
+                    "found {shown}.",
+                    source=shown(source),
+                    name=spec.name,
+                    wanted=wanted,
+                    describe=spec.describe(),
+                    shown=", ".join(map(shown, folders)),
+                ),
+                fix=english("name its folder {wanted}, or give every input with --data NAME=PATH", wanted=wanted),
             )
         of[spec.name] = source / folder
-    with reading(source, what="The folder"):
+    with reading(source, what=english("The folder")):
         others = sorted(set(source.iterdir()) - set(of.values()))
     skipped = [other for other in others if other.name.startswith(".") or _is_note(other)]
     _check_rest(source, [other for other in others if other not in skipped], of)
@@ -72,13 +80,20 @@ def _check_rest(source: Path, others: Sequence[Path], of: dict[str, Path]) -> No
     expected = ", ".join(map(repr, of))
     if len(set(of.values())) < len(of):
         raise BadInput(
-            f"Inputs share a folder in {shown(source)}, because their names differ only in odd characters: "
-            f"{expected}.",
-            fix=f"say which is which: {named}",
+            english(
+                "Inputs share a folder in {source}, because their names differ only in odd "
+                "characters: {expected}.",
+                source=shown(source),
+                expected=expected,
+            ),
+            fix=english("say which is which: {named}", named=named),
         )
     if others:
         raise BadInput(
-            f"{shown(others[0])} belongs to none of the inputs ({expected}).", fix=f"remove it, or use {named}"
+            english(
+                "{others} belongs to none of the inputs ({expected}).", others=shown(others[0]), expected=expected
+            ),
+            fix=english("remove it, or use {named}", named=named),
         )
 
 
@@ -110,25 +125,30 @@ def read_list(path: Path, inputs: Sequence[InputSpec]) -> tuple[tuple[str, ...],
     Raises:
         BadInput: A line does not name one existing file per input.
     """
-    with reading(path, what="The list file"):
+    with reading(path, what=english("The list file")):
         try:
             text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             raise BadInput(
-                f"{shown(path)} is not a list file: it is not UTF-8 text (byte {error.start}).",
-                fix="save the list as UTF-8, one path per line",
+                english(
+                    "{path} is not a list file: it is not UTF-8 text (byte {start}).",
+                    path=shown(path),
+                    start=error.start,
+                ),
+                fix=english("save the list as UTF-8, one path per line"),
             ) from error
     rows: list[tuple[str, ...]] = []
     for number, line in enumerate(text.split("\n"), start=1):
         words = line.strip()
         if words and not words.startswith(_COMMENT):
-            where = f"{shown(path)}, line {number}"
+            where = english("{path}, line {number}", path=shown(path), number=number)
             row = _row(words, inputs, where=where)
             _check_exist(path.parent, row, inputs, where=where)
             rows.append(row)
     if not rows:
         raise BadInput(
-            f"{shown(path)} lists no samples.", fix="write one path per line, relative to the list file"
+            english("{path} lists no samples.", path=shown(path)),
+            fix=english("write one path per line, relative to the list file"),
         )
     return tuple(zip(*rows, strict=True))
 
@@ -139,8 +159,14 @@ def _row(line: str, inputs: Sequence[InputSpec], *, where: str) -> tuple[str, ..
     if len(words) != len(inputs):
         expected = " ".join(f"{spec.name}:PATH" for spec in inputs)
         raise BadInput(
-            f"{where} names {len(words)} file(s), expected {len(inputs)}: {expected}.",
-            fix="write one path per input, separated by blanks",
+            english(
+                "{where} names {count} file(s), expected {count2}: {expected}.",
+                where=where,
+                count=len(words),
+                count2=len(inputs),
+                expected=expected,
+            ),
+            fix=english("write one path per input, separated by blanks"),
         )
     owners = [owner for owner, _ in named]
     if not any(owners):
@@ -148,8 +174,13 @@ def _row(line: str, inputs: Sequence[InputSpec], *, where: str) -> tuple[str, ..
     missing = next((spec for spec in inputs if spec.name not in owners), None)
     if missing is not None:
         raise BadInput(
-            f"{where} has no file for the input {missing.name!r}: expected {missing.describe()}.",
-            fix=f"name every file or none: {missing.name}:PATH",
+            english(
+                "{where} has no file for the input {name!r}: expected {describe}.",
+                where=where,
+                name=missing.name,
+                describe=missing.describe(),
+            ),
+            fix=english("name every file or none: {name}:PATH", name=missing.name),
         )
     files = dict(named)
     return tuple(files[spec.name] for spec in inputs)
@@ -166,16 +197,24 @@ def _named(word: str, inputs: Sequence[InputSpec]) -> tuple[str, str]:
 
 def _check_exist(base: Path, files: Sequence[str], inputs: Sequence[InputSpec], *, where: str) -> None:
     for file, spec in zip(files, inputs, strict=True):
-        with reading(base / file, what=f"{where}: the file"):
+        with reading(base / file, what=english("{where}: the file", where=where)):
             found = (base / file).is_file()
         if not found:
             raise BadInput(
-                f"{where}: {shown(base / file)} is not a file; the input {spec.name!r} expects {spec.describe()}.",
-                fix="write paths relative to the list file, without labels behind them",
+                english(
+                    "{where}: {base} is not a file; the input {name!r} expects {describe}.",
+                    where=where,
+                    base=shown(base / file),
+                    name=spec.name,
+                    describe=spec.describe(),
+                ),
+                fix=english("write paths relative to the list file, without labels behind them"),
             )
 
 
-_KNOWN = f".npy, .npz, .bin, .raw and pictures ({', '.join(IMAGE_SUFFIXES)})"
+_KNOWN = english(
+    ".npy, .npz, .bin, .raw and pictures ({image_suffixes})", image_suffixes=", ".join(IMAGE_SUFFIXES)
+)
 _FORCED: dict[SampleFormat, Kind] = {"npy": "npy", "npz": "npz", "bin": "bin", "images": "images"}
 
 
@@ -238,20 +277,27 @@ def _check_names(source: Mapping[str, Path], inputs: Sequence[InputSpec]) -> Non
     names = [spec.name for spec in inputs]
     for name in source:
         if name not in names:
-            raise BadInput(f"The model has no input {name!r}.", fix=nearest(name, names))
+            raise BadInput(english("The model has no input {name!r}.", name=name), fix=nearest(name, names))
     for spec in inputs:
         if spec.name not in source:
             raise BadInput(
-                f"There are no samples for the input {spec.name!r}: expected {spec.describe()}.",
-                fix=f"add --data {spec.name}=PATH",
+                english(
+                    "There are no samples for the input {name!r}: expected {describe}.",
+                    name=spec.name,
+                    describe=spec.describe(),
+                ),
+                fix=english("add --data {name}=PATH", name=spec.name),
             )
 
 
 def _is_folder(path: Path) -> bool:
-    with reading(path, what="The sample path"):
+    with reading(path, what=english("The sample path")):
         path.stat()
     if not path.is_dir() and not path.is_file():
-        raise BadInput(f"{shown(path)} is neither a file nor a folder.", fix="give a file or a folder of samples")
+        raise BadInput(
+            english("{path} is neither a file nor a folder.", path=shown(path)),
+            fix=english("give a file or a folder of samples"),
+        )
     return path.is_dir()
 
 
@@ -264,8 +310,13 @@ def _columns_of_file(path: Path, inputs: Sequence[InputSpec], *, wanted: SampleF
         names = ", ".join(repr(spec.name) for spec in inputs)
         named = " ".join(f"--data {spec.name}=PATH" for spec in inputs)
         raise BadInput(
-            f"{shown(path)} holds one array per sample, but the model has {len(inputs)} inputs: {names}.",
-            fix=f"give each input its own: {named}, or store all in one .npz",
+            english(
+                "{path} holds one array per sample, but the model has {count} inputs: {names}.",
+                path=shown(path),
+                count=len(inputs),
+                names=names,
+            ),
+            fix=english("give each input its own: {named}, or store all in one .npz", named=named),
         )
     return tuple(SampleColumn(spec, path.parent, (path.name,), (kind,), lone=True) for spec in inputs)
 
@@ -280,30 +331,38 @@ def _column(spec: InputSpec, path: Path, *, wanted: SampleFormat) -> SampleColum
 
 
 def _list_column(spec: InputSpec, path: Path, files: tuple[str, ...]) -> SampleColumn:
-    kinds = tuple(_kind(file, wanted="auto", where=f"{shown(path)} lists {shown(file)}, which") for file in files)
+    kinds = tuple(
+        _kind(file, wanted="auto", where=english("{path} lists {file}, which", path=shown(path), file=shown(file)))
+        for file in files
+    )
     return SampleColumn(spec, path.parent, files, kinds if len(set(kinds)) > 1 else kinds[:1])
 
 
 def _listed_column(spec: InputSpec, listing: Listing, *, wanted: SampleFormat) -> SampleColumn:
     if not listing.files:
-        beside = f" beside {listing.skipped[0]} and the like" if listing.skipped else ""
+        beside = english(" beside {skipped} and the like", skipped=listing.skipped[0]) if listing.skipped else ""
         raise BadInput(
-            f"{shown(listing.folder)} holds no sample files{beside}, but the input {spec.name!r} needs some: "
-            f"expected {spec.describe()}.",
-            fix=f"put samples there: {_KNOWN}",
+            english(
+                "{folder} holds no sample files{beside}, but the input {name!r} needs some: expected {describe}.",
+                folder=shown(listing.folder),
+                beside=beside,
+                name=spec.name,
+                describe=spec.describe(),
+            ),
+            fix=english("put samples there: {known}", known=_KNOWN),
         )
     if wanted == "list":
         raise BadInput(
-            f"{shown(listing.folder)} is a folder, not a list file.",
-            fix="give the list file, or leave --data-format out",
+            english("{folder} is a folder, not a list file.", folder=shown(listing.folder)),
+            fix=english("give the list file, or leave --data-format out"),
         )
     where = shown(listing.folder)
     kinds = {_kind(file, wanted=wanted, where=f"{where}/{shown(file)}"): file for file in listing.files}
     if len(kinds) > 1:
         found = ", ".join(f"{kind} ({shown(file)})" for kind, file in sorted(kinds.items()))
         raise BadInput(
-            f"{where} mixes kinds of samples: {found}.",
-            fix="keep one kind per folder, or name the files to use in a list file",
+            english("{where} mixes kinds of samples: {found}.", where=where, found=found),
+            fix=english("keep one kind per folder, or name the files to use in a list file"),
         )
     return SampleColumn(spec, listing.folder, listing.files, tuple(kinds), keyed=True, skipped=listing.skipped)
 
@@ -313,15 +372,20 @@ def _kind(file: str, *, wanted: SampleFormat, where: str) -> Kind:
     forced = _FORCED.get(wanted)
     if forced is not None and known not in (None, forced):
         raise BadInput(
-            f"{where} is {known}, but {forced} was asked for.",
-            fix=f"use --data-format {known}, or leave it out",
+            english("{where} is {known}, but {forced} was asked for.", where=where, known=known, forced=forced),
+            fix=english("use --data-format {known}, or leave it out", known=known),
         )
     kind = forced or known
     if kind is None:
         suffix = PurePosixPath(file).suffix
         raise BadInput(
-            f"{where} is of no known kind (suffix {shown(suffix) or 'missing'}); tried {_KNOWN}.",
-            fix="remove it, or name its kind with --data-format (bin for bare values)",
+            english(
+                "{where} is of no known kind (suffix {suffix}); tried {known}.",
+                where=where,
+                suffix=shown(suffix) or english("missing"),
+                known=_KNOWN,
+            ),
+            fix=english("remove it, or name its kind with --data-format (bin for bare values)"),
         )
     return kind
 
@@ -330,12 +394,18 @@ def _check_archives_only(listing: Listing, inputs: Sequence[InputSpec], *, wante
     kinds = Counter(PurePosixPath(file).suffix.lower() or "no suffix" for file in listing.files)
     if wanted == "npz" or (set(kinds) == {".npz"} and wanted == "auto"):
         return
-    found = ", ".join(f"{count} x {suffix}" for suffix, count in sorted(kinds.items())) or "no files"
+    found = ", ".join(f"{count} x {suffix}" for suffix, count in sorted(kinds.items())) or english("no files")
     names = FileNames()
     folders = ", ".join(f"{names.stem(spec.name)}/" for spec in inputs)
     raise BadInput(
-        f"{shown(listing.folder)} is in no known layout for {len(inputs)} inputs. Tried one folder per input "
-        f"({folders}): there is none; one .npz per sample: found {found}.",
+        english(
+            "{folder} is in no known layout for {count} inputs. Tried one folder per input "
+            "({folders}): there is none; one .npz per sample: found {found}.",
+            folder=shown(listing.folder),
+            count=len(inputs),
+            folders=folders,
+            found=found,
+        ),
         fix=" ".join(f"--data {spec.name}=PATH" for spec in inputs),
     )
 
@@ -362,8 +432,11 @@ def pair(columns: Sequence[SampleColumn]) -> Paired:
     if any(column.keyed for column in columns):
         said = ", ".join(f"{c.spec.name!r} is {'a folder' if c.keyed else 'a file'}" for c in columns)
         raise BadInput(
-            f"Samples in a folder pair by file name, samples in a file by order; they do not mix: {said}.",
-            fix="give every input as a folder with the same file names, or every input as a file",
+            english(
+                "Samples in a folder pair by file name, samples in a file by order; they do not mix: {said}.",
+                said=said,
+            ),
+            fix=english("give every input as a folder with the same file names, or every input as a file"),
         )
     return _paired_by_order(columns)
 
@@ -403,9 +476,14 @@ def _paired_by_order(columns: Sequence[SampleColumn]) -> Paired:
     for column in columns:
         if len(column.files) != len(first.files):
             raise BadInput(
-                f"The input {first.spec.name!r} has {len(first.files)} file(s), "
-                f"but {column.spec.name!r} has {len(column.files)}.",
-                fix="list the same number of files, in the same order, for every input",
+                english(
+                    "The input {name!r} has {count} file(s), but {name2!r} has {count2}.",
+                    name=first.spec.name,
+                    count=len(first.files),
+                    name2=column.spec.name,
+                    count2=len(column.files),
+                ),
+                fix=english("list the same number of files, in the same order, for every input"),
             )
     return Paired(tuple(columns), unique_names([PurePosixPath(file).stem for file in first.files], first.files))
 
@@ -420,9 +498,14 @@ def _by_key(column: SampleColumn) -> dict[str, str]:
         other = table.setdefault(_key(file), file)
         if other != file:
             raise BadInput(
-                f"{shown(column.base / other)} and {shown(column.base / file)} both stand for the sample "
-                f"{shown(_key(file))!r} of the input {column.spec.name!r}.",
-                fix="keep one of them",
+                english(
+                    "{base} and {base2} both stand for the sample {key!r} of the input {name!r}.",
+                    base=shown(column.base / other),
+                    base2=shown(column.base / file),
+                    key=shown(_key(file)),
+                    name=column.spec.name,
+                ),
+                fix=english("keep one of them"),
             )
     return table
 
@@ -437,10 +520,18 @@ def _check_partners(
     owner, table = next((c, t) for c, t in zip(columns, tables, strict=True) if key in t)
     lacking = next(c for c, t in zip(columns, tables, strict=True) if key not in t)
     suffix = PurePosixPath(lacking.files[0]).suffix
-    more = f" ({len(lonely) - 1} more like it)" if len(lonely) > 1 else ""
+    more = english(" ({number} more like it)", number=len(lonely) - 1) if len(lonely) > 1 else ""
     raise BadInput(
-        f"{shown(owner.base / table[key])} of the input {owner.spec.name!r} has no partner for the input "
-        f"{lacking.spec.name!r}: expected {shown(lacking.base / key)}{suffix} with {lacking.spec.describe()}, "
-        f"found nothing{more}.",
-        fix="add the missing file, or remove the one without partner",
+        english(
+            "{base} of the input {name!r} has no partner for the input {name2!r}: expected "
+            "{base2}{suffix} with {describe}, found nothing{more}.",
+            base=shown(owner.base / table[key]),
+            name=owner.spec.name,
+            name2=lacking.spec.name,
+            base2=shown(lacking.base / key),
+            suffix=suffix,
+            describe=lacking.spec.describe(),
+            more=more,
+        ),
+        fix=english("add the missing file, or remove the one without partner"),
     )

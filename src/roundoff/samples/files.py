@@ -17,6 +17,7 @@ from roundoff.core.array_files import Member, Unreadable, list_members
 from roundoff.core.files import reading, regular_file, writing
 from roundoff.core.names import natural_key, shown
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 
 __all__ = [
     "ARCHIVE_SUFFIXES",
@@ -91,7 +92,7 @@ def list_folder(folder: Path) -> Listing:
     """
     files: list[str] = []
     skipped: list[str] = []
-    with reading(folder, what="The folder"):
+    with reading(folder, what=english("The folder")):
         for name, is_sample in _walk(folder, "", seen=frozenset()):
             (files if is_sample else skipped).append(name)
     files.sort(key=natural_key)
@@ -115,15 +116,18 @@ def _walk(folder: Path, prefix: str, *, seen: frozenset[tuple[int, int]]) -> Ite
                 yield name, not is_metadata(entry.name)
             else:
                 raise BadInput(
-                    f"{shown(folder / entry.name)} is neither a file nor a folder (a broken link?).",
-                    fix="remove it from the samples",
+                    english(
+                        "{folder} is neither a file nor a folder (a broken link?).",
+                        folder=shown(folder / entry.name),
+                    ),
+                    fix=english("remove it from the samples"),
                 )
 
 
 ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".zip")
 _GZIP, _ZIP = b"\x1f\x8b", (b"PK\x03\x04", b"PK\x05\x06")
 _CHUNK_BYTES = 1 << 20
-_REPACK = "pack the sample files alone: tar czf samples.tar.gz -C FOLDER ."
+_REPACK = english("pack the sample files alone: tar czf samples.tar.gz -C FOLDER .")
 _LONGEST_PART = 255
 
 
@@ -162,12 +166,13 @@ def unpack(archive: Path, folder: Path, limits: ArchiveLimits = _LIMITS) -> int:
     Raises:
         BadInput: It is no such archive, is damaged or empty, or holds what is refused.
     """
-    size = regular_file(archive, what="The archive")
+    size = regular_file(archive, what=english("The archive"))
     members = _members(archive)
     with writing(folder):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise BadInput(
-                f"{shown(folder)} exists and is not an empty folder.", fix="remove it, or unpack elsewhere"
+                english("{folder} exists and is not an empty folder.", folder=shown(folder)),
+                fix=english("remove it, or unpack elsewhere"),
             )
         folder.mkdir(parents=True, exist_ok=True)
     job = _UnpackJob(archive, folder, size, limits)
@@ -180,7 +185,7 @@ def unpack(archive: Path, folder: Path, limits: ArchiveLimits = _LIMITS) -> int:
         raise
     if not job.files:
         shutil.rmtree(folder, ignore_errors=True)
-        raise BadInput(f"The archive {shown(archive)} holds no files.", fix=_REPACK)
+        raise BadInput(english("The archive {archive} holds no files.", archive=shown(archive)), fix=_REPACK)
     return job.files
 
 
@@ -210,11 +215,11 @@ class _UnpackJob:
         self._check_limits()
         with writing(self.folder):
             if target.exists():
-                raise self._refused(entry, "is there twice")
+                raise self._refused(entry, english("is there twice"))
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
             except (FileExistsError, NotADirectoryError):
-                raise self._refused(entry, "lies below a file") from None
+                raise self._refused(entry, english("lies below a file")) from None
             with target.open("xb") as file:
                 self._copy(entry, file)
 
@@ -225,10 +230,17 @@ class _UnpackJob:
             file.write(piece)
             left -= len(piece)
         if left:
-            raise Unreadable(f"{entry.name!r:.100} is truncated: {entry.size - left} of {entry.size} bytes")
+            raise Unreadable(
+                english(
+                    "{name!r:.100} is truncated: {number} of {size} bytes",
+                    name=entry.name,
+                    number=entry.size - left,
+                    size=entry.size,
+                )
+            )
         # A stream checks its checksum when it is read to its end.
         if isinstance(entry.content, Member) and stream is not None and stream.read(1):
-            raise Unreadable(f"{entry.name!r:.100} holds more bytes than it says")
+            raise Unreadable(english("{name!r:.100} holds more bytes than it says", name=entry.name))
 
     def _target(self, entry: _ArchiveEntry) -> Path:
         name = entry.name
@@ -236,38 +248,58 @@ class _UnpackJob:
             raise self._refused(entry, entry.refused)
         parts = PurePosixPath(name).parts
         if name.startswith("/") or "\\" in name or ":" in name.split("/", 1)[0][1:2]:
-            raise self._refused(entry, "is an absolute path, or one of another system")
+            raise self._refused(entry, english("is an absolute path, or one of another system"))
         if ".." in parts or not parts:
-            raise self._refused(entry, "leads out of the folder")
+            raise self._refused(entry, english("leads out of the folder"))
         if "\0" in name or any(len(part.encode("utf-8", "surrogateescape")) > _LONGEST_PART for part in parts):
-            raise self._refused(entry, "has a name that no disk takes")
+            raise self._refused(entry, english("has a name that no disk takes"))
         return self.folder.joinpath(*parts)
 
     def _check_limits(self) -> None:
         limits = self.limits
         if self.files > limits.files:
-            what = f"The archive {shown(self.archive)} holds more than {limits.files} files."
-            raise BadInput(what, fix="unpack it yourself and give the folder, if it is meant")
-        if self.total > max(limits.free_bytes, limits.ratio * self.size):
-            what = (
-                f"The archive {shown(self.archive)} has {self.size} bytes and claims to unpack to more than "
-                f"{self.total}, as archives made to fill disks do."
+            what = english(
+                "The archive {archive} holds more than {files} files.",
+                archive=shown(self.archive),
+                files=limits.files,
             )
-            raise BadInput(what, fix="unpack it yourself and give the folder, if it is meant")
+            raise BadInput(what, fix=english("unpack it yourself and give the folder, if it is meant"))
+        if self.total > max(limits.free_bytes, limits.ratio * self.size):
+            what = english(
+                "The archive {archive} has {size} bytes and claims to unpack to more than {total}, "
+                "as archives made to fill disks do.",
+                archive=shown(self.archive),
+                size=self.size,
+                total=self.total,
+            )
+            raise BadInput(what, fix=english("unpack it yourself and give the folder, if it is meant"))
 
     def _refused(self, entry: _ArchiveEntry, why: str) -> BadInput:
-        return BadInput(f"The archive {shown(self.archive)} is refused: {entry.name!r:.100} {why}.", fix=_REPACK)
+        return BadInput(
+            english(
+                "The archive {archive} is refused: {name!r:.100} {why}.",
+                archive=shown(self.archive),
+                name=entry.name,
+                why=why,
+            ),
+            fix=_REPACK,
+        )
 
 
 def _members(archive: Path) -> Iterator[_ArchiveEntry]:
-    with reading(archive, what="The archive"), archive.open("rb") as file:
+    with reading(archive, what=english("The archive")), archive.open("rb") as file:
         start = file.read(len(_ZIP[0]))
     if start.startswith(_ZIP):
         return _zip_members(archive)
     if start.startswith(_GZIP) or _is_tar(archive):
         return _tar_members(archive)
-    what = f"{shown(archive)} is no archive: it does not begin as a tar, tar.gz or zip does."
-    raise BadInput(what, fix=f"give one of {', '.join(ARCHIVE_SUFFIXES)}, or a folder")
+    what = english(
+        "{archive} is no archive: it does not begin as a tar, tar.gz or zip does.", archive=shown(archive)
+    )
+    raise BadInput(
+        what,
+        fix=english("give one of {archive_suffixes}, or a folder", archive_suffixes=", ".join(ARCHIVE_SUFFIXES)),
+    )
 
 
 def _is_tar(archive: Path) -> bool:
@@ -298,7 +330,7 @@ def _tar_members(archive: Path) -> Iterator[_ArchiveEntry]:
 @contextlib.contextmanager
 def _intact(archive: Path) -> Iterator[None]:
     try:
-        with reading(archive, what="The archive"):
+        with reading(archive, what=english("The archive")):
             yield
     except (
         tarfile.TarError,
@@ -309,6 +341,14 @@ def _intact(archive: Path) -> Iterator[None]:
         ValueError,
         RuntimeError,
     ) as error:
-        raise BadInput(f"The archive {shown(archive)} is damaged: {error}.", fix="make it again") from error
+        raise BadInput(
+            english("The archive {archive} is damaged: {error}.", archive=shown(archive), error=error),
+            fix=english("make it again"),
+        ) from error
     except Unreadable as error:
-        raise BadInput(f"The archive {shown(archive)} cannot be read: {error.problem}.", fix=_REPACK) from error
+        raise BadInput(
+            english(
+                "The archive {archive} cannot be read: {problem}.", archive=shown(archive), problem=error.problem
+            ),
+            fix=_REPACK,
+        ) from error

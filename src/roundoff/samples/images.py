@@ -15,6 +15,7 @@ from roundoff.core.files import reading
 from roundoff.core.names import shown
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput, MissingExtra
+from roundoff.messages.message import english
 from roundoff.preprocessing.resize import Resampling, resized
 from roundoff.samples.arrays import input_dtype, mismatch
 from roundoff.samples.options import ChannelValues, Filter, ImageOptions, Layout, Resize, Resizer
@@ -116,7 +117,7 @@ def require_pillow() -> ModuleType:
     try:
         from PIL import Image
     except ImportError as error:
-        raise MissingExtra("Reading images", package="PIL", extra="images") from error
+        raise MissingExtra(english("Reading images"), package="PIL", extra="images") from error
     return Image
 
 
@@ -131,7 +132,7 @@ def decode(path: Path, channels: int) -> "Image":
     """
     module = require_pillow()
     try:
-        with reading(path, what="The picture"), warnings.catch_warnings(), path.open("rb") as stream:
+        with reading(path, what=english("The picture")), warnings.catch_warnings(), path.open("rb") as stream:
             # Pillow warns of odd metadata and large pictures; neither changes the pixels.
             warnings.simplefilter("ignore")
             return _converted(module, path, stream=stream, mode=_MODES[channels])
@@ -184,17 +185,23 @@ def _converted(module: ModuleType, path: Path, *, stream: object, mode: str) -> 
 def _refuse_odd(picture: "Image", where: str) -> None:
     if picture.mode.startswith(("I", "F")) or _SIXTEEN_BITS.search(str(getattr(picture, "tile", ""))):
         raise BadInput(
-            f"{where} has more than 8 bits per channel (mode {picture.mode}).",
-            fix="convert it to 8 bits, or save the values as .npy",
+            english("{where} has more than 8 bits per channel (mode {mode}).", where=where, mode=picture.mode),
+            fix=english("convert it to 8 bits, or save the values as .npy"),
         )
     frames = getattr(picture, "n_frames", 1)
     if frames > 1 and picture.format != "MPO":  # cameras keep previews behind the one picture of an MPO file
-        raise BadInput(f"{where} holds {frames} pictures.", fix="save the one to use as its own file")
+        raise BadInput(
+            english("{where} holds {frames} pictures.", where=where, frames=frames),
+            fix=english("save the one to use as its own file"),
+        )
 
 
 def _undecodable(path: Path, error: Exception) -> BadInput:
     reason = re.sub(r" *<_io\.[^>]*>", " the file", str(error)) or type(error).__name__
-    return BadInput(f"{shown(path)} cannot be decoded as a picture: {reason}.", fix="remove it or save it again")
+    return BadInput(
+        english("{path} cannot be decoded as a picture: {reason}.", path=shown(path), reason=reason),
+        fix=english("remove it or save it again"),
+    )
 
 
 _CHANNELS = (1, 3, 4)
@@ -246,7 +253,10 @@ class ImagePlan:
                     where,
                     self.spec,
                     f"a picture of {had[0]}x{had[1]} pixels (height x width)",
-                    fix="say how to resize: --image-resize stretch, crop or letterbox" + _cut_out(had, wanted),
+                    fix=english(
+                        "say how to resize: --image-resize stretch, crop or letterbox{cut_out}",
+                        cut_out=_cut_out(had, wanted),
+                    ),
                 )
             return PicturePlacement(resized=had, offset=(0, 0), canvas=had)
         canvas = (self.fixed[0] or wanted[0], self.fixed[1] or wanted[1])
@@ -280,8 +290,12 @@ def plan_images(spec: InputSpec, options: ImageOptions) -> ImagePlan:
     axes = (None,) * 4 if spec.shape is None else spec.shape
     if len(axes) not in (2, 3, 4) or dtype.kind not in "fiu":
         raise BadInput(
-            f"The input {spec.name!r} takes {spec.describe()}, which is no picture.",
-            fix="give the samples as .npy files",
+            english(
+                "The input {name!r} takes {describe}, which is no picture.",
+                name=spec.name,
+                describe=spec.describe(),
+            ),
+            fix=english("give the samples as .npy files"),
         )
     if len(axes) == 2:
         axes, last = (1, *axes), False
@@ -302,8 +316,12 @@ def _guess_layout(spec: InputSpec, axes: tuple[int | str | None, ...]) -> Layout
     if len(axes) == 3 and not isinstance(axes[0], int):
         return "nchw"  # [N, height, width]: one gray plane per sample
     raise BadInput(
-        f"Which axis of the input {spec.name!r} holds the channels is not clear: {spec.describe()}.",
-        fix="say it with --image-layout nchw or nhwc",
+        english(
+            "Which axis of the input {name!r} holds the channels is not clear: {describe}.",
+            name=spec.name,
+            describe=spec.describe(),
+        ),
+        fix=english("say it with --image-layout nchw or nhwc"),
     )
 
 
@@ -312,14 +330,27 @@ def _channel_count(spec: InputSpec, axis: int | str | None, options: ImageOption
     count = axis if isinstance(axis, int) else 1 if plane or options.color == "gray" else 3
     if count not in _CHANNELS:
         raise BadInput(
-            f"The input {spec.name!r} takes {spec.describe()}, with {count} channels; pictures have 1, 3 or 4.",
-            fix="choose another --image-layout, or give the samples as .npy files",
+            english(
+                "The input {name!r} takes {describe}, with {count} channels; pictures have 1, 3 or 4.",
+                name=spec.name,
+                describe=spec.describe(),
+                count=count,
+            ),
+            fix=english("choose another --image-layout, or give the samples as .npy files"),
         )
     if options.color is not None and (options.color == "gray") != (count == 1):
         raise BadInput(
-            f"The input {spec.name!r} takes {spec.describe()}, with {count} channel(s), "
-            f"which {options.color} pictures do not have.",
-            fix=f"use --image-color {'gray' if count == 1 else 'rgb or bgr'}",
+            english(
+                "The input {name!r} takes {describe}, with {count} channel(s), which {color} "
+                "pictures do not have.",
+                name=spec.name,
+                describe=spec.describe(),
+                count=count,
+                color=options.color,
+            ),
+            fix=english(
+                "use --image-color {which}", which=english("gray") if count == 1 else english("rgb or bgr")
+            ),
         )
     return count
 
@@ -328,16 +359,28 @@ def _check_numbers(spec: InputSpec, options: ImageOptions, *, channels: int) -> 
     for name, value in (("mean", options.mean), ("std", options.std)):
         if isinstance(value, tuple) and len(value) not in (1, channels):
             raise BadInput(
-                f"The {name} has {len(value)} numbers, the input {spec.name!r} has {channels} channel(s).",
-                fix=f"give --{name} one number, or {channels} separated by commas",
+                english(
+                    "The {name} has {count} numbers, the input {name2!r} has {channels} channel(s).",
+                    name=name,
+                    count=len(value),
+                    name2=spec.name,
+                    channels=channels,
+                ),
+                fix=english(
+                    "give --{name} one number, or {channels} separated by commas", name=name, channels=channels
+                ),
             )
     if input_dtype(spec).kind == "f":
         return
     if options.scale is not None or options.std is not None or np.any(_vector(options.mean, 0.0) % 1):
         raise BadInput(
-            f"The input {spec.name!r} takes {spec.describe()}: whole pixel values, which a scale, a std or "
-            "a mean with fractions would break.",
-            fix="leave --scale and --std out; --mean 128 shifts pixels into int8",
+            english(
+                "The input {name!r} takes {describe}: whole pixel values, which a scale, a std or a "
+                "mean with fractions would break.",
+                name=spec.name,
+                describe=spec.describe(),
+            ),
+            fix=english("leave --scale and --std out; --mean 128 shifts pixels into int8"),
         )
 
 
@@ -347,15 +390,24 @@ def _check_size(spec: InputSpec, options: ImageOptions, *, fixed: Sizes) -> None
     wanted = options.size or fixed
     if None in wanted:
         raise BadInput(
-            f"The size to resize pictures to is not known: the input {spec.name!r} takes {spec.describe()}.",
-            fix="give it as --image-size 224x224 (height x width)",
+            english(
+                "The size to resize pictures to is not known: the input {name!r} takes {describe}.",
+                name=spec.name,
+                describe=spec.describe(),
+            ),
+            fix=english("give it as --image-size 224x224 (height x width)"),
         )
     pairs = [(got, want) for got, want in zip(wanted, fixed, strict=True) if got is not None and want is not None]
     if not all(got >= want if options.resize == "crop" else got == want for got, want in pairs):
         raise BadInput(
-            f"Pictures resized to {wanted[0]}x{wanted[1]} do not fit the input {spec.name!r}: "
-            f"it takes {spec.describe()}.",
-            fix="leave --image-size out to use the input's own size",
+            english(
+                "Pictures resized to {wanted}x{wanted2} do not fit the input {name!r}: it takes {describe}.",
+                wanted=wanted[0],
+                wanted2=wanted[1],
+                name=spec.name,
+                describe=spec.describe(),
+            ),
+            fix=english("leave --image-size out to use the input's own size"),
         )
 
 
@@ -368,7 +420,7 @@ def _check_range(values: Array, spec: InputSpec, where: str) -> None:
             where,
             spec,
             f"values from {lowest:g} to {highest:g}",
-            fix="change --mean (128 shifts pixels into int8) or --scale",
+            fix=english("change --mean (128 shifts pixels into int8) or --scale"),
         )
 
 
@@ -376,7 +428,11 @@ def _cut_out(had: tuple[int, int], wanted: tuple[int, int]) -> str:
     """How to take the middle of a picture that is large enough as it is."""
     if had[0] < wanted[0] or had[1] < wanted[1]:
         return ""
-    return f"; --image-resize crop --image-size {had[0]}x{had[1]} cuts the middle out of such pictures"
+    return english(
+        "; --image-resize crop --image-size {had}x{had2} cuts the middle out of such pictures",
+        had=had[0],
+        had2=had[1],
+    )
 
 
 def _vector(value: ChannelValues | None, default: float) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 from roundoff.core.files import read_small, reading
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 
 __all__ = [
     "csv_rows",
@@ -35,7 +36,10 @@ def csv_rows(text: str, path: Path, *, separator: str = ",") -> list[list[str]]:
     try:
         return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if row]
     except csv.Error as error:
-        raise BadInput(f"{path} cannot be read as CSV: {error}.", fix="check that it is the right file") from error
+        raise BadInput(
+            english("{path} cannot be read as CSV: {error}.", path=path, error=error),
+            fix=english("check that it is the right file"),
+        ) from error
 
 
 # What the columns of such tables are called, in the order in which they are believed.
@@ -56,9 +60,11 @@ _NAME_HEADINGS = (
 )
 # No class has a number of more digits.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
-_FROM_ZERO = "write whole numbers from 0 on"
+_FROM_ZERO = english("write whole numbers from 0 on")
 _BETWEEN_CELLS = ",\t;"
-_COLUMN_FIX = "call the column of class numbers 'label' in a first line, or give only names and class numbers"
+_COLUMN_FIX = english(
+    "call the column of class numbers 'label' in a first line, or give only names and class numbers"
+)
 
 
 def load_labels(path: Path | str, names: Sequence[str]) -> Array:
@@ -84,11 +90,18 @@ def load_labels(path: Path | str, names: Sequence[str]) -> Array:
         return _stored_labels(path)
     heading, rows = _table(path)
     if not rows:
-        raise BadInput(f"{path} holds no labels.", fix="write one class number per line")
+        raise BadInput(
+            english("{path} holds no labels.", path=path), fix=english("write one class number per line")
+        )
     widths = {len(row) for row in rows} | ({len(heading)} if heading else set())
     if len(widths) > 1:
-        what = f"{path} holds lines of {min(widths)} and of {max(widths)} columns."
-        raise BadInput(what, fix="give every line the same columns")
+        what = english(
+            "{path} holds lines of {widths} and of {widths2} columns.",
+            path=path,
+            widths=min(widths),
+            widths2=max(widths),
+        )
+        raise BadInput(what, fix=english("give every line the same columns"))
     if widths == {1}:
         return np.array([_class_number(row[0], path) for row in rows], dtype=np.int64)
     name_column, class_column = _columns(heading, rows, path)
@@ -96,26 +109,35 @@ def load_labels(path: Path | str, names: Sequence[str]) -> Array:
 
 
 def _stored_labels(path: Path) -> Array:
-    with reading(path, what="The labels"):
+    with reading(path, what=english("The labels")):
         try:
             found = np.load(path, allow_pickle=False)
         except (ValueError, EOFError) as error:
             raise BadInput(
-                f"{path} cannot be read as a .npy file: {error}.", fix="save it with numpy.save"
+                english("{path} cannot be read as a .npy file: {error}.", path=path, error=error),
+                fix=english("save it with numpy.save"),
             ) from error
     found = np.asarray(found)
     if found.dtype.kind not in "iu":
-        what = f"{path} holds {found.dtype} of shape {list(found.shape)}; labels are whole numbers."
-        raise BadInput(what, fix="save the class numbers as int64")
+        what = english(
+            "{path} holds {dtype} of shape {shape}; labels are whole numbers.",
+            path=path,
+            dtype=found.dtype,
+            shape=list(found.shape),
+        )
+        raise BadInput(what, fix=english("save the class numbers as int64"))
     wrong = found[(found < 0) | (found > np.iinfo(np.int64).max)]
     if wrong.size:
-        raise BadInput(f"{path} holds {wrong.flat[0]}, which is not a class number.", fix=_FROM_ZERO)
+        raise BadInput(
+            english("{path} holds {flat}, which is not a class number.", path=path, flat=wrong.flat[0]),
+            fix=_FROM_ZERO,
+        )
     return found.reshape(-1).astype(np.int64)
 
 
 def _table(path: Path) -> tuple[list[str], list[list[str]]]:
     """The heading, empty without one, and the lines behind it."""
-    text = read_small(path, what="The labels").decode("utf-8-sig", errors="replace")
+    text = read_small(path, what=english("The labels")).decode("utf-8-sig", errors="replace")
     lines = [line for line in text.splitlines() if line.strip()]
     separator = next((each for each in _BETWEEN_CELLS if lines and each in lines[0]), None)
     # A name may hold blanks; the class behind it does not.
@@ -141,9 +163,16 @@ def _columns(heading: Sequence[str], rows: Sequence[Sequence[str]], path: Path) 
     if len(others) > 1:
         others = [column for column in others if all(_is_whole(row[column]) for row in rows)]
     if len(others) != 1:
-        columns = f"{len(rows[0])} columns" + (f" ({', '.join(heading)})" if heading else "")
-        reason = "several hold" if others else "none holds"
-        what = f"{path} has {columns}, of which {reason} whole numbers: it is not known which one is the class."
+        columns = english(
+            "{count} columns{value}", count=len(rows[0]), value=f" ({', '.join(heading)})" if heading else ""
+        )
+        reason = english("several hold") if others else english("none holds")
+        what = english(
+            "{path} has {columns}, of which {reason} whole numbers: it is not known which one is the class.",
+            path=path,
+            columns=columns,
+            reason=reason,
+        )
         raise BadInput(what, fix=_COLUMN_FIX)
     return name, others[0]
 
@@ -160,13 +189,24 @@ def _by_name(labels: Iterable[tuple[str, str]], path: Path, names: Sequence[str]
         classes = classes or {label for written, label in alike if _same_file(written, name)}
         if not classes:
             raise BadInput(
-                f"{path} has no label for sample {name!r}.",
-                fix=f"name the samples in it as they are called here, such as {', '.join(names[:3])}; "
-                "or write only class numbers, one per line in the order of the samples",
+                english("{path} has no label for sample {name!r}.", path=path, name=name),
+                fix=english(
+                    "name the samples in it as they are called here, such as {names}; or write only "
+                    "class numbers, one per line in the order of the samples",
+                    names=", ".join(names[:3]),
+                ),
             )
         if len(classes) > 1:
-            what = f"{path} has {len(classes)} labels for sample {name!r}: {', '.join(sorted(classes)[:3])}."
-            raise BadInput(what, fix="remove all but the right one, or name the samples with their folders")
+            what = english(
+                "{path} has {count} labels for sample {name!r}: {classes}.",
+                path=path,
+                count=len(classes),
+                name=name,
+                classes=", ".join(sorted(classes)[:3]),
+            )
+            raise BadInput(
+                what, fix=english("remove all but the right one, or name the samples with their folders")
+            )
         found.append(_class_number(classes.pop(), path))
     return np.array(found, dtype=np.int64)
 
@@ -187,7 +227,9 @@ def _same_file(written: str, name: str) -> bool:
 
 def _class_number(text: str, path: Path) -> int:
     if not _is_whole(text) or int(text) < 0:
-        raise BadInput(f"{path} holds {text!r}, which is not a class number.", fix=_FROM_ZERO)
+        raise BadInput(
+            english("{path} holds {text!r}, which is not a class number.", path=path, text=text), fix=_FROM_ZERO
+        )
     return int(text)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias, get_args
 
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 
 __all__ = [
     "IMAGE_FLAGS",
@@ -79,11 +80,11 @@ class ImageOptions:
     std: ChannelValues | None = None
 
     def __post_init__(self) -> None:
-        _check_choice("image colour", self.color, get_args(Color))
-        _check_choice("image layout", self.layout, get_args(Layout))
-        _check_choice("image resize mode", self.resize, get_args(Resize))
-        _check_choice("image filter", self.filter, get_args(Filter))
-        _check_choice("image resizer", self.resizer, get_args(Resizer))
+        _check_choice(english("image colour"), self.color, get_args(Color))
+        _check_choice(english("image layout"), self.layout, get_args(Layout))
+        _check_choice(english("image resize mode"), self.resize, get_args(Resize))
+        _check_choice(english("image filter"), self.filter, get_args(Filter))
+        _check_choice(english("image resizer"), self.resizer, get_args(Resizer))
         self._check_resizing()
         self._check_numbers()
 
@@ -95,24 +96,27 @@ class ImageOptions:
         for name in ("size", "filter", "resizer"):
             if getattr(self, name) is not None and self.resize == "none":
                 raise BadInput(
-                    f"The image {name} has no effect, because pictures are not resized.",
-                    fix=f"add --image-resize stretch, crop or letterbox, or leave {IMAGE_FLAGS[name]} out",
+                    english("The image {name} has no effect, because pictures are not resized.", name=name),
+                    fix=english(
+                        "add --image-resize stretch, crop or letterbox, or leave {image_flags} out",
+                        image_flags=IMAGE_FLAGS[name],
+                    ),
                 )
         if self.pad is not None and self.resize != "letterbox":
             raise BadInput(
-                f"The pad value {self.pad} has no effect: only letterboxed pictures are padded.",
-                fix="add --image-resize letterbox, or leave --image-pad out",
+                english("The pad value {pad} has no effect: only letterboxed pictures are padded.", pad=self.pad),
+                fix=english("add --image-resize letterbox, or leave --image-pad out"),
             )
         if self.size is not None and min(self.size) < 1:
             height, width = self.size
             raise BadInput(
-                f"The image size {height}x{width} holds no pixels.",
-                fix="give height and width as --image-size 224x224",
+                english("The image size {height}x{width} holds no pixels.", height=height, width=width),
+                fix=english("give height and width as --image-size 224x224"),
             )
         if self.pad is not None and not 0 <= self.pad <= _HIGHEST_PIXEL:
             raise BadInput(
-                f"The pad value {self.pad} is not a pixel value.",
-                fix="give --image-pad a number from 0 to 255",
+                english("The pad value {pad} is not a pixel value.", pad=self.pad),
+                fix=english("give --image-pad a number from 0 to 255"),
             )
 
     def _check_numbers(self) -> None:
@@ -121,13 +125,17 @@ class ImageOptions:
             values = value if isinstance(value, tuple) else () if value is None else (value,)
             if value is not None and (not values or not all(math.isfinite(number) for number in values)):
                 raise BadInput(
-                    f"The {name} {value} is not a finite number.",
-                    fix=f"give --{name} plain numbers, as in 0.5",
+                    english("The {name} {value} is not a finite number.", name=name, value=value),
+                    fix=english("give --{name} plain numbers, as in 0.5", name=name),
                 )
             if name != "mean" and 0 in values:
                 raise BadInput(
-                    f"The {name} {value} contains zero, which leaves nothing of a picture.",
-                    fix=f"give --{name} numbers other than 0, or leave it out",
+                    english(
+                        "The {name} {value} contains zero, which leaves nothing of a picture.",
+                        name=name,
+                        value=value,
+                    ),
+                    fix=english("give --{name} numbers other than 0, or leave it out", name=name),
                 )
 
 
@@ -150,17 +158,22 @@ class SampleOptions:
     image: ImageOptions | None = None
 
     def __post_init__(self) -> None:
-        _check_choice("sample format", self.format, get_args(SampleFormat))
+        _check_choice(english("sample format"), self.format, get_args(SampleFormat))
         if self.limit is not None and self.limit < 1:
-            raise BadInput(f"{self.limit} samples are none at all.", fix="give --samples a number from 1 on")
+            raise BadInput(
+                english("{limit} samples are none at all.", limit=self.limit),
+                fix=english("give --samples a number from 1 on"),
+            )
         if self.raw_shape is not None and not all(size > 0 for size in self.raw_shape):
             shape = "x".join(map(str, self.raw_shape))
             raise BadInput(
-                f"The raw shape {shape} holds no values.",
-                fix="give sizes from 1 on, as in --raw-shape 1x3x224x224",
+                english("The raw shape {shape} holds no values.", shape=shape),
+                fix=english("give sizes from 1 on, as in --raw-shape 1x3x224x224"),
             )
 
 
 def _check_choice(what: str, value: str | None, choices: tuple[str, ...]) -> None:
     if value is not None and value not in choices:
-        raise BadInput(f"There is no {what} {value!r}.", fix=nearest(value, choices))
+        raise BadInput(
+            english("There is no {what} {value!r}.", what=what, value=value), fix=nearest(value, choices)
+        )

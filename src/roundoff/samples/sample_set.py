@@ -14,6 +14,7 @@ from roundoff.core.files import write_text, writing
 from roundoff.core.names import FileNames, shown
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 from roundoff.samples.arrays import (
     StoredArray,
     agree_on_count,
@@ -139,23 +140,36 @@ def _check_raw(columns: Sequence[SampleColumn], options: SampleOptions) -> None:
     flags = " and ".join(given)
     if not raw:
         raise BadInput(
-            f"{flags} cannot apply: the samples are {_kinds_found(columns)}, not raw files.",
-            fix=f"leave {flags} out",
+            english(
+                "{flags} cannot apply: the samples are {kinds_found}, not raw files.",
+                flags=flags,
+                kinds_found=_kinds_found(columns),
+            ),
+            fix=english("leave {flags} out", flags=flags),
         )
     raise BadInput(
-        f"{flags} can describe one input, but several are read from raw files: {', '.join(map(repr, raw))}.",
-        fix=f"leave {flags} out when the model fixes all shapes, otherwise save the samples as .npy",
+        english(
+            "{flags} can describe one input, but several are read from raw files: {raw}.",
+            flags=flags,
+            raw=", ".join(map(repr, raw)),
+        ),
+        fix=english(
+            "leave {flags} out when the model fixes all shapes, otherwise save the samples as .npy", flags=flags
+        ),
     )
 
 
 def _check_image(columns: Sequence[SampleColumn], options: SampleOptions) -> None:
     if options.image is None or any("images" in column.kinds for column in columns):
         return
-    flags = " and ".join(IMAGE_FLAGS[name] for name in options.image.given()) or "options for pictures"
+    flags = " and ".join(IMAGE_FLAGS[name] for name in options.image.given()) or english("options for pictures")
     raise BadInput(
-        f"{flags} cannot apply: the samples are {_kinds_found(columns)}, not pictures; "
-        "their values are fed as they are.",
-        fix=f"leave {flags} out, or give the pictures themselves",
+        english(
+            "{flags} cannot apply: the samples are {kinds_found}, not pictures; their values are fed as they are.",
+            flags=flags,
+            kinds_found=_kinds_found(columns),
+        ),
+        fix=english("leave {flags} out, or give the pictures themselves", flags=flags),
     )
 
 
@@ -206,18 +220,27 @@ def count_samples(paired: Paired, readers: Sequence[SampleReader], *, limit: int
             stack = count.denominator
         elif count.denominator != stack:
             raise BadInput(
-                f"{_file(readers, index)} holds {_held(count)}, "
-                f"but {_file(readers, 0)} holds {_held(Fraction(1, stack))}.",
-                fix="store one row per file or whole batches, not both",
+                english(
+                    "{file} holds {held}, but {file2} holds {held2}.",
+                    file=_file(readers, index),
+                    held=_held(count),
+                    file2=_file(readers, 0),
+                    held2=_held(Fraction(1, stack)),
+                ),
+                fix=english("store one row per file or whole batches, not both"),
             )
         starts.append(starts[-1] + count.numerator)
     if stack > 1 and starts[-1] % stack:
         raise BadInput(
-            f"The model takes batches of {stack}, but there are {starts[-1]} files of one row, "
-            f"which is no multiple of {stack}.",
-            fix=f"add or remove files, or use --samples {starts[-1] // stack}"
+            english(
+                "The model takes batches of {stack}, but there are {starts} files of one row, which "
+                "is no multiple of {stack}.",
+                stack=stack,
+                starts=starts[-1],
+            ),
+            fix=english("add or remove files, or use --samples {number}", number=starts[-1] // stack)
             if starts[-1] > stack
-            else f"give at least {stack} files",
+            else english("give at least {stack} files", stack=stack),
         )
     return Grouping(starts, stack)
 
@@ -246,7 +269,10 @@ def _count(readers: Sequence[SampleReader], index: int, *, rows: bool) -> Fracti
         [reader.counts(stored) for reader, stored in zip(readers, peeked, strict=True)], files, rows=rows
     )
     if count == 0:
-        raise BadInput(f"{files[0]} holds no samples: its first axis is 0.", fix="remove it or save it again")
+        raise BadInput(
+            english("{files} holds no samples: its first axis is 0.", files=files[0]),
+            fix=english("remove it or save it again"),
+        )
     shapes = [
         (reader.column.spec, sample_shape(stored.shape, reader.column.spec, count))
         for reader, stored in zip(readers, peeked, strict=True)
@@ -261,7 +287,7 @@ def _file(readers: Sequence[SampleReader], index: int) -> str:
 
 
 def _held(count: Fraction) -> str:
-    return "one row of a batch" if count.denominator > 1 else "whole samples"
+    return english("one row of a batch") if count.denominator > 1 else english("whole samples")
 
 
 _AS_THEY_COME = SampleOptions()
@@ -317,7 +343,9 @@ def open_samples(
         MissingExtra: They are pictures and Pillow is not installed.
     """
     if not inputs:
-        raise BadInput("The model has no inputs, so it takes no samples.", fix="leave --data out")
+        raise BadInput(
+            english("The model has no inputs, so it takes no samples."), fix=english("leave --data out")
+        )
     for spec in inputs:
         input_dtype(spec)
     place = {name: Path(each) for name, each in source.items()} if isinstance(source, Mapping) else Path(source)
@@ -353,7 +381,7 @@ class _FileSamples:
         for reader in self._readers:
             parts = [reader.take(group, row, count=count) for group in groups]
             feed[reader.column.spec.name] = _joined(parts, reader, groups)
-        where = f"{self.label}, sample {self.names[index]}"
+        where = english("{label}, sample {names}", label=self.label, names=self.names[index])
         check_symbols(((r.column.spec, feed[r.column.spec.name].shape) for r in self._readers), where=where)
         return feed
 
@@ -367,8 +395,8 @@ def _joined(parts: Sequence[Array], reader: SampleReader, groups: range) -> Arra
                 shown(reader.column.path(group)),
                 spec,
                 f"{part.dtype.name} {list(part.shape)}",
-                why=f"the batch began with {list(parts[0].shape)}" if len(parts) > 1 else "",
-                fix="give all rows of a batch the same shape",
+                why=english("the batch began with {shape}", shape=list(parts[0].shape)) if len(parts) > 1 else "",
+                fix=english("give all rows of a batch the same shape"),
             )
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -400,9 +428,12 @@ class ArraySamples:
     def __init__(self, arrays: Mapping[str, Array], *, label: str = "arrays") -> None:
         counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
         if not counts or len(set(counts.values())) > 1 or 0 in counts.values():
-            said = ", ".join(f"{name!r}: {count}" for name, count in counts.items()) or "none at all"
-            what = f"Every input needs the same number of samples along its first axis, but there are {said}."
-            raise BadInput(what, fix="stack the samples of each input with numpy.stack")
+            said = ", ".join(f"{name!r}: {count}" for name, count in counts.items()) or english("none at all")
+            what = english(
+                "Every input needs the same number of samples along its first axis, but there are {said}.",
+                said=said,
+            )
+            raise BadInput(what, fix=english("stack the samples of each input with numpy.stack"))
         self._arrays = arrays
         self._label = label
         self._names = tuple(map(str, range(next(iter(counts.values())))))

@@ -22,6 +22,7 @@ from roundoff.core.files import reading
 from roundoff.core.names import names_by_stem, shown
 from roundoff.core.tensors import Array, DType, InputSpec, is_extended, parse_dtype
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 from roundoff.samples.arrays import StoredArray, input_dtype
 from roundoff.samples.options import SampleOptions
 
@@ -44,15 +45,22 @@ def intact(where: str, spec: InputSpec, *, fix: str) -> Iterator[None]:
         spec: The input it is read for.
         fix: How to make a file that can be read.
     """
-    what = f"{where} cannot be read for the input {spec.name!r} (expected {spec.describe()})"
+    what = english(
+        "{where} cannot be read for the input {name!r} (expected {describe})",
+        where=where,
+        name=spec.name,
+        describe=spec.describe(),
+    )
     try:
         yield
     except Unreadable as error:
-        found = f" of {error.dtype} {list(error.shape)}" if error.dtype else ""
-        raise BadInput(f"{what}: {error.problem}{found}.", fix=fix) from error
+        found = english(" of {dtype} {shape}", dtype=error.dtype, shape=list(error.shape)) if error.dtype else ""
+        raise BadInput(
+            english("{what}: {problem}{found}.", what=what, problem=error.problem, found=found), fix=fix
+        ) from error
     except MemoryError as error:
-        uncompressed = "store it uncompressed, so that it can be mapped"
-        raise BadInput(f"{what}: it does not fit into memory.", fix=uncompressed) from error
+        uncompressed = english("store it uncompressed, so that it can be mapped")
+        raise BadInput(english("{what}: it does not fit into memory.", what=what), fix=uncompressed) from error
 
 
 def open_npy(path: Path, spec: InputSpec) -> StoredArray:
@@ -77,15 +85,25 @@ def open_raw(path: Path, spec: InputSpec, options: SampleOptions) -> StoredArray
     """
     where = shown(path)
     dtype, shape, fixed = _raw_layout(spec, options, where=where)
-    with reading(path, what="The sample file"):
+    with reading(path, what=english("The sample file")):
         held = path.stat().st_size
     one = dtype.itemsize * math.prod(shape)
     if held == 0 or one == 0 or held % one:
         unit = "sample" if fixed else "row"
         raise BadInput(
-            f"{where} does not fit the input {spec.name!r}: expected {spec.describe()}, one {unit} of "
-            f"{dtype.name} {list(shape)} takes {one} bytes, got a file of {held} bytes.",
-            fix="give the right type and shape of one sample with --raw-dtype and --raw-shape",
+            english(
+                "{where} does not fit the input {name!r}: expected {describe}, one {unit} of {name2} "
+                "{shape} takes {one} bytes, got a file of {held} bytes.",
+                where=where,
+                name=spec.name,
+                describe=spec.describe(),
+                unit=unit,
+                name2=dtype.name,
+                shape=list(shape),
+                one=one,
+                held=held,
+            ),
+            fix=english("give the right type and shape of one sample with --raw-dtype and --raw-shape"),
         )
     count = held // one
     full = shape if fixed and count == 1 else (count, *shape)
@@ -113,8 +131,10 @@ def _on_disk(
 
 @contextlib.contextmanager
 def _sample_file(path: Path, spec: InputSpec) -> Iterator[None]:
-    fix = f"save it again with numpy.save(path, array.astype('{spec.dtype}'), allow_pickle=False)"
-    with reading(path, what="The sample file"), intact(shown(path), spec, fix=fix):
+    fix = english(
+        "save it again with numpy.save(path, array.astype('{dtype}'), allow_pickle=False)", dtype=spec.dtype
+    )
+    with reading(path, what=english("The sample file")), intact(shown(path), spec, fix=fix):
         yield
 
 
@@ -134,8 +154,13 @@ def _raw_layout(spec: InputSpec, options: SampleOptions, *, where: str) -> tuple
         if len(sizes) == len(axes) - 1 and not isinstance(axes[0], int):
             return dtype, sizes, False
     raise BadInput(
-        f"{where} says nothing of its shape, and the input {spec.name!r} leaves it open: {spec.describe()}.",
-        fix="give the shape of one sample, as in --raw-shape 1x3x224x224, or save the samples as .npy",
+        english(
+            "{where} says nothing of its shape, and the input {name!r} leaves it open: {describe}.",
+            where=where,
+            name=spec.name,
+            describe=spec.describe(),
+        ),
+        fix=english("give the shape of one sample, as in --raw-shape 1x3x224x224, or save the samples as .npy"),
     )
 
 
@@ -146,12 +171,13 @@ def _raw_dtype(spec: InputSpec, options: SampleOptions) -> DType:
         dtype = parse_dtype(options.raw_dtype)
     except ValueError as error:
         raise BadInput(
-            f"{options.raw_dtype!r} is not a numeric type.",
-            fix=f"give --raw-dtype float32, int8, uint8 or the like; {error}",
+            english("{raw_dtype!r} is not a numeric type.", raw_dtype=options.raw_dtype),
+            fix=english("give --raw-dtype float32, int8, uint8 or the like; {error}", error=error),
         ) from error
     if is_extended(dtype):
         raise BadInput(
-            f"Samples cannot be read from raw files of {dtype.name}.", fix="save them as float32, which holds them"
+            english("Samples cannot be read from raw files of {name}.", name=dtype.name),
+            fix=english("save them as float32, which holds them"),
         )
     return dtype.newbyteorder("<") if dtype.byteorder == "=" else dtype
 
@@ -181,7 +207,7 @@ def _alike(name: str, stems: Sequence[str]) -> str | None:
 # Arrays in .npz archives, matched to inputs by the names of their members.
 
 _SUFFIX = ".npy"
-_RESAVE = "save it again with numpy.savez(path, **{input_name: array})"
+_RESAVE = english("save it again with numpy.savez(path, **{{input_name: array}})")
 
 
 @dataclass(slots=True)
@@ -204,16 +230,16 @@ class Archives:
         Raises:
             BadInput: The archive is damaged, or its members are not the inputs.
         """
-        with reading(path, what="The archive"), intact(shown(path), spec, fix=_RESAVE):
+        with reading(path, what=english("The archive")), intact(shown(path), spec, fix=_RESAVE):
             members = list_members(path)
         name = member_of([member.name for member in members], spec, self.inputs, where=shown(path))
         member = next(member for member in members if member.name == name)
-        where = f"{shown(path)} (member {name.removesuffix(_SUFFIX)!r})"
-        with reading(path, what="The archive"), intact(where, spec, fix=_RESAVE):
+        where = english("{path} (member {suffix!r})", path=shown(path), suffix=name.removesuffix(_SUFFIX))
+        with reading(path, what=english("The archive")), intact(where, spec, fix=_RESAVE):
             header = parse_header(member.head(MAX_HEADER_BYTES), length=member.size)
 
         def load(rows: slice | None) -> Array:
-            with reading(path, what="The archive"), intact(where, spec, fix=_RESAVE):
+            with reading(path, what=english("The archive")), intact(where, spec, fix=_RESAVE):
                 if rows is None or header.fortran or header.size_bytes == 0:
                     whole = header.values(member.content())
                     return whole if rows is None else whole[rows]
@@ -246,19 +272,31 @@ def member_of(names: Sequence[str], spec: InputSpec, inputs: Sequence[InputSpec]
     # One member must not stand for two inputs whose names differ in odd characters only.
     if found is None or list(owners.values()).count(found) > 1:
         raise BadInput(
-            f"{where} has no member of its own for the input {spec.name!r}: expected {spec.describe()}, "
-            f"found members {listed}.",
+            english(
+                "{where} has no member of its own for the input {name!r}: expected {describe}, found "
+                "members {listed}.",
+                where=where,
+                name=spec.name,
+                describe=spec.describe(),
+                listed=listed,
+            ),
             fix=_RESAVE,
         )
     if stems.count(found) > 1:
-        raise BadInput(f"{where} holds the member {found!r} more than once.", fix=_RESAVE)
+        raise BadInput(
+            english("{where} holds the member {found!r} more than once.", where=where, found=found), fix=_RESAVE
+        )
     taken = [f"{owner}{_SUFFIX}" for owner in owners.values()]
     extra = [name for name in names if name not in taken]
     if extra:
         expected = ", ".join(repr(one.name) for one in inputs)
         raise BadInput(
-            f"{where} has a member {extra[0].removesuffix(_SUFFIX)!r}, "
-            f"which is no input of the model ({expected}).",
-            fix="save an archive with the inputs alone",
+            english(
+                "{where} has a member {suffix!r}, which is no input of the model ({expected}).",
+                where=where,
+                suffix=extra[0].removesuffix(_SUFFIX),
+                expected=expected,
+            ),
+            fix=english("save an archive with the inputs alone"),
         )
     return found + _SUFFIX

@@ -17,6 +17,7 @@ from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import captured, subgraphs
+from roundoff.messages.message import english
 from roundoff.run.capture import complete_values
 from roundoff.search.result import Remaining
 
@@ -120,14 +121,19 @@ def load_costs(path: Path) -> Costs:
 
     from roundoff.quantize.targets.schema import CostTable
 
-    data = read_small(path, what="The table of costs")
+    data = read_small(path, what=english("The table of costs"))
     try:
         content = tomllib.loads(data.decode("utf-8"))
         return CostTable.model_validate(content.get("cost", content)).costs()
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{path} is not valid TOML: {error}.", fix="correct it") from error
+        raise BadInput(
+            english("{path} is not valid TOML: {error}.", path=path, error=error), fix=english("correct it")
+        ) from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         keys = ", ".join(CostTable.model_fields)
-        raise BadInput(f"{path}: {place}: {first['msg']}.", fix=f"it may hold numbers for: {keys}") from error
+        raise BadInput(
+            english("{path}: {place}: {first}.", path=path, place=place, first=first["msg"]),
+            fix=english("it may hold numbers for: {keys}", keys=keys),
+        ) from error

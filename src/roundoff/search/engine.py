@@ -18,7 +18,7 @@ from roundoff.errors import BadInput, reason
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import ModelHashes, combined_hash, quantizer_hash
-from roundoff.messages.message import Message, Remark, message, verbatim
+from roundoff.messages.message import Message, Remark, english, message, verbatim
 from roundoff.quantize.recipes import Built, RecipeBuilder
 from roundoff.search.goal import GoalReading
 from roundoff.search.judges import TrialJudge
@@ -335,7 +335,9 @@ class _Loop:
 
         _, stopped = run_trials(proposals(self._strategy, self._problem), attempt, refusal=refusal)
         if not history:
-            raise BadInput("The strategy proposed nothing.", fix="let it begin with problem.base")
+            raise BadInput(
+                english("The strategy proposed nothing."), fix=english("let it begin with problem.base")
+            )
         return history, stopped
 
     def _is_new(self, recipe: Recipe) -> bool:

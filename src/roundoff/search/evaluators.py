@@ -17,7 +17,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.save import save_model
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import Bench, spread
 from roundoff.run.blocks.chain import TensorStore
 from roundoff.run.budget import memory_limit
@@ -49,7 +49,7 @@ __all__ = [
 
 # Enough to notice whose labels go by position; a handful might agree by chance.
 _CHECKED_SAMPLES = 24
-_WHAT = "The evaluator"
+_WHAT = english("The evaluator")
 
 
 class FunctionJudge:
@@ -99,8 +99,14 @@ class FunctionJudge:
         if not self.by_sample:
             return np.asarray(found.mean())
         if found.size != len(chosen):
-            what = f"evaluate() in {self._evaluator.path} gave one value for {len(chosen)} samples."
-            raise BadInput(what, fix="let it return one number per sample each time, or a single one each time")
+            what = english(
+                "evaluate() in {path} gave one value for {count} samples.",
+                path=self._evaluator.path,
+                count=len(chosen),
+            )
+            raise BadInput(
+                what, fix=english("let it return one number per sample each time, or a single one each time")
+            )
         self._check_limits(found)
         return found.reshape(len(chosen))
 
@@ -110,8 +116,12 @@ class FunctionJudge:
 
     def _check_limits(self, values: Array) -> None:
         if self.limits is not None and not (values.min() >= self.limits[0] and values.max() <= self.limits[1]):
-            what = f"evaluate() in {self._evaluator.path} gives values outside its RANGE {self.limits}."
-            raise BadInput(what, fix="correct RANGE, or leave it out")
+            what = english(
+                "evaluate() in {path} gives values outside its RANGE {limits}.",
+                path=self._evaluator.path,
+                limits=self.limits,
+            )
+            raise BadInput(what, fix=english("correct RANGE, or leave it out"))
 
     def _chosen(self, indices: Sequence[int]) -> EvaluationSamples:
         return EvaluationSamples(self._model, self._samples, [self._indices[index] for index in indices])
@@ -152,10 +162,12 @@ class VendorJudge:
         self._float = self.measure(model, ())
         rule = self.satisfied(float(self._float), float(self._float))
         if rule is not None and not rule[0]:
-            what = (
-                f"metric_eval() in {path} is not satisfied with the float model itself ({float(self._float):g})."
+            what = english(
+                "metric_eval() in {path} is not satisfied with the float model itself ({float:g}).",
+                path=path,
+                float=float(self._float),
             )
-            raise BadInput(what, fix="let metric_eval(original, new) give True, 0 when both are the same")
+            raise BadInput(what, fix=english("let metric_eval(original, new) give True, 0 when both are the same"))
 
     def float_values(self) -> Array:
         """What the float network scores."""
@@ -169,8 +181,12 @@ class VendorJudge:
             value = self._call(self._evaluator.evaluate, str(file))
         found = np.asarray(value)
         if found.size != 1 or found.dtype.kind not in "fiub" or not np.isfinite(found).all():
-            what = f"evaluate() in {self._path} gave {brief(value)}, which is not a finite number."
-            raise BadInput(what, fix="let it return one number, e.g. the share of right answers")
+            what = english(
+                "evaluate() in {path} gave {brief}, which is not a finite number.",
+                path=self._path,
+                brief=brief(value),
+            )
+            raise BadInput(what, fix=english("let it return one number, e.g. the share of right answers"))
         return found.astype(np.float64).reshape(())
 
     def satisfied(self, float_score: float, score: float) -> tuple[bool, float] | None:
@@ -185,8 +201,12 @@ class VendorJudge:
         except (TypeError, ValueError):
             usable = False
         if not usable or np.isnan(loss).any():
-            what = f"metric_eval() in {self._path} gave {brief(answer)}, not whether it is satisfied and the loss."
-            raise BadInput(what, fix="let it return a pair such as (loss < 0.01, loss)")
+            what = english(
+                "metric_eval() in {path} gave {brief}, not whether it is satisfied and the loss.",
+                path=self._path,
+                brief=brief(answer),
+            )
+            raise BadInput(what, fix=english("let it return a pair such as (loss < 0.01, loss)"))
         return bool(met.item()), float(loss.item())
 
     def _call(self, function: Any, *values: Any) -> Any:
@@ -277,12 +297,14 @@ def fed_samples(
         save_model(_marked(model, mark), file)
         listen(mark, opened)
         try:
-            call_user_code(calibration, str(file), path=path, what="The evaluator")
+            call_user_code(calibration, str(file), path=path, what=english("The evaluator"))
         finally:
             unlisten(mark)
     if not found.names:
-        what = f"calibration() in {path} did not run the model that it was given."
-        fix = "let it call run() of an onnxruntime.InferenceSession(model), in this process; or give --data"
+        what = english("calibration() in {path} did not run the model that it was given.", path=path)
+        fix = english(
+            "let it call run() of an onnxruntime.InferenceSession(model), in this process; or give --data"
+        )
         raise BadInput(what, fix=fix)
     return found
 
@@ -395,7 +417,10 @@ def _vendor_object(module: ModuleType, path: Path) -> Any:
     found = objects_with(["evaluate"], module, path, what=_WHAT)
     if len(found) > 1:
         names = ", ".join(sorted(type(each).__name__ for each in found))
-        raise BadInput(f"{path} holds {len(found)} evaluators: {names}.", fix="leave one of them in the file")
+        raise BadInput(
+            english("{path} holds {count} evaluators: {names}.", path=path, count=len(found), names=names),
+            fix=english("leave one of them in the file"),
+        )
     return found[0] if found else None
 
 
@@ -422,5 +447,9 @@ def _limits(module: ModuleType, path: Path) -> tuple[float, float] | None:
 
 
 def _bad_range(given: Any, path: Path) -> BadInput:
-    what = f"RANGE in {path} is {brief(given)}, not the smallest and the largest value of a sample."
-    return BadInput(what, fix="write it as in RANGE = (0, 1), or leave it out")
+    what = english(
+        "RANGE in {path} is {brief}, not the smallest and the largest value of a sample.",
+        path=path,
+        brief=brief(given),
+    )
+    return BadInput(what, fix=english("write it as in RANGE = (0, 1), or leave it out"))

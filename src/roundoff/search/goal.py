@@ -10,7 +10,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.measure.inference import mean_interval, two_sided_quantile
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import in_decibels
 from roundoff.search.judges import TrialJudge
 
@@ -65,12 +65,17 @@ def make_goal(
     """
     sign = 1.0 if higher_is_better else -1.0
     if max_drop and min_metric is not None:
-        raise BadInput("--max-drop and --min-metric were both given.", fix="leave one of them out")
+        raise BadInput(
+            english("--max-drop and --min-metric were both given."), fix=english("leave one of them out")
+        )
     if not max_drop and min_metric is None and in_decibels(name):
         min_metric = DEFAULT_SQNR_DB
     if min_metric is not None:
         if not math.isfinite(min_metric):
-            raise BadInput(f"--min-metric {min_metric} is not a value of the metric.", fix="write a number")
+            raise BadInput(
+                english("--min-metric {min_metric} is not a value of the metric.", min_metric=min_metric),
+                fix=english("write a number"),
+            )
         word = "least" if higher_is_better else "most"
         beyond = sign * float_score < sign * min_metric
         # A quantized model is better than float by luck only; the best that there is serves all the same.
@@ -90,8 +95,10 @@ def _number(text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value < 0:
-        what = f"--max-drop {text!r} is neither a share of the float score nor a difference."
-        raise BadInput(what, fix="write 1% for a hundredth of the float score, or 0.01 for that much less")
+        what = english("--max-drop {text!r} is neither a share of the float score nor a difference.", text=text)
+        raise BadInput(
+            what, fix=english("write 1% for a hundredth of the float score, or 0.01 for that much less")
+        )
     return value
 
 

@@ -10,7 +10,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.measure.metrics import get_metric
 from roundoff.measure.rows import RowMeter, sample_scores
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import counted
 from roundoff.run.bench import Bench
 from roundoff.run.evaluators import class_predictions
@@ -88,12 +88,14 @@ def predicted_classes(bench: Bench, model: Model, indices: Sequence[int], *, out
     for chunk, arrays in bench.run_together(model, indices):
         classes = class_predictions(arrays[output])
         if classes is None or classes.size % len(chunk):
-            what = f"The output of {model.path} has no row of class scores for each of the samples."
-            raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
+            what = english(
+                "The output of {path} has no row of class scores for each of the samples.", path=model.path
+            )
+            raise BadInput(what, fix=english("give a function that measures accuracy with --evaluator"))
         found.append(classes.reshape(len(chunk), -1))
     if len({each.shape[1] for each in found}) > 1:
-        what = f"The samples give different numbers of rows of class scores in {model.path}."
-        raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
+        what = english("The samples give different numbers of rows of class scores in {path}.", path=model.path)
+        raise BadInput(what, fix=english("give a function that measures accuracy with --evaluator"))
     return np.concatenate(found)
 
 
@@ -142,11 +144,18 @@ class ClassJudge:
                 return place, size
         rows = max(sizes, default=0) * self.total // len(chunk)
         if labels is None or not rows:
-            what = "No output of the model has a row of scores for several classes, so that labels mean nothing."
-            raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
+            what = english(
+                "No output of the model has a row of scores for several classes, so that labels mean nothing."
+            )
+            raise BadInput(what, fix=english("give a function that measures accuracy with --evaluator"))
         have = counted(labels.size, "label")
-        what = f"There are {have} for {counted(rows, 'row')} of {counted(self.total, 'sample')}."
-        raise BadInput(what, fix="give one label for each, in their order")
+        what = english(
+            "There are {have} for {rows} {rows:row|rows} of {total} {total:sample|samples}.",
+            have=have,
+            rows=rows,
+            total=self.total,
+        )
+        raise BadInput(what, fix=english("give one label for each, in their order"))
 
 
 # Measuring by signal to noise: how the outputs agree with those of the float network.
@@ -180,8 +189,8 @@ class SignalJudge:
             at for at, array in enumerate(first) if isinstance(array, np.ndarray) and array.dtype.kind == "f"
         ]
         if not self._places:
-            what = f"No output of {bench.model.path} holds float numbers to compare."
-            raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
+            what = english("No output of {path} holds float numbers to compare.", path=bench.model.path)
+            raise BadInput(what, fix=english("give a function that measures accuracy with --evaluator"))
 
     def float_values(self) -> Array:
         """As many decibels as count."""

@@ -30,7 +30,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import deploy_model, fake_quant_model
 from roundoff.graph.save import save_model
-from roundoff.messages.message import Message, joined, message, verbatim
+from roundoff.messages.message import Message, english, joined, message, verbatim
 from roundoff.quantize.calibration.files import save_calibration
 from roundoff.quantize.parameters import QuantNumbers
 from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
@@ -92,12 +92,16 @@ class TrialJournal:
                 self._base.execute("commit")
             about = dict(self._base.execute("select key, value from about"))
         if about.get("schema") != str(_SCHEMA):
-            what = f"{path} was written by another version of roundoff."
-            raise BadInput(what, fix="choose another -o, or add --force instead of --resume to begin anew")
+            what = english("{path} was written by another version of roundoff.", path=path)
+            raise BadInput(
+                what, fix=english("choose another -o, or add --force instead of --resume to begin anew")
+            )
         differing = problem_differences(json.loads(about["problem"]), dict(problem))
         if differing:
-            what = f"{path} is of another search: {differing}."
-            raise BadInput(what, fix="give what was given then, choose another -o, or --force to begin anew")
+            what = english("{path} is of another search: {differing}.", path=path, differing=differing)
+            raise BadInput(
+                what, fix=english("give what was given then, choose another -o, or --force to begin anew")
+            )
 
     def recipe(self, key: str, text: str) -> int:
         """The number of a recipe, from 1 in the order they came; it gets one when it is new."""
@@ -162,13 +166,18 @@ class TrialJournal:
             yield
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
-                what = f"{self._path} is in use by another search."
-                raise BadInput(what, fix="wait for it to end, or choose another -o") from error
-            raise BadInput(f"{self._path} cannot be written: {error}.", fix="choose another -o") from error
-        except sqlite3.DatabaseError as error:
-            what = f"{self._path} is not a journal of a search, or is damaged: {error}."
+                what = english("{path} is in use by another search.", path=self._path)
+                raise BadInput(what, fix=english("wait for it to end, or choose another -o")) from error
             raise BadInput(
-                what, fix="choose another -o, or add --force instead of --resume to begin anew"
+                english("{path} cannot be written: {error}.", path=self._path, error=error),
+                fix=english("choose another -o"),
+            ) from error
+        except sqlite3.DatabaseError as error:
+            what = english(
+                "{path} is not a journal of a search, or is damaged: {error}.", path=self._path, error=error
+            )
+            raise BadInput(
+                what, fix=english("choose another -o, or add --force instead of --resume to begin anew")
             ) from error
 
 
@@ -177,7 +186,11 @@ def problem_differences(before: Mapping[str, str], now: Mapping[str, str]) -> st
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     if not names:
         return ""
-    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    listed = (
+        names[0]
+        if len(names) == 1
+        else english("{names} and {names2}", names=", ".join(names[:-1]), names2=names[-1])
+    )
     return f"{listed} {'differs' if len(names) == 1 else 'differ'}"
 
 
@@ -252,22 +265,33 @@ def open_folder(folder: Path, *, resume: bool, force: bool) -> bool:
         _begin(folder)
         return False
     if not (folder / _MARKER).is_file():
-        raise BadInput(f"{folder} is not empty, and holds no search.", fix="choose another folder with -o")
+        raise BadInput(
+            english("{folder} is not empty, and holds no search.", folder=folder),
+            fix=english("choose another folder with -o"),
+        )
     if resume:
         _sweep(folder)
         return (folder / JOURNAL_NAME).is_file()
     if not force:
-        what = f"{folder} already holds a search."
-        raise BadInput(what, fix="add --resume to go on with it, --force to begin anew, or choose another -o")
+        what = english("{folder} already holds a search.", folder=folder)
+        raise BadInput(
+            what, fix=english("add --resume to go on with it, --force to begin anew, or choose another -o")
+        )
     _sweep(folder)
     _claim(folder)
     best = folder / BEST_NAME
-    with reading(folder, what="The output folder"):
+    with reading(folder, what=english("The output folder")):
         foreign = [name for name in foreign_files(folder, most=_MANY) if name.split("/")[0] != BEST_NAME]
         foreign += foreign_files(best, most=_MANY) if best.is_dir() else []
     if foreign:
-        what = f"{folder} holds files that roundoff did not write: {', '.join(foreign[:_NAMED])}."
-        raise BadInput(what, fix="move them away or choose another -o; --force replaces only earlier results")
+        what = english(
+            "{folder} holds files that roundoff did not write: {foreign}.",
+            folder=folder,
+            foreign=", ".join(foreign[:_NAMED]),
+        )
+        raise BadInput(
+            what, fix=english("move them away or choose another -o; --force replaces only earlier results")
+        )
     _remove(folder)
     _begin(folder)
     return False

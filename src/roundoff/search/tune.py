@@ -16,7 +16,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.measure.inference import mean_interval
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import share_text
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
 from roundoff.quantize.steps import INSTALLED, StepLibrary
@@ -205,8 +205,10 @@ def make_unseen(
     if data.test is None:
         return Unseen(judge, tuple(held_out)) if held_out else None
     if isinstance(judge, VendorJudge):
-        what = "evaluate(model) of the evaluator brings its own samples, so that test data have no effect."
-        raise BadInput(what, fix="leave --test-data out, or let it be evaluate(run, samples)")
+        what = english(
+            "evaluate(model) of the evaluator brings its own samples, so that test data have no effect."
+        )
+        raise BadInput(what, fix=english("leave --test-data out, or let it be evaluate(run, samples)"))
     samples, indices = data.test.samples, None
     if settings.judge.evaluator is not None:
         first = len(data.evaluation.names)
@@ -226,12 +228,21 @@ def split_samples(judge: TrialJudge, share: float) -> tuple[tuple[int, ...] | No
     if not share:
         return None, ()
     if not judge.by_sample:
-        what = "Samples can only be held out where the evaluator gives a value for each, in any order."
-        raise BadInput(what, fix="leave --holdout out, or let evaluate(run, samples) return one number per sample")
+        what = english("Samples can only be held out where the evaluator gives a value for each, in any order.")
+        raise BadInput(
+            what, fix=english("leave --holdout out, or let evaluate(run, samples) return one number per sample")
+        )
     count = round(share * judge.total)
     if not _FEWEST <= count <= judge.total - _FEWEST:
-        what = f"--holdout {share_text(share, 0)} of {judge.total} samples leaves {count} to test on."
-        raise BadInput(what, fix=f"hold out at least {_FEWEST}, and leave as many to search with")
+        what = english(
+            "--holdout {share_text} of {total} samples leaves {count} to test on.",
+            share_text=share_text(share, 0),
+            total=judge.total,
+            count=count,
+        )
+        raise BadInput(
+            what, fix=english("hold out at least {fewest}, and leave as many to search with", fewest=_FEWEST)
+        )
     order = np.random.default_rng(_SEED).permutation(judge.total)
     return tuple(map(int, sorted(order[count:]))), tuple(map(int, sorted(order[:count])))
 
@@ -406,10 +417,11 @@ class _TuneSearch:
         if judge.satisfied(score, score) is not None:
             if settings.max_drop or settings.min_metric is not None:
                 option = "--max-drop" if settings.max_drop else "--min-metric"
-                what = (
-                    f"metric_eval() of the evaluator decides what is good enough, so that {option} has no effect."
+                what = english(
+                    "metric_eval() of the evaluator decides what is good enough, so that {option} has no effect.",
+                    option=option,
                 )
-                raise BadInput(what, fix=f"leave {option} or metric_eval out")
+                raise BadInput(what, fix=english("leave {option} or metric_eval out", option=option))
             return TuneGoal(message("search.goal_metric_eval"), None)
         return self._goal_of(score)
 

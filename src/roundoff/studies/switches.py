@@ -12,6 +12,7 @@ from roundoff.core.quantizers import Kind, Quantizer
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.reading.points import quantizer_names, tensor_named_by
+from roundoff.messages.message import english
 from roundoff.studies.accumulate.result import Curve
 
 __all__ = ["KIND_WORDS", "Switches"]
@@ -137,12 +138,18 @@ class Switches:
     def _unknown(self, name: str, meant: str, known: Iterable[str]) -> BadInput:
         path = self._quantized.float_model.path
         if not self.names:
-            what = f"{path} has no quantizers, so that {name!r} means none."
-            return BadInput(what, fix="give a quantized model, or quantize it first with 'roundoff quantize'")
+            what = english("{path} has no quantizers, so that {name!r} means none.", path=path, name=name)
+            return BadInput(
+                what, fix=english("give a quantized model, or quantize it first with 'roundoff quantize'")
+            )
         if meant in self._op_types:
-            what = f"Node {meant!r} ({self._op_types[meant]}) has no quantizer on its inputs."
-            return BadInput(what, fix=f"choose nodes that are quantized: {_few(self.nodes)}")
-        what = f"{name!r} is no quantized node, tensor or quantizer of {path}."
+            what = english(
+                "Node {meant!r} ({op_types}) has no quantizer on its inputs.",
+                meant=meant,
+                op_types=self._op_types[meant],
+            )
+            return BadInput(what, fix=english("choose nodes that are quantized: {nodes}", nodes=_few(self.nodes)))
+        what = english("{name!r} is no quantized node, tensor or quantizer of {path}.", name=name, path=path)
         return BadInput(what, fix=nearest((tensor_named_by(meant) or meant).strip("*?"), known))
 
 

@@ -9,6 +9,7 @@ from roundoff.core.names import shown
 from roundoff.core.table import Table
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 from roundoff.tensors import ascend_dump, ascend_npy, npy, npz, raw, safetensors
 from roundoff.tensors.folders import CERTAIN, list_files
 
@@ -39,7 +40,9 @@ FORMATS: Table[Format] = Table(
     ),
 )
 
-_KNOWN = "a folder of .npy, .npz, .safetensors or raw files with a manifest, of Ascend dumps, or one such file"
+_KNOWN = english(
+    "a folder of .npy, .npz, .safetensors or raw files with a manifest, of Ascend dumps, or one such file"
+)
 
 
 def open_source(
@@ -59,10 +62,10 @@ def open_source(
         BadInput: There is nothing that can be read, or the format is unknown or could be more than one.
     """
     path = Path(path)
-    with reading(path, what="The path"):
+    with reading(path, what=english("The path")):
         is_folder = path.is_dir()
     if not is_folder:
-        regular_file(path, what="The path")
+        regular_file(path, what=english("The path"))
     name = _find_format(path) if format is None else format
     return FORMATS.find(name).open(path, shapes)
 
@@ -76,18 +79,23 @@ def _find_format(path: Path) -> str:
     best = max(scores.values())
     leaders = [name for name, score in scores.items() if score == best]
     if best == 0:
-        raise BadInput(f"{_found(path)}.", fix=f"give {_KNOWN}")
+        raise BadInput(english("{found}.", found=_found(path)), fix=english("give {known}", known=_KNOWN))
     if len(leaders) > 1:
-        what = f"{path} could be read as {' or as '.join(leaders)}."
-        raise BadInput(what, fix=f"say which is meant: --format {leaders[0]}")
+        what = english("{path} could be read as {leaders}.", path=path, leaders=" or as ".join(leaders))
+        raise BadInput(what, fix=english("say which is meant: --format {leaders}", leaders=leaders[0]))
     return leaders[0]
 
 
 def _found(path: Path) -> str:
     if path.is_file():
-        return f"{path} is not a file of tensors that roundoff can read"
+        return english("{path} is not a file of tensors that roundoff can read", path=path)
     files = [shown(file) for file in list_files(path)]
     if not files:
-        return f"The folder {path} is empty"
-    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-    return f"The folder {path} holds no tensors that roundoff can read, only {', '.join(files[:3])}{more}"
+        return english("The folder {path} is empty", path=path)
+    more = english(" and {number} more", number=len(files) - 3) if len(files) > 3 else ""
+    return english(
+        "The folder {path} holds no tensors that roundoff can read, only {files}{more}",
+        path=path,
+        files=", ".join(files[:3]),
+        more=more,
+    )

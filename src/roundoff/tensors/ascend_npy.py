@@ -9,6 +9,7 @@ from roundoff.core.array_files import Unreadable
 from roundoff.core.files import read_small
 from roundoff.core.names import natural_key
 from roundoff.core.tensors import TensorInfo, TensorSource
+from roundoff.messages.message import english
 from roundoff.tensors import npy
 from roundoff.tensors.folders import LIKELY, Arranged, TensorPlace, arrange_files, is_tensor_file, walk_files
 from roundoff.tensors.manifest import find_manifest
@@ -69,7 +70,7 @@ def read_mapping(folder: Path) -> dict[str, str]:
     path = folder / MAPPING_NAME
     if not path.is_file():
         return {}
-    lines = read_small(path, what="The mapping").decode(errors="replace").splitlines()
+    lines = read_small(path, what=english("The mapping")).decode(errors="replace").splitlines()
     pairs = (line.split(",", 1) for line in lines if "," in line)
     return {
         f"{number[1]}.npy": original.strip().strip('"')
@@ -89,7 +90,7 @@ def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource
     """Open such a folder; tensors are called ``op_name.output_index`` unless tensors.json knows better."""
     if is_tensor_file(path):
         return npy.open(path)
-    return open_folder(path, list_units=npy.list_units, arrange=_arrange, kind="golden .npy files")
+    return open_folder(path, list_units=npy.list_units, arrange=_arrange, kind=english("golden .npy files"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +144,10 @@ def _times_tell(golden: Collection[_Golden]) -> bool:
 def _outdated(item: _Golden, newest: _Golden) -> TensorPlace:
     def probe(declared: Declared | None) -> Content:
         raise Unreadable(
-            f"an older dump of the same output; the one of {newest.name.timestamp} is used",
-            fix=f"read {newest.tensor!r}, or move the newer file away",
+            english(
+                "an older dump of the same output; the one of {timestamp} is used", timestamp=newest.name.timestamp
+            ),
+            fix=english("read {tensor!r}, or move the newer file away", tensor=newest.tensor),
         )
 
     return replace(item.unit, name=f"{item.tensor}@{item.name.timestamp}", probe=probe, node=item.name.op)

@@ -11,6 +11,7 @@ from roundoff.core.array_files import Unreadable
 from roundoff.core.files import reading
 from roundoff.core.names import natural_key, shown
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 from roundoff.tensors.manifest import find_manifest, read_manifest
 from roundoff.tensors.stored import Content, Declared, TensorFile
 
@@ -78,7 +79,7 @@ def walk_files(folder: Path) -> Iterator[str]:
 
 
 def _walk(folder: str, below: str, visited: set[str]) -> Iterator[str]:
-    with reading(Path(folder), what="The folder"), os.scandir(folder) as entries:
+    with reading(Path(folder), what=english("The folder")), os.scandir(folder) as entries:
         found = [entry for entry in entries if not entry.name.startswith(".")]
     for entry in found:
         if not _is_folder(entry):

@@ -22,6 +22,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from roundoff.core.files import read_small
 from roundoff.core.tensors import parse_dtype
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 
 __all__ = [
     "MANIFEST_NAMES",
@@ -53,11 +54,18 @@ def parse_csv(content: bytes, path: Path) -> tuple[dict[str, Any], list[str]]:
         header = [column.strip().lower() for column in next(table, [])]
         rows = [(table.line_num, row) for row in table if any(cell.strip() for cell in row)]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{path} is not a readable CSV file: {error}.", fix="save it as UTF-8 CSV") from error
+        raise BadInput(
+            english("{path} is not a readable CSV file: {error}.", path=path, error=error),
+            fix=english("save it as UTF-8 CSV"),
+        ) from error
     if "name" not in header:
-        what = f"{path} has no header: its first line is {','.join(header)!r:.80}."
-        raise BadInput(what, fix="begin the file with the line: name,dtype,shape")
-    entries = [_entry(header, row, where=f"{path} line {line}") for line, row in rows]
+        what = english(
+            "{path} has no header: its first line is {header!r:.80}.", path=path, header=",".join(header)
+        )
+        raise BadInput(what, fix=english("begin the file with the line: name,dtype,shape"))
+    entries = [
+        _entry(header, row, where=english("{path} line {line}", path=path, line=line)) for line, row in rows
+    ]
     return {"tensors": entries}, [f"line {line}" for line, _ in rows]
 
 
@@ -65,8 +73,10 @@ def _entry(header: list[str], row: list[str], *, where: str) -> dict[str, str]:
     if header[-1] == "shape":  # then a shape with commas needs no quotes
         row = [*row[: len(header) - 1], ",".join(row[len(header) - 1 :])]
     if len(row) != len(header):
-        what = f"{where} has {len(row)} values for {len(header)} columns."
-        raise BadInput(what, fix='put a shape with commas in quotes ("1,3,8,8"), or write it as 1x3x8x8')
+        what = english(
+            "{where} has {count} values for {count2} columns.", where=where, count=len(row), count2=len(header)
+        )
+        raise BadInput(what, fix=english('put a shape with commas in quotes ("1,3,8,8"), or write it as 1x3x8x8'))
     # A name may begin or end with spaces on purpose; nothing else may.
     return {column: cell if column == "name" else cell.strip() for column, cell in zip(header, row, strict=True)}
 
@@ -144,13 +154,16 @@ def find_manifest(folder: Path) -> Path | None:
     found = [folder / name for name in MANIFEST_NAMES if (folder / name).is_file()]
     if len(found) > 1:
         names = " and ".join(path.name for path in found)
-        raise BadInput(f"{folder} holds more than one manifest: {names}.", fix=f"give the one to use: {found[0]}")
+        raise BadInput(
+            english("{folder} holds more than one manifest: {names}.", folder=folder, names=names),
+            fix=english("give the one to use: {found}", found=found[0]),
+        )
     return found[0] if found else None
 
 
 def read_manifest(path: Path) -> TensorMap:
     """Read a manifest of any accepted kind; all its errors are reported at once."""
-    content = read_small(path, what="The manifest")
+    content = read_small(path, what=english("The manifest"))
     raw, labels = parse_csv(content, path) if path.suffix.lower() == ".csv" else _parse_json(content, path)
     try:
         manifest = TensorMap.model_validate(raw)
@@ -165,13 +178,19 @@ def _parse_json(content: bytes, path: Path) -> tuple[Any, list[str]]:
     try:
         raw = json.loads(content, object_pairs_hook=_unique_keys)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path} is not valid JSON: {error}.", fix="correct it, or write it again") from error
+        raise BadInput(
+            english("{path} is not valid JSON: {error}.", path=path, error=error),
+            fix=english("correct it, or write it again"),
+        ) from error
     if isinstance(raw, list):
         return {"tensors": raw}, [f"entry {place}" for place in range(1, len(raw) + 1)]
     if isinstance(raw, dict) and raw and all(isinstance(value, dict) for value in raw.values()):
         return {"tensors": [{"name": name, **entry} for name, entry in raw.items()]}, [repr(name) for name in raw]
     if not isinstance(raw, dict):
-        raise BadInput(f"{path} is no manifest.", fix="write a list of objects with name, dtype and shape")
+        raise BadInput(
+            english("{path} is no manifest.", path=path),
+            fix=english("write a list of objects with name, dtype and shape"),
+        )
     tensors = raw.get("tensors")
     return raw, [f"tensors[{place}]" for place in range(len(tensors) if isinstance(tensors, list) else 0)]
 
@@ -214,7 +233,10 @@ def _explain(error: Any, labels: list[str]) -> str:
 def _check_whole(path: Path, manifest: TensorMap, labels: list[str]) -> None:
     """Check what no entry can tell by itself."""
     if not manifest.tensors:
-        raise BadInput(f"{path} lists no tensors.", fix="add an entry with name, dtype and shape per tensor")
+        raise BadInput(
+            english("{path} lists no tensors.", path=path),
+            fix=english("add an entry with name, dtype and shape per tensor"),
+        )
     problems: list[str] = []
     first: dict[tuple[str, str], str] = {}
     known = set(manifest.samples)
@@ -236,5 +258,5 @@ def _complain(path: Path, problems: Iterable[str]) -> BadInput:
     if len(lines) > _SHOWN_ERRORS:
         shown.append(f"  and {len(lines) - _SHOWN_ERRORS} more")
     count = "an error" if len(lines) == 1 else f"{len(lines)} errors"
-    fix = "correct it, or rename it if it does not describe these tensors"
+    fix = english("correct it, or rename it if it does not describe these tensors")
     return BadInput("\n".join([f"The manifest {path} has {count}:", *shown]), fix=fix)

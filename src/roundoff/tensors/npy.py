@@ -7,6 +7,7 @@ from pathlib import Path
 from roundoff.core.array_files import map_array, read_header
 from roundoff.core.names import shown
 from roundoff.core.tensors import TensorInfo, TensorSource
+from roundoff.messages.message import english
 from roundoff.tensors import ascend_npy as ascend_names
 from roundoff.tensors.folders import (
     LIKELY,
@@ -40,7 +41,7 @@ def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource
     """Open a folder of .npy files, its manifest, or one .npy file, whose only tensor is named by its stem."""
     if is_tensor_file(path):
         return StoredSource([_unit(path.parent, path.name).stored(shown(path.stem))], label=shown(path))
-    return open_folder(path, list_units=list_units, arrange=arrange_files, kind=".npy files")
+    return open_folder(path, list_units=list_units, arrange=arrange_files, kind=english(".npy files"))
 
 
 def list_units(folder: Path) -> list[TensorPlace]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from roundoff.core.array_files import MAX_HEADER_BYTES, Member, Unreadable, list_members, parse_header
 from roundoff.core.tensors import TensorInfo, TensorSource
+from roundoff.messages.message import english
 from roundoff.messages.numbers import format_size
 from roundoff.tensors.folders import TensorPlace, sniff_files
 from roundoff.tensors.opening import open_archives
@@ -45,12 +46,16 @@ def _members(path: Path, archive: str) -> list[TensorPlace]:
 
 def _probe(member: Member, declared: Declared | None) -> Content:
     if not member.name.endswith(_MEMBER_SUFFIX):
-        raise Unreadable("is not a .npy member")
+        raise Unreadable(english("is not a .npy member"))
     header = parse_header(member.head(MAX_HEADER_BYTES), length=member.size)
     if not member.is_stored and member.size > _MAX_UNPACKED_BYTES:
         raise Unreadable(
-            f"is compressed and takes {format_size(member.size)} of memory, more than {_LIMIT}",
-            fix="write the archive uncompressed with np.savez; such members are not unpacked but mapped",
+            english(
+                "is compressed and takes {format_size} of memory, more than {limit}",
+                format_size=format_size(member.size),
+                limit=_LIMIT,
+            ),
+            fix=english("write the archive uncompressed with np.savez; such members are not unpacked but mapped"),
             dtype=header.dtype.name,
             shape=header.shape,
         )

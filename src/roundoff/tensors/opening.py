@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from roundoff.core.array_files import Unreadable
 from roundoff.core.names import FileNames, natural_key, shown
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 from roundoff.tensors.folders import (
     Arranged,
     TensorPlace,
@@ -130,8 +131,14 @@ class _EntryFinder:
     def _missing(self, entry: TensorEntry) -> TensorPlace:
         def probe(declared: Declared | None) -> Content:
             if entry.file:
-                raise Unreadable("is missing, or not of the format being read", fix='check the manifest\'s "file"')
-            raise Unreadable("no file of this name is there", fix='say which file it is: add "file" to its entry')
+                raise Unreadable(
+                    english("is missing, or not of the format being read"),
+                    fix=english('check the manifest\'s "file"'),
+                )
+            raise Unreadable(
+                english("no file of this name is there"),
+                fix=english('say which file it is: add "file" to its entry'),
+            )
 
         return TensorPlace(entry.file, entry.name, self._folder / entry.file, probe)
 
@@ -140,7 +147,7 @@ class _EntryFinder:
 
 
 def _refuse_link(declared: Declared | None) -> Content:
-    raise Unreadable("is a link that leaves the folder", fix="copy the file into the folder")
+    raise Unreadable(english("is a link that leaves the folder"), fix=english("copy the file into the folder"))
 
 
 ListUnits = Callable[[Path], Sequence[TensorPlace]]
@@ -189,7 +196,7 @@ def open_archives(path: Path, *, suffixes: tuple[str, ...], members: ListMembers
     if is_tensor_file(path):
         arranged = arrange_archives(list_members(path.parent, path.name))
         return as_source(arranged, label=shown(path), kind="tensors")
-    kind = f"{' and '.join(suffixes)} files"
+    kind = english("{suffixes} files", suffixes=" and ".join(suffixes))
     return open_folder(path, list_units=list_units, arrange=arrange_archives, kind=kind)
 
 
@@ -197,9 +204,11 @@ def as_source(arranged: Arranged, *, label: str, kind: str) -> StoredSource:
     """Make the source; a place without a single tensor is an error."""
     if not arranged.stored:
         reasons = "".join(f" {sample}: {problem}." for sample, problem in arranged.broken.items())
-        what = f"{label} holds no readable {kind}.{reasons}"
-        damaged = "copy or write it again: it is damaged or cut short"
-        raise BadInput(what, fix=damaged if reasons else "check the path, or name the format with --format")
+        what = english("{label} holds no readable {kind}.{reasons}", label=label, kind=kind, reasons=reasons)
+        damaged = english("copy or write it again: it is damaged or cut short")
+        raise BadInput(
+            what, fix=damaged if reasons else english("check the path, or name the format with --format")
+        )
     return StoredSource(
         arranged.stored,
         label=label,
@@ -220,8 +229,10 @@ def _arrange_dumps(
     names = sorted(dumps, key=natural_key)
     outside = [unit for unit in units if unit.file.partition("/")[0] not in dumps]
     if outside or not all(map(is_sample_folder, names)):
-        what = f"{folder} is not a dump itself, but holds some: {', '.join(names)}."
-        raise BadInput(what, fix=f"give one of them, as in {folder / names[0]}")
+        what = english(
+            "{folder} is not a dump itself, but holds some: {names}.", folder=folder, names=", ".join(names)
+        )
+        raise BadInput(what, fix=english("give one of them, as in {folder}", folder=folder / names[0]))
     parts = {
         name: _arrange_by(folder / name / MAP_NAME, list_units(folder / name), folder / name) for name in names
     }

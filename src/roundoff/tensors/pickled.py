@@ -22,11 +22,12 @@ import numpy as np
 
 from roundoff.core.array_files import MAX_AXES, Unreadable, check_shape, size_bytes
 from roundoff.core.tensors import DType
+from roundoff.messages.message import english
 
 __all__ = ["read_pickled"]
 
 _MOST_STEPS = 5_000_000
-_RESAVE = "save plain arrays: numpy.savez(path, **{name: array}), or numpy.save of {name: array}"
+_RESAVE = english("save plain arrays: numpy.savez(path, **{{name: array}}), or numpy.save of {{name: array}}")
 _DAMAGE = (
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, struct.error),
     *(UnpicklingError, EOFError, BufferError, MemoryError, RecursionError),
@@ -60,7 +61,7 @@ def read_pickled(content: bytes) -> Any:
             warnings.simplefilter("ignore")
             return _finished(_ArrayUnpickler(content).load())
     except _DAMAGE as error:
-        raise Unreadable("is a damaged pickle", fix=_RESAVE) from error
+        raise Unreadable(english("is a damaged pickle"), fix=_RESAVE) from error
 
 
 @dataclass(slots=True)
@@ -74,14 +75,16 @@ class _Type:
         # Version, byte order, then what only records and dates have.
         self.order = _word(state[1])
         if any(part is not None for part in state[2:5]):
-            raise Unreadable("holds records of several fields, not plain numbers", fix=_RESAVE)
+            raise Unreadable(english("holds records of several fields, not plain numbers"), fix=_RESAVE)
 
     def finished(self) -> DType:
         kind, size = self.code[:1], self.code[1:]
         if self.code in ("?", "b1", "bool"):
             return np.dtype(bool)
         if kind not in "iufcV" or not size.isdigit() or len(size) > 2 or self.order not in "<>=|":
-            raise Unreadable(f"holds values of type {self.code!r:.60}, not numbers", fix=_RESAVE)
+            raise Unreadable(
+                english("holds values of type {code!r:.60}, not numbers", code=self.code), fix=_RESAVE
+            )
         dtype: DType = np.dtype(f"{self.order}{self.code}")
         return dtype
 
@@ -105,12 +108,14 @@ class _Steps(dict[int, Callable[[Any], None]]):
     def __getitem__(self, code: int) -> Callable[[Any], None]:
         self.count += 1
         if self.count > _MOST_STEPS:
-            raise Unreadable("is a pickle of absurdly many steps", fix=_RESAVE)
+            raise Unreadable(english("is a pickle of absurdly many steps"), fix=_RESAVE)
         return super().__getitem__(code)
 
     def __missing__(self, code: int) -> Callable[[Any], None]:
-        what = f"with the step {_NAMES[code]}, which plain arrays do not need"  # an unknown code is damage
-        raise Unreadable(f"is a pickle {what}", fix=_RESAVE)
+        what = english(
+            "with the step {names}, which plain arrays do not need", names=_NAMES[code]
+        )  # an unknown code is damage
+        raise Unreadable(english("is a pickle {what}", what=what), fix=_RESAVE)
 
 
 class _ArrayUnpickler(_Unpickler):
@@ -135,12 +140,14 @@ class _ArrayUnpickler(_Unpickler):
         if plain == "_codecs.encode":
             return self._encode
         if plain not in _FUNCTIONS:
-            raise Unreadable(f"is a pickle that asks to run {asked[:80]}; nothing is ever run", fix=_RESAVE)
+            raise Unreadable(
+                english("is a pickle that asks to run {asked}; nothing is ever run", asked=asked[:80]), fix=_RESAVE
+            )
         return _FUNCTIONS[plain]
 
     def persistent_load(self, _: Any) -> Any:
         """Things that are kept elsewhere; the step that asks for them is not among those allowed either."""
-        raise Unreadable("is a pickle that refers to things outside it", fix=_RESAVE)
+        raise Unreadable(english("is a pickle that refers to things outside it"), fix=_RESAVE)
 
     def _encode(self, text: Any, encoding: Any) -> bytes:
         """How old pickles write bytes: as a text whose letters are the bytes, each text once."""
@@ -149,7 +156,7 @@ class _ArrayUnpickler(_Unpickler):
         content = str(text).encode("latin-1")
         self._left -= len(content)
         if self._left < 0:  # the same text again and again
-            raise Unreadable("is a pickle that grows without end", fix=_RESAVE)
+            raise Unreadable(english("is a pickle that grows without end"), fix=_RESAVE)
         return content
 
     def changeable_bytes(self) -> None:
@@ -207,7 +214,7 @@ _ALLOWED: dict[int, Callable[[Any], None]] = {
 def _table(values: list[Any]) -> dict[str, Any]:
     keys = values[::2]
     if len(values) % 2 or not all(isinstance(key, str | bytes | int) for key in keys):
-        raise Unreadable("is a pickle of a dictionary whose keys are no names", fix=_RESAVE)
+        raise Unreadable(english("is a pickle of a dictionary whose keys are no names"), fix=_RESAVE)
     return dict(zip(map(_word, keys), values[1::2], strict=True))
 
 
@@ -216,7 +223,7 @@ def _word(value: Any) -> str:
 
 
 def _ndarray(*_: Any) -> None:
-    raise Unreadable("is a pickle that asks to make a numpy.ndarray in an unusual way", fix=_RESAVE)
+    raise Unreadable(english("is a pickle that asks to make a numpy.ndarray in an unusual way"), fix=_RESAVE)
 
 
 def _reconstruct(kind: Any, *_: Any) -> _Pending:
@@ -268,13 +275,18 @@ def _array(kind: Any, shape: Any, content: Any, *, fortran: bool) -> Any:
     if kind.code[:1] == "O":
         if isinstance(content, list) and shape in ((), (1,)) and len(content) == 1:
             return content[0]
-        raise Unreadable("is a pickle of an array of objects, not of a dictionary of arrays", fix=_RESAVE)
+        raise Unreadable(english("is a pickle of an array of objects, not of a dictionary of arrays"), fix=_RESAVE)
     dtype = kind.finished()
     if not isinstance(content, bytes):
         raise TypeError(content)
     check_shape(dtype, shape)
     if len(content) != size_bytes(dtype, shape):
-        raise Unreadable(f"holds {len(content)} bytes for {dtype.name} {list(shape)}", fix=_RESAVE)
+        raise Unreadable(
+            english(
+                "holds {count} bytes for {name} {shape}", count=len(content), name=dtype.name, shape=list(shape)
+            ),
+            fix=_RESAVE,
+        )
     # A window, never a copy: one piece of bytes may be named a thousand times.
     return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
 
@@ -282,7 +294,7 @@ def _array(kind: Any, shape: Any, content: Any, *, fortran: bool) -> Any:
 def _finished(value: Any, depth: int = 0) -> Any:
     """What the things in the making have become."""
     if depth > MAX_AXES:
-        raise Unreadable("is a pickle that is nested too deep", fix=_RESAVE)
+        raise Unreadable(english("is a pickle that is nested too deep"), fix=_RESAVE)
     if isinstance(value, _Pending):
         if value.array is None:
             raise TypeError(value)

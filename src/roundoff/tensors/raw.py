@@ -11,6 +11,7 @@ from roundoff.core.array_files import Unreadable, check_shape, map_array, size_b
 from roundoff.core.names import names_by_stem, shown
 from roundoff.core.tensors import Array, DType, TensorInfo, TensorSource, as_values, parse_dtype
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 from roundoff.tensors.folders import (
     POSSIBLE,
     Arranged,
@@ -27,8 +28,8 @@ from roundoff.tensors.stored import Content, Declared, TensorFile
 __all__ = ["SUFFIXES", "open", "sniff"]
 
 SUFFIXES = (".bin", ".raw", ".dat")
-_KIND = "raw files (.bin, .raw, .dat)"
-_HOW_TO_DESCRIBE = "add manifest.csv beside them with the line name,dtype,shape and one line per tensor"
+_KIND = english("raw files (.bin, .raw, .dat)")
+_HOW_TO_DESCRIBE = english("add manifest.csv beside them with the line name,dtype,shape and one line per tensor")
 
 
 def sniff(path: Path) -> int:
@@ -63,15 +64,22 @@ def _arrange(units: Sequence[TensorPlace], *, shapes: Sequence[TensorInfo], labe
     if not units:
         return Arranged(())
     if not shapes:
-        what = f"{label} holds raw values without a word on their type and shape."
-        raise BadInput(what, fix=f"{_HOW_TO_DESCRIBE}, or give the model with --model")
+        what = english("{label} holds raw values without a word on their type and shape.", label=label)
+        raise BadInput(
+            what,
+            fix=english("{how_to_describe}, or give the model with --model", how_to_describe=_HOW_TO_DESCRIBE),
+        )
     known = _by_file_name(shapes)
     place = {info.name: index for index, info in enumerate(shapes)}
     arranged = arrange_files(units)
     # arrange_files keeps the order of its units.
     pairs = [(stored, unit, known.get(stored.name)) for stored, unit in zip(arranged.stored, units, strict=True)]
     if not any(info for _, _, info in pairs):
-        what = f"{label}: none of its {len(units)} raw files is named like a tensor of the model."
+        what = english(
+            "{label}: none of its {count} raw files is named like a tensor of the model.",
+            label=label,
+            count=len(units),
+        )
         raise BadInput(what, fix=_HOW_TO_DESCRIBE)
     pairs.sort(key=lambda pair: place[pair[2].name] if pair[2] else len(place))
     return replace(arranged, stored=[_described(*pair) for pair in pairs], ordered=True)
@@ -92,17 +100,27 @@ def _described(stored: TensorFile, unit: TensorPlace, info: TensorInfo | None) -
 
 def _probe(path: Path, declared: Declared | None) -> Content:
     if declared is None:
-        raise Unreadable("its type and shape are not known", fix="add it to the manifest: name, dtype and shape")
+        raise Unreadable(
+            english("its type and shape are not known"),
+            fix=english("add it to the manifest: name, dtype and shape"),
+        )
     try:
         dtype = parse_dtype(declared.dtype)
     except ValueError as error:  # a manifest is checked when it is read; a model may hold strings
-        raise Unreadable(f"{declared.source} says {error}") from error
+        raise Unreadable(english("{source} says {error}", source=declared.source, error=error)) from error
     check_shape(dtype, declared.shape)
     there, wanted = stat_file(path), size_bytes(dtype, declared.shape)
     if there != wanted:
         raise Unreadable(
-            f"has {there} bytes, but {dtype.name} {list(declared.shape)} by {declared.source} takes {wanted}",
-            fix=f"correct {declared.source}, or write the file again",
+            english(
+                "has {there} bytes, but {name} {shape} by {source} takes {wanted}",
+                there=there,
+                name=dtype.name,
+                shape=list(declared.shape),
+                source=declared.source,
+                wanted=wanted,
+            ),
+            fix=english("correct {source}, or write the file again", source=declared.source),
             dtype=dtype.name,
             shape=declared.shape,
         )

@@ -12,6 +12,7 @@ from typing import Any
 
 from roundoff.core.array_files import Unreadable, check_shape, map_array, size_bytes, stat_file
 from roundoff.core.tensors import DType, TensorInfo, TensorSource, parse_dtype
+from roundoff.messages.message import english
 from roundoff.tensors.folders import TensorPlace, sniff_files
 from roundoff.tensors.opening import open_archives
 from roundoff.tensors.stored import Content, Declared, settle
@@ -68,23 +69,27 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
     """Read the JSON header; tell also where the values begin."""
     size = stat_file(path)
     if not size:
-        raise Unreadable("is empty")
+        raise Unreadable(english("is empty"))
     with path.open("rb") as file:
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         if size < _LENGTH_BYTES or length > min(size - _LENGTH_BYTES, _MAX_HEADER_BYTES):
             raise Unreadable(
-                f"is not a complete .safetensors file: a header of {length} bytes in a file of {size}"
+                english(
+                    "is not a complete .safetensors file: a header of {length} bytes in a file of {size}",
+                    length=length,
+                    size=size,
+                )
             )
         text = file.read(length)
     try:
         header = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Unreadable("its .safetensors header is damaged") from error
+        raise Unreadable(english("its .safetensors header is damaged")) from error
     if not isinstance(header, dict):
-        raise Unreadable("its .safetensors header is damaged")
+        raise Unreadable(english("its .safetensors header is damaged"))
     header.pop(_METADATA, None)
     if not header:
-        raise Unreadable("holds no tensors")
+        raise Unreadable(english("holds no tensors"))
     return header, _LENGTH_BYTES + length
 
 
@@ -93,10 +98,21 @@ def _probe(path: Path, start: int, entry: Any, declared: Declared | None) -> Con
     check_shape(dtype, shape)
     wanted, there = size_bytes(dtype, shape), stat_file(path) - start - begin
     if end - begin != wanted or begin < 0:
-        problem = f"damaged: {end - begin} bytes at {begin} for {dtype.name} {list(shape)}, which takes {wanted}"
+        problem = english(
+            "damaged: {number} bytes at {begin} for {name} {shape}, which takes {wanted}",
+            number=end - begin,
+            begin=begin,
+            name=dtype.name,
+            shape=list(shape),
+            wanted=wanted,
+        )
         raise Unreadable(problem, dtype=dtype.name, shape=shape)
     if there < wanted:
-        raise Unreadable(f"truncated: {max(there, 0)} of {wanted} bytes", dtype=dtype.name, shape=shape)
+        raise Unreadable(
+            english("truncated: {there} of {wanted} bytes", there=max(there, 0), wanted=wanted),
+            dtype=dtype.name,
+            shape=shape,
+        )
     load = functools.partial(map_array, path, offset=start + begin, dtype=dtype, shape=shape)
     return settle(dtype, shape, load=load, declared=declared)
 
@@ -105,9 +121,9 @@ def _parse_entry(entry: Any) -> tuple[DType, tuple[int, ...], int, int]:
     try:
         name, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
     except (KeyError, TypeError, ValueError) as error:
-        raise Unreadable("its entry in the header is damaged") from error
+        raise Unreadable(english("its entry in the header is damaged")) from error
     if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
-        raise Unreadable("its entry in the header is damaged")
+        raise Unreadable(english("its entry in the header is damaged"))
     if not isinstance(name, str) or name not in _DTYPES:
-        raise Unreadable(f"holds values of type {name!r:.40}, which are not read")
+        raise Unreadable(english("holds values of type {name!r:.40}, which are not read", name=name))
     return parse_dtype(_DTYPES[name]), shape, begin, end

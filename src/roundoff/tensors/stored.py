@@ -10,6 +10,7 @@ from roundoff.core.array_files import Unreadable
 from roundoff.core.names import shown
 from roundoff.core.tensors import Array, DType, TensorInfo, as_values, is_extended, parse_dtype
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 
 __all__ = [
     "Content",
@@ -130,26 +131,46 @@ class StoredSource:
         try:
             return place.probe().load()
         except Unreadable as error:
-            what = f"Tensor {name!r} cannot be read from {place.where}: {error.problem}."
+            what = english(
+                "Tensor {name!r} cannot be read from {where}: {problem}.",
+                name=name,
+                where=place.where,
+                problem=error.problem,
+            )
             raise BadInput(what, fix=error.fix) from error
         except OSError as error:
-            what = f"Tensor {name!r} cannot be read from {place.where}: {_reason(error)}."
-            raise BadInput(what, fix="check the file and the disk") from error
+            what = english(
+                "Tensor {name!r} cannot be read from {where}: {reason}.",
+                name=name,
+                where=place.where,
+                reason=_reason(error),
+            )
+            raise BadInput(what, fix=english("check the file and the disk")) from error
         except MemoryError as error:
-            what = f"Tensor {name!r} in {place.where} does not fit into memory."
-            raise BadInput(what, fix="store it uncompressed, so that it can be mapped") from error
+            what = english("Tensor {name!r} in {where} does not fit into memory.", name=name, where=place.where)
+            raise BadInput(what, fix=english("store it uncompressed, so that it can be mapped")) from error
 
     def _find(self, name: str, sample: str) -> TensorFile:
         if sample not in self._samples:
-            what = f"{self._label} has no sample {sample!r}."
+            what = english("{label} has no sample {sample!r}.", label=self._label, sample=sample)
             raise BadInput(what, fix=nearest(sample, self._samples))
         if sample in self._broken:
-            what = f"Sample {sample!r} of {self._label} cannot be read: {self._broken[sample]}."
-            raise BadInput(what, fix="write that file again, or move it away")
+            what = english(
+                "Sample {sample!r} of {label} cannot be read: {broken}.",
+                sample=sample,
+                label=self._label,
+                broken=self._broken[sample],
+            )
+            raise BadInput(what, fix=english("write that file again, or move it away"))
         if name not in self._places:
-            raise BadInput(f"{self._label} has no tensor {name!r}.", fix=nearest(name, self._places))
+            raise BadInput(
+                english("{label} has no tensor {name!r}.", label=self._label, name=name),
+                fix=nearest(name, self._places),
+            )
         if sample not in self._places[name]:
-            what = f"{self._label} has no tensor {name!r} in sample {sample!r}."
+            what = english(
+                "{label} has no tensor {name!r} in sample {sample!r}.", label=self._label, name=name, sample=sample
+            )
             raise BadInput(what, fix=nearest(sample, self._places[name]))
         return self._places[name][sample]
 
@@ -162,7 +183,9 @@ def _printable(place: TensorFile) -> TensorFile:
         return place
 
     def refuse() -> Content:
-        raise Unreadable("its name is not valid Unicode", fix="write it again under a name that is")
+        raise Unreadable(
+            english("its name is not valid Unicode"), fix=english("write it again under a name that is")
+        )
 
     return TensorFile(name, sample, place.where, refuse, node, op_type)
 
@@ -176,7 +199,8 @@ def _add(places: dict[str, TensorFile], place: TensorFile) -> None:
 
     def clash() -> Content:
         raise Unreadable(
-            f"stored twice: in {first.where} and in {place.where}", fix="remove or rename one of the two"
+            english("stored twice: in {where} and in {where2}", where=first.where, where2=place.where),
+            fix=english("remove or rename one of the two"),
         )
 
     places[place.sample] = TensorFile(place.name, place.sample, first.where, clash)
@@ -206,9 +230,9 @@ def _info(place: TensorFile) -> TensorInfo:
 
 def _reason(error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
-        return "the file is missing"
+        return english("the file is missing")
     if isinstance(error, PermissionError):
-        return "the file may not be read"
+        return english("the file may not be read")
     return error.strerror or str(error)
 
 
@@ -235,8 +259,10 @@ def settle(
     if declared is None:
         if _is_raw(dtype):
             raise Unreadable(
-                f"holds raw values of {dtype.itemsize} bytes without saying of which type",
-                fix='name the type in tensors.json beside it, as in "dtype": "bfloat16"',
+                english(
+                    "holds raw values of {itemsize} bytes without saying of which type", itemsize=dtype.itemsize
+                ),
+                fix=english('name the type in tensors.json beside it, as in "dtype": "bfloat16"'),
                 shape=shape,
             )
         return Content(dtype.name, shape, lambda: as_values(load()))
@@ -247,8 +273,15 @@ def settle(
         if dtype.newbyteorder("=") == wanted.newbyteorder("=") or _holds_upcast_of(wanted, dtype):
             return Content(wanted.name, shape, lambda: as_values(load()))
     raise Unreadable(
-        f"{declared.source} says {wanted.name} {list(declared.shape)}, the file holds {dtype.name} {list(shape)}",
-        fix=f"correct {declared.source}, or write the file again",
+        english(
+            "{source} says {name} {shape}, the file holds {name2} {shape2}",
+            source=declared.source,
+            name=wanted.name,
+            shape=list(declared.shape),
+            name2=dtype.name,
+            shape2=list(shape),
+        ),
+        fix=english("correct {source}, or write the file again", source=declared.source),
         dtype=dtype.name,
         shape=shape,
     )
@@ -284,18 +317,27 @@ class MappingSource:
 
     def __init__(self, arrays: Mapping[str, Any], *, label: str = "arrays") -> None:
         if not arrays:
-            raise BadInput(f"{label} is an empty dictionary.", fix="give at least one array, by its name")
+            raise BadInput(
+                english("{label} is an empty dictionary.", label=label),
+                fix=english("give at least one array, by its name"),
+            )
         self._arrays: dict[str, Array] = {}
         for name, given in arrays.items():
             try:
                 array = np.asarray(given)
             except (TypeError, ValueError, RuntimeError) as error:
                 text = " ".join(str(error).split())
-                what = f"{label}: {name!r} is no array: {text}."
-                raise BadInput(what, fix="give numpy arrays of numbers") from error
+                what = english("{label}: {name!r} is no array: {text}.", label=label, name=name, text=text)
+                raise BadInput(what, fix=english("give numpy arrays of numbers")) from error
             if not isinstance(name, str) or array.dtype.kind not in "biufc":
-                what = f"{label}: {name!r} is of type {type(given).__name__} ({array.dtype.name})."
-                raise BadInput(what, fix="give numpy arrays of numbers, by their names")
+                what = english(
+                    "{label}: {name!r} is of type {name2} ({name3}).",
+                    label=label,
+                    name=name,
+                    name2=type(given).__name__,
+                    name3=array.dtype.name,
+                )
+                raise BadInput(what, fix=english("give numpy arrays of numbers, by their names"))
             self._arrays[name] = array
         self.label = label
         self.samples: tuple[str, ...] = (_ONLY,)
@@ -305,5 +347,8 @@ class MappingSource:
     def read(self, name: str, sample: str) -> Array:
         """The values of one of them."""
         if name not in self._arrays:
-            raise BadInput(f"{self.label} has no tensor {name!r}.", fix=nearest(name, self._arrays))
+            raise BadInput(
+                english("{label} has no tensor {name!r}.", label=self.label, name=name),
+                fix=nearest(name, self._arrays),
+            )
         return self._arrays[name]

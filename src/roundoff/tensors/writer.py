@@ -17,6 +17,7 @@ from roundoff.core.files import write_text, writing
 from roundoff.core.names import FileNames
 from roundoff.core.tensors import Array, DType, TensorInfo, is_extended, why_refused
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 from roundoff.tensors.ascend_npy import MAPPING_NAME, MAX_NAME_BYTES, NOT_IN_OP_NAME
 from roundoff.tensors.manifest import MANIFEST_NAMES, MAP_NAME
 
@@ -279,7 +280,10 @@ class _MappedWriter:
 
     def __init__(self, directory: Path, store: Store, samples: tuple[str, ...]) -> None:
         if len(set(samples)) < len(samples):
-            raise BadInput(f"Two samples have the same name: {', '.join(samples)}.", fix="rename one of them")
+            raise BadInput(
+                english("Two samples have the same name: {samples}.", samples=", ".join(samples)),
+                fix=english("rename one of them"),
+            )
         self._directory = directory
         self._store = store
         self._samples = samples
@@ -301,8 +305,8 @@ class _MappedWriter:
         if not self._begun or info.name in self._names:
             raise ValueError(f"tensor {info.name!r} comes before any sample, or twice in one")
         if reason := why_refused(array.dtype):
-            what = f"Tensor {info.name!r} {reason}; it cannot be written."
-            raise BadInput(what, fix="leave it out: choose others with --tensors")
+            what = english("Tensor {name!r} {reason}; it cannot be written.", name=info.name, reason=reason)
+            raise BadInput(what, fix=english("leave it out: choose others with --tensors"))
         self._names.add(info.name)
         with writing(self._directory):
             file = self._store.put(info, array, output_index)

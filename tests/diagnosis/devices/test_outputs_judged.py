@@ -10,7 +10,7 @@ from roundoff.cli import main
 from roundoff.core.coverage import OutputCoverage
 from roundoff.core.document import SCHEMA, Environment, RunDocument, load_document, to_json
 from roundoff.diagnosis.result import Diagnosis
-from roundoff.messages.catalogue import speaking
+from roundoff.messages.catalogue import use_language
 from roundoff.report.junit import document_junit
 from tests.diagnosis.devices.devices import diagnosed
 from tests.diagnosis.devices.test_causes import clean
@@ -92,7 +92,7 @@ def test_the_line_is_chinese_in_a_chinese_terminal() -> None:
     console = Console(width=200, record=True)
     page = diagnosis_page(empty_document(diagnosis=without_outputs()))
     assert page is not None
-    with speaking("zh"):
+    with use_language("zh"):
         console.print(terminal_page(page))
     text = console.export_text()
     assert "证据不足" in text

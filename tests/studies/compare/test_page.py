@@ -15,7 +15,7 @@ from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument, 
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import TensorScore
 from roundoff.measure.thresholds import Threshold, ThresholdSet
-from roundoff.messages.catalogue import speaking
+from roundoff.messages.catalogue import use_language
 from roundoff.messages.message import verbatim
 from roundoff.pages.blocks import View
 from roundoff.pages.terminal import terminal_page
@@ -292,7 +292,7 @@ def test_a_missing_output_is_a_failure() -> None:
     lines = [line.strip() for line in verdict(found).splitlines()]
     assert lines[0] == "INCOMPLETE: 1 of 1 tensor passes (2 samples), but not every output was judged"
     assert "outputs    1 of 2 outputs judged; not judged: logits (not in the candidate)" in lines
-    with speaking("zh"):
+    with use_language("zh"):
         chinese = verdict(found)
     assert "不完整" in chinese
     assert "2 个输出中已判定 1 个" in chinese

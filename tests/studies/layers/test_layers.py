@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 
 from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument, load_document, to_json
 from roundoff.core.target import WIDEST
-from roundoff.messages.catalogue import speaking
+from roundoff.messages.catalogue import use_language
 from roundoff.messages.message import message
 from roundoff.pages.blocks import View
 from roundoff.pages.terminal import terminal_page
@@ -367,7 +367,7 @@ def test_a_name_stays_what_it_is_in_chinese() -> None:
         notes=(message("layers.note_hidden", count=3, nodes=(odd,)),),
         quantized=message("common.saved_for", folder="runs; it's", target="a; b", method="mse"),
     )
-    with speaking("zh"):
+    with use_language("zh"):
         text = shown(page(report), 300)
     assert text.count(odd) == 3
     for part in (

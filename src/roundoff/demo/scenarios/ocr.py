@@ -9,6 +9,7 @@ from roundoff.demo.scenarios.scenario import Scenario
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.save import fill
+from roundoff.messages.message import english
 from roundoff.messages.numbers import share_text
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.targets.loading import load_target
@@ -39,8 +40,8 @@ def make(target: str = _TARGET) -> Scenario:
     model = find_model()
     if model is None:
         raise BadInput(
-            f"The network comes with the package {PACKAGE!r}, which is not installed.",
-            fix="pip install --no-deps rapidocr-onnxruntime==1.4.4",
+            english("The network comes with the package {package!r}, which is not installed.", package=PACKAGE),
+            fix=english("pip install --no-deps rapidocr-onnxruntime==1.4.4"),
         )
     words = vocabulary()
     seen, unseen = Words(words[:_WORDS]), Words(words[_WORDS : _WORDS + _TEST])

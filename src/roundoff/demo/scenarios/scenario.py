@@ -7,6 +7,7 @@ from inspect import signature
 from pathlib import Path
 
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 
 __all__ = ["SCENARIOS", "Scenario", "scenario"]
 
@@ -50,6 +51,9 @@ def scenario(name: str, *, target: str | None = None) -> Scenario:
     """
     make = import_module(f"roundoff.demo.scenarios.{name}").make
     if target is not None and not signature(make).parameters:
-        raise BadInput(f"The story {name!r} is told of its own chip.", fix="leave --target out, or tell 'ocr'")
+        raise BadInput(
+            english("The story {name!r} is told of its own chip.", name=name),
+            fix=english("leave --target out, or tell 'ocr'"),
+        )
     found: Scenario = make() if target is None else make(target)
     return found

@@ -17,7 +17,7 @@ from roundoff.core.quantizers import Quantizer, dequantize
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.diagnosis.devices.expectation import Golden
 from roundoff.errors import BadInput, CannotAlign
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, english, message
 from roundoff.messages.sentences import recognised
 from roundoff.studies.compare.pairs import SamplePairs, find_samples, laid_out, read_pair
 
@@ -218,8 +218,14 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
             fits[name] = fit
     if not kept:
         reasons = "; ".join(f"{each.name}: {each.detail}" for each in left_out[:3])
-        what = f"No tensor of {device.label} could be used: {reasons or 'none is known'}."
-        raise CannotAlign(what, fix="dump outputs of nodes under the names of the model, or give --aliases")
+        what = english(
+            "No tensor of {label} could be used: {reasons}.",
+            label=device.label,
+            reasons=reasons or english("none is known"),
+        )
+        raise CannotAlign(
+            what, fix=english("dump outputs of nodes under the names of the model, or give --aliases")
+        )
     notes = [recognised(matched.note)] if matched.note else []
     if fits:
         notes.append(message("diagnosis.note_unknown_scale", count=len(fits)))

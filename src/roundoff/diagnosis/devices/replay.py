@@ -23,7 +23,7 @@ from roundoff.diagnosis.devices.expectation import (
 from roundoff.diagnosis.devices.readout import DeviceView, Readout
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, english, message
 from roundoff.run.capture import Samples
 
 __all__ = [
@@ -154,8 +154,13 @@ class DeviceReplay:
         found = self.readout.read(tensor, sample)
         exact = self.golden.compute(tensor, given)
         if found.shape != exact.shape:
-            what = f"{tensor} has the shape {found.shape} on the device and {exact.shape} in the model."
-            raise BadInput(what, fix="leave it out of the dump")
+            what = english(
+                "{tensor} has the shape {shape} on the device and {shape2} in the model.",
+                tensor=tensor,
+                shape=found.shape,
+                shape2=exact.shape,
+            )
+            raise BadInput(what, fix=english("leave it out of the dump"))
         if self.quantizers:
             return Pair(found, exact, self._expect_coded(tensor, exact, given))
         return self._uncoded(tensor, exact, found, given)

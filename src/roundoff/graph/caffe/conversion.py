@@ -14,6 +14,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.caffe.fields import MessageSpec, message_spec
 from roundoff.graph.caffe.net import CaffeLayer, Net, same_shape
 from roundoff.graph.draft import Assembly
+from roundoff.messages.message import english
 
 __all__ = [
     "NOT_RUN",
@@ -100,17 +101,31 @@ class Params:
     def _typed(self, name: str, kind: type[_Value]) -> _Value:
         value = self._get(name)
         if value is None:
-            raise self.refuse(f"needs {name!r} in {self.name}")
+            raise self.refuse(english("needs {name!r} in {name2}", name=name, name2=self.name))
         return kind(value)
 
     def _finite(self, name: str, value: float) -> float:
         if not math.isfinite(value):
-            raise self.refuse(f"has {name}: {value} in {self.name}, which is not a finite number")
+            raise self.refuse(
+                english(
+                    "has {name}: {value} in {name2}, which is not a finite number",
+                    name=name,
+                    value=value,
+                    name2=self.name,
+                )
+            )
         return value
 
     def _checked(self, name: str, value: int) -> int:
         if value < 0 and self.spec.by_name[name].kind == "uint":
-            raise self.refuse(f"has {name}: {value} in {self.name}, which cannot be below zero")
+            raise self.refuse(
+                english(
+                    "has {name}: {value} in {name2}, which cannot be below zero",
+                    name=name,
+                    value=value,
+                    name2=self.name,
+                )
+            )
         return value
 
     def _get(self, name: str) -> Any:
@@ -199,7 +214,9 @@ class LayerJob:
         ):
             if counted not in allowed:
                 wanted = " or ".join(map(str, allowed))
-                raise self.refuse(f"has {counted} {word}s; it takes {wanted}")
+                raise self.refuse(
+                    english("has {counted} {word}s; it takes {wanted}", counted=counted, word=word, wanted=wanted)
+                )
 
     def top_count(self) -> int:
         """How many tops the layer has."""
@@ -208,7 +225,7 @@ class LayerJob:
     def axis(self, axis: int, rank: int) -> int:
         """An axis counted from the front; negative ones count from the end."""
         if not -rank <= axis < rank:
-            raise self.refuse(f"names axis {axis} of a blob with {rank} axes")
+            raise self.refuse(english("names axis {axis} of a blob with {rank} axes", axis=axis, rank=rank))
         return axis % rank
 
     def blob(self, index: int, shape: Shape) -> Array:
@@ -218,13 +235,20 @@ class LayerJob:
             BadInput: It is not there, or of another shape.
         """
         stored = self.raw_blob(index)
-        wanted = "x".join(map(str, shape)) or "of a single number"
+        wanted = "x".join(map(str, shape)) or english("of a single number")
         if not same_shape(stored.shape, shape):
-            found = "x".join(map(str, stored.shape)) or "of a single number"
+            found = "x".join(map(str, stored.shape)) or english("of a single number")
             source = self.net.weights_path or self.net.path
             raise BadInput(
-                f"{self._who()} needs blob {index} in the shape {wanted}, but in {source} it is {found}.",
-                fix="give the .caffemodel that belongs to this .prototxt",
+                english(
+                    "{who} needs blob {index} in the shape {wanted}, but in {source} it is {found}.",
+                    who=self._who(),
+                    index=index,
+                    wanted=wanted,
+                    source=source,
+                    found=found,
+                ),
+                fix=english("give the .caffemodel that belongs to this .prototxt"),
             )
         return stored.reshape(shape).astype(np.float32, copy=False)
 
@@ -233,13 +257,19 @@ class LayerJob:
         blobs = self.layer.blobs
         if index >= len(blobs):
             source = (
-                "no .caffemodel was given"
+                english("no .caffemodel was given")
                 if self.net.weights_path is None
-                else (f"{self.net.weights_path} has {len(blobs) or 'none'} for it")
+                else (
+                    english(
+                        "{weights_path} has {count} for it",
+                        weights_path=self.net.weights_path,
+                        count=len(blobs) or english("none"),
+                    )
+                )
             )
             raise BadInput(
-                f"{self._who()} needs blob {index}, but {source}.",
-                fix="give the .caffemodel that belongs to this .prototxt",
+                english("{who} needs blob {index}, but {source}.", who=self._who(), index=index, source=source),
+                fix=english("give the .caffemodel that belongs to this .prototxt"),
             )
         return blobs[index]
 
@@ -248,7 +278,9 @@ class LayerJob:
         readers = [other for other in self.net.layers if set(other.bottoms) & set(self.layer.tops)]
         whole = [_has_integers(reader) for reader in readers if reader.name != self.layer.name]
         if any(whole) and not all(whole):
-            raise self.refuse("feeds layers with integer weights and others, which take different numbers")
+            raise self.refuse(
+                english("feeds layers with integer weights and others, which take different numbers")
+            )
         return any(whole)
 
     def fed_by_integers(self) -> bool:
@@ -258,11 +290,17 @@ class LayerJob:
 
     def refuse(self, text: str, fix: str = _CORRECT) -> BadInput:
         """The error for something the layer says: "Layer 'x' (Pooling, net.prototxt line 3) <text>."."""
-        return BadInput(f"{self._who()} {text}.", fix=fix)
+        return BadInput(english("{who} {text}.", who=self._who(), text=text), fix=fix)
 
     def _who(self) -> str:
-        place = f", line {self.layer.line}" if self.layer.line else ""
-        return f"Layer {self.layer.name!r} ({self.layer.type}; {self.net.path}{place})"
+        place = english(", line {line}", line=self.layer.line) if self.layer.line else ""
+        return english(
+            "Layer {name!r} ({type}; {path}{place})",
+            name=self.layer.name,
+            type=self.layer.type,
+            path=self.net.path,
+            place=place,
+        )
 
     # What becomes of it.
 
@@ -284,7 +322,7 @@ class LayerJob:
         try:
             return self.constant(np.asarray(values, np.int64), step)
         except OverflowError as error:
-            raise self.refuse("has sizes beyond 64 bits") from error
+            raise self.refuse(english("has sizes beyond 64 bits")) from error
 
     def step(self, op_type: str, inputs: Sequence[str], step: str, **attributes: Any) -> str:
         """Add a node before the one that computes the top; gives the name of its output."""
@@ -325,7 +363,10 @@ class LayerJob:
     def _announce(self, index: int, shape: Shape) -> str:
         if any(size < 1 for size in shape) or math.prod(shape) > _MOST_VALUES:
             shown = "x".join(map(str, shape))
-            raise self.refuse(f"would compute a blob of the shape {shown}", fix="check its sizes and its input's")
+            raise self.refuse(
+                english("would compute a blob of the shape {shown}", shown=shown),
+                fix=english("check its sizes and its input's"),
+            )
         name = self._top_names[index]
         self.tops[index] = BlobValue(name, shape)
         return name

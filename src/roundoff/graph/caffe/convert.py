@@ -17,6 +17,7 @@ from roundoff.graph.caffe.fields import message_spec
 from roundoff.graph.caffe.net import CaffeLayer, Net, read_net
 from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model, checked_model
+from roundoff.messages.message import english
 
 __all__ = [
     "DATA_TYPES",
@@ -65,9 +66,20 @@ def input_shapes(layer: CaffeLayer, net: Net, *, needed: Sequence[int]) -> dict[
     for index in needed:
         shape = shapes.get(index)
         if not shape or any(size < 1 for size in shape):
-            where = f"{net.path}, line {layer.line}: layer {layer.name!r} ({layer.type})"
+            where = english(
+                "{path}, line {line}: layer {name!r} ({type})",
+                path=net.path,
+                line=layer.line,
+                name=layer.name,
+                type=layer.type,
+            )
             fix = _SAY.format(name=layer.name, top=layer.tops[index])
-            raise BadInput(f"{where} does not say how large its blob {layer.tops[index]!r} is.", fix=fix)
+            raise BadInput(
+                english(
+                    "{where} does not say how large its blob {tops!r} is.", where=where, tops=layer.tops[index]
+                ),
+                fix=fix,
+            )
     return {index: shapes[index] for index in needed}
 
 
@@ -75,7 +87,16 @@ def _params(layer: CaffeLayer, name: str, net: Net) -> Params:
     spec = message_spec(message_spec("LayerParameter").by_name[name].message)
 
     def refuse(text: str) -> BadInput:
-        return BadInput(f"{net.path}, line {layer.line}: layer {layer.name!r} {text}.", fix="correct that layer")
+        return BadInput(
+            english(
+                "{path}, line {line}: layer {name!r} {text}.",
+                path=net.path,
+                line=layer.line,
+                name=layer.name,
+                text=text,
+            ),
+            fix=english("correct that layer"),
+        )
 
     return Params(name, layer.message.message(name) or TextMessage(), spec, refuse)
 
@@ -197,7 +218,10 @@ def net_of(model: Model) -> Net:
         BadInput: It was made from none, or its files have gone.
     """
     if not is_caffe(model.path):
-        raise BadInput(f"{model.path} was not made from a Caffe net.", fix="load the .prototxt instead")
+        raise BadInput(
+            english("{path} was not made from a Caffe net.", path=model.path),
+            fix=english("load the .prototxt instead"),
+        )
     return read_net(*caffe_pair(model.path))
 
 
@@ -232,9 +256,18 @@ def _check_known(layer: CaffeLayer, net: Net) -> None:
         return
     known = [*layer_types(), *sorted(DATA_TYPES)]
     raise BadInput(
-        f"{net.path}, line {layer.line}: layer {layer.name!r} is of the type {layer.type!r}, which is not known. "
-        f"Known are {', '.join(known)}.",
-        fix=f"{nearest(layer.type, known)}; or teach it with roundoff.graph.caffe.conversion.register_layer",
+        english(
+            "{path}, line {line}: layer {name!r} is of the type {type!r}, which is not known. Known are {known}.",
+            path=net.path,
+            line=layer.line,
+            name=layer.name,
+            type=layer.type,
+            known=", ".join(known),
+        ),
+        fix=english(
+            "{nearest}; or teach it with roundoff.graph.caffe.conversion.register_layer",
+            nearest=nearest(layer.type, known),
+        ),
     )
 
 
@@ -276,7 +309,9 @@ class _Importer:
 
     def _add_inputs(self, layer: CaffeLayer) -> None:
         if layer.bottoms:
-            raise self._wrong(layer, f"has bottoms ({', '.join(layer.bottoms)}), but brings data")
+            raise self._wrong(
+                layer, english("has bottoms ({bottoms}), but brings data", bottoms=", ".join(layer.bottoms))
+            )
         read = {bottom for other in self._kept for bottom in other.bottoms}
         lost = {bottom for other in self._net.layers for bottom in other.bottoms} - read
         # A top that only dropped layers read is dropped with them; data layers have labels besides.
@@ -291,7 +326,9 @@ class _Importer:
         for index, shape in input_shapes(layer, self._net, needed=needed).items():
             top = layer.tops[index]
             if top in self._blobs:
-                raise self._wrong(layer, f"writes blob {top!r}, which another layer writes already")
+                raise self._wrong(
+                    layer, english("writes blob {top!r}, which another layer writes already", top=top)
+                )
             self._blobs[top] = BlobValue(top, shape)
             self._inputs.append(self._blobs[top])
             # A net that names its inputs without a layer has none for them; the blob's name stands for it.
@@ -301,7 +338,7 @@ class _Importer:
     def _add_layer(self, layer: CaffeLayer) -> None:
         for bottom in layer.bottoms:
             if bottom not in self._blobs:
-                what = f"reads blob {bottom!r}, which no layer before it writes"
+                what = english("reads blob {bottom!r}, which no layer before it writes", bottom=bottom)
                 raise self._wrong(layer, what, fix=nearest(bottom, self._blobs))
         self._check_tops(layer)
         # Caffe overwrites a blob in place; a tensor of ONNX is written once. So a blob stands for the tensor that
@@ -316,7 +353,11 @@ class _Importer:
             self._unread.pop(bottom, None)
         for index, top in enumerate(layer.tops):
             if index not in job.tops:
-                raise self._wrong(layer, f"got no node for its top {top!r}", fix="let its converter add one")
+                raise self._wrong(
+                    layer,
+                    english("got no node for its top {top!r}", top=top),
+                    fix=english("let its converter add one"),
+                )
             self._blobs[top] = job.tops[index]
             self._tops[job.tops[index].name] = layer.name, index
             self._unread[top] = None
@@ -326,11 +367,13 @@ class _Importer:
 
     def _check_tops(self, layer: CaffeLayer) -> None:
         if not layer.tops:
-            raise self._wrong(layer, "has no tops", fix="give it one")
+            raise self._wrong(layer, english("has no tops"), fix=english("give it one"))
         for place, top in enumerate(layer.tops):
             in_place = place < len(layer.bottoms) and layer.bottoms[place] == top
             if layer.tops.count(top) > 1 or (top in self._blobs and not in_place):
-                raise self._wrong(layer, f"writes blob {top!r}, which another layer writes already")
+                raise self._wrong(
+                    layer, english("writes blob {top!r}, which another layer writes already", top=top)
+                )
 
     def _top_name(self, layer: CaffeLayer, top: str) -> str:
         """The last version of a blob has its name; versions before it have that of the layer behind a ``#``.
@@ -356,7 +399,10 @@ class _Importer:
         graph = self._draft.proto.graph
         ends = [self._blobs[blob] for blob in self._unread if self._blobs[blob] not in self._inputs]
         if not ends:
-            raise BadInput(f"{self._net.path} computes nothing.", fix="check that it is the deploy .prototxt")
+            raise BadInput(
+                english("{path} computes nothing.", path=self._net.path),
+                fix=english("check that it is the deploy .prototxt"),
+            )
         symbol = self._free_batch()
         for value in self._inputs:
             shape: list[int | str] = [*value.shape]
@@ -386,8 +432,17 @@ class _Importer:
             self._notes.append(f"the batch size is fixed: {self._batch_fixed}")
         return "" if self._batch_fixed or len(sizes) != 1 or flat else _BATCH
 
-    def _wrong(self, layer: CaffeLayer, text: str, fix: str = "correct that layer") -> BadInput:
-        return BadInput(f"{self._net.path}, line {layer.line}: layer {layer.name!r} {text}.", fix=fix)
+    def _wrong(self, layer: CaffeLayer, text: str, fix: str = english("correct that layer")) -> BadInput:
+        return BadInput(
+            english(
+                "{path}, line {line}: layer {name!r} {text}.",
+                path=self._net.path,
+                line=layer.line,
+                name=layer.name,
+                text=text,
+            ),
+            fix=fix,
+        )
 
 
 def _graph(name: str) -> Any:

@@ -20,6 +20,7 @@ from roundoff.graph.caffe.placement import CaffePlacement, Entrance, Product, pl
 from roundoff.graph.caffe.wire import encode
 from roundoff.graph.quantized_model import QuantizedModel, fake_quantized
 from roundoff.graph.weights import Weights, codes_of
+from roundoff.messages.message import english
 
 __all__ = [
     "CaffeFiles",
@@ -102,8 +103,12 @@ def _codes(values: Array, quantizer: Quantizer, layer: CaffeLayer) -> Array:
     codes = codes_of(values, quantizer.params, spec) if quantizer.codes is None else quantizer.codes
     shift = 0 if spec.signed else _SIGN
     if spec.bits > 8 or (np.asarray(quantizer.params.zero_point) != shift).any():
-        what = f"The weights of layer {layer.name!r} are quantized to {spec.dtype}, with an offset or too wide."
-        raise BadInput(what, fix="quantize them to 8 bits, symmetrically")
+        what = english(
+            "The weights of layer {name!r} are quantized to {dtype}, with an offset or too wide.",
+            name=layer.name,
+            dtype=spec.dtype,
+        )
+        raise BadInput(what, fix=english("quantize them to 8 bits, symmetrically"))
     return (codes.astype(np.int16) - shift).astype(np.int8)
 
 
@@ -113,8 +118,10 @@ def _bias(
     if deploy and factors is not None:
         whole = np.rint(values.astype(np.float64) / factors)
         if whole.min(initial=0) < _INT32.min or whole.max(initial=0) > _INT32.max:
-            what = f"The bias of layer {layer.name!r} exceeds 32 bits in units of its weights and input."
-            raise BadInput(what, fix="keep that layer in float")
+            what = english(
+                "The bias of layer {name!r} exceeds 32 bits in units of its weights and input.", name=layer.name
+            )
+            raise BadInput(what, fix=english("keep that layer in float"))
         return whole.astype(np.int32)
     return fake_quantized(values, quantizer) if quantizer is not None else values
 

@@ -15,6 +15,7 @@ from roundoff.core.text_proto import TextEntry, TextMessage, TextValue, parse_te
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.caffe.fields import layer_types_v1, text_table
 from roundoff.graph.caffe.wire import decode
+from roundoff.messages.message import english
 
 __all__ = [
     "CaffeLayer",
@@ -46,17 +47,26 @@ def blob_array(blob: TextMessage, *, owner: str) -> Array:
     """
     values, shape = _values(blob, owner=owner), _shape(blob)
     if len(shape) > MAX_AXES or any(size < 0 for size in shape) or math.prod(shape) != values.size:
-        stored = f"{values.size} values are stored" if values.size else "no values are stored"
-        what = f"{owner} has the shape {'x'.join(map(str, shape)) or 'of a single number'}, but {stored}."
-        raise BadInput(what, fix="copy the .caffemodel again, or save it again with its framework")
+        stored = (
+            english("{size} values are stored", size=values.size)
+            if values.size
+            else english("no values are stored")
+        )
+        what = english(
+            "{owner} has the shape {shape}, but {stored}.",
+            owner=owner,
+            shape="x".join(map(str, shape)) or english("of a single number"),
+            stored=stored,
+        )
+        raise BadInput(what, fix=english("copy the .caffemodel again, or save it again with its framework"))
     return values.reshape(shape)
 
 
 def _values(blob: TextMessage, *, owner: str) -> Array:
     kinds = [name for name in (*_STORED, "int8_data", "raw_data") if name in blob]
     if len(kinds) > 1:
-        what = f"{owner} holds values of several types: {', '.join(kinds)}."
-        raise BadInput(what, fix="save the .caffemodel again")
+        what = english("{owner} holds values of several types: {kinds}.", owner=owner, kinds=", ".join(kinds))
+        raise BadInput(what, fix=english("save the .caffemodel again"))
     if not kinds:
         return np.empty(0, np.float32)
     kind = kinds[0]
@@ -77,8 +87,8 @@ def _raw(blob: TextMessage, *, owner: str) -> Array:
     dtype = _RAW.get(str(blob.get("raw_data_type")))
     raw = blob.get("raw_data")
     if dtype is None or not isinstance(raw, bytes) or len(raw) % dtype.itemsize:
-        what = f"{owner} has raw values of a type or length that cannot be read."
-        raise BadInput(what, fix="save the .caffemodel again with float values")
+        what = english("{owner} has raw values of a type or length that cannot be read.", owner=owner)
+        raise BadInput(what, fix=english("save the .caffemodel again with float values"))
     return np.frombuffer(raw, dtype).astype(np.float32, copy=False)
 
 
@@ -159,8 +169,8 @@ def upgraded(net: TextMessage, *, what: str) -> TextMessage:
     """
     old, new = net.messages("layers"), net.messages("layer")
     if old and new:
-        mixed = f"{what} has layers in the old form ('layers') and in the new one ('layer')."
-        raise BadInput(mixed, fix="write all of them as 'layer'")
+        mixed = english("{what} has layers in the old form ('layers') and in the new one ('layer').", what=what)
+        raise BadInput(mixed, fix=english("write all of them as 'layer'"))
     kept = [entry for entry in net.entries if entry.name not in ("layers", "input", "input_dim", "input_shape")]
     layers = [entry for entry in net.entries if entry.name == "layers"]
     newer = [_from_v1(entry, what=what) for entry in _without_padding(layers, what=what)]
@@ -177,9 +187,19 @@ def _input_layer(net: TextMessage, *, what: str) -> Iterator[TextEntry]:
     if flat and not shapes:
         shapes = [list(flat[start : start + len(_AXES)]) for start in range(0, len(flat), len(_AXES))]
     if (shapes and len(shapes) != len(names)) or any(not shape for shape in shapes) or len(flat) % len(_AXES):
-        said = f"{len(shapes)} shapes" if not flat else f"{len(flat)} values of input_dim"
-        problem = f"{what}, line {net.line('input')}: the net has {len(names)} inputs, but {said}."
-        raise BadInput(problem, fix="give one input_shape, or four values of input_dim, for each input")
+        said = (
+            english("{count} shapes", count=len(shapes))
+            if not flat
+            else english("{count} values of input_dim", count=len(flat))
+        )
+        problem = english(
+            "{what}, line {line}: the net has {count} inputs, but {said}.",
+            what=what,
+            line=net.line("input"),
+            count=len(names),
+            said=said,
+        )
+        raise BadInput(problem, fix=english("give one input_shape, or four values of input_dim, for each input"))
     dims = [TextMessage(tuple(TextEntry("dim", size) for size in shape)) for shape in shapes]
     parameters = TextMessage(tuple(TextEntry("shape", shape) for shape in dims))
     tops = tuple(TextEntry("top", name) for name in names)
@@ -204,7 +224,10 @@ def _from_v1(entry: TextEntry, *, what: str) -> TextEntry:
     kind = old.get("type", "NONE")
     types = layer_types_v1()
     if kind not in types:
-        raise BadInput(f"{what}: a layer has the type {kind!r}, which Caffe never had.", fix="check the file")
+        raise BadInput(
+            english("{what}: a layer has the type {kind!r}, which Caffe never had.", what=what, kind=kind),
+            fix=english("check the file"),
+        )
     special = ("type", "param", "blob_share_mode", "blobs_lr", "weight_decay")
     fields = [part for part in old.entries if part.name not in special]
     shared = (TextEntry("param", TextMessage((TextEntry("name", name),))) for name in old.all("param"))
@@ -215,7 +238,9 @@ def _from_v1(entry: TextEntry, *, what: str) -> TextEntry:
 def _from_v0(old: TextMessage, inner: TextMessage, *, line: int, what: str) -> TextMessage:
     kind = str(inner.get("type", ""))
     if kind not in _OLDEST_TYPES:
-        problem = f"{what}, line {line}: {kind!r} is no layer type of the oldest format."
+        problem = english(
+            "{what}, line {line}: {kind!r} is no layer type of the oldest format.", what=what, line=line, kind=kind
+        )
         raise BadInput(problem, fix=nearest(kind, _OLDEST_TYPES))
     parameters: list[TextEntry] = []
     for part in inner.entries:
@@ -224,8 +249,14 @@ def _from_v0(old: TextMessage, inner: TextMessage, *, line: int, what: str) -> T
             parameters.append(TextEntry(_RENAMED.get(part.name, part.name), part.value, part.line))
         elif steers and kind != "padding":
             raise BadInput(
-                f"{what}, line {part.line}: {part.name!r} means nothing in a layer of type {kind!r}.",
-                fix="leave it out",
+                english(
+                    "{what}, line {line}: {name!r} means nothing in a layer of type {kind!r}.",
+                    what=what,
+                    line=part.line,
+                    name=part.name,
+                    kind=kind,
+                ),
+                fix=english("leave it out"),
             )
     if kind in ("data", "images") and "cropsize" in inner:
         parameters.append(TextEntry("crop_size", _given(inner, "cropsize")))
@@ -256,8 +287,10 @@ def _without_padding(layers: list[TextEntry], *, what: str) -> list[TextEntry]:
         if inner is not None and inner.get("type") == "padding":
             tops, bottoms = entry.value.all("top"), entry.value.all("bottom")
             if len(tops) != 1 or len(bottoms) != 1:
-                problem = f"{what}, line {entry.line}: a padding layer has one bottom and one top."
-                raise BadInput(problem, fix="correct that layer")
+                problem = english(
+                    "{what}, line {line}: a padding layer has one bottom and one top.", what=what, line=entry.line
+                )
+                raise BadInput(problem, fix=english("correct that layer"))
             padded[str(tops[0])] = str(bottoms[0]), inner.get("pad") or 0
             continue
         kept.append(_padding_itself(entry, padded, what=what) if padded and inner is not None else entry)
@@ -272,8 +305,12 @@ def _padding_itself(entry: TextEntry, padded: Mapping[str, tuple[str, TextValue]
     if not used or inner is None:
         return entry
     if inner.get("type") not in ("conv", "pool") or len(message.all("bottom")) != 1:
-        problem = f"{what}, line {entry.line}: only convolution and pooling can follow a padding layer."
-        raise BadInput(problem, fix="correct that layer")
+        problem = english(
+            "{what}, line {line}: only convolution and pooling can follow a padding layer.",
+            what=what,
+            line=entry.line,
+        )
+        raise BadInput(problem, fix=english("correct that layer"))
     source, pad = padded[str(used[0])]
     own = tuple(part for part in inner.entries if part.name != "pad")
     parts = [TextEntry("layer", TextMessage((*own, TextEntry("pad", pad)))), TextEntry("bottom", source)]
@@ -379,14 +416,14 @@ def read_prototxt(path: Path) -> TextMessage:
     Raises:
         BadInput: It is no such text; with the line.
     """
-    raw = read_small(path, what="The .prototxt")
+    raw = read_small(path, what=english("The .prototxt"))
     if not raw.strip():
-        raise BadInput(f"{path} is empty.", fix="copy the file again")
+        raise BadInput(english("{path} is empty.", path=path), fix=english("copy the file again"))
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        what = f"{path} is not text: byte {error.start} belongs to no character."
-        raise BadInput(what, fix="give the .prototxt first, then the .caffemodel") from error
+        what = english("{path} is not text: byte {start} belongs to no character.", path=path, start=error.start)
+        raise BadInput(what, fix=english("give the .prototxt first, then the .caffemodel")) from error
     table = text_table("NetParameter")
     return upgraded(parse_text_proto(text, table, what=str(path), most_fields=_MOST_FIELDS), what=str(path))
 
@@ -397,17 +434,25 @@ def read_weights(path: Path) -> CaffeWeights:
     Raises:
         BadInput: The file is damaged, or a blob has other values than its shape asks for.
     """
-    size = regular_file(path, what="The .caffemodel")
+    size = regular_file(path, what=english("The .caffemodel"))
     if not size:
-        raise BadInput(f"{path} is empty.", fix="copy the file again")
+        raise BadInput(english("{path} is empty.", path=path), fix=english("copy the file again"))
     if size > _LARGEST_FILE_BYTES:
-        what = f"{path} has {size} bytes; a .caffemodel can hold at most {_LARGEST_FILE_BYTES}."
-        raise BadInput(what, fix="check that it is the right file")
+        what = english(
+            "{path} has {size} bytes; a .caffemodel can hold at most {largest_file_bytes}.",
+            path=path,
+            size=size,
+            largest_file_bytes=_LARGEST_FILE_BYTES,
+        )
+        raise BadInput(what, fix=english("check that it is the right file"))
     data = map_bytes(path, offset=0, length=size)
     decoded = decode(data, "NetParameter", what=str(path))
     net = upgraded(decoded.message, what=str(path))
     if not net.messages("layer"):
-        raise BadInput(f"{path} holds no layers.", fix="check that it is a .caffemodel and was copied whole")
+        raise BadInput(
+            english("{path} holds no layers.", path=path),
+            fix=english("check that it is a .caffemodel and was copied whole"),
+        )
     blobs = {}
     for layer in net.messages("layer"):
         name, stored = str(layer.get("name", "")), layer.messages("blobs")
@@ -424,8 +469,10 @@ def _layers(net: TextMessage, path: Path, weights: CaffeWeights) -> Iterator[Caf
             continue
         name, kind = str(message.get("name", "")), str(message.get("type", ""))
         if not kind:
-            what = f"{path}, line {entry.line}: layer {name!r} has no type."
-            raise BadInput(what, fix='give it one, as in type: "Convolution"')
+            what = english(
+                "{path}, line {line}: layer {name!r} has no type.", path=path, line=entry.line, name=name
+            )
+            raise BadInput(what, fix=english('give it one, as in type: "Convolution"'))
         own = message.messages("blobs")
         owner = f"{path}, line {entry.line}: blob {{}} of layer {name!r}"
         stored = tuple(blob_array(blob, owner=owner.format(place)) for place, blob in enumerate(own))
@@ -444,8 +491,13 @@ def _runs(layer: CaffeLayer, net: TextMessage, path: Path) -> bool:
     """Whether a layer belongs to the test phase."""
     include, exclude = layer.message.messages("include"), layer.message.messages("exclude")
     if include and exclude:
-        what = f"{path}, line {layer.line}: layer {layer.name!r} has rules to include and to exclude it."
-        raise BadInput(what, fix="keep one kind of rule")
+        what = english(
+            "{path}, line {line}: layer {name!r} has rules to include and to exclude it.",
+            path=path,
+            line=layer.line,
+            name=layer.name,
+        )
+        raise BadInput(what, fix=english("keep one kind of rule"))
     state = net.message("state") or TextMessage()
     if include:
         return any(_meets(rule, state) for rule in include)

@@ -12,6 +12,7 @@ from roundoff.graph.caffe.net import CaffeLayer, Net
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
+from roundoff.messages.message import english
 
 __all__ = ["CaffePlacement", "Entrance", "Owners", "Product", "place_quantizers"]
 
@@ -84,12 +85,17 @@ def place_quantizers(net: Net, quantized: QuantizedModel) -> CaffePlacement:
     """
     layers = runs_of(net)
     if len({layer.name for layer in layers}) < len(layers):
-        what = f"Several layers of {net.path} have the same name, so that quantizers cannot be told apart."
-        raise BadInput(what, fix="rename them")
+        what = english(
+            "Several layers of {path} have the same name, so that quantizers cannot be told apart.", path=net.path
+        )
+        raise BadInput(what, fix=english("rename them"))
     nodes = {node.name: node for node in quantized.float_model.proto.graph.node}
     owners = Owners(layers)
     if not any(layer.name in nodes for layer in layers):
-        raise BadInput(f"The quantized model has no layer of {net.path}.", fix="give the net it was made from")
+        raise BadInput(
+            english("The quantized model has no layer of {path}.", path=net.path),
+            fix=english("give the net it was made from"),
+        )
     folded = _folded(net, layers, quantized.float_model)
     tops = layer_tops(quantized.float_model) or _unknown(net)
     finder = _PlacementFinder(layers, quantized.float_model, tops=tops)
@@ -112,8 +118,8 @@ def place_quantizers(net: Net, quantized: QuantizedModel) -> CaffePlacement:
 
 
 def _unknown(net: Net) -> dict[str, tuple[str, int]]:
-    what = f"The quantized model does not say that it was made from the net {net.path}."
-    raise BadInput(what, fix="quantize the model that was read from the net")
+    what = english("The quantized model does not say that it was made from the net {path}.", path=net.path)
+    raise BadInput(what, fix=english("quantize the model that was read from the net"))
 
 
 def _folded(net: Net, layers: tuple[CaffeLayer, ...], model: Model) -> frozenset[str]:
@@ -129,8 +135,10 @@ def _folded(net: Net, layers: tuple[CaffeLayer, ...], model: Model) -> frozenset
         if layer.type not in _FOLDABLE or not missing:
             continue
         if len(missing) < len(own[layer.name]):
-            what = f"Layer {layer.name!r} went into another one by half, which no net of Caffe can say."
-            raise BadInput(what, fix="prepare the model without folding")
+            what = english(
+                "Layer {name!r} went into another one by half, which no net of Caffe can say.", name=layer.name
+            )
+            raise BadInput(what, fix=english("prepare the model without folding"))
         found.add(layer.name)
     return frozenset(found)
 
@@ -138,13 +146,21 @@ def _folded(net: Net, layers: tuple[CaffeLayer, ...], model: Model) -> frozenset
 def _check_activation(quantizer: Quantizer) -> None:
     spec = quantizer.spec
     if spec.bits != _BITS or spec.narrow or spec.axis is not None or quantizer.after or not quantizer.consumers:
-        what = "is quantized again" if quantizer.after else "leaves the net quantized"
+        what = english("is quantized again") if quantizer.after else english("leaves the net quantized")
         if spec.bits != _BITS or spec.narrow or spec.axis is not None:
-            what = f"is quantized to {spec.dtype}{', per channel' if spec.axis is not None else ''}"
+            what = english(
+                "is quantized to {dtype}{which}",
+                dtype=spec.dtype,
+                which=english(", per channel") if spec.axis is not None else "",
+            )
         raise BadInput(
-            f"Tensor {quantizer.tensor!r} {what}; a Quant layer of Caffe rounds to all 256 codes of 8 bits, "
-            "once, in front of a layer.",
-            fix="choose a target such as ascend, or keep that tensor in float",
+            english(
+                "Tensor {tensor!r} {what}; a Quant layer of Caffe rounds to all 256 codes of 8 bits, "
+                "once, in front of a layer.",
+                tensor=quantizer.tensor,
+                what=what,
+            ),
+            fix=english("choose a target such as ascend, or keep that tensor in float"),
         )
 
 
@@ -213,14 +229,20 @@ class _PlacementFinder:
         for consumer in quantizer.consumers:
             layer = self._owners.of(consumer.node)
             if not layer:
-                what = f"Node {consumer.node!r} belongs to no layer of the net, but its input is quantized."
-                raise BadInput(what, fix="give the net that the quantized model was made from")
+                what = english(
+                    "Node {node!r} belongs to no layer of the net, but its input is quantized.", node=consumer.node
+                )
+                raise BadInput(what, fix=english("give the net that the quantized model was made from"))
             bottoms = self._bottoms[layer]
             source = self._first(self._moved.get(quantizer.tensor, quantizer.tensor))
             matching = [index for index, tensor in enumerate(bottoms) if tensor == source]
             if not matching:
                 tensor = quantizer.tensor
-                what = f"Tensor {tensor!r} is quantized inside layer {layer!r}, where no Quant layer can be."
-                raise BadInput(what, fix="keep the nodes of that layer in float")
+                what = english(
+                    "Tensor {tensor!r} is quantized inside layer {layer!r}, where no Quant layer can be.",
+                    tensor=tensor,
+                    layer=layer,
+                )
+                raise BadInput(what, fix=english("keep the nodes of that layer in float"))
             found.update((layer, index) for index in matching)
         return tuple(sorted(found, key=lambda reader: (self._places[reader[0]], reader[1])))

@@ -13,6 +13,7 @@ from roundoff.core.tensors import Array, DType
 from roundoff.core.text_proto import TextEntry, TextMessage, TextValue
 from roundoff.errors import BadInput
 from roundoff.graph.caffe.fields import FieldSpec, MessageSpec, message_spec
+from roundoff.messages.message import english
 
 __all__ = [
     "LONGEST_VARINT",
@@ -149,12 +150,12 @@ class _WireReader:
 
     def message(self, spec: MessageSpec, start: int, end: int, depth: int) -> TextMessage:
         if depth > _DEEPEST:
-            self._fail(start, f"messages are nested more than {_DEEPEST} deep")
+            self._fail(start, english("messages are nested more than {deepest} deep", deepest=_DEEPEST))
         gathered, position = _Gathered(), start
         while position < end:
             self._fields += 1
             if self._fields > _MOST_FIELDS:
-                self._fail(position, f"there are more than {_MOST_FIELDS} fields")
+                self._fail(position, english("there are more than {most_fields} fields", most_fields=_MOST_FIELDS))
             tag, after = self._varint(position, end)
             if tag == _RAW_DATA_TYPE and spec.name == "BlobProto":
                 spec = message_spec("RawBlobProto")
@@ -181,7 +182,9 @@ class _WireReader:
                 gathered.add(spec, gathered_value)
             return stop
         if wire != _VARINT or spec.kind in ("string", "bytes", "message"):
-            self._fail(position, f"field {spec.name!r} is stored in another way than its type asks for")
+            self._fail(
+                position, english("field {name!r} is stored in another way than its type asks for", name=spec.name)
+            )
         number, stop = self._varint(after, end)
         gathered.add(spec, _enumerated(spec, number if spec.kind == "uint" else to_signed(number)))
         return stop
@@ -193,7 +196,10 @@ class _WireReader:
             raw = self._data[start:stop].tobytes()
             return raw if spec.kind == "bytes" else self._text(raw, start)
         if stop - start > _MOST_FIELDS and not _is_weights(spec):
-            self._fail(start, f"field {spec.name!r} has {stop - start} bytes, absurdly many")
+            self._fail(
+                start,
+                english("field {name!r} has {number} bytes, absurdly many", name=spec.name, number=stop - start),
+            )
         try:
             numbers = varints(self._data[start:stop])
         except ValueError as error:
@@ -207,7 +213,14 @@ class _WireReader:
         if tag & 7 == _LENGTH:
             start, stop = self._span(after, end)
             if (stop - start) % dtype.itemsize:
-                self._fail(start, f"the {stop - start} bytes of {spec.name!r} are no whole number of values")
+                self._fail(
+                    start,
+                    english(
+                        "the {number} bytes of {name!r} are no whole number of values",
+                        number=stop - start,
+                        name=spec.name,
+                    ),
+                )
             values = self._data[start:stop].view(dtype)
         elif tag & 7 == single:
             head = after - position
@@ -216,7 +229,9 @@ class _WireReader:
             rows = self._data[position:stop].reshape(count, -1)[:, head:]
             values = np.ascontiguousarray(rows).view(dtype).ravel()
         else:
-            self._fail(position, f"field {spec.name!r} is stored in another way than its type asks for")
+            self._fail(
+                position, english("field {name!r} is stored in another way than its type asks for", name=spec.name)
+            )
         if spec.name not in _NOT_KEPT:
             if _is_weights(spec):
                 gathered.add(spec, values)
@@ -230,7 +245,7 @@ class _WireReader:
         step = head + size
         most = (end - position) // step
         if not most:
-            self._fail(position, "the file ends in the middle of a value")
+            self._fail(position, english("the file ends in the middle of a value"))
         rows = self._data[position : position + most * step].reshape(most, step)
         differs = np.flatnonzero((rows[:, :head] != rows[0, :head]).any(axis=1))
         return int(differs[0]) if differs.size else most
@@ -239,7 +254,7 @@ class _WireReader:
         try:
             return raw.decode()
         except UnicodeDecodeError:
-            self._fail(offset, "a name is not UTF-8 text")
+            self._fail(offset, english("a name is not UTF-8 text"))
 
     def _skip(self, tag: int, position: int, end: int, depth: int) -> int:
         wire = tag & 7
@@ -250,7 +265,7 @@ class _WireReader:
         if wire in (_FIXED32, _FIXED64):
             stop = position + (4 if wire == _FIXED32 else 8)
             if stop > end:
-                self._fail(position, "the file ends in the middle of a value")
+                self._fail(position, english("the file ends in the middle of a value"))
             return stop
         if wire == _GROUP and depth < _DEEPEST:
             while True:
@@ -258,13 +273,21 @@ class _WireReader:
                 if inner & 7 == _END_GROUP:
                     return position
                 position = self._skip(inner, position, end, depth + 1)
-        self._fail(position, f"field {tag >> 3} is of the unknown kind {wire}, or nested too deeply")
+        self._fail(
+            position,
+            english("field {tag} is of the unknown kind {wire}, or nested too deeply", tag=tag >> 3, wire=wire),
+        )
         return None
 
     def _span(self, position: int, end: int) -> tuple[int, int]:
         length, start = self._varint(position, end)
         if length > end - start:
-            self._fail(position, f"{length} bytes should follow, but only {end - start} are left")
+            self._fail(
+                position,
+                english(
+                    "{length} bytes should follow, but only {number} are left", length=length, number=end - start
+                ),
+            )
         return start, start + length
 
     def _varint(self, position: int, end: int) -> tuple[int, int]:
@@ -277,14 +300,23 @@ class _WireReader:
             shift += 7
         cut = end - position < LONGEST_VARINT
         self._fail(
-            position, "the file ends in the middle of a number" if cut else "a number has more than 64 bits"
+            position,
+            english("the file ends in the middle of a number")
+            if cut
+            else english("a number has more than 64 bits"),
         )
         return None
 
     def _fail(self, offset: int, text: str) -> NoReturn:
         raise BadInput(
-            f"{self._what} is damaged, cut short or no such file: at byte {offset} of {self._data.size}, {text}.",
-            fix="check that it is a .caffemodel (not its text) and was copied whole",
+            english(
+                "{what} is damaged, cut short or no such file: at byte {offset} of {size}, {text}.",
+                what=self._what,
+                offset=offset,
+                size=self._data.size,
+                text=text,
+            ),
+            fix=english("check that it is a .caffemodel (not its text) and was copied whole"),
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import CannotFold, Draft, change_constants, named
 from roundoff.graph.wiring import attribute, set_attribute
+from roundoff.messages.message import english
 
 __all__ = [
     "NORMALIZATION",
@@ -61,10 +62,10 @@ class LinearLayer:
         if not name:
             return np.zeros(self.channels)
         if name not in draft.constants:
-            raise CannotFold("the bias of the layer in front is computed")
+            raise CannotFold(english("the bias of the layer in front is computed"))
         values = draft.constants.value(name).astype(np.float64)
         if values.size not in (1, self.channels) or (values.ndim and values.shape[-1] != values.size):
-            raise CannotFold("the bias of the layer in front differs between samples")
+            raise CannotFold(english("the bias of the layer in front differs between samples"))
         factor = attribute(self.node, "beta", 1.0) if self.node.op_type == "Gemm" else 1.0
         return np.broadcast_to(values.ravel() * factor, (self.channels,))
 
@@ -77,10 +78,10 @@ def linear_layer(draft: Draft, tensor: str) -> LinearLayer:
     """
     node = draft.producer(tensor)
     if node is None or node.op_type not in ("Conv", "ConvTranspose", "Gemm") or node.domain not in ("", "ai.onnx"):
-        raise CannotFold("there is no layer with weights in front")
+        raise CannotFold(english("there is no layer with weights in front"))
     weight = node.input[_WEIGHT]
     if weight not in draft.constants:
-        raise CannotFold("the weight of the layer in front is computed")
+        raise CannotFold(english("the weight of the layer in front is computed"))
     shape = draft.constants.shape(weight)
     if node.op_type == "Conv":
         channels = shape[0]
@@ -116,7 +117,7 @@ class Affine:
             CannotFold: A number is not finite.
         """
         if not (np.isfinite(self.factor).all() and np.isfinite(self.offset).all()):
-            raise CannotFold("it divides by zero, or its parameters are not finite")
+            raise CannotFold(english("it divides by zero, or its parameters are not finite"))
 
 
 def normalization(draft: Draft, node: Any, channels: int) -> Affine:
@@ -127,15 +128,15 @@ def normalization(draft: Draft, node: Any, channels: int) -> Affine:
     """
     extra = any(draft.readers(name) or name in draft.outputs for name in node.output[1:] if name)
     if attribute(node, "training_mode", 0) or extra:
-        raise CannotFold("it is in training mode")
+        raise CannotFold(english("it is in training mode"))
     if not attribute(node, "spatial", 1):
-        raise CannotFold("it has statistics for each position")
+        raise CannotFold(english("it has statistics for each position"))
     names = node.input[1:5]
     if not all(name in draft.constants for name in names):
-        raise CannotFold("its parameters are computed")
+        raise CannotFold(english("its parameters are computed"))
     scale, offset, mean, variance = (draft.constants.value(name).astype(np.float64).ravel() for name in names)
     if {scale.size, offset.size, mean.size, variance.size} != {channels}:
-        raise CannotFold("it has another number of channels than the layer in front")
+        raise CannotFold(english("it has another number of channels than the layer in front"))
     with np.errstate(invalid="ignore", divide="ignore"):
         factor = scale / np.sqrt(variance + attribute(node, "epsilon", _DEFAULT_EPSILON))
         return Affine(factor, offset - mean * factor)
@@ -166,9 +167,11 @@ def fold_into_product(draft: Draft, node: Any) -> bool:
     shape = draft.constants.shape(matrix_name)
     # The channels of a normalization are axis 1; those of a product are the last axis.
     if len(shape) != 2 or draft.rank(product.output[0]) != 2:
-        raise CannotFold("the channels of the product in front are on another axis, or its rank is not known")
+        raise CannotFold(
+            english("the channels of the product in front are on another axis, or its rank is not known")
+        )
     if not (draft.read_once(node.input[0]) and draft.read_once(product.output[0])):
-        raise CannotFold("other nodes read the result of the layer in front too")
+        raise CannotFold(english("other nodes read the result of the layer in front too"))
     affine = normalization(draft, node, shape[1])
     change = (product, _MATRIX, draft.constants.value(matrix_name).astype(np.float64) * affine.factor)
     if side is None:
@@ -178,7 +181,7 @@ def fold_into_product(draft: Draft, node: Any) -> bool:
         return True
     bias = draft.constants.value(front.input[side]).astype(np.float64)
     if bias.size not in (1, shape[1]) or (bias.ndim and bias.shape[-1] != bias.size):
-        raise CannotFold("the bias of the layer in front differs between samples")
+        raise CannotFold(english("the bias of the layer in front differs between samples"))
     offset = bias.ravel() * affine.factor + affine.offset
     change_constants(draft, [change, (front, side, offset)], dtype_of=matrix_name)
     draft.remove(node, into=front.name)
@@ -196,7 +199,7 @@ def _constant_side(draft: Draft, node: Any) -> int | None:
 
 _PARTS = ("Mul", "Div", "Add", "Sub")
 _WEIGHT, _BIAS = 1, 2
-_KEPT = "it was asked to keep it"
+_KEPT = english("it was asked to keep it")
 
 
 def fold_affine(draft: Draft, *, may_fold: Callable[[str], bool] = lambda _: True) -> None:
@@ -241,7 +244,7 @@ def _fold(draft: Draft, node: Any, may_fold: Callable[[str], bool]) -> None:
     if not may_fold(layer.node.name):
         raise CannotFold(_KEPT)
     if not draft.read_once(source):
-        raise CannotFold("other nodes read the result of the layer in front too")
+        raise CannotFold(english("other nodes read the result of the layer in front too"))
     if node.op_type == NORMALIZATION:
         affine = normalization(draft, node, layer.channels)
     else:
@@ -259,7 +262,7 @@ def _moving_side(draft: Draft, node: Any) -> int:
     """Which input is not constant."""
     constant = [name in draft.constants for name in node.input]
     if sum(constant) != 1 or (node.op_type == "Div" and constant[0]):
-        raise CannotFold("it is not a multiplication or addition of a constant")
+        raise CannotFold(english("it is not a multiplication or addition of a constant"))
     return constant.index(False)
 
 
@@ -268,7 +271,7 @@ def _part(draft: Draft, node: Any, side: int, *, rank: int, channels: int) -> Af
     shape = (1,) * (rank - values.ndim) + values.shape
     # One number for all channels is mostly a piece of an activation function, which targets know as a whole.
     if values.size != channels or channels == 1 or len(shape) != rank or shape[1] != channels:
-        raise CannotFold("its constant is not one number per channel")
+        raise CannotFold(english("its constant is not one number per channel"))
     flat = values.ravel()
     zeros, ones = np.zeros(channels), np.ones(channels)
     if node.op_type == "Mul":

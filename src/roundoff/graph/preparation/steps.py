@@ -17,6 +17,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.preparation.affine import fold_affine
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.wiring import attribute, set_attribute, subgraphs
+from roundoff.messages.message import english
 
 __all__ = [
     "CannotEvaluate",
@@ -64,14 +65,14 @@ def evaluate(
     proto.graph.node.extend(nodes)
     for name, array in feeds.items():
         if array.dtype.kind not in "biufcOUS":
-            raise CannotEvaluate(f"values of the type {array.dtype} cannot be fed")
+            raise CannotEvaluate(english("values of the type {dtype} cannot be fed", dtype=array.dtype))
         number = np_dtype_to_tensor_dtype(array.dtype)
         proto.graph.input.append(make_tensor_value_info(name, number, array.shape))
     for name in wanted:
         proto.graph.output.add(name=name)
     results = _run(proto, feeds, wanted)
     if not all(isinstance(result, np.ndarray) for result in results):
-        raise CannotEvaluate("their results are not tensors")
+        raise CannotEvaluate(english("their results are not tensors"))
     return results
 
 
@@ -87,7 +88,7 @@ def _run(proto: Any, feeds: Mapping[str, Array], wanted: Sequence[str]) -> list[
         return list(session.run(list(wanted), dict(feeds)))
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
-        raise CannotEvaluate(f"onnxruntime cannot compute them ({reason})") from error
+        raise CannotEvaluate(english("onnxruntime cannot compute them ({reason})", reason=reason)) from error
 
 
 # Padding with zeros in a node of its own becomes padding of the convolution behind it.
@@ -222,14 +223,27 @@ def check_supported(model: Model) -> None:
     opset, newest = opset_of(model.proto), onnx_opset_version()
     if opset < _OLDEST_OPSET:
         raise BadInput(
-            f"{model.path} is of opset {opset}; models are prepared from opset {_OLDEST_OPSET} on.",
-            fix=f"onnx.save(onnx.version_converter.convert_version(onnx.load(path), {DEFAULT_OPSET}), new_path), "
-            "or export the model again",
+            english(
+                "{path} is of opset {opset}; models are prepared from opset {oldest_opset} on.",
+                path=model.path,
+                opset=opset,
+                oldest_opset=_OLDEST_OPSET,
+            ),
+            fix=english(
+                "onnx.save(onnx.version_converter.convert_version(onnx.load(path), {default_opset}), "
+                "new_path), or export the model again",
+                default_opset=DEFAULT_OPSET,
+            ),
         )
     if opset > newest:
         raise BadInput(
-            f"{model.path} is of opset {opset}; the installed onnx knows opsets up to {newest}.",
-            fix="pip install -U onnx onnxruntime, or export the model with an older opset",
+            english(
+                "{path} is of opset {opset}; the installed onnx knows opsets up to {newest}.",
+                path=model.path,
+                opset=opset,
+                newest=newest,
+            ),
+            fix=english("pip install -U onnx onnxruntime, or export the model with an older opset"),
         )
     check_float(model)
     _check_standard(model, opset)
@@ -245,8 +259,8 @@ def check_float(model: Model) -> None:
     if quantized:
         found = ", ".join(f"{count} {op_type}" for op_type, count in quantized.most_common())
         raise BadInput(
-            f"{model.path} is quantized already: it has {found}.",
-            fix="give the float model; 'roundoff audit' and 'roundoff layers --quantized' read this one",
+            english("{path} is quantized already: it has {found}.", path=model.path, found=found),
+            fix=english("give the float model; 'roundoff audit' and 'roundoff layers --quantized' read this one"),
         )
 
 
@@ -259,8 +273,14 @@ def _check_standard(model: Model, opset: int) -> None:
     for node in model.proto.graph.node:
         if node.domain in STANDARD_DOMAINS and (node.domain, node.op_type) not in own and not _known(node, opset):
             raise BadInput(
-                f"Node {node.name!r} of {model.path} is a {node.op_type!r}, which opset {opset} does not have.",
-                fix="export the model with standard operators; check it with onnx.checker.check_model",
+                english(
+                    "Node {name!r} of {path} is a {op_type!r}, which opset {opset} does not have.",
+                    name=node.name,
+                    path=model.path,
+                    op_type=node.op_type,
+                    opset=opset,
+                ),
+                fix=english("export the model with standard operators; check it with onnx.checker.check_model"),
             )
 
 

@@ -17,6 +17,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.reading.code_flow import data_inputs
 from roundoff.graph.reading.points import Coding, DialectDraft, Rewriting
 from roundoff.graph.wiring import OnnxType, attribute, by_dtype
+from roundoff.messages.message import english
 
 __all__ = [
     "ToNumbers",
@@ -100,23 +101,37 @@ def _ascend_quant(draft: DialectDraft, node: Any) -> ToNumbers:
         names = [name for name in node.input[1:3] if name]
         if not names or any(name not in draft.constants for name in names):
             raise BadInput(
-                f"Node {node.name!r} ({node.op_type}) computes its scale while the model runs.",
-                fix="quantize the model with fixed scales",
+                english(
+                    "Node {name!r} ({op_type}) computes its scale while the model runs.",
+                    name=node.name,
+                    op_type=node.op_type,
+                ),
+                fix=english("quantize the model with fixed scales"),
             )
         factor = np.squeeze(draft.constants.value(names[0]).astype(np.float64))
         offset = np.rint(draft.constants.value(names[1])) if len(names) > 1 else np.zeros(())
     if attribute(node, "sqrt_mode", 0):
         factor = factor * factor
     if not np.all((factor > 0) & np.isfinite(factor)):
-        what = f"Node {node.name!r} ({node.op_type}) has the scale {attribute(node, 'scale')!r}."
-        raise BadInput(what, fix="it must be one over the step of the codes; quantize the model again")
+        what = english(
+            "Node {name!r} ({op_type}) has the scale {attribute!r}.",
+            name=node.name,
+            op_type=node.op_type,
+            attribute=attribute(node, "scale"),
+        )
+        raise BadInput(what, fix=english("it must be one over the step of the codes; quantize the model again"))
     step = np.asarray(1.0 / factor, dtype=np.float32)
     rounding = _ROUNDINGS.get(str(attribute(node, "round_mode", "Round")).upper())
     bits = _BITS.get(str(attribute(node, "dst_type", "INT8")).upper())
     if rounding is None or bits is None:
         unknown = attribute(node, "round_mode" if rounding is None else "dst_type")
-        what = f"Node {node.name!r} ({node.op_type}) asks for {unknown!r}, which is not known."
-        raise BadInput(what, fix="quantize the model to int8 with the usual rounding")
+        what = english(
+            "Node {name!r} ({op_type}) asks for {unknown!r}, which is not known.",
+            name=node.name,
+            op_type=node.op_type,
+            unknown=unknown,
+        )
+        raise BadInput(what, fix=english("quantize the model to int8 with the usual rounding"))
     axis = int(attribute(node, "axis", -1)) if step.ndim else None
     offset = np.broadcast_to(np.squeeze(offset), step.shape).astype(np.int64)
     return ToNumbers(node, node.input[0], node.output[0], step, offset, bits, rounding, axis)
@@ -201,8 +216,8 @@ def _ascend_dequant(draft: DialectDraft, node: Any) -> ToValues:
     """The second input packs float32 scale, shift and weight offset into 64 bits, or is the scale itself."""
     name = node.input[1] if len(node.input) > 1 else ""
     if name not in draft.constants:
-        what = f"Node {node.name!r} (AscendDequant) has no constant parameter."
-        raise BadInput(what, fix="quantize the model again; it is not as AMCT writes it")
+        what = english("Node {name!r} (AscendDequant) has no constant parameter.", name=node.name)
+        raise BadInput(what, fix=english("quantize the model again; it is not as AMCT writes it"))
     packed = draft.constants.value(name).ravel()
     if packed.dtype.kind == "f":
         found = _to_values(node, node.input[0], packed.astype(np.float32))
@@ -276,8 +291,12 @@ def rewrite_ascend(draft: DialectDraft) -> None:
     for node in draft.nodes.values():
         if node.op_type in _REFUSED:
             raise BadInput(
-                f"Node {node.name!r} is {node.op_type}, of a compiled model in which scales are merged.",
-                fix="give the deploy or fake-quant model that AMCT wrote before it was compiled",
+                english(
+                    "Node {name!r} is {op_type}, of a compiled model in which scales are merged.",
+                    name=node.name,
+                    op_type=node.op_type,
+                ),
+                fix=english("give the deploy or fake-quant model that AMCT wrote before it was compiled"),
             )
     following = _Following(draft)
     following.run()
@@ -303,7 +322,7 @@ class _Following:
                 self._pass(node)
         for output, tensor in self._draft.outputs.items():
             if tensor in self._numbers:
-                self._lost(self._numbers[tensor], f"output {output!r}")
+                self._lost(self._numbers[tensor], english("output {output!r}", output=output))
 
     def _pass(self, node: Any) -> None:
         incoming = {at: self._numbers[name] for at, name in enumerate(node.input) if name in self._numbers}
@@ -318,19 +337,24 @@ class _Following:
         elif node.op_type == "Add" and len(incoming) == 1:
             constant = 1 - next(iter(incoming))
             if node.input[constant] not in self._draft.constants:
-                self._lost(first, f"node {node.name!r} ({node.op_type})")
+                self._lost(first, english("node {name!r} ({op_type})", name=node.name, op_type=node.op_type))
                 return
             self._numbers[node.output[0]] = replace(first, biases=(*first.biases, (node.name, constant)))
         else:
-            self._lost(first, f"node {node.name!r} ({node.op_type})")
+            self._lost(first, english("node {name!r} ({op_type})", name=node.name, op_type=node.op_type))
 
     def _lost(self, numbers: _Numbers, where: str) -> None:
         """Chains of plain operators may be anything; AMCT's own nodes have to be understood."""
         start = numbers.origin
         if start.node.op_type in _OWN:
             raise BadInput(
-                f"What {start.node.name!r} ({start.node.op_type}) writes reaches {where} and is not dequantized.",
-                fix="give the deploy or fake-quant model as AMCT wrote it",
+                english(
+                    "What {name!r} ({op_type}) writes reaches {where} and is not dequantized.",
+                    name=start.node.name,
+                    op_type=start.node.op_type,
+                    where=where,
+                ),
+                fix=english("give the deploy or fake-quant model as AMCT wrote it"),
             )
         self._starts.pop(start.node.name, None)
 
@@ -339,7 +363,7 @@ class _Following:
         if 0 in incoming and 1 in incoming:
             return replace(first, step=np.asarray(incoming[0].step * incoming[1].step))
         if first.layer is not None:
-            self._lost(first, f"a second layer, {node.name!r},")
+            self._lost(first, english("a second layer, {name!r},", name=node.name))
         biases = first.biases
         if node.op_type != "MatMul" and len(node.input) > 2 and node.input[2]:
             biases = (*biases, (node.name, 2))
@@ -408,9 +432,14 @@ class _Following:
         values = draft.constants.value(name) if name in draft.constants else None
         if values is None or np.any(values != np.rint(values.astype(np.float64))):
             raise BadInput(
-                f"Input {at} of node {node.name!r} ({node.op_type}) should be whole numbers between a quantizer "
-                "and its counterpart, and is not.",
-                fix="give the deploy or fake-quant model as AMCT wrote it",
+                english(
+                    "Input {at} of node {name!r} ({op_type}) should be whole numbers between a quantizer "
+                    "and its counterpart, and is not.",
+                    at=at,
+                    name=node.name,
+                    op_type=node.op_type,
+                ),
+                fix=english("give the deploy or fake-quant model as AMCT wrote it"),
             )
         return values, zero_point
 
@@ -477,5 +506,7 @@ def _element(codes: Array, bits: int) -> OnnxType:
         bits = 16 if bits < 16 else 64
     found = by_dtype(f"int{bits}")
     if found is None:
-        raise BadInput(f"Codes of {bits} bits cannot be held.", fix="quantize the model again")
+        raise BadInput(
+            english("Codes of {bits} bits cannot be held.", bits=bits), fix=english("quantize the model again")
+        )
     return found

@@ -19,6 +19,7 @@ from roundoff.graph.reading.points import (
     read_point,
 )
 from roundoff.graph.wiring import OnnxType, attribute, by_dtype, by_number, reads
+from roundoff.messages.message import english
 
 __all__ = [
     "CodeFlow",
@@ -238,7 +239,7 @@ def _dequantizer(draft: DialectDraft, node: Any, flow: CodeFlow) -> Point | None
         if source in draft.constants:
             element, shape = draft.constants.element(source), draft.constants.shape(source)
             return read_point(draft, node, known=element, shape=shape)
-        raise CannotRepresent("its integers are not codes of a known scale")
+        raise CannotRepresent(english("its integers are not codes of a known scale"))
     except CannotRepresent as reason:
         _leave(draft, node, str(reason))
         return None

@@ -16,6 +16,7 @@ from roundoff.graph.reading.extraction import Extraction, Stage
 from roundoff.graph.reading.points import DEQUANTIZE, DialectDraft, Point, is_operator
 from roundoff.graph.save import drop_unused
 from roundoff.graph.wiring import attribute, by_dtype, reads, rename_captured
+from roundoff.messages.message import english
 
 __all__ = [
     "codes_of",
@@ -114,7 +115,10 @@ def _tensor(name: str, dtype: str, shape: tuple[int, ...]) -> Any:
 
     element = by_dtype(dtype)
     if element is None:
-        raise BadInput(f"The constant {name!r} is of the unknown type {dtype}.", fix="export it as float32")
+        raise BadInput(
+            english("The constant {name!r} is of the unknown type {dtype}.", name=name, dtype=dtype),
+            fix=english("export it as float32"),
+        )
     return TensorProto(name=name, data_type=element.number, dims=shape)
 
 
@@ -129,8 +133,12 @@ def _check_size(extraction: Extraction, stages: Sequence[Stage]) -> None:
     total = sum(constants.size(stage.codes) * 4 for stage in stages)
     if total > _MOST_BYTES:
         raise BadInput(
-            f"The weights of {path} take {total / 2**30:.1f} GiB as floats, more than a model in memory can hold.",
-            fix="give the float model it was made from with --float",
+            english(
+                "The weights of {path} take {total:.1f} GiB as floats, more than a model in memory can hold.",
+                path=path,
+                total=total / 2**30,
+            ),
+            fix=english("give the float model it was made from with --float"),
         )
 
 

@@ -14,6 +14,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import Oddity, OddityKind
 from roundoff.graph.weights import DerivedConstants
 from roundoff.graph.wiring import OnnxType, attribute, by_dtype, by_number
+from roundoff.messages.message import english
 
 __all__ = [
     "DEQUANTIZE",
@@ -116,7 +117,12 @@ def spec_of(element: OnnxType, zero_point: Array, *, rounding: Rounding = "half_
     """
     signed = element.dtype.startswith("int")
     if not signed and not element.dtype.startswith("uint"):
-        raise CannotRepresent(f"its codes are {element.session_name}, and only integer codes can be represented")
+        raise CannotRepresent(
+            english(
+                "its codes are {session_name}, and only integer codes can be represented",
+                session_name=element.session_name,
+            )
+        )
     spec = QuantSpec(element.bits, signed, symmetric=False, rounding=rounding)
     return replace(spec, symmetric=_is_symmetric(spec, zero_point))
 
@@ -148,7 +154,7 @@ def code_type(draft: DialectDraft, node: Any, known: OnnxType | None) -> OnnxTyp
     if element is None:
         element = by_dtype("uint8")
     if element is None:
-        raise CannotRepresent("the type of its codes is not known")
+        raise CannotRepresent(english("the type of its codes is not known"))
     return element
 
 
@@ -168,8 +174,11 @@ def read_point(
     """
     if attribute(node, "block_size", 0):
         raise CannotRepresent(
-            f"it has one scale per block of {attribute(node, 'block_size')} elements; "
-            "only one scale for the whole tensor, or one per slice along an axis, can be represented"
+            english(
+                "it has one scale per block of {attribute} elements; only one scale for the whole "
+                "tensor, or one per slice along an axis, can be represented",
+                attribute=attribute(node, "block_size"),
+            )
         )
     scale, zero_point = parameters(draft, node)
     spec = spec_of(code_type(draft, node, known), zero_point, rounding=attribute(node, ROUNDING, "half_even"))
@@ -178,7 +187,9 @@ def read_point(
         spec = replace(spec, bits=int(form[0]), signed=bool(form[1]), narrow=bool(form[2]))
         spec = replace(spec, symmetric=_is_symmetric(spec, zero_point))
     if scale.ndim > 1:
-        raise CannotRepresent(f"its scale has the shape {list(scale.shape)}; only [] and [C] can be represented")
+        raise CannotRepresent(
+            english("its scale has the shape {shape}; only [] and [C] can be represented", shape=list(scale.shape))
+        )
     given = attribute(node, "axis")
     if scale.ndim == 1 and scale.size == 1 and not (given is not None and _has_one_slice(shape, int(given))):
         scale, zero_point = scale.reshape(()), zero_point.reshape(())
@@ -203,18 +214,20 @@ def parameters(draft: DialectDraft, node: Any) -> tuple[Array, Array]:
     """
     names = [name for name in node.input[1:3] if name]
     if not node.input[1]:
-        raise CannotRepresent("it has no scale")
+        raise CannotRepresent(english("it has no scale"))
     if any(name not in draft.constants for name in names):
-        raise CannotRepresent("its scale is computed while the model runs")
+        raise CannotRepresent(english("its scale is computed while the model runs"))
     try:
         scale = draft.constants.value(names[0]).astype(np.float32)
         zeros = np.zeros(scale.shape, np.int64)
         zero_point = draft.constants.value(names[1]).astype(np.int64) if len(names) > 1 else zeros
     except (BadInput, ValueError, TypeError) as error:
-        raise CannotRepresent("its scale cannot be read") from error
+        raise CannotRepresent(english("its scale cannot be read")) from error
     if zero_point.shape != scale.shape:
         if zero_point.size not in (1, scale.size):
-            raise CannotRepresent(f"it has {scale.size} scales and {zero_point.size} zero points")
+            raise CannotRepresent(
+                english("it has {size} scales and {size2} zero points", size=scale.size, size2=zero_point.size)
+            )
         zero_point = np.broadcast_to(zero_point.ravel(), scale.size).reshape(scale.shape)
     return scale, np.asarray(zero_point)
 
@@ -231,7 +244,14 @@ def _axis(axis: int, slices: int, shape: tuple[int, ...] | None) -> int:
         return axis % len(shape)
     fitting = [index for index, size in enumerate(shape) if size == slices]
     if len(fitting) != 1:
-        raise CannotRepresent(f"it has {slices} scales along axis {axis} of a tensor of shape {list(shape)}")
+        raise CannotRepresent(
+            english(
+                "it has {slices} scales along axis {axis} of a tensor of shape {shape}",
+                slices=slices,
+                axis=axis,
+                shape=list(shape),
+            )
+        )
     return fitting[0]
 
 

@@ -21,6 +21,7 @@ from roundoff.graph.reading.integer_operators import rewrite_integer_products, r
 from roundoff.graph.reading.points import QUANTIZE, CannotRepresent, Coding, DialectDraft, Rewriting
 from roundoff.graph.reading.transfer import onto_float_model
 from roundoff.graph.wiring import OnnxType, attribute, by_dtype, subgraphs
+from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 
 __all__ = [
@@ -101,10 +102,24 @@ def check_arity(model: Model) -> None:
         needed = _needed(node.op_type, node.domain, opset)
         missing = len(node.input) < needed or any(not name for name in node.input[: min(needed, 1)])
         if missing:
-            _refuse(model, node, f"has {counted(len(node.input), 'input')}; it needs {needed}")
+            _refuse(
+                model,
+                node,
+                english(
+                    "has {count} {count:input|inputs}; it needs {needed}", count=len(node.input), needed=needed
+                ),
+            )
         outputs = _OUTPUTS.get(node.op_type, 1)
         if len(node.output) < outputs or not node.output[0]:
-            _refuse(model, node, f"has {counted(len(node.output), 'output')}; it needs {outputs}")
+            _refuse(
+                model,
+                node,
+                english(
+                    "has {count} {count:output|outputs}; it needs {outputs}",
+                    count=len(node.output),
+                    outputs=outputs,
+                ),
+            )
 
 
 @cache
@@ -120,8 +135,14 @@ def _needed(op_type: str, domain: str, opset: int) -> int:
 
 
 def _refuse(model: Model, node: Any, what: str) -> None:
-    text = f"{model.path} is damaged: node {node.name!r} ({node.op_type}) {what}."
-    raise BadInput(text, fix="check it with onnx.checker.check_model, and export it again")
+    text = english(
+        "{path} is damaged: node {name!r} ({op_type}) {what}.",
+        path=model.path,
+        name=node.name,
+        op_type=node.op_type,
+        what=what,
+    )
+    raise BadInput(text, fix=english("check it with onnx.checker.check_model, and export it again"))
 
 
 # Single nodes that quantize and dequantize: HzCalibration, OpenVINO's FakeQuantize, QONNX's Quant.
@@ -178,13 +199,22 @@ def _other_stage(node: Any) -> bool:
 def _refuse_other_stages(draft: DialectDraft, node: Any) -> None:
     if node.op_type.startswith(_HORIZON_COMPILED):
         raise BadInput(
-            f"{draft.model.path} is a compiled integer model: node {node.name!r} is {node.op_type}.",
-            fix="give the *_calibrated_model.onnx that the same conversion wrote",
+            english(
+                "{path} is a compiled integer model: node {name!r} is {op_type}.",
+                path=draft.model.path,
+                name=node.name,
+                op_type=node.op_type,
+            ),
+            fix=english("give the *_calibrated_model.onnx that the same conversion wrote"),
         )
     if node.op_type.startswith("QcQuantize"):
         raise BadInput(
-            f"{draft.model.path} has {node.op_type} nodes, whose scales are kept in another file.",
-            fix="export the model with QuantizeLinear and DequantizeLinear nodes (to_onnx_qdq)",
+            english(
+                "{path} has {op_type} nodes, whose scales are kept in another file.",
+                path=draft.model.path,
+                op_type=node.op_type,
+            ),
+            fix=english("export the model with QuantizeLinear and DequantizeLinear nodes (to_onnx_qdq)"),
         )
 
 
@@ -202,7 +232,7 @@ def _integer(bits: int, *, signed: bool) -> OnnxType:
     width = next((width for width in _WIDTHS if width >= bits), 0) if bits > signed else 0
     element = by_dtype(f"{'int' if signed else 'uint'}{width}") if width else None
     if element is None:
-        raise CannotRepresent(f"it has codes of {bits} bits")
+        raise CannotRepresent(english("it has codes of {bits} bits", bits=bits))
     return element
 
 
@@ -226,7 +256,7 @@ def _horizon(draft: DialectDraft, node: Any) -> Coding:
     if scale is None:
         threshold = _numbers(draft, node, "threshold")
         if threshold is None:
-            raise CannotRepresent("it has neither scales nor thresholds")
+            raise CannotRepresent(english("it has neither scales nor thresholds"))
         # One below zero stays so, and is told: a largest magnitude cannot be.
         scale = threshold.astype(np.float64) / ((1 << (bits - 1)) - 1)
     zeros = _numbers(draft, node, "zero")
@@ -274,25 +304,25 @@ def _openvino(draft: DialectDraft, node: Any) -> Coding:
     """x, lowest and highest value in, lowest and highest value out; ``levels`` values between."""
     names = list(node.input[1:5])
     if len(names) != 4 or any(name not in draft.constants for name in names):
-        raise CannotRepresent("its range is computed while the model runs")
+        raise CannotRepresent(english("its range is computed while the model runs"))
     low, high, out_low, out_high = (draft.constants.value(name).astype(np.float64) for name in names)
     levels = int(attribute(node, "levels", 256))
     if levels < _FEWEST_LEVELS:
-        raise CannotRepresent(f"it has {levels} levels")
+        raise CannotRepresent(english("it has {levels} levels", levels=levels))
     if not (np.allclose(low, out_low, rtol=1e-6) and np.allclose(high, out_high, rtol=1e-6)):
-        raise CannotRepresent("its output has another range than its input")
+        raise CannotRepresent(english("its output has another range than its input"))
     low, high = np.broadcast_arrays(low, high)
     scale = (high - low) / (levels - 1)
     if not np.all(scale > 0):
-        raise CannotRepresent("its range is empty")
+        raise CannotRepresent(english("its range is empty"))
     exact = -low / scale
     lowest = np.rint(exact)
     if np.any(np.abs(exact - lowest) > _GRID_TOLERANCE) or np.any(lowest < 0) or np.any(lowest > levels - 1):
-        raise CannotRepresent("zero is not one of its levels")
+        raise CannotRepresent(english("zero is not one of its levels"))
     bits = (levels - 1).bit_length()
     narrow = levels == (1 << bits) - 1
     if not narrow and levels != 1 << bits:
-        raise CannotRepresent(f"its {levels} levels are no whole number of bits")
+        raise CannotRepresent(english("its {levels} levels are no whole number of bits", levels=levels))
     signed = narrow or bool(np.all(lowest == levels // 2))
     zero_point = lowest + (-(1 << (bits - 1)) + narrow if signed else 0)
     constants = _constants(draft, node, scale, zero_point, _integer(bits, signed=signed))
@@ -303,7 +333,7 @@ def _sliced_axis(draft: DialectDraft, node: Any, scale: Array) -> int | None:
     """The axis along which a scale that is broadcast has several values, counted from the end."""
     axes = [axis - scale.ndim for axis, size in enumerate(scale.shape) if size > 1]
     if len(axes) > 1:
-        raise CannotRepresent(f"its scale has the shape {list(scale.shape)}")
+        raise CannotRepresent(english("its scale has the shape {shape}", shape=list(scale.shape)))
     if not axes:
         return None
     rank = len(draft.constants.shape(node.input[0])) if node.input[0] in draft.constants else scale.ndim
@@ -317,12 +347,12 @@ def _qonnx(draft: DialectDraft, node: Any) -> Coding:
     """x, scale, zero point, bit width; attributes ``signed``, ``narrow``, ``rounding_mode``."""
     names = list(node.input[1:4])
     if len(names) != 3 or any(name not in draft.constants for name in names):
-        raise CannotRepresent("its scale is computed while the model runs")
+        raise CannotRepresent(english("its scale is computed while the model runs"))
     scale, zero_point, width = (draft.constants.value(name) for name in names)
     bits, signed = int(width.ravel()[0]), bool(attribute(node, "signed", 1))
     rounding = _ROUNDINGS.get(str(attribute(node, "rounding_mode", "ROUND")).upper())
     if rounding is None:
-        raise CannotRepresent(f"it rounds by {attribute(node, 'rounding_mode')}")
+        raise CannotRepresent(english("it rounds by {attribute}", attribute=attribute(node, "rounding_mode")))
     axis = _sliced_axis(draft, node, scale)
     constants = _constants(draft, node, scale, zero_point, _integer(bits, signed=signed))
     form = (bits, signed, bool(attribute(node, "narrow", 0)))

@@ -19,7 +19,8 @@ from roundoff.graph.reading.float_model import codes_of, quantizers_of, twin_of,
 from roundoff.graph.units import derived_constants
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import attribute, producers, readers
-from roundoff.messages.numbers import counted, share_text
+from roundoff.messages.message import english
+from roundoff.messages.numbers import share_text
 
 __all__ = [
     "match_nodes",
@@ -294,9 +295,15 @@ def onto_float_model(extraction: Extraction, float_model: Model) -> QuantizedMod
     path, missing = extraction.draft.model.path, best.missing
     if len(missing) > _LEAST_MAPPED * len(quantizers):
         raise BadInput(
-            f"{len(missing)} of {counted(len(quantizers), 'quantizer')} of {path} have no place in "
-            f"{float_model.path}: it does not seem to be the float model it was made from.",
-            fix="give the float model that was quantized, or none",
+            english(
+                "{count} of {count2} {count2:quantizer|quantizers} of {path} have no place in "
+                "{path2}: it does not seem to be the float model it was made from.",
+                count=len(missing),
+                count2=len(quantizers),
+                path=path,
+                path2=float_model.path,
+            ),
+            fix=english("give the float model that was quantized, or none"),
         )
     lost = tuple(
         Oddity("not_represented", name, f"quantizer {name!r} has no place in {float_model.path}, and was left out")

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from roundoff.messages.catalogue import LANGUAGES, Language, Phrase, plain, say
+from roundoff.messages.catalogue import LANGUAGES, Language, Phrase, bilingual, plain
 from roundoff.messages.sanitize import for_people
 from roundoff.pages.blocks import (
     Block,
@@ -198,6 +198,6 @@ def _template() -> "Template":
         "kind_of": lambda block: type(block).__name__,
         "picture_source": _picture_source,
         "plain": plain,
-        "say": say,
+        "say": bilingual,
     }
     return environment.get_template("report.html.j2")

@@ -14,7 +14,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.patterns import attributes
 from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import ratio_db
-from roundoff.messages.message import Message, message, some
+from roundoff.messages.message import Message, english, message, some
 from roundoff.quantize.calibration.density import levels_of
 from roundoff.quantize.calibration.distribution import (
     Levels,
@@ -155,10 +155,18 @@ def _rows_for(observation: Observation, spec: QuantSpec) -> Observation:
     if spec.axis is None:
         return observation.without_channels()
     if observation.axis is None or spec.axis not in (observation.axis, observation.axis - observation.rank):
-        seen = "as a whole" if observation.axis is None else f"by channels of axis {observation.axis}"
+        seen = (
+            english("as a whole")
+            if observation.axis is None
+            else english("by channels of axis {axis}", axis=observation.axis)
+        )
         raise BadInput(
-            f"A scale for each channel of axis {spec.axis} was asked for a tensor that was observed {seen}.",
-            fix="calibrate again for this plan",
+            english(
+                "A scale for each channel of axis {axis} was asked for a tensor that was observed {seen}.",
+                axis=spec.axis,
+                seen=seen,
+            ),
+            fix=english("calibrate again for this plan"),
         )
     return observation
 
@@ -176,8 +184,11 @@ def _parts(observation: Observation, chosen: Method) -> Iterator[ObservedDistrib
         return
     if not observation.has_distribution:
         raise BadInput(
-            f"The method {chosen.name!r} needs the distribution of values, but only their range was observed.",
-            fix="calibrate again with this method, or take the method 'minmax'",
+            english(
+                "The method {name!r} needs the distribution of values, but only their range was observed.",
+                name=chosen.name,
+            ),
+            fix=english("calibrate again with this method, or take the method 'minmax'"),
         )
     yield from distributions(observation)
 
@@ -249,14 +260,21 @@ class Calibration:
         for name in tensors:
             if name not in self.observations:
                 raise BadInput(
-                    f"Tensor {name!r} was not observed in this calibration.",
-                    fix=f"{nearest(name, self.observations)} If the plan has changed, calibrate again",
+                    english("Tensor {name!r} was not observed in this calibration.", name=name),
+                    fix=english(
+                        "{nearest} If the plan has changed, calibrate again",
+                        nearest=nearest(name, self.observations),
+                    ),
                 )
         try:
             return merge_observations([self.observations[name] for name in tensors])
         except ChannelMismatch as error:
-            what = f"The tensors {', '.join(map(repr, tensors))} cannot share their scales: {error}."
-            raise BadInput(what, fix="quantize them with one scale for the whole tensor") from error
+            what = english(
+                "The tensors {tensors} cannot share their scales: {error}.",
+                tensors=", ".join(map(repr, tensors)),
+                error=error,
+            )
+            raise BadInput(what, fix=english("quantize them with one scale for the whole tensor")) from error
 
     def range(
         self, tensors: Sequence[str], spec: QuantSpec, method: str, options: Options | None = None
@@ -278,7 +296,10 @@ class Calibration:
         try:
             return observed_range(self.observation(tensors), spec, method, options)
         except BadInput as error:
-            raise BadInput(f"{' and '.join(map(repr, tensors))}: {error.what}", fix=error.fix) from error
+            raise BadInput(
+                english("{tensors}: {what}", tensors=" and ".join(map(repr, tensors)), what=error.what),
+                fix=error.fix,
+            ) from error
 
     def merge(self, other: "Calibration") -> "Calibration":
         """What was observed in both, of the same model on different samples.
@@ -287,13 +308,13 @@ class Calibration:
             BadInput: They did not observe the same tensors in the same way.
         """
         if list(self.observations) != list(other.observations) or self.detail != other.detail:
-            what = "Two calibrations of different tensors, or of different detail, cannot be merged."
-            raise BadInput(what, fix="calibrate both times with the same model and the same method")
+            what = english("Two calibrations of different tensors, or of different detail, cannot be merged.")
+            raise BadInput(what, fix=english("calibrate both times with the same model and the same method"))
         try:
             merged = {name: each.merge(other.observations[name]) for name, each in self.observations.items()}
         except ChannelMismatch as error:
-            what = f"The calibrations cannot be merged: {error}."
-            raise BadInput(what, fix="calibrate both times with the same plan") from error
+            what = english("The calibrations cannot be merged: {error}.", error=error)
+            raise BadInput(what, fix=english("calibrate both times with the same plan")) from error
         return Calibration(merged, self.samples + other.samples, self.detail)
 
 

@@ -19,6 +19,7 @@ from roundoff.core.array_files import MAX_HEADER_BYTES, Member, Unreadable, list
 from roundoff.core.files import regular_file, writing
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 from roundoff.quantize.calibration.calibration import Calibration
 from roundoff.quantize.calibration.histogram import FloatHistogram, Grid
 from roundoff.quantize.calibration.methods import Detail
@@ -28,7 +29,7 @@ __all__ = ["load_calibration", "save_calibration"]
 
 _FORMAT = "roundoff-calibration"
 _VERSION = 1
-_AGAIN = "observe the samples again, without this file"
+_AGAIN = english("observe the samples again, without this file")
 _MEMBERS = {"low": "f", "high": "f", "elements": "f", "exponents": "iu", "counts": "iu"}
 _COMPRESSION = 1  # counts are mostly zeros and small numbers; more effort gains little
 _INFINITE_EXPONENT = 255  # as float32 stores it
@@ -115,13 +116,15 @@ def load_calibration(path: Path, *, model_hash: str = "") -> Calibration:
     Raises:
         BadInput: The file cannot be read, is damaged or something else, or belongs to another model.
     """
-    regular_file(path, what="The calibration file")
+    regular_file(path, what=english("The calibration file"))
     with _reading(path):
         members = {member.name.removesuffix(".npy"): member for member in list_members(path)}
         about = _about(members)
         arrays = {name: _array(members, name, kinds) for name, kinds in _MEMBERS.items()}
         if model_hash and about.model_hash != model_hash:
-            raise BadInput(f"{path} was observed on another model, or another version of it.", fix=_AGAIN)
+            raise BadInput(
+                english("{path} was observed on another model, or another version of it.", path=path), fix=_AGAIN
+            )
         observations = _observations(about, arrays)
     return Calibration(observations, about.samples, about.detail)
 
@@ -131,10 +134,16 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except Unreadable as error:
-        raise BadInput(f"{path} is not a usable calibration file: {error.problem}.", fix=_AGAIN) from error
+        raise BadInput(
+            english("{path} is not a usable calibration file: {problem}.", path=path, problem=error.problem),
+            fix=_AGAIN,
+        ) from error
     except OSError as error:
         reason = error.strerror or str(error)
-        raise BadInput(f"{path} cannot be read: {reason}.", fix="check the path and the disk") from error
+        raise BadInput(
+            english("{path} cannot be read: {reason}.", path=path, reason=reason),
+            fix=english("check the path and the disk"),
+        ) from error
 
 
 def _entry(name: str, each: Observation) -> _TensorEntry:
@@ -164,19 +173,29 @@ def _about(members: Mapping[str, Member]) -> _About:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Unreadable("its table of contents is damaged") from error
+        raise Unreadable(english("its table of contents is damaged")) from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise Unreadable("it was not written by a calibration")
+        raise Unreadable(english("it was not written by a calibration"))
     if content.get("version") != _VERSION:
-        raise Unreadable(f"its layout has the version {content.get('version')!r}, this program knows {_VERSION}")
+        raise Unreadable(
+            english(
+                "its layout has the version {get!r}, this program knows {version}",
+                get=content.get("version"),
+                version=_VERSION,
+            )
+        )
     try:
         about: _About = TypeAdapter(_About).validate_python(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise Unreadable(f"its table of contents is damaged at {where}: {first['msg']}") from error
+        raise Unreadable(
+            english("its table of contents is damaged at {where}: {first}", where=where, first=first["msg"])
+        ) from error
     if about.samples < 0 or len({entry.name for entry in about.tensors}) < len(about.tensors):
-        raise Unreadable("its table of contents is damaged: it lists a tensor twice, or no number of samples")
+        raise Unreadable(
+            english("its table of contents is damaged: it lists a tensor twice, or no number of samples")
+        )
     for entry in about.tensors:
         _check(entry)
     return about
@@ -196,19 +215,23 @@ def _check(entry: _TensorEntry) -> None:
         and (entry.elements is None or entry.elements * entry.rows == entry.count)
     )
     if not sound:
-        raise Unreadable(f"what it says of tensor {entry.name!r} cannot be")
+        raise Unreadable(english("what it says of tensor {name!r} cannot be", name=entry.name))
 
 
 def _array(members: Mapping[str, Member], name: str, kinds: str) -> Array:
     member = members.get(name)
     if member is None:
-        raise Unreadable(f"it has no member {name!r}")
+        raise Unreadable(english("it has no member {name!r}", name=name))
     if member.size > _MOST_BYTES:
-        raise Unreadable(f"its member {name!r} claims {member.size} bytes")
+        raise Unreadable(english("its member {name!r} claims {size} bytes", name=name, size=member.size))
     header = parse_header(member.head(MAX_HEADER_BYTES), length=member.size)
     values = header.values(member.content())
     if values.ndim != 1 or values.dtype.kind not in kinds:
-        raise Unreadable(f"its member {name!r} is {values.dtype} of {values.ndim} axes")
+        raise Unreadable(
+            english(
+                "its member {name!r} is {dtype} of {ndim} axes", name=name, dtype=values.dtype, ndim=values.ndim
+            )
+        )
     return values
 
 
@@ -247,7 +270,7 @@ def _check_numbers(name: str, each: Observation) -> None:
     if each.elements is not None:
         sound &= int(np.count_nonzero(np.isfinite(each.elements))) == each.finite
     if not sound:
-        raise Unreadable(f"the numbers of tensor {name!r} contradict each other")
+        raise Unreadable(english("the numbers of tensor {name!r} contradict each other", name=name))
 
 
 class _Cutter:
@@ -259,10 +282,12 @@ class _Cutter:
     def take(self, length: int) -> Array:
         piece = self._array[self._start : self._start + length]
         if piece.size < length:
-            raise Unreadable(f"its member {self._name!r} ends too early")
+            raise Unreadable(english("its member {name!r} ends too early", name=self._name))
         self._start += length
         return piece
 
     def finish(self) -> None:
         if self._start != self._array.size:
-            raise Unreadable(f"its member {self._name!r} holds more than its table of contents says")
+            raise Unreadable(
+                english("its member {name!r} holds more than its table of contents says", name=self._name)
+            )

@@ -12,6 +12,7 @@ from roundoff.core.quantizers import QuantSpec, Rounding, round_values
 from roundoff.core.table import Table, summary_of
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 from roundoff.quantize.calibration.density import FEW_ELEMENTS, NEGLIGIBLE, Density, Loss, find_range, levels_of
 from roundoff.quantize.calibration.distribution import FIRST_LOOK_BITS, HistogramPieces, ObservedDistribution
 
@@ -117,11 +118,17 @@ def options_of(chosen: Method, given: Options | None) -> dict[str, float]:
     known = {name: option for each in _METHODS.values() for name, option in each.options.items()}
     for name, value in (given or {}).items():
         if name not in known:
-            raise BadInput(f"No calibration method has an option {name!r}.", fix=nearest(name, known))
+            raise BadInput(
+                english("No calibration method has an option {name!r}.", name=name), fix=nearest(name, known)
+            )
         option = known[name]
         if math.isnan(value) or not option.least <= value <= option.most:
-            what = f"The option {name} is {value:g}; it is {option.meaning}."
-            raise BadInput(what, fix=f"give a number from {option.least:g} to {option.most:g}")
+            what = english(
+                "The option {name} is {value:g}; it is {meaning}.", name=name, value=value, meaning=option.meaning
+            )
+            raise BadInput(
+                what, fix=english("give a number from {least:g} to {most:g}", least=option.least, most=option.most)
+            )
     return {name: float((given or {}).get(name, option.default)) for name, option in chosen.options.items()}
 
 
@@ -161,8 +168,13 @@ def percentile(distribution: ObservedDistribution, spec: QuantSpec, options: Opt
 
 def _share(value: float) -> float:
     if 1 < value < 50:
-        what = f"The option percentile is {value:g}, which is neither a share nor a percentage that makes sense."
-        raise BadInput(what, fix="give the share of elements to keep, as in percentile=0.9999 or percentile=99.99")
+        what = english(
+            "The option percentile is {value:g}, which is neither a share nor a percentage that makes sense.",
+            value=value,
+        )
+        raise BadInput(
+            what, fix=english("give the share of elements to keep, as in percentile=0.9999 or percentile=99.99")
+        )
     return value if value <= 1 else value / 100
 
 
@@ -280,8 +292,13 @@ def _factors(options: Options) -> Array:
     start, end, step = (options[name] for name in ("search_range_start", "search_range_end", "search_step"))
     if end <= start or step > end - start:
         raise BadInput(
-            f"The search range from {start:g} to {end:g} has no room for steps of {step:g}.",
-            fix="give search_range_start < search_range_end and a search_step that fits in between",
+            english(
+                "The search range from {start:g} to {end:g} has no room for steps of {step:g}.",
+                start=start,
+                end=end,
+                step=step,
+            ),
+            fix=english("give search_range_start < search_range_end and a search_step that fits in between"),
         )
     if options["include_end"]:
         return start + step * np.arange(int((end - start) / step + 1))

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.messages.message import english
 from roundoff.quantize.calibration.histogram import (
     TENSOR_GRID,
     ChannelCounter,
@@ -89,7 +90,9 @@ class Observation:
             ChannelMismatch: They do not have the same channels.
         """
         if (self.axis, self.rank, self.rows) != (other.axis, other.rank, other.rows):
-            raise ChannelMismatch(f"{_channels(self)} and {_channels(other)}")
+            raise ChannelMismatch(
+                english("{channels} and {channels2}", channels=_channels(self), channels2=_channels(other))
+            )
         elements, histogram = _merged_elements(self, other), None
         if elements is None:
             mine, theirs = _counted(self), _counted(other)
@@ -136,7 +139,11 @@ def merge_observations(observations: list[Observation]) -> Observation:
 
 
 def _channels(observation: Observation) -> str:
-    return "no channels" if observation.axis is None else f"{observation.rows} channels on axis {observation.axis}"
+    return (
+        english("no channels")
+        if observation.axis is None
+        else english("{rows} channels on axis {axis}", rows=observation.rows, axis=observation.axis)
+    )
 
 
 def _merged_elements(left: Observation, right: Observation) -> Array | None:
@@ -258,14 +265,18 @@ class Observer:
         """The values as [outer, rows, inner]."""
         axis = self._wanted or 0
         if not -array.ndim <= axis < array.ndim:
-            raise ChannelMismatch(f"there is no axis {axis} in a shape of {array.ndim} axes")
+            raise ChannelMismatch(
+                english("there is no axis {axis} in a shape of {ndim} axes", axis=axis, ndim=array.ndim)
+            )
         axis %= array.ndim
         rows = array.shape[axis]
         if self._rank == 0:
             self._axis, self._rank = axis, array.ndim
             self._low, self._high = np.full(rows, math.inf), np.full(rows, -math.inf)
         if (axis, array.ndim, rows) != (self._axis, self._rank, self._low.size):
-            raise ChannelMismatch(f"{self._low.size} channels in one sample and {rows} in another")
+            raise ChannelMismatch(
+                english("{size} channels in one sample and {rows} in another", size=self._low.size, rows=rows)
+            )
         return array.reshape(math.prod(array.shape[:axis]), rows, math.prod(array.shape[axis + 1 :]))
 
     def _see_range(self, values: Array) -> None:

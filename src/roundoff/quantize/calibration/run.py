@@ -12,6 +12,7 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
+from roundoff.messages.message import english
 from roundoff.quantize.calibration.calibration import Calibration, Follower, find_followers
 from roundoff.quantize.calibration.methods import Detail
 from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer
@@ -118,8 +119,13 @@ def _observe(observer: Observer, source: LiveSource, name: str, sample: str) -> 
         observer.add(source.read(name, sample))
     except ChannelMismatch as error:
         raise BadInput(
-            f"Tensor {name!r} cannot have a scale for each channel: {error} (sample {sample!r}).",
-            fix="quantize it with one scale for the whole tensor",
+            english(
+                "Tensor {name!r} cannot have a scale for each channel: {error} (sample {sample!r}).",
+                name=name,
+                error=error,
+                sample=sample,
+            ),
+            fix=english("quantize it with one scale for the whole tensor"),
         ) from error
 
 
@@ -223,6 +229,11 @@ def _show(watcher: Watcher, sources: Sequence[LiveSource], sample: str) -> None:
         watcher.take([source.read(name, sample) for source, names in named for name in names])
     except ChannelMismatch as error:
         raise BadInput(
-            f"The channels of tensor {watcher.tensors[0]!r} cannot be told apart: {error} (sample {sample!r}).",
-            fix="choose another --axis, or leave this tensor out",
+            english(
+                "The channels of tensor {tensors!r} cannot be told apart: {error} (sample {sample!r}).",
+                tensors=watcher.tensors[0],
+                error=error,
+                sample=sample,
+            ),
+            fix=english("choose another --axis, or leave this tensor out"),
         ) from error

@@ -9,7 +9,7 @@ from roundoff.core.target import Target
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.units import NodePrecisions
-from roundoff.messages.message import NOTHING, Message, joined, message, some
+from roundoff.messages.message import NOTHING, Message, english, joined, message, some
 from roundoff.quantize.planning.quantizers import BIAS_DTYPE, Methods, Quantizers, bias_place, make_quantizers
 from roundoff.quantize.planning.requested_precision import (
     PARTS,
@@ -527,8 +527,8 @@ def plan_quantization(
     """
     for rule in rules:
         if rule.precision == Precision():
-            what = f"The rule {rule_text(rule)!r} asks for nothing."
-            raise BadInput(what, fix="give it a precision, e.g. u16")
+            what = english("The rule {rule_text!r} asks for nothing.", rule_text=rule_text(rule))
+            raise BadInput(what, fix=english("give it a precision, e.g. u16"))
     view = GraphView(model)
     names = Names(view, origins or {})
     selections = select(rules, view, names)

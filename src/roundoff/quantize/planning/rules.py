@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from roundoff.core.files import read_small
 from roundoff.core.plan import FLOAT, PRECISION_PARTS, Precision, Rule, SelectorKind, rule_text
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 from roundoff.quantize.planning.view import GraphView
 
 __all__ = [
@@ -37,7 +38,9 @@ _ALIASES = {
 _PART = f"(?:{'|'.join(PRECISION_PARTS)})=\\w+"
 _RULE = re.compile(rf"(?P<selector>.+?)=(?P<precision>\w+|{_PART}(?:,{_PART})*)", re.IGNORECASE | re.DOTALL)
 _KIND = re.compile(r"(node|tensor|op|between):", re.IGNORECASE)
-_EXAMPLE = "write SELECTOR=PRECISION, e.g. Conv_3=u16, op:Softmax=float or between:x..y=activation=u16,weight=s8"
+_EXAMPLE = english(
+    "write SELECTOR=PRECISION, e.g. Conv_3=u16, op:Softmax=float or between:x..y=activation=u16,weight=s8"
+)
 
 
 def parse_rule(text: str) -> Rule:
@@ -48,7 +51,7 @@ def parse_rule(text: str) -> Rule:
     """
     match = _RULE.fullmatch(text.strip())
     if match is None:
-        raise BadInput(f"{text!r} is not a precision rule.", fix=_EXAMPLE)
+        raise BadInput(english("{text!r} is not a precision rule.", text=text), fix=_EXAMPLE)
     precision = parse_precision(match["precision"])
     selector = match["selector"].strip()
     prefix = _KIND.match(selector)
@@ -56,12 +59,15 @@ def parse_rule(text: str) -> Rule:
     kind: Any = prefix[1].lower() if prefix else "any"
     if kind != "between":
         if not name:
-            raise BadInput(f"{text!r} names nothing before '='.", fix=_EXAMPLE)
+            raise BadInput(english("{text!r} names nothing before '='.", text=text), fix=_EXAMPLE)
         return Rule(kind, (name,), precision)
     start, dots, end = name.partition("..")
     starts, ends = (tuple(part.strip() for part in side.split(",")) for side in (start, end))
     if not dots or not all(starts) or not all(ends):
-        raise BadInput(f"{text!r} does not say between what.", fix="write between:a,b..c,d=u16, with tensor names")
+        raise BadInput(
+            english("{text!r} does not say between what.", text=text),
+            fix=english("write between:a,b..c,d=u16, with tensor names"),
+        )
     return Rule("between", starts, precision, ends)
 
 
@@ -81,10 +87,13 @@ def parse_precision(text: str) -> Precision:
         name, equals, value = (word.strip() for word in piece.partition("="))
         if not equals or name.lower() not in PRECISION_PARTS:
             raise BadInput(
-                f"{piece.strip()!r} in {text!r} is no part of a node.", fix=nearest(name, PRECISION_PARTS)
+                english("{piece!r} in {text!r} is no part of a node.", piece=piece.strip(), text=text),
+                fix=nearest(name, PRECISION_PARTS),
             )
         if name.lower() in parts:
-            raise BadInput(f"{text!r} names {name} twice.", fix="give each part once")
+            raise BadInput(
+                english("{text!r} names {name} twice.", text=text, name=name), fix=english("give each part once")
+            )
         parts[name.lower()] = _dtype(value)
     return Precision(**parts)
 
@@ -93,7 +102,10 @@ def _dtype(text: str) -> str:
     word = text.strip().lower()
     dtype = _ALIASES.get(word, word)
     if dtype != FLOAT and not _DTYPE.fullmatch(dtype):
-        raise BadInput(f"{text!r} is no precision.", fix=nearest(word, ["u8", "s8", "u16", "s16", "s4", FLOAT]))
+        raise BadInput(
+            english("{text!r} is no precision.", text=text),
+            fix=nearest(word, ["u8", "s8", "u16", "s16", "s4", FLOAT]),
+        )
     return dtype
 
 
@@ -105,11 +117,13 @@ def load_rules(path: Path) -> tuple[Rule, ...]:
     """
     # What checks files is slow to import, and most runs have none.
 
-    data = read_small(path, what="The file of rules")
+    data = read_small(path, what=english("The file of rules"))
     try:
         content = tomllib.loads(data.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{path} is not valid TOML: {error}.", fix="correct it") from error
+        raise BadInput(
+            english("{path} is not valid TOML: {error}.", path=path, error=error), fix=english("correct it")
+        ) from error
     return check_rules(content, path)
 
 
@@ -184,9 +198,12 @@ def check_rules(content: dict[str, Any], path: Path) -> tuple[Rule, ...]:
         return tuple(table.rule() for table in _RulesFile.model_validate(content).rule)
     except ValidationError as error:
         problems = [_explain(item) for item in error.errors()]
-    count = "an error" if len(problems) == 1 else f"{len(problems)} errors"
+    count = english("an error") if len(problems) == 1 else english("{count} errors", count=len(problems))
     lines = "\n".join(f"  {problem}" for problem in problems)
-    raise BadInput(f"The file of rules {path} has {count}:\n{lines}", fix="correct it; see docs/reference/plan.md")
+    raise BadInput(
+        english("The file of rules {path} has {count}:\n{lines}", path=path, count=count, lines=lines),
+        fix=english("correct it; see docs/reference/plan.md"),
+    )
 
 
 def _explain(error: Any) -> str:
@@ -361,7 +378,13 @@ class _Selector:
         }
         known, what = sets[rule.kind]
         path = self._view.model.path
-        text = f"The rule {rule_text(rule)!r} names no {what} of {path}: {selector!r} matches nothing."
+        text = english(
+            "The rule {rule_text!r} names no {what} of {path}: {selector!r} matches nothing.",
+            rule_text=rule_text(rule),
+            what=what,
+            path=path,
+            selector=selector,
+        )
         return BadInput(text, fix=nearest(selector, dict.fromkeys(known)))
 
     def _between(self, rule: Rule) -> list[str]:
@@ -384,8 +407,13 @@ class _Selector:
                 if node.name in forward:
                     nodes.append(node.name)
         if not nodes:
-            what = f"The rule {rule_text(rule)!r} names nothing: no node lies between these tensors."
-            raise BadInput(what, fix="check the order; the start tensors must come before the end tensors")
+            what = english(
+                "The rule {rule_text!r} names nothing: no node lies between these tensors.",
+                rule_text=rule_text(rule),
+            )
+            raise BadInput(
+                what, fix=english("check the order; the start tensors must come before the end tensors")
+            )
         return nodes[::-1]
 
     def _named_tensors(self, rule: Rule, names: tuple[str, ...], everything: tuple[str, ...]) -> tuple[str, ...]:
@@ -394,8 +422,17 @@ class _Selector:
         for name in names:
             if name not in self._tensors:
                 node = self._view.by_name.get(self._names.current(name) if name in self._names.known else "")
-                hint = f"{name!r} is a node; its output is {node.outputs[0]!r}" if node is not None else ""
+                hint = (
+                    english("{name!r} is a node; its output is {outputs!r}", name=name, outputs=node.outputs[0])
+                    if node is not None
+                    else ""
+                )
                 path = self._view.model.path
-                what = f"The rule {rule_text(rule)!r} names {name!r}, which is no tensor of {path}."
+                what = english(
+                    "The rule {rule_text!r} names {name!r}, which is no tensor of {path}.",
+                    rule_text=rule_text(rule),
+                    name=name,
+                    path=path,
+                )
                 raise BadInput(what, fix=hint or nearest(name, self._tensors))
         return names

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from roundoff.core.files import read_small
 from roundoff.core.target import Target
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["load_target", "target_names", "target_text"]
 
 _SUFFIX = ".toml"
-_EXTEND = 'begin with extends = "generic-int8", or another target, and say only what differs'
-_FIX = "correct it; docs/reference/targets.md describes every key, 'roundoff targets NAME' shows an example"
+_EXTEND = english('begin with extends = "generic-int8", or another target, and say only what differs')
+_FIX = english(
+    "correct it; docs/reference/targets.md describes every key, 'roundoff targets NAME' shows an example"
+)
 
 
 def target_names() -> tuple[str, ...]:
@@ -46,7 +49,7 @@ def target_text(name_or_path: str | Path) -> str:
     Raises:
         BadInput: There is none of that name.
     """
-    return read_small(_path(str(name_or_path)), what="The target").decode("utf-8", errors="replace")
+    return read_small(_path(str(name_or_path)), what=english("The target")).decode("utf-8", errors="replace")
 
 
 def _path(name: str, folder: Path = Path()) -> Path:
@@ -57,10 +60,17 @@ def _path(name: str, folder: Path = Path()) -> Path:
         return Path(name)
     beside = name + _SUFFIX
     if name and (folder / beside).is_file():
-        raise BadInput(f"There is no target {name!r}, but a file {beside}.", fix=f"write {beside} to use it")
+        raise BadInput(
+            english("There is no target {name!r}, but a file {beside}.", name=name, beside=beside),
+            fix=english("write {beside} to use it", beside=beside),
+        )
     hint = nearest(name, target_names())
-    fix = f"{hint} Or give a .toml file" if hint.endswith("?") else f"{hint}; or give a .toml file"
-    raise BadInput(f"There is no target {name!r}.", fix=fix)
+    fix = (
+        english("{hint} Or give a .toml file", hint=hint)
+        if hint.endswith("?")
+        else english("{hint}; or give a .toml file", hint=hint)
+    )
+    raise BadInput(english("There is no target {name!r}.", name=name), fix=fix)
 
 
 def _is_path(name: str) -> bool:
@@ -88,11 +98,13 @@ def _complete(content: dict[str, Any], path: Path, *, seen: tuple[Path, ...]) ->
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    data = read_small(path, what="The target file")
+    data = read_small(path, what=english("The target file"))
     try:
         return tomllib.loads(data.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{path} is not valid TOML: {error}.", fix="correct it") from error
+        raise BadInput(
+            english("{path} is not valid TOML: {error}.", path=path, error=error), fix=english("correct it")
+        ) from error
 
 
 def _merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
@@ -130,7 +142,7 @@ def _checked(content: dict[str, Any], path: Path, broken: str) -> Target:
         wrong = [item for item in error.errors() if not broken or not _is_missing(item)]
         lines += [line for item in wrong for line in _explain(item, TargetFile)]
         if any(item["type"] == "missing" and len(item["loc"]) == 1 for item in wrong):
-            fix = f"{_EXTEND}; {_FIX}"
+            fix = english("{extend}; {fix}", extend=_EXTEND, fix=_FIX)
     count = "an error" if len(lines) == 1 else f"{len(lines)} errors"
     raise BadInput("\n".join([f"The target file {path} has {count}:", *(f"  {line}" for line in lines)]), fix=fix)
 

@@ -6,18 +6,18 @@ from dataclasses import asdict, replace
 
 from roundoff.core.quantizers import QuantSpec
 from roundoff.core.target import Target
-from roundoff.messages.catalogue import in_all, plain, say, told
+from roundoff.messages.catalogue import bilingual, in_all, plain, translate
 from roundoff.messages.phrases import commas, semicolons
 from roundoff.pages.blocks import Column, Facts, Headline, Page, Paragraph, TableBlock, spoken_facts
 
 __all__ = ["target_page", "targets_json", "targets_page"]
 
 _COLUMNS = (
-    Column("name", say("quantize.target_name"), "text"),
-    Column("activations", say("quantize.target_activations"), "text"),
-    Column("weights", say("quantize.target_weights"), "text"),
-    Column("scale", say("quantize.target_scale"), "text"),
-    Column("requantize", say("quantize.target_requantize"), "text"),
+    Column("name", bilingual("quantize.target_name"), "text"),
+    Column("activations", bilingual("quantize.target_activations"), "text"),
+    Column("weights", bilingual("quantize.target_weights"), "text"),
+    Column("scale", bilingual("quantize.target_scale"), "text"),
+    Column("requantize", bilingual("quantize.target_requantize"), "text"),
 )
 _Line = tuple[str, str]
 
@@ -25,8 +25,8 @@ _Line = tuple[str, str]
 def targets_page(targets: Sequence[Target]) -> Page:
     """The main figures of each target, then a sentence on each."""
     about = Facts(tuple((plain(target.name), plain(target.description)) for target in targets))
-    blocks = (_figures(targets), about, Paragraph(say("quantize.target_shows")))
-    return Page("targets", say("quantize.target_targets"), blocks)
+    blocks = (_figures(targets), about, Paragraph(bilingual("quantize.target_shows")))
+    return Page("targets", bilingual("quantize.target_targets"), blocks)
 
 
 def _figures(targets: Sequence[Target]) -> TableBlock:
@@ -36,28 +36,28 @@ def _figures(targets: Sequence[Target]) -> TableBlock:
             in_all(lambda target=target: _activations(target)),  # type: ignore[misc]
             in_all(lambda target=target: _weights(target)),  # type: ignore[misc]
             in_all(lambda target=target: _scale(target.weights[target.weight])),  # type: ignore[misc]
-            say(f"quantize.target_{target.arithmetic.requantization}"),
+            bilingual(f"quantize.target_{target.arithmetic.requantization}"),
         )
         for target in targets
     )
-    return TableBlock("targets", say("quantize.target_targets"), _COLUMNS, rows)
+    return TableBlock("targets", bilingual("quantize.target_targets"), _COLUMNS, rows)
 
 
 def _activations(target: Target) -> str:
     activation = target.activations[target.activation]
     kind = "sym" if activation.symmetric else "asym"
-    return f"{activation.dtype} {told(f'quantize.target_{kind}')}"
+    return f"{activation.dtype} {translate(f'quantize.target_{kind}')}"
 
 
 def _weights(target: Target) -> str:
     granularity = "per_channel" if target.weight_axes else "per_tensor"
-    return f"{target.weights[target.weight].dtype} {told(f'quantize.target_{granularity}')}"
+    return f"{target.weights[target.weight].dtype} {translate(f'quantize.target_{granularity}')}"
 
 
 def _scale(spec: QuantSpec) -> str:
     """The rule that gives the scale."""
     if spec.power_of_two:
-        return told("quantize.target_power_of_two")
+        return translate("quantize.target_power_of_two")
     if not spec.symmetric:
         return f"range/{spec.code_max - spec.code_min}"
     top = (1 << (spec.bits - 1)) - 1
@@ -80,59 +80,59 @@ def _lines(target: Target) -> Iterator[_Line]:
     yield from _where(target)
     yield from _arithmetic(target)
     yield from _fusions(target)
-    yield told("quantize.target_pass_through"), _names(target.pass_through)
-    yield told("quantize.target_shared_scale"), _names(target.shared_scale)
+    yield translate("quantize.target_pass_through"), _names(target.pass_through)
+    yield translate("quantize.target_shared_scale"), _names(target.shared_scale)
     decides = target.shared_scale_decides.replace("_", " ") if target.shared_scale else ""
-    yield told("quantize.target_decides"), decides
+    yield translate("quantize.target_decides"), decides
     for op, (low, high) in target.fixed_ranges.items():
-        text = told("quantize.target_from_to", low=f"{low:g}", high=f"{high:g}")
-        yield told("quantize.target_range", op=op), text
-    yield told("quantize.target_tables"), _names(target.arithmetic.tables)
+        text = translate("quantize.target_from_to", low=f"{low:g}", high=f"{high:g}")
+        yield translate("quantize.target_range", op=op), text
+    yield translate("quantize.target_tables"), _names(target.arithmetic.tables)
     integers = target.quantized_ops - target.pass_through - target.shared_scale
-    yield told("quantize.target_in_integers"), _names(integers)
+    yield translate("quantize.target_in_integers"), _names(integers)
 
 
 def _types(target: Target) -> Iterator[_Line]:
     for dtype, spec in target.activations.items():
-        yield told("quantize.target_activations_of", dtype=dtype), _spec(spec)
-    yield told("quantize.target_live"), _spec(target.live_operand) if target.live_operand else ""
+        yield translate("quantize.target_activations_of", dtype=dtype), _spec(spec)
+    yield translate("quantize.target_live"), _spec(target.live_operand) if target.live_operand else ""
     for dtype, spec in target.weights.items():
-        yield told("quantize.target_weights_of", dtype=dtype), _spec(spec)
+        yield translate("quantize.target_weights_of", dtype=dtype), _spec(spec)
     axes = ", ".join(f"{op} {axis}" for op, axis in target.weight_axes.items())
-    yield told("quantize.target_axes"), axes or told("quantize.target_no_axes")
+    yield translate("quantize.target_axes"), axes or translate("quantize.target_no_axes")
     possible = ", ".join(f"{op} {axis}" for op, axis in target.weight_axes_possible.items())
-    yield told("quantize.target_axes_possible"), possible
+    yield translate("quantize.target_axes_possible"), possible
     bias = "bias_integers" if target.bias == "s32" else "float"
-    yield told("quantize.target_bias"), told(f"quantize.target_{bias}")
+    yield translate("quantize.target_bias"), translate(f"quantize.target_{bias}")
 
 
 def _where(target: Target) -> Iterator[_Line]:
     results = "only_inputs" if target.float_results else "integers"
-    yield told("quantize.target_results"), told(f"quantize.target_{results}")
+    yield translate("quantize.target_results"), translate(f"quantize.target_{results}")
     outputs = "integers" if target.quantize_outputs and not target.float_results else "float"
-    yield told("quantize.target_outputs"), told(f"quantize.target_{outputs}")
+    yield translate("quantize.target_outputs"), translate(f"quantize.target_{outputs}")
     floats = "can_float" if target.float_allowed else "no_float"
-    yield told("quantize.target_float"), told(f"quantize.target_{floats}")
+    yield translate("quantize.target_float"), translate(f"quantize.target_{floats}")
     for key, ops in sorted(target.only.items()):
-        yield told("quantize.target_only", what=key), _names(ops)
+        yield translate("quantize.target_only", what=key), _names(ops)
     for op, needs in target.needs.items():
-        yield told("quantize.target_needs", op=op), _names(needs)
+        yield translate("quantize.target_needs", op=op), _names(needs)
 
 
 def _arithmetic(target: Target) -> Iterator[_Line]:
     arithmetic, calibration = target.arithmetic, target.calibration
-    sums = told(f"quantize.target_accumulator_{arithmetic.overflow}", bits=arithmetic.accumulator_bits)
-    yield told("quantize.target_sums"), sums
-    requantization = told("quantize.target_float")
+    sums = translate(f"quantize.target_accumulator_{arithmetic.overflow}", bits=arithmetic.accumulator_bits)
+    yield translate("quantize.target_sums"), sums
+    requantization = translate("quantize.target_float")
     if arithmetic.requantization == "fixed_point":
         key = "multiplier_twice" if arithmetic.rounds_twice else "multiplier"
-        requantization = told(f"quantize.target_{key}", bits=arithmetic.multiplier_bits)
-    rounding = told(f"quantize.target_rounds_{arithmetic.rounding}")
-    text = semicolons(requantization, told("quantize.target_rounds", how=rounding))
-    yield told("quantize.target_requantization"), text
-    first = told(f"quantize.target_{'weights_first' if calibration.weights_first else 'all_float'}")
+        requantization = translate(f"quantize.target_{key}", bits=arithmetic.multiplier_bits)
+    rounding = translate(f"quantize.target_rounds_{arithmetic.rounding}")
+    text = semicolons(requantization, translate("quantize.target_rounds", how=rounding))
+    yield translate("quantize.target_requantization"), text
+    first = translate(f"quantize.target_{'weights_first' if calibration.weights_first else 'all_float'}")
     methods = {"method": calibration.method, "weights": calibration.weight_method}
-    yield told("quantize.target_calibration"), told("quantize.target_calibrated", first=first, **methods)
+    yield translate("quantize.target_calibration"), translate("quantize.target_calibrated", first=first, **methods)
 
 
 def _fusions(target: Target) -> Iterator[_Line]:
@@ -140,7 +140,7 @@ def _fusions(target: Target) -> Iterator[_Line]:
     alone = [steps[0] for steps in target.fusions if len(steps) == 1]
     chains = [" + ".join(step.replace("|", " | ") for step in steps) for steps in target.fusions if len(steps) > 1]
     for place, line in enumerate((*chains, ", ".join(alone))):
-        yield "" if place else told("quantize.target_as_one"), line
+        yield "" if place else translate("quantize.target_as_one"), line
 
 
 def _names(names: Iterable[str]) -> str:
@@ -149,11 +149,11 @@ def _names(names: Iterable[str]) -> str:
 
 def _spec(spec: QuantSpec) -> str:
     return commas(
-        told(f"quantize.target_{'symmetric' if spec.symmetric else 'asymmetric'}"),
-        told("quantize.target_codes", low=spec.code_min, high=spec.code_max),
-        told("quantize.target_scale_of", rule=_scale(spec)),
-        told("quantize.target_rounds", how=told(f"quantize.target_rounds_{spec.rounding}")),
-        told("quantize.target_smallest", least=f"{spec.smallest_scale:g}") if spec.smallest_scale else "",
+        translate(f"quantize.target_{'symmetric' if spec.symmetric else 'asymmetric'}"),
+        translate("quantize.target_codes", low=spec.code_min, high=spec.code_max),
+        translate("quantize.target_scale_of", rule=_scale(spec)),
+        translate("quantize.target_rounds", how=translate(f"quantize.target_rounds_{spec.rounding}")),
+        translate("quantize.target_smallest", least=f"{spec.smallest_scale:g}") if spec.smallest_scale else "",
     )
 
 

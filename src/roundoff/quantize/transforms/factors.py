@@ -12,7 +12,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.draft import Assembly, Draft, change_constants
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.wiring import set_attribute
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, english, message
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import StepContext
 from roundoff.quantize.transforms.scaling_map import Adjustment, Limit, ScaledLayer, ScalingMap
@@ -85,8 +85,12 @@ def channel_statistics(
         for sample in source.samples:
             for name in names:
                 if not tallies[name].add(np.moveaxis(source.read(name, sample), tensors[name], 0)):
-                    what = f"The number of channels of {name!r} differs from sample to sample ({sample!r})."
-                    raise BadInput(what, fix="give samples of one shape")
+                    what = english(
+                        "The number of channels of {name!r} differs from sample to sample ({sample!r}).",
+                        name=name,
+                        sample=sample,
+                    )
+                    raise BadInput(what, fix=english("give samples of one shape"))
             context.progress.advance()
     finally:
         context.progress.finish()

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from roundoff.errors import MissingExtra
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,7 +67,7 @@ def require_matplotlib() -> None:
     try:
         import matplotlib as mpl  # noqa: F401
     except ImportError as error:
-        raise MissingExtra("Drawing pictures", package="matplotlib", extra="plots") from error
+        raise MissingExtra(english("Drawing pictures"), package="matplotlib", extra="plots") from error
 
 
 def draw(size: tuple[float, float], paint: "Callable[[Figure], None]", *, form: PictureForm) -> bytes:

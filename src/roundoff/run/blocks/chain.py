@@ -21,6 +21,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.subgraph import detached, tap
 from roundoff.graph.wiring import subgraphs
 from roundoff.measure.metrics import ratio_db
+from roundoff.messages.message import english
 from roundoff.messages.numbers import format_size
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.session import Session, available_threads, open_session
@@ -344,9 +345,17 @@ class TensorStore:
         except OSError as error:
             size, place, reason = format_size(self.disk_bytes), path.parent.parent, error.strerror or error
             raise BadInput(
-                f"{size} of tensors that do not fit in memory cannot be written to {place}: {reason}.",
-                fix="give more memory with --max-memory, fewer samples with --samples, "
-                f"or set TMPDIR to a disk with more room than {size}",
+                english(
+                    "{size} of tensors that do not fit in memory cannot be written to {place}: {reason}.",
+                    size=size,
+                    place=place,
+                    reason=reason,
+                ),
+                fix=english(
+                    "give more memory with --max-memory, fewer samples with --samples, or set TMPDIR to "
+                    "a disk with more room than {size}",
+                    size=size,
+                ),
             ) from error
 
 

@@ -16,6 +16,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import FakeConstants, QuantizedModel, chain_of
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.units import derived_constants
+from roundoff.messages.message import english
 from roundoff.run.blocks.chain import (
     FUSED_AGREEMENT_DB,
     BlockSession,
@@ -323,15 +324,22 @@ class BlockNetwork:
 
 def _check_comparable(model: Model, everything: Sequence[Value], wanted: Sequence[str]) -> None:
     if not wanted:
-        what = f"Every output of {model.path} that is to be compared is the same whatever the model is fed."
-        raise BadInput(what, fix="name other tensors with --output-node")
+        what = english(
+            "Every output of {path} that is to be compared is the same whatever the model is fed.", path=model.path
+        )
+        raise BadInput(what, fix=english("name other tensors with --output-node"))
     kinds = {value.name: value for value in everything}
     for name in wanted:
         value = kinds[name]
         element = value.element
         if value.obstacle() or (element is not None and element.widened != element.dtype):
-            reason = value.obstacle() or f"its values are {element.dtype if element else 'unknown'}"
-            raise BadInput(f"{name!r} cannot be compared: {reason}.", fix="name other tensors with --output-node")
+            reason = value.obstacle() or english(
+                "its values are {dtype}", dtype=element.dtype if element else english("unknown")
+            )
+            raise BadInput(
+                english("{name!r} cannot be compared: {reason}.", name=name, reason=reason),
+                fix=english("name other tensors with --output-node"),
+            )
 
 
 def _splits_samples(quantizers: Sequence[Quantizer], everything: Sequence[Value], known: frozenset[str]) -> bool:
@@ -374,7 +382,9 @@ def _plan_room(
     run_bytes = max(1, _RUN_FACTOR * largest)
     if left < run_bytes:
         limit = memory_limit(settings.max_memory)
-        raise over_budget(f"Running {model.path}", limit + (run_bytes - left) / _USABLE, limit=limit)
+        raise over_budget(
+            english("Running {path}", path=model.path), limit + (run_bytes - left) / _USABLE, limit=limit
+        )
     threads = settings.threads or available_threads()
     workers = min(threads, max(1, left // 2 // run_bytes))
     together = min(_MOST_TOGETHER, max(1, _TOGETHER_BYTES // max(1, largest))) if possible else 1

@@ -10,6 +10,7 @@ import numpy as np
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.graph.wiring import OnnxType, by_dtype, by_session_name
+from roundoff.messages.message import english
 from roundoff.run.integer.results import AccumulatorOverflow, Coded, Recorder, Result
 
 __all__ = [
@@ -72,7 +73,7 @@ class Operand:
         """
         if isinstance(self.value, Result):
             return self.value
-        raise NotInteger(f"its input {self.name!r} is not quantized")
+        raise NotInteger(english("its input {name!r} is not quantized", name=self.name))
 
     @property
     def coded(self) -> Coded:
@@ -83,7 +84,7 @@ class Operand:
         """
         if isinstance(self.value, Coded):
             return self.value
-        raise NotInteger(f"its input {self.name!r} is not quantized")
+        raise NotInteger(english("its input {name!r} is not quantized", name=self.name))
 
     @property
     def whole(self) -> Coded:
@@ -94,7 +95,9 @@ class Operand:
         """
         if self.coded.whole:
             return self.coded
-        raise NotInteger(f"its input {self.name!r} has a scale for each slice, which sums cannot mix")
+        raise NotInteger(
+            english("its input {name!r} has a scale for each slice, which sums cannot mix", name=self.name)
+        )
 
     @property
     def plain(self) -> Array | None:
@@ -151,7 +154,7 @@ class KernelCall:
         """
         found = self.optional(index)
         if found is None:
-            raise NotInteger(f"it has no input {index}")
+            raise NotInteger(english("it has no input {index}", index=index))
         return found
 
     def optional(self, index: int) -> Operand | None:

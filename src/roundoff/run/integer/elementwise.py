@@ -9,6 +9,7 @@ import numpy as np
 from roundoff.core.quantizers import QuantParams, QuantSpec, code_dtype, quantize, round_values
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
+from roundoff.messages.message import english
 from roundoff.run.integer.call import IntegerKernel, KernelCall, KernelResult, NotInteger, Operand
 from roundoff.run.integer.linear import with_bias
 from roundoff.run.integer.results import Coded, Move, Result, Wide, aligned, as_wide, fixed_point, multiply
@@ -265,10 +266,10 @@ def _mul(call: KernelCall) -> KernelResult:
 def _div(call: KernelCall) -> KernelResult:
     divisor = call.operand(1)
     if not divisor.constant:
-        raise NotInteger("it divides by a tensor that is not constant")
+        raise NotInteger(english("it divides by a tensor that is not constant"))
     by = _real(divisor)
     if not by.all():
-        raise NotInteger("it divides by zero")
+        raise NotInteger(english("it divides by zero"))
     return [_scaled(call.operand(0).result, 1 / by)]
 
 
@@ -302,7 +303,7 @@ def _bound(call: KernelCall, index: int, name: str, default: float) -> float:
     if operand is None:
         return float(call.attributes.get(name, default))
     if not operand.constant:
-        raise NotInteger(f"its bound {operand.name!r} is not constant")
+        raise NotInteger(english("its bound {name!r} is not constant", name=operand.name))
     return float(_real(operand).reshape(()))
 
 
@@ -313,7 +314,7 @@ def _leaky_relu(call: KernelCall) -> KernelResult:
 def _prelu(call: KernelCall) -> KernelResult:
     slope = call.operand(1)
     if not slope.constant:
-        raise NotInteger(f"its slope {slope.name!r} is not constant")
+        raise NotInteger(english("its slope {name!r} is not constant", name=slope.name))
     return [_sloped(call.operand(0).result, _real(slope))]
 
 
@@ -326,11 +327,11 @@ def _sloped(result: Result, slope: Array) -> Wide:
 def _batch_normalization(call: KernelCall) -> KernelResult:
     """A factor and an offset for each channel, in real numbers."""
     if call.outputs > 1 or call.attributes.get("training_mode", 0):
-        raise NotInteger("it is in training mode")
+        raise NotInteger(english("it is in training mode"))
     wide = as_wide(call.operand(0).result)
     parameters = [call.operand(index) for index in range(1, 5)]
     if not all(operand.constant for operand in parameters):
-        raise NotInteger("its parameters are not constant")
+        raise NotInteger(english("its parameters are not constant"))
     gain, offset, mean, variance = (aligned(_real(operand), len(wide.shape), 1) for operand in parameters)
     factor = gain / np.sqrt(variance + float(call.attributes.get("epsilon", 1e-5)))
     total = wide.total * (wide.scale * factor)
@@ -361,7 +362,7 @@ def _same(first: Coded, operand: Operand) -> bool:
 def _where(call: KernelCall) -> KernelResult:
     condition, first, second = call.operand(0).value, call.operand(1), call.operand(2)
     if not isinstance(condition, np.ndarray):
-        raise NotInteger("its condition is quantized")
+        raise NotInteger(english("its condition is quantized"))
     left, right = _wide(first), _wide(second)
     total = np.where(condition, left.total, right.total)
     scale = np.where(condition, np.broadcast_to(left.scale, left.shape), np.broadcast_to(right.scale, right.shape))

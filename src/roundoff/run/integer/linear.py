@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.messages.message import english
 from roundoff.run.integer.call import IntegerKernel, KernelCall, KernelResult, NotInteger, Operand
 from roundoff.run.integer.convolution import (
     BlockPlan,
@@ -29,7 +30,7 @@ __all__ = ["LINEAR_KERNELS", "with_bias"]
 
 # Scales are float32: a bias quantized at the product of two may differ from it in the last bits.
 _SAME_SCALE = 1e-6
-_TOO_WIDE = "its operands are too wide for exact products"
+_TOO_WIDE = english("its operands are too wide for exact products")
 
 
 def _conv(call: KernelCall) -> KernelResult:
@@ -72,9 +73,9 @@ def _kernel(
 
 def _check_windows(geometry: Geometry) -> None:
     if min((*geometry.begins, *geometry.ends), default=0) < 0:
-        raise NotInteger("its padding is negative")
+        raise NotInteger(english("its padding is negative"))
     if min(geometry.out, default=1) < 1:
-        raise NotInteger("its window is larger than its input")
+        raise NotInteger(english("its window is larger than its input"))
 
 
 def _channel_scale(weights: Coded, axis: int) -> Array:
@@ -82,7 +83,9 @@ def _channel_scale(weights: Coded, axis: int) -> Array:
     if weights.whole:
         return weights.params.scale.reshape(()).astype(np.float64)
     if weights.spec.axis is None or weights.spec.axis % weights.codes.ndim != axis:
-        raise NotInteger(f"the scales of its weight run along axis {weights.spec.axis}, which sums run over")
+        raise NotInteger(
+            english("the scales of its weight run along axis {axis}, which sums run over", axis=weights.spec.axis)
+        )
     return weights.params.scale.astype(np.float64)
 
 
@@ -145,7 +148,7 @@ def _constant_left(call: KernelCall, first: Operand, second: Operand) -> Wide:
     else:
         rows = weights.codes.ndim - 2
         if rows < 0 or values.codes.ndim < 2:
-            raise NotInteger("the scales of its weight run along an axis which sums run over")
+            raise NotInteger(english("the scales of its weight run along an axis which sums run over"))
         scale = aligned(_channel_scale(weights, rows), rank, rank - 2)
     plan = _live_plan(weights, values)
     total = _broadcast_product(weights.centred(plan.dtype), values.centred(plan.dtype), plan)
@@ -156,7 +159,7 @@ def _column_scale(weights: Coded) -> Array:
     if weights.whole:
         return weights.scale.reshape(())
     if weights.codes.ndim < 2:
-        raise NotInteger("the scales of its weight run along an axis which sums run over")
+        raise NotInteger(english("the scales of its weight run along an axis which sums run over"))
     return _channel_scale(weights, weights.codes.ndim - 1)
 
 
@@ -201,7 +204,7 @@ def with_bias(
     elif bias.plain is not None:
         offset = _placed(bias.plain.astype(np.float64) * factor, rank, along)
     else:
-        raise NotInteger(f"its bias {bias.name!r} is neither constant nor quantized")
+        raise NotInteger(english("its bias {name!r} is neither constant nor quantized", name=bias.name))
     total = call.accumulated(sums.total, sums.largest) * sums.scale + offset
     return Wide(total, np.ones(()), integral=False)
 

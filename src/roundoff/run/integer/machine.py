@@ -13,6 +13,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.weights import Weights
+from roundoff.messages.message import english
 from roundoff.run.budget import blas_threads
 from roundoff.run.integer.call import (
     IntegerKernel,
@@ -93,7 +94,7 @@ def _looked_up(call: KernelCall) -> KernelResult:
     values = call.operand(0).whole
     spec = values.spec
     if spec.bits > _LARGEST_TABLE_BITS:
-        raise NotInteger(f"a table of {spec.bits}-bit codes would be too large")
+        raise NotInteger(english("a table of {bits}-bit codes would be too large", bits=spec.bits))
     entries = call.keep("table", lambda: _entries(call, values), constant=True)
     return [LookupTable(values.codes.astype(np.int64) - spec.code_min, entries)]
 
@@ -162,9 +163,14 @@ class IntegerConstants:
             return coded(values, quantizer, self._arithmetic)
         if quantizer.codes.shape != values.shape:
             raise BadInput(
-                f"Quantizer {quantizer.name!r} has codes of shape {list(quantizer.codes.shape)}; "
-                f"its tensor {quantizer.tensor!r} is of shape {list(values.shape)}.",
-                fix="give codes of the tensor's shape",
+                english(
+                    "Quantizer {name!r} has codes of shape {shape}; its tensor {tensor!r} is of shape {shape2}.",
+                    name=quantizer.name,
+                    shape=list(quantizer.codes.shape),
+                    tensor=quantizer.tensor,
+                    shape2=list(values.shape),
+                ),
+                fix=english("give codes of the tensor's shape"),
             )
         codes = quantizer.codes.astype(code_dtype(quantizer.spec), copy=False)
         return Coded(codes, quantizer.params, quantizer.spec)
@@ -247,12 +253,16 @@ class Machine:
         node = step.node
         if not any(isinstance(operand.value, Result) for operand in operands if operand is not None):
             names = [operand.name for operand in operands if operand is not None and not operand.constant]
-            raise NotInteger(f"its input {names[0]!r} is not quantized" if names else "it has no inputs")
+            raise NotInteger(
+                english("its input {names!r} is not quantized", names=names[0])
+                if names
+                else english("it has no inputs")
+            )
         table = table_kernel(node.op_type) if node.op_type in self.context.arithmetic.tables else None
         if table is not None:
             return table, True
         if node.domain not in _STANDARD or node.op_type not in _KERNELS:
-            raise NotInteger(f"{node.op_type} has no integer version")
+            raise NotInteger(english("{op_type} has no integer version", op_type=node.op_type))
         return _KERNELS[node.op_type], False
 
     def _call(self, step: ProgramStep, operands: Sequence[Operand | None]) -> KernelCall:
@@ -367,7 +377,10 @@ class IntegerExecution:
             return self._machine.constants.plain(name)
         if name in self._given:
             return self._given[name]
-        raise BadInput(f"There is no value for {name!r}.", fix=f"give the float model's values of {name!r}")
+        raise BadInput(
+            english("There is no value for {name!r}.", name=name),
+            fix=english("give the float model's values of {name!r}", name=name),
+        )
 
     def _view(self, quantizer: Quantizer, *, fed: bool) -> Coded:
         """A tensor as seen through a quantizer."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from roundoff.core.quantizers import quantize
 from roundoff.core.tensors import Array
+from roundoff.messages.message import english
 from roundoff.run.integer.call import IntegerKernel, KernelCall, KernelResult, NotInteger, Operand
 from roundoff.run.integer.convolution import Geometry, pad_spatial
 from roundoff.run.integer.elementwise import Clipped, CodeMean
@@ -39,14 +40,14 @@ def carried(
     given[at] = values.astype(np.float32 if values.dtype in _NARROW else np.float64, copy=False)
     given |= instead or {}
     if not all(isinstance(value, np.ndarray) for value in given.values()):
-        raise NotInteger("more than its first input is quantized")
+        raise NotInteger(english("more than its first input is quantized"))
     moved = call.run_in_float([given.get(index) for index in range(len(call.operands))])
     return [moved[0].astype(values.dtype, copy=False), *moved[1:]]
 
 
 def _moved(call: KernelCall, move: Move) -> KernelResult:
     if call.outputs > 1:
-        raise NotInteger("its second output is used")
+        raise NotInteger(english("its second output is used"))
     return call.operand(0).result.rearranged(move)
 
 
@@ -119,7 +120,7 @@ def _fill(call: KernelCall) -> float:
     if operand is None:
         return float(call.attributes.get("value", 0.0))
     if not operand.constant:
-        raise NotInteger(f"its fill value {operand.name!r} is not constant")
+        raise NotInteger(english("its fill value {name!r} is not constant", name=operand.name))
     value = operand.value.real() if isinstance(operand.value, Result) else operand.value
     return float(value.reshape(()))
 
@@ -266,7 +267,7 @@ def _reduced(call: KernelCall, axes: tuple[int, ...], *, keep: bool, mean: bool)
         wide = Wide(np.asarray(wide.real(), dtype=np.float64), np.ones(()), integral=False)
     count = prod(wide.shape[axis] for axis in axes)
     if not count:
-        raise NotInteger("it has nothing to add up")
+        raise NotInteger(english("it has nothing to add up"))
     total = wide.total.sum(axis=axes, keepdims=keep, dtype=_sum_dtype(wide, count))
     scale = wide.scale if wide.scale.ndim == 0 or keep else wide.scale.squeeze(axes)
     return Wide(
@@ -285,7 +286,7 @@ def _resize(call: KernelCall) -> KernelResult:
     values = call.operand(0).whole
     mode = call.attributes.get("mode", "nearest")
     if call.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-        raise NotInteger("it fills what lies outside of its input")
+        raise NotInteger(english("it fills what lies outside of its input"))
     if mode == "nearest":
         return [Coded(carried(call, values.codes)[0], values.params, values.spec.along(None))]
     # Resizing is linear, so weights and sums are those of the codes; onnxruntime knows all the ways to place them.

@@ -15,6 +15,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.subgraph import tap
 from roundoff.graph.units import Units, derived_constants, units
 from roundoff.graph.wiring import captured, subgraphs
+from roundoff.messages.message import english
 from roundoff.run.integer.call import (
     NonTensor,
     declare,
@@ -169,7 +170,7 @@ def _step(node: Any) -> ProgramStep:
 
 # Every session has threads of its own, so only operations that are worth it get more than one.
 _HEAVY = frozenset({"Attention", "Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN"})
-_FIX = "use --mode reference, which runs the model as a whole"
+_FIX = english("use --mode reference, which runs the model as a whole")
 
 
 class _Opened(NamedTuple):
@@ -215,7 +216,12 @@ class SingleNodes:
             opened = self._opened[key]
             results = opened.session.run({_fed(name, types[name]): plain_value(given[name]) for name in given})
         except ModelFailed as error:
-            raise ModelFailed(f"Node {node.name!r} ({node.op_type}): {error.what}", fix=error.fix) from error
+            raise ModelFailed(
+                english(
+                    "Node {name!r} ({op_type}): {what}", name=node.name, op_type=node.op_type, what=error.what
+                ),
+                fix=error.fix,
+            ) from error
         return [_typed(result, kind) for result, kind in zip(results, opened.types, strict=True)]
 
     def _open(self, node: Any, types: Mapping[str, str]) -> _Opened:
@@ -273,5 +279,10 @@ def _typed(result: Any, kind: str) -> Any:
 
 
 def _cannot_pass(node: Any, kind: str) -> BadInput:
-    what = f"Node {node.name!r} ({node.op_type}) handles a value of type {kind}, which cannot leave a session."
+    what = english(
+        "Node {name!r} ({op_type}) handles a value of type {kind}, which cannot leave a session.",
+        name=node.name,
+        op_type=node.op_type,
+        kind=kind,
+    )
     return BadInput(what, fix=_FIX)

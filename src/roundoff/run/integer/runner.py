@@ -14,6 +14,7 @@ from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import hidden_tensors, inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
+from roundoff.messages.message import english
 from roundoff.run.capture import Samples, check_feed, complete_values, read_feed, select_tensors
 from roundoff.run.integer.call import plain_value
 from roundoff.run.integer.machine import IntegerExecution, Machine
@@ -156,7 +157,7 @@ class IntegerRunner:
         asked = frozenset(outputs(self._program.model) if tensors is None else tensors)
         for name in asked:
             if name not in self._program.tensors:
-                what = f"{self._program.model.path} has no tensor {name!r}."
+                what = english("{path} has no tensor {name!r}.", path=self._program.model.path, name=name)
                 raise BadInput(what, fix=nearest(name, sorted(self._program.tensors)))
         return asked
 
@@ -257,11 +258,24 @@ class IntegerSource:
 
     def _run(self, name: str, sample: str) -> IntegerRun:
         if name not in self._values:
-            raise BadInput(f"{self.label} has no tensor {name!r}.", fix=nearest(name, self._values))
+            raise BadInput(
+                english("{label} has no tensor {name!r}.", label=self.label, name=name),
+                fix=nearest(name, self._values),
+            )
         if self._values[name].obstacle():
-            raise BadInput(f"Tensor {name!r} cannot be read: {self._values[name].obstacle()}.", fix="leave it out")
+            raise BadInput(
+                english(
+                    "Tensor {name!r} cannot be read: {obstacle}.",
+                    name=name,
+                    obstacle=self._values[name].obstacle(),
+                ),
+                fix=english("leave it out"),
+            )
         if sample not in self._positions:
-            raise BadInput(f"{self.label} has no sample {sample!r}.", fix=nearest(sample, self._positions))
+            raise BadInput(
+                english("{label} has no sample {sample!r}.", label=self.label, sample=sample),
+                fix=nearest(sample, self._positions),
+            )
         if self._now is None or self._now[0] != sample:
             self._now = None
             self._now = sample, self._computed(sample)

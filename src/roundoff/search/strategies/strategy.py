@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from roundoff.core.plan import Recipe
 from roundoff.errors import BadInput
-from roundoff.messages.message import Remark, message
+from roundoff.messages.message import Remark, english, message
 from roundoff.run.evaluators import call_user_code, load_user_module, objects_with
 from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
@@ -148,14 +148,12 @@ def better(left: Trial, right: Trial) -> bool:
 
 # Strategies of the user's, from a Python file.
 
-_WHAT = "The strategy"
-_EXAMPLE = """write it like
-
-def propose(problem, history):
-    if not history:
-        return problem.base
-    nodes = problem.ranking(problem.base)[: len(history)]
-    return None if history[-1].met else problem.raised(problem.base, nodes, "float")"""
+_WHAT = english("The strategy")
+_EXAMPLE = english(
+    "write it like\n\ndef propose(problem, history):\n    if not history:\n        return "
+    "problem.base\n    nodes = problem.ranking(problem.base)[: len(history)]\n    return "
+    'None if history[-1].met else problem.raised(problem.base, nodes, "float")'
+)
 
 
 def load_strategy(path: Path) -> Strategy:
@@ -171,18 +169,25 @@ def load_strategy(path: Path) -> Strategy:
     if not callable(function):
         able = objects_with(["propose"], module, path, what=_WHAT)
         if not able:
-            raise BadInput(f"{path} has no function propose(problem, history).", fix=_EXAMPLE)
+            raise BadInput(english("{path} has no function propose(problem, history).", path=path), fix=_EXAMPLE)
         if len(able) > 1:
             names = ", ".join(sorted(type(each).__name__ for each in able))
-            raise BadInput(f"{path} holds {len(able)} strategies: {names}.", fix="leave one of them in the file")
+            raise BadInput(
+                english("{path} holds {count} strategies: {names}.", path=path, count=len(able), names=names),
+                fix=english("leave one of them in the file"),
+            )
         function = able[0].propose
 
     def propose(problem: TuneProblem, history: Sequence[Trial]) -> Recipe | None:
         recipe = call_user_code(function, problem, tuple(history), path=path, what=_WHAT)
         if recipe is not None and not isinstance(recipe, Recipe):
-            what = f"propose() in {path} gave {type(recipe).__name__}, which is neither a recipe nor None."
+            what = english(
+                "propose() in {path} gave {name}, which is neither a recipe nor None.",
+                path=path,
+                name=type(recipe).__name__,
+            )
             raise BadInput(
-                what, fix="return problem.base, or what problem.with_option() and problem.raised() give"
+                what, fix=english("return problem.base, or what problem.with_option() and problem.raised() give")
             )
         return recipe
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, in_all, named, plain, say, told
+from roundoff.messages.catalogue import Phrase, bilingual, in_all, named, plain, translate
 from roundoff.messages.numbers import decibels_with_unit, score_text, text_curve
 from roundoff.messages.phrases import count_of, semicolons
 from roundoff.pages.blocks import (
@@ -52,18 +52,18 @@ def accumulation_page(document: RunDocument, view: View = View()) -> Page | None
     series = tuple(
         Series((column.id,), column.label) for column in table.columns if column.id.startswith("curve_")
     )
-    axes = (say("common.place_axis"), metric_axis(found.metric))
+    axes = (bilingual("common.place_axis"), metric_axis(found.metric))
     more = len(found.curves) - _SHOWN_CURVES
     return Page(
         "accumulation",
-        say("accumulate.title"),
+        bilingual("accumulate.title"),
         (
             _headline(found),
             spoken_facts(lambda: (line for part in _FACTS for line in part(found))),
             _summary(found),
-            Chart("curves-chart", say("accumulate.curves"), "curves", "order", series, *axes),
+            Chart("curves-chart", bilingual("accumulate.curves"), "curves", "order", series, *axes),
             table,
-            *([Paragraph(say("accumulate.more", count=more), on=("terminal",))] if more > 0 else []),
+            *([Paragraph(bilingual("accumulate.more", count=more), on=("terminal",))] if more > 0 else []),
             *notes(found.notes),
             *preparation_note(found.preparation),
         ),
@@ -74,16 +74,16 @@ def _headline(found: Accumulation) -> Headline:
     verdict = found.verdict
     samples = in_all(lambda: count_of(len(found.samples), "sample"))
     if verdict.dominance is not None:
-        text = say(f"accumulate.{verdict.dominance}", samples=samples)
-        return Headline(_TONES[verdict.dominance], text, "", say(f"accumulate.word_{verdict.dominance}"))
+        text = bilingual(f"accumulate.{verdict.dominance}", samples=samples)
+        return Headline(_TONES[verdict.dominance], text, "", bilingual(f"accumulate.word_{verdict.dominance}"))
     worst = _output(found)
     if worst is None:
-        text = say("accumulate.no_score", samples=samples)
-        return Headline("bad", text, "", say("accumulate.word_no_score"))
+        text = bilingual("accumulate.no_score", samples=samples)
+        return Headline("bad", text, "", bilingual("accumulate.word_no_score"))
     level = in_all(lambda: decibels_with_unit(found.base_line.sqnr_db[worst.order]))
     key = "accumulate.open_exact" if verdict.exact_weights else "accumulate.open"
-    text = say(key, output=verdict.output, db=level, samples=samples)
-    return Headline("open", text, "", say("accumulate.word_open"))
+    text = bilingual(key, output=verdict.output, db=level, samples=samples)
+    return Headline("open", text, "", bilingual("accumulate.word_open"))
 
 
 def _output(found: Accumulation) -> CurveNode | None:
@@ -94,17 +94,17 @@ def _output(found: Accumulation) -> CurveNode | None:
 def _splits(found: Accumulation) -> Iterator[_Line]:
     verdict = found.verdict
     if verdict.at_output is not None:
-        text = told("accumulate.said", name=verdict.output, text=_split(verdict.at_output))
-        yield told("accumulate.output"), text
+        text = translate("accumulate.said", name=verdict.output, text=_split(verdict.at_output))
+        yield translate("accumulate.output"), text
     if verdict.near_output is not None:
-        text = told("accumulate.median", split=_split(verdict.near_output), count=verdict.near_places)
-        yield told("accumulate.before_it"), text
+        text = translate("accumulate.median", split=_split(verdict.near_output), count=verdict.near_places)
+        yield translate("accumulate.before_it"), text
     if verdict.together:
-        yield told("accumulate.together"), told("accumulate.meet")
+        yield translate("accumulate.together"), translate("accumulate.meet")
 
 
 def _split(split: Split) -> str:
-    return told(
+    return translate(
         "accumulate.split",
         weights=decibels_with_unit(split.weights),
         activations=decibels_with_unit(split.activations),
@@ -116,26 +116,26 @@ def _falls(found: Accumulation) -> Iterator[_Line]:
     verdict = found.verdict
     if verdict.falls_at is None:
         limit = f"{verdict.fall_db:g}"
-        yield told("accumulate.base_line"), told("accumulate.never_falls", limit=limit)
+        yield translate("accumulate.base_line"), translate("accumulate.never_falls", limit=limit)
         return
     place = verdict.falls_at
     metric, values = found.metric, found.base_line.values
     gaps = {"limit": f"{verdict.fall_db:g}", "node": _name(found.nodes[place]), "metric": metric}
     gaps["score"] = score_text(metric, values[place])
     if place:
-        text = told("accumulate.falls_after", before=score_text(metric, values[place - 1]), **gaps)
+        text = translate("accumulate.falls_after", before=score_text(metric, values[place - 1]), **gaps)
     else:
-        text = told("accumulate.falls", **gaps)
-    recovers = told("accumulate.recover") if verdict.recovers else ""
-    yield told("accumulate.base_line"), semicolons(text, recovers)
+        text = translate("accumulate.falls", **gaps)
+    recovers = translate("accumulate.recover") if verdict.recovers else ""
+    yield translate("accumulate.base_line"), semicolons(text, recovers)
 
 
 def _jumps(found: Accumulation) -> Iterator[_Line]:
     for index, jump in enumerate(found.verdict.jumps[:_LISTED_JUMPS]):
-        before = told("accumulate.inputs") if jump.before_db is None else decibels_with_unit(jump.before_db)
+        before = translate("accumulate.inputs") if jump.before_db is None else decibels_with_unit(jump.before_db)
         change = f"{before} -> {decibels_with_unit(jump.after_db)}"
-        label = "" if index else told("accumulate.jumps_at")
-        yield label, told("accumulate.said", name=_name(found.nodes[jump.order]), text=change)
+        label = "" if index else translate("accumulate.jumps_at")
+        yield label, translate("accumulate.said", name=_name(found.nodes[jump.order]), text=change)
 
 
 def _name(node: CurveNode) -> str:
@@ -149,18 +149,21 @@ def _summary(found: Accumulation) -> TableBlock:
     """The curves in a line each."""
     line = "accumulate.column_averages" if found.average else "accumulate.column_line"
     columns = (
-        Column("curve", say("accumulate.column_curve"), "text"),
-        Column("quantizers_on", say("accumulate.column_on"), "count", say("accumulate.help_on")),
+        Column("curve", bilingual("accumulate.column_curve"), "text"),
+        Column("quantizers_on", bilingual("accumulate.column_on"), "count", bilingual("accumulate.help_on")),
         replace(
             _score(found),
             id="at_output",
-            label=say("accumulate.column_output"),
-            help=say("accumulate.help_output"),
+            label=bilingual("accumulate.column_output"),
+            help=bilingual("accumulate.help_output"),
         ),
         replace(
-            _score(found), id="worst", label=say("accumulate.column_worst"), help=say("accumulate.help_worst")
+            _score(found),
+            id="worst",
+            label=bilingual("accumulate.column_worst"),
+            help=bilingual("accumulate.help_worst"),
         ),
-        Column("line", say(line, metric=found.metric), "text", on=("terminal",)),
+        Column("line", bilingual(line, metric=found.metric), "text", on=("terminal",)),
     )
     known = [value for curve in found.curves for value in found.shown(curve) if value is not None]
     finite = [value for value in known if math.isfinite(value)]
@@ -172,7 +175,7 @@ def _summary(found: Accumulation) -> TableBlock:
         drawn = text_curve(values, limits, width=_LINE_COLUMNS, higher_is_better=found.higher_is_better)
         at_output = None if output is None else values[output.order]
         rows.append((_curve_name(curve), len(curve.quantizers), at_output, _worst(found, curve), drawn))
-    return TableBlock("curves-summary", say("accumulate.summary"), columns, tuple(rows))
+    return TableBlock("curves-summary", bilingual("accumulate.summary"), columns, tuple(rows))
 
 
 def _worst(found: Accumulation, curve: MeasuredCurve) -> float | None:
@@ -197,10 +200,10 @@ def curves_table(found: Accumulation, view: View = View()) -> TableBlock:  # noq
     hidden: tuple[Place, ...] = ("csv",)
     columns = (
         Column("order", plain("#"), "count"),
-        Column("node", say("common.node"), "node", on=everywhere),
+        Column("node", bilingual("common.node"), "node", on=everywhere),
         # A node with several outputs is told apart by what it computes.
-        Column("shown_node", say("common.node"), "node", on=("terminal",)),
-        Column("op_type", say("common.operation"), "text", short=say("terminal.operation")),
+        Column("shown_node", bilingual("common.node"), "node", on=("terminal",)),
+        Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
         Column("tensor", plain("tensor"), "text", on=hidden),
         Column("output", plain("output"), "text", on=hidden),
         Column("metric", plain("metric"), "text", on=hidden),
@@ -222,7 +225,7 @@ def curves_table(found: Accumulation, view: View = View()) -> TableBlock:  # noq
     worst = sorted(range(len(rows)), key=lambda at: _badness(found, found.nodes[at]))
     order = tuple(sorted(worst[: view.most]))
     return TableBlock(
-        "curves", say("accumulate.table"), columns, rows, file="curves.csv", most=view.most, order=order
+        "curves", bilingual("accumulate.table"), columns, rows, file="curves.csv", most=view.most, order=order
     )
 
 

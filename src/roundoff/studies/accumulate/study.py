@@ -21,7 +21,7 @@ from roundoff.measure.light_pairs import LIGHT_FIELDS, ErrorTotals, LightMeter, 
 from roundoff.measure.metrics import Metric, require, sample_sqnr_db, sqnr_db
 from roundoff.measure.pairs import NOTHING, PairSums, channel_axis_of, measure_pair
 from roundoff.measure.rows import SampleTally
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import Bench
 from roundoff.run.budget import RunBudget, split_passes
 from roundoff.run.capture import Samples, complete_values, read_feed
@@ -322,8 +322,8 @@ def find_places(
         and (value.element is None or "float" in value.element.dtype or value.name in leaving)
     ]
     if not readable:
-        what = f"Nothing in {model.path} that quantized nodes compute can be compared."
-        raise BadInput(what, fix="check with 'roundoff audit' what is quantized")
+        what = english("Nothing in {path} that quantized nodes compute can be compared.", path=model.path)
+        raise BadInput(what, fix=english("check with 'roundoff audit' what is quantized"))
     places = tuple(
         (CurveNode(order, value.node, value.op_type, value.name, value.name in leaving), value)
         for order, value in enumerate(readable)
@@ -483,20 +483,27 @@ def _checked(quantized: QuantizedModel, curves: Sequence[Curve]) -> list[Curve]:
     known = {each.name: each for each in quantized.quantizers}
     if not known:
         raise BadInput(
-            f"{quantized.float_model.path} has no quantizers, so there is nothing to measure.",
-            fix="give a quantized model with --quantized, or a target with --target",
+            english("{path} has no quantizers, so there is nothing to measure.", path=quantized.float_model.path),
+            fix=english("give a quantized model with --quantized, or a target with --target"),
         )
     found = {BASE_LINE: Curve(BASE_LINE, tuple(known))}
     for curve in curves:
         for name in curve.quantizers:
             if name not in known:
-                what = f"Curve {curve.name!r} asks for the quantizer {name!r}, which is not there."
+                what = english(
+                    "Curve {name!r} asks for the quantizer {name2!r}, which is not there.",
+                    name=curve.name,
+                    name2=name,
+                )
                 raise BadInput(what, fix=nearest(name, known))
         other = found.get(curve.name)
         if other is not None and frozenset(other.quantizers) == frozenset(curve.quantizers):
             continue
         if other is not None:
-            raise BadInput(f"Two curves are called {curve.name!r}.", fix="give each a name of its own")
+            raise BadInput(
+                english("Two curves are called {name!r}.", name=curve.name),
+                fix=english("give each a name of its own"),
+            )
         found[curve.name] = curve
     return list(found.values())
 

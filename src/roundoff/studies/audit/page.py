@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from roundoff.core.document import RunDocument
 from roundoff.core.plan import FLOAT, PRECISION_PARTS, Precision
-from roundoff.messages.catalogue import in_all, plain, say, told
+from roundoff.messages.catalogue import bilingual, in_all, plain, translate
 from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.pages.blocks import Cell, Column, Headline, Page, Place, TableBlock, View, notes, spoken_facts
 from roundoff.studies.audit.result import Audit, AuditRow, QuantizedPart, Severity
@@ -42,27 +42,27 @@ def audit_page(document: RunDocument, view: View = View()) -> Page | None:  # no
         return None
     silent, numbers = found.count("silent"), {"nodes": len(found.rows), "subject": found.subject}
     if silent:
-        said = say("audit.headline_silent", count=silent, **numbers)
-        headline = Headline("bad", said, word=say("audit.word_silent"))
+        said = bilingual("audit.headline_silent", count=silent, **numbers)
+        headline = Headline("bad", said, word=bilingual("audit.word_silent"))
     else:
-        headline = Headline("good", say("audit.headline_ok", **numbers), word=say("audit.word_ok"))
+        headline = Headline("good", bilingual("audit.headline_ok", **numbers), word=bilingual("audit.word_ok"))
     facts = spoken_facts(lambda: _lines(found))
-    return Page("audit", say("audit.title"), (headline, facts, _table(found, view), *notes(found.notes)))
+    return Page("audit", bilingual("audit.title"), (headline, facts, _table(found, view), *notes(found.notes)))
 
 
 def _lines(audit: Audit) -> Iterator[tuple[str, str]]:
-    yield told("audit.asked_by"), audit.request or told("audit.nobody")
+    yield translate("audit.asked_by"), audit.request or translate("audit.nobody")
     yield from _sorts(audit)
     yield from _computed(audit)
     yield from _kinds(audit)
     explained, remarks = audit.count("explained"), audit.count("info")
     if explained:
-        yield told("audit.explained"), told("audit.said_explained", count=explained)
+        yield translate("audit.explained"), translate("audit.said_explained", count=explained)
     if remarks:
-        more = told("audit.all_shows") if audit.of_a_run else ""
-        yield told("audit.remarks"), semicolons(told("audit.said_remarks", count=remarks), more)
+        more = translate("audit.all_shows") if audit.of_a_run else ""
+        yield translate("audit.remarks"), semicolons(translate("audit.said_remarks", count=remarks), more)
     for finding in audit.findings:
-        yield told(f"audit.{finding.severity}"), finding.text
+        yield translate(f"audit.{finding.severity}"), finding.text
 
 
 def _sorts(audit: Audit) -> Iterator[tuple[str, str]]:
@@ -72,15 +72,15 @@ def _sorts(audit: Audit) -> Iterator[tuple[str, str]]:
         return
     sorts = Counter((each.what or "node", each.how or _how(each.kind)) for each in silent)
     for at, ((what, how), count) in enumerate(sorts.most_common(_MOST_SORTS)):
-        label = "" if at else told("audit.silent")
-        yield label, told("audit.sort", nodes=count_of(count, what), how=how)
+        label = "" if at else translate("audit.silent")
+        yield label, translate("audit.sort", nodes=count_of(count, what), how=how)
     if len(sorts) > _MOST_SORTS:
-        yield "", told("audit.more_sorts", count=len(sorts) - _MOST_SORTS)
+        yield "", translate("audit.more_sorts", count=len(sorts) - _MOST_SORTS)
 
 
 def _how(kind: str) -> str:
     """How nodes are that have a silent finding of a kind."""
-    return told(f"audit.kind_{kind}") if kind in _PHRASED else kind
+    return translate(f"audit.kind_{kind}") if kind in _PHRASED else kind
 
 
 def _computed(audit: Audit) -> Iterator[tuple[str, str]]:
@@ -88,19 +88,19 @@ def _computed(audit: Audit) -> Iterator[tuple[str, str]]:
     rows = [row for row in audit.rows if row.effective.arithmetic != "none"]
     at_run_time = [row for row in rows if any(each.kind == "dynamic" for each in row.findings)]
     floats = [row for row in rows if row.effective.arithmetic == FLOAT and row not in at_run_time]
-    text = told("audit.of_nodes", count=len(rows) - len(floats), all=len(rows))
-    text = semicolons(text, told("audit.in_float", types=_by_type(floats)) if floats else "")
+    text = translate("audit.of_nodes", count=len(rows) - len(floats), all=len(rows))
+    text = semicolons(text, translate("audit.in_float", types=_by_type(floats)) if floats else "")
     weights = sum(bool(row.effective.weight) and FLOAT not in row.effective.weight.split("/") for row in floats)
-    text = told("audit.quantized_weights", text=text, count=weights) if weights else text
-    yield told("audit.quantized"), text
+    text = translate("audit.quantized_weights", text=text, count=weights) if weights else text
+    yield translate("audit.quantized"), text
     if at_run_time:
-        yield "", told("audit.run_time", count=len(at_run_time))
+        yield "", translate("audit.run_time", count=len(at_run_time))
     if len(rows) < len(audit.rows):
-        yield "", told("audit.without_values", count=len(audit.rows) - len(rows))
+        yield "", translate("audit.without_values", count=len(audit.rows) - len(rows))
     meant = [row for row in rows if row.float_between_integers]
     if meant:
         whole = len(rows) - len(floats)
-        yield "", told("audit.meant", count=len(meant), whole=whole, types=_by_type(meant))
+        yield "", translate("audit.meant", count=len(meant), whole=whole, types=_by_type(meant))
 
 
 def _by_type(rows: Sequence[AuditRow]) -> str:
@@ -117,10 +117,10 @@ def _kinds(audit: Audit) -> Iterator[tuple[str, str]]:
         kinds = Counter((dtype, sliced) for _, dtype, sliced in seen)
         if kinds:
             texts = [
-                told("audit.per_channel" if sliced else "audit.per_tensor", count=count, dtype=dtype)
+                translate("audit.per_channel" if sliced else "audit.per_tensor", count=count, dtype=dtype)
                 for (dtype, sliced), count in kinds.most_common()
             ]
-            yield told(label), commas(*texts)
+            yield translate(label), commas(*texts)
 
 
 # The table: every node.
@@ -152,34 +152,34 @@ def _table(audit: Audit, view: View) -> TableBlock:
     left = len(places) - len(order)
     return TableBlock(
         "audit",
-        say("audit.table"),
+        bilingual("audit.table"),
         tuple(each.column for each in columns),
         tuple(tuple(each.cell(row) for each in columns) for row in audit.rows),
         sort="how_bad",
         most=len(order),
         order=order,
         csv_order=_FILE,
-        left_out=say("audit.more", count=left) if left else plain(""),
+        left_out=bilingual("audit.more", count=left) if left else plain(""),
     )
 
 
 def _columns(audit: Audit, *, everything: bool) -> list[_NodeColumn]:
     asked = any(row.requested != Precision() for row in audit.rows)
     drawn: tuple[Place, ...] = ("terminal",)
-    last = say("audit.column_scales" if everything else "audit.column_finding")
+    last = bilingual("audit.column_scales" if everything else "audit.column_finding")
     told_all = everything or not audit.of_a_run
     return [
-        _NodeColumn(Column("node", say("common.node"), "node"), lambda row: row.node),
+        _NodeColumn(Column("node", bilingual("common.node"), "node"), lambda row: row.node),
         _NodeColumn(
-            Column("op_type", say("common.operation"), "text", short=say("terminal.operation")),
+            Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
             lambda row: row.op_type,
         ),
         _NodeColumn(
-            Column("asked", say("audit.column_asked"), "text", on=drawn if asked else ()),
+            Column("asked", bilingual("audit.column_asked"), "text", on=drawn if asked else ()),
             lambda row: _short(row.requested),
         ),
         _NodeColumn(
-            Column("types", say("audit.column_types"), "text", on=drawn), lambda row: _short(row.effective)
+            Column("types", bilingual("audit.column_types"), "text", on=drawn), lambda row: _short(row.effective)
         ),
         _NodeColumn(
             Column("remarks", last, "text", on=drawn),
@@ -192,12 +192,12 @@ def _columns(audit: Audit, *, everything: bool) -> list[_NodeColumn]:
         ),
         # A digit before the word puts the worst first in every language.
         _NodeColumn(
-            Column("how_bad", say("audit.severity"), "text", on=("html",)),
-            lambda row: None if row.severity is None else say(f"audit.ranked_{row.severity}"),
+            Column("how_bad", bilingual("audit.severity"), "text", on=("html",)),
+            lambda row: None if row.severity is None else bilingual(f"audit.ranked_{row.severity}"),
         ),
-        _NodeColumn(Column("finding", say("audit.finding"), "text", on=("html",)), _finding),
+        _NodeColumn(Column("finding", bilingual("audit.finding"), "text", on=("html",)), _finding),
         _NodeColumn(
-            Column("scales", say("audit.scales"), "text", on=("html",)),
+            Column("scales", bilingual("audit.scales"), "text", on=("html",)),
             lambda row: "; ".join(f"{part.part} {_scale_text(part)}" for part in row.parts),
         ),
         *(_NodeColumn(Column(name, plain(name), "text", on=("csv",)), cell) for name, cell in _FILE_ALONE.items()),
@@ -216,7 +216,7 @@ _FILE_ALONE: dict[str, Callable[[AuditRow], Cell]] = {
 
 
 def _precision(side: str, part: str, on: tuple[Place, ...]) -> _NodeColumn:
-    label = say("audit.column", side=say(f"audit.{side}"), part=say(f"audit.{part}"))
+    label = bilingual("audit.column", side=bilingual(f"audit.{side}"), part=bilingual(f"audit.{part}"))
     return _NodeColumn(
         Column(f"{side}_{part}", label, "text", on=on), lambda row: getattr(getattr(row, side), part)
     )
@@ -231,7 +231,7 @@ def _finding(row: AuditRow) -> str:
 
 def _remarks(row: AuditRow, *, everything: bool, info: bool) -> str:
     said = [
-        told("audit.severe", severity=told(f"audit.{each.severity}"), text=each.text)
+        translate("audit.severe", severity=translate(f"audit.{each.severity}"), text=each.text)
         for each in row.findings
         if info or each.severity != "info"
     ]

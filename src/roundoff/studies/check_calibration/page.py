@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import in_all, plain, say, told
+from roundoff.messages.catalogue import bilingual, in_all, plain, translate
 from roundoff.messages.message import shown
 from roundoff.messages.numbers import number, percentage
 from roundoff.messages.phrases import commas, count_of, semicolons
@@ -29,26 +29,26 @@ _MOST_CHANNELS = 4
 _SHOWN_FACTOR = 1.005
 _KEPT: tuple[Place, ...] = ("html", "csv")
 _POINTS = (
-    Column("samples", say("check_calibration.samples"), "count", on=_KEPT),
-    Column("typical", say("check_calibration.typical"), "share", on=_KEPT),
-    Column("low", say("check_calibration.low"), "share", on=_KEPT),
+    Column("samples", bilingual("check_calibration.samples"), "count", on=_KEPT),
+    Column("typical", bilingual("check_calibration.typical"), "share", on=_KEPT),
+    Column("low", bilingual("check_calibration.low"), "share", on=_KEPT),
 )
 _RANGES = (
-    Column("tensor", say("common.tensor"), "node"),
-    Column("low", say("distribution.minimum"), "number", short=say("check_calibration.column_low")),
-    Column("high", say("distribution.maximum"), "number", short=say("check_calibration.column_high")),
-    Column("half", say("check_calibration.half"), "share", short=say("check_calibration.column_half")),
+    Column("tensor", bilingual("common.tensor"), "node"),
+    Column("low", bilingual("distribution.minimum"), "number", short=bilingual("check_calibration.column_low")),
+    Column("high", bilingual("distribution.maximum"), "number", short=bilingual("check_calibration.column_high")),
+    Column("half", bilingual("check_calibration.half"), "share", short=bilingual("check_calibration.column_half")),
     Column(
         "outside",
-        say("check_calibration.outside"),
+        bilingual("check_calibration.outside"),
         "share",
         higher_is_better=False,
-        short=say("check_calibration.held_out"),
+        short=bilingual("check_calibration.held_out"),
     ),
-    Column("times", say("check_calibration.column_lone"), "number", on=("terminal",)),
-    Column("by", say("check_calibration.column_by"), "text", on=("terminal",)),
-    Column("lone_sample", say("check_calibration.lone_sample"), "text", on=_KEPT),
-    Column("lone_factor", say("check_calibration.lone_factor"), "number", higher_is_better=False, on=_KEPT),
+    Column("times", bilingual("check_calibration.column_lone"), "number", on=("terminal",)),
+    Column("by", bilingual("check_calibration.column_by"), "text", on=("terminal",)),
+    Column("lone_sample", bilingual("check_calibration.lone_sample"), "text", on=_KEPT),
+    Column("lone_factor", bilingual("check_calibration.lone_factor"), "number", higher_is_better=False, on=_KEPT),
     *(Column(name, plain(name), "number", on=("csv",)) for name in ("outside_before", "overshoot", "exceeding")),
 )
 _FILE = (
@@ -70,16 +70,16 @@ def calibration_page(document: RunDocument, view: View = View()) -> Page | None:
         return None
     points = tuple((each.samples, each.typical, each.low) for each in found.curve)
     series = tuple(Series((column.id,), column.label) for column in _POINTS[1:])
-    axes = (say("check_calibration.samples"), say("check_calibration.share"))
-    caption = say("check_calibration.curve")
+    axes = (bilingual("check_calibration.samples"), bilingual("check_calibration.share"))
+    caption = bilingual("check_calibration.curve")
     blocks = (
         _headline(found),
         spoken_facts(lambda: _lines(found)),
         Chart("convergence-chart", caption, "convergence", "samples", series, *axes),
-        TableBlock("convergence", say("check_calibration.points"), _POINTS, points, folded=True),
+        TableBlock("convergence", bilingual("check_calibration.points"), _POINTS, points, folded=True),
         _ranges(found, view),
     )
-    return Page("calibration", say("check_calibration.title"), (*blocks, *notes(found.notes)))
+    return Page("calibration", bilingual("check_calibration.title"), (*blocks, *notes(found.notes)))
 
 
 def _headline(check: CalibrationCheck) -> Headline:
@@ -87,52 +87,54 @@ def _headline(check: CalibrationCheck) -> Headline:
 
     def text() -> str:
         seen = {"samples": count_of(check.samples, "sample"), "data": check.data}
-        said = told("check_calibration.not_fit", count=faults, **seen) if faults else ""
-        said = said or told("check_calibration.ok", **seen)
-        remarked = told("check_calibration.remarks", count=remarks) if remarks else ""
-        return commas(said, remarked, told("check_calibration.target", target=check.target, method=check.method))
+        said = translate("check_calibration.not_fit", count=faults, **seen) if faults else ""
+        said = said or translate("check_calibration.ok", **seen)
+        remarked = translate("check_calibration.remarks", count=remarks) if remarks else ""
+        return commas(
+            said, remarked, translate("check_calibration.target", target=check.target, method=check.method)
+        )
 
     if faults:
-        return Headline("bad", in_all(text), word=say("check_calibration.word_not_fit"))
-    return Headline("good", in_all(text), word=say("check_calibration.word_ok"))
+        return Headline("bad", in_all(text), word=bilingual("check_calibration.word_not_fit"))
+    return Headline("good", in_all(text), word=bilingual("check_calibration.word_ok"))
 
 
 def _lines(check: CalibrationCheck) -> Iterator[_Line]:
     for finding in check.findings:
-        word = told(f"check_calibration.kind_{finding.kind}")
+        word = translate(f"check_calibration.kind_{finding.kind}")
         if finding.severity != "fault":
-            word = told("check_calibration.remark", word=word)
+            word = translate("check_calibration.remark", word=word)
         yield word, shown(finding.text)
-        yield "", told("check_calibration.fix", text=shown(finding.fix))
+        yield "", translate("check_calibration.fix", text=shown(finding.fix))
     yield from _converged(check)
     if check.held_out:
         held_out = commas(count_of(check.held_out_samples, "sample"), shown(check.held_out))
-        yield told("check_calibration.held_out"), held_out
+        yield translate("check_calibration.held_out"), held_out
     for facts in check.inputs:
-        yield told("check_calibration.input"), _input(facts)
+        yield translate("check_calibration.input"), _input(facts)
 
 
 def _converged(check: CalibrationCheck) -> Iterator[_Line]:
     if check.growth is None:
         return
     curve = ", ".join(f"{point.samples}: {percentage(point.typical)}" for point in check.curve[-5:])
-    yield told("check_calibration.ranges"), told("check_calibration.width", curve=curve)
+    yield translate("check_calibration.ranges"), translate("check_calibration.width", curve=curve)
     if check.enough is None:
         return
     if check.enough < check.samples:
-        yield "", told("check_calibration.enough", samples=count_of(check.enough, "sample"))
+        yield "", translate("check_calibration.enough", samples=count_of(check.enough, "sample"))
     elif check.enough > check.samples:
-        yield "", told("check_calibration.about_enough", samples=count_of(check.enough, "sample"))
+        yield "", translate("check_calibration.about_enough", samples=count_of(check.enough, "sample"))
 
 
 def _input(facts: InputFacts) -> str:
     low, high = number(facts.low, 3), number(facts.high, 3)
-    text = told("check_calibration.facts", name=facts.name, low=low, high=high)
+    text = translate("check_calibration.facts", name=facts.name, low=low, high=high)
     if 0 < len(facts.means) <= _MOST_CHANNELS:
         means = " ".join(number(each, 3) for each in facts.means)
         stds = " ".join(number(each, 3) for each in facts.stds)
-        text = commas(text, told("check_calibration.means", means=means, stds=stds))
-    like = told("check_calibration.looks_like", what=shown(facts.looks_like)) if facts.looks_like else ""
+        text = commas(text, translate("check_calibration.means", means=means, stds=stds))
+    like = translate("check_calibration.looks_like", what=shown(facts.looks_like)) if facts.looks_like else ""
     return semicolons(text, like)
 
 
@@ -143,7 +145,7 @@ def _ranges(check: CalibrationCheck, view: View) -> TableBlock:
 
     return TableBlock(
         "ranges",
-        say("check_calibration.table"),
+        bilingual("check_calibration.table"),
         _RANGES,
         tuple(map(_row, check.ranges)),
         sort="-lone_factor",

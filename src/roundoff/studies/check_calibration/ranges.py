@@ -20,6 +20,7 @@ from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import prepare
 from roundoff.graph.weights import Weights
+from roundoff.messages.message import english
 from roundoff.quantize.calibration.calibration import observed_range, range_error
 from roundoff.quantize.calibration.methods import get_method, options_of
 from roundoff.quantize.calibration.observer import Observation, Observer
@@ -274,22 +275,29 @@ def watched_tensors(model: Model, settings: CalibrationCheckSettings) -> Watched
     chosen = get_method(name)
     fed = tuple(spec.name for spec in inputs(model) if spec.dtype != "str")
     if not fed:
-        what = f"{model.path} has no inputs, so it has no calibration set."
-        raise BadInput(what, fix="give a model with inputs")
+        what = english("{path} has no inputs, so it has no calibration set.", path=model.path)
+        raise BadInput(what, fix=english("give a model with inputs"))
     prepared = prepare(model)
     plan = plan_quantization(prepared.model, settings.target, origins=prepared.origins, method=name)
     try:
         check_finite(plan, Weights(prepared.model))
     except BadInput as error:
-        raise BadInput(error.what, fix="repair the model: no samples make up for that") from error
+        raise BadInput(error.what, fix=english("repair the model: no samples make up for that")) from error
     specs = {
         each.tensor: each.spec.along(None)
         for each in reversed(plan.quantizers)
         if each.kind == "activation" and each.fixed_range is None
     }
     if not specs:
-        what = f"No range of {model.path} depends on samples when it is quantized for {settings.target.name}."
-        raise BadInput(what, fix=f"see 'roundoff targets {settings.target.name}', or choose another --target")
+        what = english(
+            "No range of {path} depends on samples when it is quantized for {name}.",
+            path=model.path,
+            name=settings.target.name,
+        )
+        raise BadInput(
+            what,
+            fix=english("see 'roundoff targets {name}', or choose another --target", name=settings.target.name),
+        )
     options = options_of(chosen, settings.options)
     ordered = dict(reversed(specs.items()))
     return Watched(prepared.model, ordered, name, chosen.needs != "range", options, fed)

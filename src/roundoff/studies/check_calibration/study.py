@@ -12,8 +12,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
-from roundoff.messages.message import NOTHING, Message, message, verbatim
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import NOTHING, Message, english, message, verbatim
 from roundoff.run.bench import spread
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.evaluators import class_count, make_run
@@ -83,10 +82,15 @@ def check_calibration(
     watched = watched_tensors(model, settings)
     names, total = samples.names, len(samples.names)
     if labels is not None and len(labels) != total:
-        what = f"There are {len(labels)} labels for {counted(total, 'sample')}."
-        raise BadInput(what, fix="give the class of each sample, in their order")
+        what = english(
+            "There are {count} labels for {total} {total:sample|samples}.", count=len(labels), total=total
+        )
+        raise BadInput(what, fix=english("give the class of each sample, in their order"))
     if labels is not None and labels.min(initial=0) < 0:
-        raise BadInput(f"There is a label {labels.min()}; classes count from 0.", fix="correct the labels")
+        raise BadInput(
+            english("There is a label {labels}; classes count from 0.", labels=labels.min()),
+            fix=english("correct the labels"),
+        )
     kept, left = _split(total, settings) if held_out is None else (tuple(range(total)), ())
     seen, fed = Seen(watched, total, seed=settings.seed), InputRecord()
     see(watched, samples, kept, seen=seen, fed=fed, held_out=None, settings=settings, progress=progress)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, in_all, plain, say, told
+from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
 from roundoff.messages.message import joined, phrase_of, shown
 from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.pages.blocks import (
@@ -29,19 +29,19 @@ _WORDS = {True: "check_io.pass", False: "check_io.fail"}
 # A terminal says it in lines.
 _KEPT: tuple[Place, ...] = ("html", "csv")
 _STAGES = (
-    Column("stage", say("check_io.stage"), "text", on=_KEPT),
-    Column("passed", say("check_io.passed"), "truth", on=_KEPT),
-    Column("largest", say("check_io.column_largest"), "number", higher_is_better=False, on=_KEPT),
-    Column("tolerance", say("check_io.tolerance"), "number", on=_KEPT),
-    Column("samples", say("check_io.samples"), "count", on=_KEPT),
-    Column("shapes", say("check_io.shapes"), "text", on=_KEPT),
-    Column("explained", say("check_io.column_explained"), "text", on=_KEPT),
+    Column("stage", bilingual("check_io.stage"), "text", on=_KEPT),
+    Column("passed", bilingual("check_io.passed"), "truth", on=_KEPT),
+    Column("largest", bilingual("check_io.column_largest"), "number", higher_is_better=False, on=_KEPT),
+    Column("tolerance", bilingual("check_io.tolerance"), "number", on=_KEPT),
+    Column("samples", bilingual("check_io.samples"), "count", on=_KEPT),
+    Column("shapes", bilingual("check_io.shapes"), "text", on=_KEPT),
+    Column("explained", bilingual("check_io.column_explained"), "text", on=_KEPT),
 )
 _CORRECTIONS = (
-    Column("stage", say("check_io.stage"), "text", on=_KEPT),
-    Column("setting", say("check_io.column_setting"), "text", on=_KEPT),
-    Column("value", say("check_io.value"), "text", on=_KEPT),
-    Column("fields", say("check_io.fields"), "text", on=_KEPT),
+    Column("stage", bilingual("check_io.stage"), "text", on=_KEPT),
+    Column("setting", bilingual("check_io.column_setting"), "text", on=_KEPT),
+    Column("value", bilingual("check_io.value"), "text", on=_KEPT),
+    Column("fields", bilingual("check_io.fields"), "text", on=_KEPT),
 )
 _Line = tuple[str, str]
 
@@ -55,7 +55,7 @@ def io_check_page(document: RunDocument) -> Page | None:
     if found is None:
         return None
     blocks: list[Block] = [_headline(found), spoken_facts(lambda: _stages(found))]
-    blocks.append(TableBlock("stages", say("check_io.stages"), _STAGES, tuple(map(_row, found.stages))))
+    blocks.append(TableBlock("stages", bilingual("check_io.stages"), _STAGES, tuple(map(_row, found.stages))))
     for stage in found.stages:
         details = spoken_facts(lambda stage=stage: _details(stage))  # type: ignore[misc]
         if details.rows:
@@ -73,9 +73,9 @@ def io_check_page(document: RunDocument) -> Page | None:
         if change.correction is not None
     )
     if corrections:
-        blocks.append(TableBlock("corrections", say("check_io.corrections"), _CORRECTIONS, corrections))
+        blocks.append(TableBlock("corrections", bilingual("check_io.corrections"), _CORRECTIONS, corrections))
     blocks += [_pictures(stage) for stage in found.stages if stage.pictures]
-    return Page("io", say("check_io.title"), (*blocks, *notes(found.notes)))
+    return Page("io", bilingual("check_io.title"), (*blocks, *notes(found.notes)))
 
 
 def _headline(check: IoCheck) -> Headline:
@@ -83,66 +83,66 @@ def _headline(check: IoCheck) -> Headline:
     if failed is not None:
 
         def text() -> str:
-            said = told("check_io.different", stage=_stage(failed))
+            said = translate("check_io.different", stage=_stage(failed))
             if failed.explanation is None:
                 return said
-            changes = told("check_io.named", count=len(failed.explanation.changes))
+            changes = translate("check_io.named", count=len(failed.explanation.changes))
             return f"{said} {changes}" if changes.isascii() else f"{said}{changes}"
 
-        return Headline("bad", in_all(text), word=say("check_io.word_different"))
+        return Headline("bad", in_all(text), word=bilingual("check_io.word_different"))
     if any(stage.passed for stage in check.stages):
         many = sum(stage.passed is True for stage in check.stages)
-        said = in_all(lambda: told("check_io.same", stages=count_of(many, "stage")))
-        return Headline("good", said, word=say("check_io.word_same"))
-    return Headline("open", say("check_io.not_compared"), word=say("check_io.word_not_compared"))
+        said = in_all(lambda: translate("check_io.same", stages=count_of(many, "stage")))
+        return Headline("good", said, word=bilingual("check_io.word_same"))
+    return Headline("open", bilingual("check_io.not_compared"), word=bilingual("check_io.word_not_compared"))
 
 
 def _stages(check: IoCheck) -> Iterator[_Line]:
     for stage in check.stages:
-        text = "--" if stage.passed is None else told(_WORDS[stage.passed])
+        text = "--" if stage.passed is None else translate(_WORDS[stage.passed])
         if stage.max_abs_error is not None:
-            shape = told("check_io.largest", value=f"{stage.max_abs_error:.3g}")
+            shape = translate("check_io.largest", value=f"{stage.max_abs_error:.3g}")
             if math.isinf(stage.max_abs_error):
                 finite = stage.mean_abs_error is None or not math.isnan(stage.mean_abs_error)
-                shape = told("check_io.shapes_differ") if finite else told("check_io.not_finite")
-            allowed = told("check_io.allowed", value=f"{stage.tolerance:g}")
+                shape = translate("check_io.shapes_differ") if finite else translate("check_io.not_finite")
+            allowed = translate("check_io.allowed", value=f"{stage.tolerance:g}")
             said = commas(shape, allowed, count_of(stage.samples, "sample"))
             if not stage.passed and stage.samples > 1 and stage.worst_sample:
-                said = commas(said, told("check_io.worst", sample=stage.worst_sample))
+                said = commas(said, translate("check_io.worst", sample=stage.worst_sample))
             text += f"  {said}"
         yield _stage(stage), text
 
 
 def _stage(stage: StageCheck) -> str:
-    return told(f"check_io.stage_{stage.stage}")
+    return translate(f"check_io.stage_{stage.stage}")
 
 
 def _heading(stage: StageCheck) -> Headline:
     explanation = stage.explanation
     if stage.passed is not False:
-        return Headline("plain", say("check_io.heading", stage=_name(stage)))
+        return Headline("plain", bilingual("check_io.heading", stage=_name(stage)))
     if explanation is None:
-        return Headline("plain", say("check_io.unexplained", stage=_name(stage)))
+        return Headline("plain", bilingual("check_io.unexplained", stage=_name(stage)))
     count = in_all(lambda: count_of(explanation.samples, "sample"))
     key = "check_io.explained" if explanation.exact else "check_io.almost"
-    return Headline("plain", say(key, stage=_name(stage), samples=count))
+    return Headline("plain", bilingual(key, stage=_name(stage), samples=count))
 
 
 def _details(stage: StageCheck) -> Iterator[_Line]:
     if stage.shapes and stage.passed is False:
-        yield told("check_io.arrays"), shown(stage.shapes)
+        yield translate("check_io.arrays"), shown(stage.shapes)
     if stage.explanation is not None:
         yield from _explained(stage.explanation)
     for label, steps in (("training", stage.training_from_original), ("deployed", stage.deployed_from_original)):
         if steps:
             yield (
-                told(f"check_io.made_{label}"),
-                told("check_io.from_original", steps=semicolons(*map(shown, steps))),
+                translate(f"check_io.made_{label}"),
+                translate("check_io.from_original", steps=semicolons(*map(shown, steps))),
             )
     for number, text in enumerate(stage.excluded):
-        yield ("" if number else told("check_io.excluded")), shown(text)
+        yield ("" if number else translate("check_io.excluded")), shown(text)
     for number, text in enumerate(stage.notes):
-        yield ("" if number else told("terminal.note_label")), shown(text)
+        yield ("" if number else translate("terminal.note_label")), shown(text)
 
 
 def _explained(explanation: Explanation) -> Iterator[_Line]:
@@ -150,15 +150,15 @@ def _explained(explanation: Explanation) -> Iterator[_Line]:
         yield f"{number}.", shown(change.text)
         if change.correction is not None:
             setting, value = shown(change.correction.setting), shown(change.correction.value)
-            yield f"   {told('check_io.set')}", told("check_io.setting", setting=setting, value=value)
+            yield f"   {translate('check_io.set')}", translate("check_io.setting", setting=setting, value=value)
             if change.correction.fields:
                 yield "", shown(change.correction.fields)
-    before = told("check_io.another_shape")
+    before = translate("check_io.another_shape")
     if not math.isinf(explanation.before):
-        before = told("check_io.most", value=f"{explanation.before:.3g}")
+        before = translate("check_io.most", value=f"{explanation.before:.3g}")
     yield (
-        told("check_io.left"),
-        told(
+        translate("check_io.left"),
+        translate(
             "check_io.residual",
             before=before,
             after=f"{explanation.residual:.3g}",
@@ -166,9 +166,9 @@ def _explained(explanation: Explanation) -> Iterator[_Line]:
         ),
     )
     for text in explanation.alternatives:
-        yield told("check_io.or"), shown(text)
+        yield translate("check_io.or"), shown(text)
     for text in explanation.notes:
-        yield told("terminal.note_label"), shown(text)
+        yield translate("terminal.note_label"), shown(text)
 
 
 def _pictures(stage: StageCheck) -> Pictures:
@@ -176,9 +176,9 @@ def _pictures(stage: StageCheck) -> Pictures:
     return Pictures(
         tuple(
             Picture(
-                say(
+                bilingual(
                     "check_io.picture",
-                    side=say(f"check_io.{each.side}"),
+                    side=bilingual(f"check_io.{each.side}"),
                     stage=_name(stage),
                     sample=stage.worst_sample,
                 ),
@@ -204,4 +204,4 @@ def _row(stage: StageCheck) -> tuple[Cell, ...]:
 
 
 def _name(stage: StageCheck) -> Phrase:
-    return say(f"check_io.stage_{stage.stage}")
+    return bilingual(f"check_io.stage_{stage.stage}")

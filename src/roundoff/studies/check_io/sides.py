@@ -12,7 +12,7 @@ from roundoff.core.files import reading, regular_file
 from roundoff.core.names import shown
 from roundoff.core.tensors import Array, DType, parse_dtype
 from roundoff.errors import BadInput, CannotAlign
-from roundoff.messages.message import Message, message, some
+from roundoff.messages.message import Message, english, message, some
 from roundoff.samples.files import Kind, kind_of, list_folder
 from roundoff.samples.images import decode
 from roundoff.tensors import open_source
@@ -106,10 +106,10 @@ def _loaded(given: SideLike | None, raw: RawLayout) -> dict[str, Loaded]:
 
 
 def _files(path: Path, raw: RawLayout) -> dict[str, tuple[Path, Kind]]:
-    with reading(path, what="The path"):
+    with reading(path, what=english("The path")):
         is_folder = path.is_dir()
     if not is_folder:
-        regular_file(path, what="The file")
+        regular_file(path, what=english("The file"))
         kind = kind_of(path.name)
         if kind is None and not raw.dtype:
             raise _unknown(path)
@@ -123,26 +123,36 @@ def _files(path: Path, raw: RawLayout) -> dict[str, tuple[Path, Kind]]:
         name = str(PurePosixPath(file).with_suffix(""))
         if name in found:
             raise BadInput(
-                f"{shown(path)} has two files for the sample {name!r}: {shown(found[name][0].name)} and "
-                f"{shown(file)}.",
-                fix="keep one of them",
+                english(
+                    "{path} has two files for the sample {name!r}: {name2} and {file}.",
+                    path=shown(path),
+                    name=name,
+                    name2=shown(found[name][0].name),
+                    file=shown(file),
+                ),
+                fix=english("keep one of them"),
             )
         found[name] = (path / file, kind)
     if not found:
-        raise BadInput(f"The folder {shown(path)} holds no values.", fix="give .npy, .npz, .bin files or pictures")
+        raise BadInput(
+            english("The folder {path} holds no values.", path=shown(path)),
+            fix=english("give .npy, .npz, .bin files or pictures"),
+        )
     return found
 
 
 def _unknown(path: Path) -> BadInput:
-    what = f"{shown(path)} is none of .npy, .npz, .bin, .raw or a picture."
-    return BadInput(what, fix="save it as one of these; raw bytes of any ending are read with --dtype float32")
+    what = english("{path} is none of .npy, .npz, .bin, .raw or a picture.", path=shown(path))
+    return BadInput(
+        what, fix=english("save it as one of these; raw bytes of any ending are read with --dtype float32")
+    )
 
 
 def _typed(path: Path, kind: Kind) -> dict[str, Loaded]:
     """The arrays of a file by their own names; a raw file stays a path."""
     if kind == "bin":
-        if not regular_file(path, what="The file"):
-            raise BadInput(f"{shown(path)} is empty.", fix="write it again")
+        if not regular_file(path, what=english("The file")):
+            raise BadInput(english("{path} is empty.", path=shown(path)), fix=english("write it again"))
         return {"": path}
     if kind == "images":
         return {"": np.asarray(decode(path, _COLOURS))}
@@ -172,9 +182,14 @@ def _paired(
     common = [name for name in first if name in second]
     if not common:
         raise CannotAlign(
-            f"No file of {_called(paths[0])} ({some(_shown(first), _MOST_NAMED)}) is named like one of "
-            f"{_called(paths[1])} ({some(_shown(second), _MOST_NAMED)}).",
-            fix="name the files of one sample alike on both sides, whatever their endings",
+            english(
+                "No file of {called} ({some}) is named like one of {called2} ({some2}).",
+                called=_called(paths[0]),
+                some=some(_shown(first), _MOST_NAMED),
+                called2=_called(paths[1]),
+                some2=some(_shown(second), _MOST_NAMED),
+            ),
+            fix=english("name the files of one sample alike on both sides, whatever their endings"),
         )
     notes = [
         message(f"check_io.without_partner_{side}", count=len(lonely), names=some(_shown(lonely), _MOST_NAMED))
@@ -192,7 +207,7 @@ def _stem(given: SideLike) -> str:
 
 
 def _called(given: SideLike) -> str:
-    return shown(given) if isinstance(given, Path) else "the arrays"
+    return shown(given) if isinstance(given, Path) else english("the arrays")
 
 
 def _finished(
@@ -237,27 +252,35 @@ class _Note:
 
 def _comparable(array: Array, name: str) -> Array:
     """Values that can be subtracted: switches count as 0 and 1."""
-    where = f"The sample {name!r}" if name else "The file"
+    where = english("The sample {name!r}", name=name) if name else english("The file")
     if not array.size:
-        what = f"{where} holds no values: its shape is {list(array.shape)}."
-        raise BadInput(what, fix="write it again, or remove it from both sides")
+        what = english("{where} holds no values: its shape is {shape}.", where=where, shape=list(array.shape))
+        raise BadInput(what, fix=english("write it again, or remove it from both sides"))
     if array.dtype.kind == "c":
-        raise BadInput(f"{where} holds {array.dtype.name} numbers.", fix="save real and imaginary parts as two")
+        raise BadInput(
+            english("{where} holds {name} numbers.", where=where, name=array.dtype.name),
+            fix=english("save real and imaginary parts as two"),
+        )
     return array.astype(np.uint8) if array.dtype.kind == "b" else array
 
 
 def _raw(path: Path, raw: RawLayout, partner: Array | None) -> tuple[Array, _Note | None]:
     """The values, and what is to be said of the file."""
-    with reading(path, what="The file"):
+    with reading(path, what=english("The file")):
         size = stat_file(path)
     shape = raw.shape if raw.shape is not None else None if partner is None else partner.shape
     dtype = _raw_type(raw, size, shape, partner)
     if size % dtype.itemsize:
         raise BadInput(
-            f"{shown(path)} has {size} bytes, which are no whole number of values of {dtype.name}.",
-            fix="give the right type with --dtype",
+            english(
+                "{path} has {size} bytes, which are no whole number of values of {name}.",
+                path=shown(path),
+                size=size,
+                name=dtype.name,
+            ),
+            fix=english("give the right type with --dtype"),
         )
-    with reading(path, what="The file"):
+    with reading(path, what=english("The file")):
         values = map_array(path, offset=0, dtype=dtype, shape=(size // dtype.itemsize,))
     if dtype != dtype.newbyteorder("="):
         values = values.astype(dtype.newbyteorder("="))
@@ -275,8 +298,8 @@ def numeric_type(name: str) -> DType:
     try:
         return parse_dtype(name)
     except ValueError as error:
-        fix = f"give --dtype float32, int8, uint8 or the like; {error}"
-        raise BadInput(f"{name!r} is not a numeric type.", fix=fix) from error
+        fix = english("give --dtype float32, int8, uint8 or the like; {error}", error=error)
+        raise BadInput(english("{name!r} is not a numeric type.", name=name), fix=fix) from error
 
 
 def _raw_type(raw: RawLayout, size: int, shape: tuple[int, ...] | None, partner: Array | None) -> DType:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, in_all, plain, say, told
+from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, score_text, shape_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
@@ -43,9 +43,9 @@ _REMARK_COLUMNS = 60
 # Metrics that reports show, and whether more of them is better; files have all.
 _METRICS = {"cosine": True, "sqnr_db": True, "relative_euclidean": False, "max_abs_error": False}
 _HEADINGS = {
-    "cosine": say("compare.column_cosine"),
+    "cosine": bilingual("compare.column_cosine"),
     "sqnr_db": plain("sqnr dB"),
-    "relative_euclidean": say("compare.column_relative"),
+    "relative_euclidean": bilingual("compare.column_relative"),
 }
 _Line = tuple[str, str]
 _Rows = Sequence[TensorComparison]
@@ -73,8 +73,8 @@ def comparison_page(document: RunDocument, view: View = View()) -> Page | None: 
             yield from part(found)
 
     series = (Series(("sqnr_db",), plain("sqnr_db"), "points"),)
-    axes = (say("common.place_axis"), say("common.sqnr_axis"))
-    chart = Chart("tensors-along", say("compare.along"), "tensors", "order", series, *axes)
+    axes = (bilingual("common.place_axis"), bilingual("common.sqnr_axis"))
+    chart = Chart("tensors-along", bilingual("compare.along"), "tensors", "order", series, *axes)
     blocks: tuple[Block, ...] = (
         _headline(found),
         spoken_facts(lines),
@@ -82,7 +82,7 @@ def comparison_page(document: RunDocument, view: View = View()) -> Page | None: 
         _table(found, view),
         *notes(found.notes),
     )
-    return Page("comparison", say("compare.title"), blocks)
+    return Page("comparison", bilingual("compare.title"), blocks)
 
 
 def _headline(found: Comparison) -> Headline:
@@ -90,7 +90,7 @@ def _headline(found: Comparison) -> Headline:
     judged = verdict.passed + verdict.failed
 
     def text() -> str:
-        said = told(
+        said = translate(
             "compare.headline",
             passed=verdict.passed,
             judged=judged,
@@ -98,27 +98,27 @@ def _headline(found: Comparison) -> Headline:
             samples=count_of(len(found.samples), "sample"),
         )
         if state == "fail" and found.exit_good:
-            said = commas(said, told("compare.no_gate"))
-        return commas(said, told("compare.not_all_outputs")) if state == "incomplete" else said
+            said = commas(said, translate("compare.no_gate"))
+        return commas(said, translate("compare.not_all_outputs")) if state == "incomplete" else said
 
-    return Headline(_TONES[state], in_all(text), word=say(f"compare.word_{state}"))
+    return Headline(_TONES[state], in_all(text), word=bilingual(f"compare.word_{state}"))
 
 
 def _judged(comparison: Comparison) -> Iterator[_Line]:
     limits = comparison.thresholds
     text = limits.describe()
     if limits.name != "given":
-        text = told("compare.profile", limits=text, name=limits.name)
-    yield told("compare.judged_by"), text
+        text = translate("compare.profile", limits=text, name=limits.name)
+    yield translate("compare.judged_by"), text
 
 
 def _start(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterator[_Line]:
     first = comparison.verdict.first_divergence
     if first is not None:
         what = _what(rows[first])
-        yield told("compare.starts_at"), _said(rows[first], what)
+        yield translate("compare.starts_at"), _said(rows[first], what)
     elif any(row.passed is False and not was_not_read(row) for row in comparison.rows):
-        yield told("compare.starts_at"), told("compare.start_unknown")
+        yield translate("compare.starts_at"), translate("compare.start_unknown")
 
 
 def _worst(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterator[_Line]:
@@ -126,7 +126,7 @@ def _worst(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterato
     if worst == [comparison.verdict.first_divergence]:
         return  # It has been named already.
     for index, name in enumerate(worst):
-        label = "" if index else told("compare.worst")
+        label = "" if index else translate("compare.worst")
         yield label, _said(rows[name], _score_in_words(rows[name]))
 
 
@@ -134,30 +134,30 @@ def _not_read(comparison: Comparison) -> Iterator[_Line]:
     """Tensors that fail because nothing is known of them."""
     unread = [row for row in comparison.rows if row.passed is False and was_not_read(row)]
     for index, row in enumerate(unread[:_LISTED]):
-        label = "" if index else told("compare.not_read")
+        label = "" if index else translate("compare.not_read")
         yield label, _said(row, sentence(row.score.detail))
     if len(unread) > _LISTED:
         yield "", few([row.reference for row in unread[_LISTED:]], _LISTED)
 
 
 def _said(row: TensorComparison, text: str) -> str:
-    return told("compare.said", name=_named(row), text=text)
+    return translate("compare.said", name=_named(row), text=text)
 
 
 def _score_in_words(row: TensorComparison) -> str:
     # The scores of the other elements would praise a tensor whose NaNs are its fault.
     if row.score.status == "nonfinite" or not row.score.values:
         return _what(row)
-    return commas(told("compare.score", cosine=_cosine(row), db=_db(row)), shown(row.difference))
+    return commas(translate("compare.score", cosine=_cosine(row), db=_db(row)), shown(row.difference))
 
 
 def _culprits(comparison: Comparison) -> Iterator[_Line]:
     verdict = comparison.verdict
     if verdict.introduces:
-        yield told("compare.introduced_by"), few(verdict.introduces, _LISTED)
+        yield translate("compare.introduced_by"), few(verdict.introduces, _LISTED)
     if verdict.victims:
         names = few(verdict.victims, _LISTED)
-        yield told("compare.victims"), told("compare.victims_why", names=names)
+        yield translate("compare.victims"), translate("compare.victims_why", names=names)
 
 
 def _alignment(comparison: Comparison) -> Iterator[_Line]:
@@ -167,20 +167,20 @@ def _alignment(comparison: Comparison) -> Iterator[_Line]:
             changed.setdefault(row.layout, []).append(row.reference)
     if changed:
         layouts = few([_layout(name, who) for name, who in changed.items()], _LISTED)
-        yield told("compare.layouts"), told("compare.undone", layouts=layouts)
+        yield translate("compare.layouts"), translate("compare.undone", layouts=layouts)
     by_value = [row for row in comparison.rows if row.how == "value"]
     by_shape = [row for row in comparison.rows if row.how == "shape"]
     if by_value or by_shape:
         least = min([*by_value, *by_shape], key=lambda row: row.confidence)
-        doubt = told(
+        doubt = translate(
             "compare.least_sure",
             reference=least.reference,
             candidate=least.candidate,
             confidence=f"{least.confidence:.2f}",
         )
-        only_shape = told("compare.by_shape", count=len(by_shape)) if by_shape else ""
-        many = told("compare.by_value", count=len(by_value), all=len(comparison.rows))
-        yield told("compare.matching"), semicolons(commas(many, only_shape), doubt)
+        only_shape = translate("compare.by_shape", count=len(by_shape)) if by_shape else ""
+        many = translate("compare.by_value", count=len(by_value), all=len(comparison.rows))
+        yield translate("compare.matching"), semicolons(commas(many, only_shape), doubt)
 
 
 def _layout(name: str, tensors: list[str]) -> str:
@@ -200,8 +200,8 @@ def _unmatched(comparison: Comparison) -> Iterator[_Line]:
         ("candidate", comparison.unmatched_candidate),
     ):
         if names:
-            text = told(f"compare.only_{side}", count=len(names), names=few(names, _LISTED))
-            yield told("compare.unmatched"), text
+            text = translate(f"compare.only_{side}", count=len(names), names=few(names, _LISTED))
+            yield translate("compare.unmatched"), text
 
 
 def _named(row: TensorComparison) -> str:
@@ -250,11 +250,11 @@ def _table(found: Comparison, view: View) -> TableBlock:
     ):
         for name in names:
             cells: dict[str, Cell] = {side: name, "status": "missing", "detail": f"only in the {side}"}
-            cells["shown_difference"] = say(f"compare.only_in_{side}")
+            cells["shown_difference"] = bilingual(f"compare.only_in_{side}")
             rows.append(tuple(cells.get(each.column.id) for each in columns))
     return TableBlock(
         "tensors",
-        say("compare.table"),
+        bilingual("compare.table"),
         tuple(each.column for each in columns),
         tuple(rows),
         file="tensors.csv",
@@ -274,38 +274,42 @@ def _columns(found: Comparison) -> list[_PairColumn]:
     kept: tuple[Place, ...] = ("html", "csv")
     return [
         _PairColumn(Column("order", plain("#"), "count"), lambda row: row.order),
-        _PairColumn(Column("reference", say("common.tensor"), "node"), lambda row: row.reference),
+        _PairColumn(Column("reference", bilingual("common.tensor"), "node"), lambda row: row.reference),
         _PairColumn(
-            Column("op_type", say("common.operation"), "text", short=say("terminal.operation")),
+            Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
             lambda row: row.op_type,
         ),
         *(_shown_metric(name, heading) for name, heading in _HEADINGS.items()),
         *(_metric(name) for name in dict.fromkeys((*_METRICS, *_metrics(found)))),
         _PairColumn(
             Column("shown_passed", plain(""), "text", on=("terminal",)),
-            lambda row: plain("-") if row.passed is None else say(f"compare.{'ok' if row.passed else 'fail'}"),
+            lambda row: (
+                plain("-") if row.passed is None else bilingual(f"compare.{'ok' if row.passed else 'fail'}")
+            ),
         ),
-        _PairColumn(Column("passed", say("compare.passed"), "truth", on=kept), lambda row: row.passed),
+        _PairColumn(Column("passed", bilingual("compare.passed"), "truth", on=kept), lambda row: row.passed),
         _PairColumn(
-            Column("shown_role", say("compare.role"), "text", on=("html",)),
-            lambda row: say(f"compare.role_{row.role}") if row.role else None,
+            Column("shown_role", bilingual("compare.role"), "text", on=("html",)),
+            lambda row: bilingual(f"compare.role_{row.role}") if row.role else None,
         ),
         _PairColumn(
-            Column("remark", say("compare.column_difference"), "text", on=("terminal",)),
+            Column("remark", bilingual("compare.column_difference"), "text", on=("terminal",)),
             lambda row: in_all(lambda: _remark(row, "" if row.layout == usual else row.layout)),
         ),
         _PairColumn(
-            Column("shown_difference", say("compare.difference"), "text", on=("html",)),
+            Column("shown_difference", bilingual("compare.difference"), "text", on=("html",)),
             lambda row: phrase_of(row.difference) if row.difference else known(row.score.detail),
         ),
-        _PairColumn(Column("node", say("common.node"), "node", on=kept), lambda row: row.node),
-        _PairColumn(Column("candidate", say("compare.partner"), "text", on=kept), lambda row: row.candidate),
+        _PairColumn(Column("node", bilingual("common.node"), "node", on=kept), lambda row: row.node),
+        _PairColumn(Column("candidate", bilingual("compare.partner"), "text", on=kept), lambda row: row.candidate),
         _PairColumn(
-            Column("shape", say("common.shape"), "text", on=("html",)), lambda row: shape_text(row.shapes[0])
+            Column("shape", bilingual("common.shape"), "text", on=("html",)), lambda row: shape_text(row.shapes[0])
         ),
-        _PairColumn(Column("matched_by", say("compare.matched_by"), "text", on=kept), lambda row: row.how),
-        _PairColumn(Column("sure", say("compare.confidence"), "share", on=("html",)), lambda row: row.confidence),
-        _PairColumn(Column("layout", say("compare.layout"), "text", on=kept), lambda row: row.layout),
+        _PairColumn(Column("matched_by", bilingual("compare.matched_by"), "text", on=kept), lambda row: row.how),
+        _PairColumn(
+            Column("sure", bilingual("compare.confidence"), "share", on=("html",)), lambda row: row.confidence
+        ),
+        _PairColumn(Column("layout", bilingual("compare.layout"), "text", on=kept), lambda row: row.layout),
         *(_PairColumn(Column(name, plain(name), "text", on=("csv",)), cell) for name, cell in _FILE_ALONE.items()),
     ]
 
@@ -351,11 +355,11 @@ def _shown_metric(name: str, heading: Phrase) -> _PairColumn:
 
 
 def _remark(row: TensorComparison, layout: str) -> str:
-    turned = told("compare.text_layout", layout=layout) if layout else ""
+    turned = translate("compare.text_layout", layout=layout) if layout else ""
     text = _what(row)
     text = text if len(text) <= _REMARK_COLUMNS else text[: _REMARK_COLUMNS - 3].rstrip() + "..."
     remark = semicolons(text, turned)
-    return f"[{told(f'compare.mark_{row.role}')}] {remark}" if row.role else remark
+    return f"[{translate(f'compare.mark_{row.role}')}] {remark}" if row.role else remark
 
 
 def _order(rows: _Rows, view: View) -> list[int]:
@@ -376,8 +380,10 @@ def _left_out(rows: _Rows, order: Sequence[int]) -> Phrase:
         return plain("")
     failing = sum(row.passed is False for row in left)
     if failing:
-        return say("compare.left_failing", count=len(left), failing=failing)
-    return say(f"compare.left_{'passing' if all(row.passed for row in left) else 'unjudged'}", count=len(left))
+        return bilingual("compare.left_failing", count=len(left), failing=failing)
+    return bilingual(
+        f"compare.left_{'passing' if all(row.passed for row in left) else 'unjudged'}", count=len(left)
+    )
 
 
 def _badness(row: TensorComparison) -> tuple[bool, float]:

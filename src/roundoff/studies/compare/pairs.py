@@ -13,7 +13,7 @@ from roundoff.measure.inference import MOST_KEPT
 from roundoff.measure.metrics import Status, sample_sqnr_db
 from roundoff.measure.pairs import NOTHING as NO_SUMS
 from roundoff.measure.pairs import PairSums, channel_axis_of, measure_pair
-from roundoff.messages.message import NOTHING, Message, message
+from roundoff.messages.message import NOTHING, Message, english, message
 
 __all__ = [
     "PairMeasurement",
@@ -78,10 +78,16 @@ def find_samples(reference: TensorSource, candidate: TensorSource) -> SamplePair
     left, right = reference.samples, candidate.samples
     pairs = pair_samples(left, right)
     if not pairs:
-        where = f"{_few(left)} in {reference.label}, {_few(right)} in {candidate.label}"
+        where = english(
+            "{left} in {label}, {right} in {label2}",
+            left=_few(left),
+            label=reference.label,
+            right=_few(right),
+            label2=candidate.label,
+        )
         raise CannotAlign(
-            f"No sample name is on both sides: {where}.",
-            fix="give both sides the same samples, under the same names or in the same number",
+            english("No sample name is on both sides: {where}.", where=where),
+            fix=english("give both sides the same samples, under the same names or in the same number"),
         )
     lonely = len(left) + len(right) - 2 * len(pairs)
     if lonely:
@@ -139,8 +145,13 @@ def laid_out(pair: TensorPair, candidate: Array) -> Array:
     try:
         return pair.layout.apply(candidate)
     except ValueError as error:
-        what = f"{pair.candidate} has shape {candidate.shape}, which does not fit the layout {pair.layout.name}."
-        raise BadInput(what, fix="compare samples of one shape at a time") from error
+        what = english(
+            "{candidate} has shape {shape}, which does not fit the layout {name}.",
+            candidate=pair.candidate,
+            shape=candidate.shape,
+            name=pair.layout.name,
+        )
+        raise BadInput(what, fix=english("compare samples of one shape at a time")) from error
 
 
 def _measure_one(
@@ -180,4 +191,4 @@ def _show(shape: Iterable[int]) -> str:
 
 def _few(names: Sequence[str]) -> str:
     shown = ", ".join(repr(name) for name in names[:3])
-    return f"{shown}, ... ({len(names)} in all)" if len(names) > 3 else shown
+    return english("{shown}, ... ({count} in all)", shown=shown, count=len(names)) if len(names) > 3 else shown

@@ -13,7 +13,7 @@ from roundoff.errors import BadInput
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.metrics import Status, TensorScore, score
 from roundoff.measure.thresholds import ThresholdSet, load_profile
-from roundoff.messages.message import NOTHING, Message, message, verbatim
+from roundoff.messages.message import NOTHING, Message, english, message, verbatim
 from roundoff.messages.numbers import EXACT_DB
 from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
 from roundoff.studies.compare.pairs import PairMeasurement, SamplePairs, find_samples, measure_pairs, read_pair
@@ -256,8 +256,10 @@ def _check_axis(axis: int | None, measured: Sequence[PairMeasurement]) -> None:
     ranks = {len(result.shapes[0]) for result in measured}
     if axis is not None and not any(-rank <= axis < rank for rank in ranks):
         ranks_seen = ", ".join(str(rank) for rank in sorted(ranks))
-        raise BadInput(f"The channel axis is to be {axis}, but no tensor has an axis {axis}.",
-                       fix=f"choose one that fits tensors of rank {ranks_seen}")  # fmt: skip
+        raise BadInput(
+            english("The channel axis is to be {axis}, but no tensor has an axis {axis}.", axis=axis),
+            fix=english("choose one that fits tensors of rank {ranks_seen}", ranks_seen=ranks_seen),
+        )
 
 
 @dataclass(frozen=True, slots=True)

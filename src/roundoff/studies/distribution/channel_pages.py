@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import explained, in_all, plain, say, told
+from roundoff.messages.catalogue import bilingual, explained, in_all, plain, translate
 from roundoff.messages.numbers import number, percentage, shape_text
 from roundoff.messages.phrases import count_of, semicolons
 from roundoff.messages.sentences import known
@@ -53,25 +53,25 @@ _TERMINAL: tuple[Place, ...] = ("terminal",)
 _BROWSER: tuple[Place, ...] = ("html",)
 _DRAWN: tuple[Place, ...] = ("terminal", "html")
 _CHANNEL_COLUMNS = (
-    Column("channel", say("channels.channel"), "count", on=_BROWSER),
-    Column("low", say("channels.minimum"), "number", on=_BROWSER),
-    Column("p25", say("channels.quartile_low"), "number", on=_BROWSER),
-    Column("median", say("channels.median"), "number", on=_BROWSER),
-    Column("p75", say("channels.quartile_high"), "number", on=_BROWSER),
-    Column("high", say("channels.maximum"), "number", on=_BROWSER),
-    Column("levels", say("channels.levels"), "number", higher_is_better=True, on=_BROWSER),
-    Column("own_levels", say("channels.own_levels"), "number", higher_is_better=True, on=_BROWSER),
+    Column("channel", bilingual("channels.channel"), "count", on=_BROWSER),
+    Column("low", bilingual("channels.minimum"), "number", on=_BROWSER),
+    Column("p25", bilingual("channels.quartile_low"), "number", on=_BROWSER),
+    Column("median", bilingual("channels.median"), "number", on=_BROWSER),
+    Column("p75", bilingual("channels.quartile_high"), "number", on=_BROWSER),
+    Column("high", bilingual("channels.maximum"), "number", on=_BROWSER),
+    Column("levels", bilingual("channels.levels"), "number", higher_is_better=True, on=_BROWSER),
+    Column("own_levels", bilingual("channels.own_levels"), "number", higher_is_better=True, on=_BROWSER),
 )
 _POOREST_COLUMNS = (
-    Column("channel", say("channels.channel"), "count", on=_TERMINAL),
-    Column("levels", say("channels.levels"), "number", on=_TERMINAL, digits=3),
-    Column("own_levels", say("channels.column_own"), "number", on=_TERMINAL, digits=3),
-    Column("low", say("channels.column_smallest"), "number", on=_TERMINAL, digits=3),
+    Column("channel", bilingual("channels.channel"), "count", on=_TERMINAL),
+    Column("levels", bilingual("channels.levels"), "number", on=_TERMINAL, digits=3),
+    Column("own_levels", bilingual("channels.column_own"), "number", on=_TERMINAL, digits=3),
+    Column("low", bilingual("channels.column_smallest"), "number", on=_TERMINAL, digits=3),
     Column("p25", plain("25 %"), "number", on=_TERMINAL, digits=3),
-    Column("median", say("channels.column_median"), "number", on=_TERMINAL, digits=3),
+    Column("median", bilingual("channels.column_median"), "number", on=_TERMINAL, digits=3),
     Column("p75", plain("75 %"), "number", on=_TERMINAL, digits=3),
-    Column("high", say("channels.column_largest"), "number", on=_TERMINAL, digits=3),
-    Column("mean", say("channels.column_mean"), "number", on=_TERMINAL, digits=3),
+    Column("high", bilingual("channels.column_largest"), "number", on=_TERMINAL, digits=3),
+    Column("mean", bilingual("channels.column_mean"), "number", on=_TERMINAL, digits=3),
 )
 
 
@@ -85,13 +85,13 @@ def channels_page(document: RunDocument) -> Page | None:
     width = in_all(lambda: percentage(coarse))
     return Page(
         "channels",
-        say("channels.title"),
+        bilingual("channels.title"),
         (
             Headline("plain", in_all(lambda: _channels_headline(report))),
             _channels_table(report),
             *_remarks(report),
             *_map(report),
-            *([Paragraph(say("channels.bins", width=width), note=True)] if coarse else []),
+            *([Paragraph(bilingual("channels.bins", width=width), note=True)] if coarse else []),
             *notes(report.notes),
             *preparation_note(report.preparation),
             _values_table(report),
@@ -106,19 +106,19 @@ def _at_risk(report: ChannelReport) -> list[ChannelSpread]:
 
 def _channels_headline(report: ChannelReport) -> str:
     risky, total = len(_at_risk(report)), len(report.spreads)
-    text = told("channels.headline", risky=risky, all=total, number=1 if 1 in (risky, total) else total)
+    text = translate("channels.headline", risky=risky, all=total, number=1 if 1 in (risky, total) else total)
     if not report.samples:
         return text
-    return told("channels.samples", text=text, samples=count_of(len(report.samples), "sample"))
+    return translate("channels.samples", text=text, samples=count_of(len(report.samples), "sample"))
 
 
 def _remarks(report: ChannelReport) -> Iterator[Paragraph]:
     """Below a table in a terminal, which has no room for advice: the worst tensors, else the first."""
     worst = sorted(_at_risk(report), key=_shortage, reverse=True)
     for each in (worst or list(report.spreads))[:_MOST_ADVISED]:
-        yield Paragraph(say("channels.named", name=each.name, text=known(each.advice)), on=_TERMINAL)
+        yield Paragraph(bilingual("channels.named", name=each.name, text=known(each.advice)), on=_TERMINAL)
     if len(worst) > _MOST_ADVISED:
-        yield Paragraph(say("channels.more", count=len(worst) - _MOST_ADVISED), on=_TERMINAL)
+        yield Paragraph(bilingual("channels.more", count=len(worst) - _MOST_ADVISED), on=_TERMINAL)
 
 
 def _shortage(each: ChannelSpread) -> tuple[float, ...]:
@@ -128,29 +128,31 @@ def _shortage(each: ChannelSpread) -> tuple[float, ...]:
 
 def _channels_table(report: ChannelReport) -> TableBlock:
     columns = (
-        Column("name", say("common.tensor"), "text", on=_BROWSER),
-        Column("short_name", say("channels.column_name"), "node", on=_TERMINAL),
-        Column("node", say("common.node"), "node", on=_BROWSER),
-        Column("op_type", say("common.operation"), "text", on=_BROWSER),
-        Column("axis", say("channels.column_axis"), "count", on=_TERMINAL),
-        Column("channels", say("channels.column_channels"), "count", on=_TERMINAL),
-        Column("zero", say("channels.column_zero"), "count", on=_TERMINAL),
-        Column("dtype", say("common.type"), "text", on=_DRAWN, short=say("channels.column_type")),
+        Column("name", bilingual("common.tensor"), "text", on=_BROWSER),
+        Column("short_name", bilingual("channels.column_name"), "node", on=_TERMINAL),
+        Column("node", bilingual("common.node"), "node", on=_BROWSER),
+        Column("op_type", bilingual("common.operation"), "text", on=_BROWSER),
+        Column("axis", bilingual("channels.column_axis"), "count", on=_TERMINAL),
+        Column("channels", bilingual("channels.column_channels"), "count", on=_TERMINAL),
+        Column("zero", bilingual("channels.column_zero"), "count", on=_TERMINAL),
+        Column("dtype", bilingual("common.type"), "text", on=_DRAWN, short=bilingual("channels.column_type")),
         Column(
             "range_ratio",
-            say("channels.range_ratio"),
+            bilingual("channels.range_ratio"),
             "number",
             higher_is_better=False,
             on=_DRAWN,
-            short=say("channels.column_ratio"),
+            short=bilingual("channels.column_ratio"),
             digits=3,
         ),
         *(Column(f"below_{bound}", plain(f"<{bound}"), "count", on=_TERMINAL) for bound in LEVEL_BOUNDS),
-        Column("gain_db", say("channels.gain"), "decibels", on=_DRAWN, short=say("channels.column_gain")),
-        Column("risk", say("channels.risk"), "text", on=_DRAWN),
-        Column("advice", say("channels.advice"), "text", on=_BROWSER),
+        Column(
+            "gain_db", bilingual("channels.gain"), "decibels", on=_DRAWN, short=bilingual("channels.column_gain")
+        ),
+        Column("risk", bilingual("channels.risk"), "text", on=_DRAWN),
+        Column("advice", bilingual("channels.advice"), "text", on=_BROWSER),
     )
-    return TableBlock("channels", say("channels.table"), columns, tuple(map(_spread_cells, report.spreads)))
+    return TableBlock("channels", bilingual("channels.table"), columns, tuple(map(_spread_cells, report.spreads)))
 
 
 def _spread_cells(each: ChannelSpread) -> tuple[Cell, ...]:
@@ -166,7 +168,7 @@ def _spread_cells(each: ChannelSpread) -> tuple[Cell, ...]:
         each.range_ratio,
         *(each.below[str(bound)] for bound in LEVEL_BOUNDS),
         each.gain_db,
-        say(f"channels.risk_{each.risk.replace(' ', '_')}"),
+        bilingual(f"channels.risk_{each.risk.replace(' ', '_')}"),
         known(each.advice),
     )
 
@@ -178,10 +180,10 @@ def _map(report: ChannelReport) -> tuple[Block, ...]:
         return ()
     tables = tuple(_table_id(number) for number in range(len(shown)))
     names = tuple(plain(each.name) for each in shown)
-    heat = Series(("levels",) * len(shown), say("channels.levels"), "heat", tables, names)
+    heat = Series(("levels",) * len(shown), bilingual("channels.levels"), "heat", tables, names)
     longest = max(range(len(shown)), key=lambda number: len(shown[number].boxes))
-    caption = say("channels.map", tensors=len(shown), all=len(report.spreads))
-    axes = (say("channels.channel"), say("common.tensor"))
+    caption = bilingual("channels.map", tensors=len(shown), all=len(report.spreads))
+    axes = (bilingual("channels.channel"), bilingual("common.tensor"))
     return (Chart("channel-map", caption, tables[longest], "channel", (heat,), *axes),)
 
 
@@ -191,25 +193,25 @@ def _table_id(number: int) -> str:
 
 def _tensor(number: int, each: ChannelSpread, *, detailed: bool) -> Page:
     name = _table_id(number)
-    caption = say("channels.channel_table", name=each.name)
+    caption = bilingual("channels.channel_table", name=each.name)
     table = TableBlock(name, caption, _CHANNEL_COLUMNS, _box_rows(each.boxes, _CHANNEL_COLUMNS), folded=True)
     boxes = Chart(
         f"{name}-boxes",
-        say("channels.boxes", name=each.name),
+        bilingual("channels.boxes", name=each.name),
         name,
         "channel",
         (Series(("low", "p25", "median", "p75", "high"), plain(each.name), "box"),),
-        say("channels.channel"),
-        say("channels.value"),
+        bilingual("channels.channel"),
+        bilingual("channels.value"),
     )
     levels = Chart(
         f"{name}-levels",
-        say("channels.levels_chart", name=each.name),
+        bilingual("channels.levels_chart", name=each.name),
         name,
         "channel",
-        (Series(("levels",), say("channels.levels"), "bars"),),
-        say("channels.channel"),
-        say("channels.levels"),
+        (Series(("levels",), bilingual("channels.levels"), "bars"),),
+        bilingual("channels.channel"),
+        bilingual("channels.levels"),
     )
     return Page(name, plain(each.name), (boxes, levels, table, *(_poorest(name, each) if detailed else ())))
 
@@ -219,7 +221,7 @@ def _poorest(name: str, each: ChannelSpread) -> Iterator[Block]:
     live = sorted((box for box in each.boxes if box.reach > 0), key=lambda box: box.levels)
     shown = live[:_POOREST] + live[-1:] if len(live) > _POOREST + 1 else live
     if shown:
-        caption = say("channels.poorest", name=each.name)
+        caption = bilingual("channels.poorest", name=each.name)
         yield Paragraph(caption, on=_TERMINAL)
         yield TableBlock(f"{name}-poorest", caption, _POOREST_COLUMNS, _box_rows(shown, _POOREST_COLUMNS))
 
@@ -244,7 +246,7 @@ def _values_table(report: ChannelReport) -> TableBlock:
         for each in report.spreads
         for box in each.boxes
     )
-    return TableBlock("channels-all", say("channels.title"), columns, rows, file="channels.csv")
+    return TableBlock("channels-all", bilingual("channels.title"), columns, rows, file="channels.csv")
 
 
 _NAMED = 3
@@ -265,7 +267,7 @@ def outliers_page(document: RunDocument, view: View = View()) -> Page | None:  #
         return None
     return Page(
         "outliers",
-        say("outliers.title"),
+        bilingual("outliers.title"),
         (
             Headline("plain", in_all(lambda: _outliers_headline(report))),
             _outliers_table(report, view),
@@ -292,9 +294,9 @@ def _outliers_headline(report: OutlierReport) -> str:
     some = sorted((row for row in judged if row.share(first) > 0), key=_badness)
     seen = count_of(len(report.samples), "sample")
     if not some:
-        text = told("outliers.none", level=first, all=len(judged), samples=seen)
+        text = translate("outliers.none", level=first, all=len(judged), samples=seen)
     else:
-        text = told(
+        text = translate(
             "outliers.some",
             some=len(some),
             all=len(judged),
@@ -304,8 +306,8 @@ def _outliers_headline(report: OutlierReport) -> str:
             share=percentage(some[0].share(first)),
         )
     fused = len(report.rows) - len(judged)
-    besides = told("outliers.fused", count=fused) if fused else ""
-    return semicolons(text, told("outliers.level_is", base=number(report.log_base)), besides)
+    besides = translate("outliers.fused", count=fused) if fused else ""
+    return semicolons(text, translate("outliers.level_is", base=number(report.log_base)), besides)
 
 
 def _skipped(report: OutlierReport) -> Iterator[Paragraph]:
@@ -313,7 +315,7 @@ def _skipped(report: OutlierReport) -> Iterator[Paragraph]:
     if report.skipped:
         names = ", ".join(list(report.skipped)[:_NAMED]) + (" ..." if len(report.skipped) > _NAMED else "")
         reason = known(next(iter(report.skipped.values())))
-        text = say("outliers.without_row", count=len(report.skipped), names=names, reason=reason)
+        text = bilingual("outliers.without_row", count=len(report.skipped), names=names, reason=reason)
         yield Paragraph(text, note=True)
 
 
@@ -324,7 +326,7 @@ def _outliers_table(report: OutlierReport, view: View) -> TableBlock:
     order = sorted(worst[: view.most]) if view.sort == "order" else worst
     return TableBlock(
         "outliers",
-        say("outliers.table", base=f"{report.log_base:g}"),
+        bilingual("outliers.table", base=f"{report.log_base:g}"),
         _outlier_columns(),
         rows,
         sort=f"-level_{OUTLIER_LEVELS[0]}_ratio",
@@ -339,26 +341,26 @@ def _outlier_columns() -> tuple[Column, ...]:
     hidden: tuple[Place, ...] = ("csv",)
     return (
         Column("order", plain("#"), "count", on=("terminal", "csv")),
-        Column("tensor", say("common.tensor"), "text", on=files),
-        Column("shown_tensor", say("common.tensor"), "node", on=("terminal",)),
-        Column("node", say("common.node"), "node", on=files),
-        Column("op_type", say("common.operation"), "text", short=say("terminal.operation")),
-        Column("shape", say("common.shape"), "text", on=files),
+        Column("tensor", bilingual("common.tensor"), "text", on=files),
+        Column("shown_tensor", bilingual("common.tensor"), "node", on=("terminal",)),
+        Column("node", bilingual("common.node"), "node", on=files),
+        Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
+        Column("shape", bilingual("common.shape"), "text", on=files),
         Column("axis", plain("axis"), "count", on=hidden),
-        Column("quantized", say("common.type"), "text", short=say("outliers.column_type")),
-        Column("channels", say("outliers.channels"), "count"),
+        Column("quantized", bilingual("common.type"), "text", short=bilingual("outliers.column_type")),
+        Column("channels", bilingual("outliers.channels"), "count"),
         Column(
             "sparse_ratio",
-            say("outliers.sparse"),
+            bilingual("outliers.sparse"),
             "share",
             explained("sparse"),
             higher_is_better=False,
-            short=say("outliers.column_zero"),
+            short=bilingual("outliers.column_zero"),
         ),
         *(
             Column(
                 f"level_{level}_ratio",
-                say("outliers.level", level=level),
+                bilingual("outliers.level", level=level),
                 "share",
                 explained("level"),
                 higher_is_better=False,
@@ -368,7 +370,7 @@ def _outlier_columns() -> tuple[Column, ...]:
         ),
         Column("sparse", plain("sparse"), "count", on=hidden),
         *(Column(f"level_{level}", plain(f"level {level}"), "count", on=hidden) for level in OUTLIER_LEVELS),
-        Column("largest", say("outliers.largest"), "number", digits=3),
+        Column("largest", bilingual("outliers.largest"), "number", digits=3),
         *(Column(name, plain(name), "text", on=hidden) for name in ("largest_channel", "median", "nonfinite")),
     )
 

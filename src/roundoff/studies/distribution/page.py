@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, in_all, plain, say, told
+from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
 from roundoff.messages.numbers import BLOCKS, decibels_with_unit, number, percentage, shape_text
 from roundoff.messages.phrases import commas, count_of
 from roundoff.messages.sentences import known, sentence
@@ -64,7 +64,7 @@ def distribution_page(document: RunDocument) -> Page | None:
     sections = (_section(number, each, card=cards) for number, each in enumerate(found))
     return Page(
         "distributions",
-        say("distribution.title"),
+        bilingual("distribution.title"),
         (
             Headline("plain", in_all(lambda: _headline(report))),
             distribution_table(report),
@@ -79,21 +79,21 @@ def distribution_page(document: RunDocument) -> Page | None:
 
 def _headline(report: DistributionReport) -> str:
     fine, total = sum(1 for each in report.distributions if each.suits), len(report.distributions)
-    title = told("distribution.headline", fine=fine, all=total, number=1 if 1 in (fine, total) else total)
+    title = translate("distribution.headline", fine=fine, all=total, number=1 if 1 in (fine, total) else total)
     if not report.samples:
         return title
-    return told("distribution.samples", text=title, samples=count_of(len(report.samples), "sample"))
+    return translate("distribution.samples", text=title, samples=count_of(len(report.samples), "sample"))
 
 
 def _remarks(found: Sequence[TensorDistribution]) -> Iterator[Paragraph]:
     """Below a table in a terminal, which has no room for advice."""
     unsuitable = [each for each in found if not each.suits]
     for each in unsuitable[:_MOST_CARDS]:
-        text = say("distribution.named", name=each.name, text=known(each.advice))
+        text = bilingual("distribution.named", name=each.name, text=known(each.advice))
         yield Paragraph(text, on=("terminal",))
     if more := [each.name for each in unsuitable[_MOST_CARDS:]]:
         named = ", ".join(more[:_MOST_CARDS]) + (" ..." if len(more) > _MOST_CARDS else "")
-        yield Paragraph(say("distribution.more", count=len(more), names=named), on=("terminal",))
+        yield Paragraph(bilingual("distribution.more", count=len(more), names=named), on=("terminal",))
 
 
 # One distribution: in words, and as a histogram.
@@ -110,66 +110,69 @@ def _section(number: int, each: TensorDistribution, *, card: bool) -> Page:
 def _what(each: TensorDistribution) -> str:
     kind = "input" if each.kind == "node" and not each.op_type else each.kind
     # A blank stands between a name and what it is in every language.
-    return f" {commas(told(f'distribution.kind_{kind}'), each.op_type, shape_text(each.shape))}"
+    return f" {commas(translate(f'distribution.kind_{kind}'), each.op_type, shape_text(each.shape))}"
 
 
 def _lines(each: TensorDistribution) -> Iterator[_Line]:
-    yield told("distribution.float"), _values_in_words(each.before)
+    yield translate("distribution.float"), _values_in_words(each.before)
     if each.before.bins is not None:
         yield "", _sketch(each.before.bins)
     if each.peaks:
         near = ", ".join(number(peak, 3) for peak in each.peaks[:_NAMED_PEAKS])
         near += " ..." if len(each.peaks) > _NAMED_PEAKS else ""
-        yield told("distribution.peaks"), told("distribution.near", count=len(each.peaks), places=near)
+        yield translate("distribution.peaks"), translate("distribution.near", count=len(each.peaks), places=near)
     if each.quantizer is not None:
         yield from _facts_in_words(each.quantizer, each.tensor)
     elif each.after is not None:
-        yield told("distribution.quantizer"), told("distribution.no_quantizer")
+        yield translate("distribution.quantizer"), translate("distribution.no_quantizer")
     if each.difference is not None and each.difference.std is not None:
         values = (each.difference.mean, each.difference.std, each.difference.largest)
         mean, std, most = (number(value, 3) for value in values)
-        yield told("distribution.quantized"), told("distribution.less_float", mean=mean, std=std, most=most)
-    yield told("distribution.so"), sentence(each.advice)
+        yield (
+            translate("distribution.quantized"),
+            translate("distribution.less_float", mean=mean, std=std, most=most),
+        )
+    yield translate("distribution.so"), sentence(each.advice)
     if each.resolution:
         width = percentage(each.resolution)
-        yield told("distribution.exactness"), told("distribution.from_bins", width=width)
+        yield translate("distribution.exactness"), translate("distribution.from_bins", width=width)
 
 
 def _values_in_words(values: ValueSummary) -> str:
     if values.minimum is None:
-        return told("distribution.no_values")
+        return translate("distribution.no_values")
     low, high, mean, std = map(number, (values.minimum, values.maximum, values.mean, values.std))
-    parts = [told("distribution.values", low=low, high=high, mean=mean, std=std)]
+    parts = [translate("distribution.values", low=low, high=high, mean=mean, std=std)]
     if values.skewness is not None:
         skewness, kurtosis = number(values.skewness, 3), number(values.excess_kurtosis, 3)
-        parts.append(told("distribution.skewness", skewness=skewness, kurtosis=kurtosis))
+        parts.append(translate("distribution.skewness", skewness=skewness, kurtosis=kurtosis))
     if values.zeros:
-        parts.append(told("distribution.zeros", share=percentage(values.zeros / values.count)))
+        parts.append(translate("distribution.zeros", share=percentage(values.zeros / values.count)))
     if values.nonfinite:
-        parts.append(told("distribution.nonfinite", count=values.nonfinite))
+        parts.append(translate("distribution.nonfinite", count=values.nonfinite))
     return commas(*parts)
 
 
 def _facts_in_words(facts: QuantizerFacts, tensor: str) -> Iterator[_Line]:
     low, high = map(number, facts.scales)
-    steps = told("distribution.step", step=low)
+    steps = translate("distribution.step", step=low)
     share = percentage(facts.clipped)
-    clipped = told("distribution.beyond", share=share, low=number(facts.low), high=number(facts.high))
+    clipped = translate("distribution.beyond", share=share, low=number(facts.low), high=number(facts.high))
     if facts.axis is not None:
-        steps = told("distribution.steps", low=low, high=high, axis=facts.axis)
-        clipped = told("distribution.narrowest", text=clipped)
+        steps = translate("distribution.steps", low=low, high=high, axis=facts.axis)
+        clipped = translate("distribution.narrowest", text=clipped)
     text = commas(facts.dtype, steps, clipped)
     if facts.name != tensor:
-        text = told("distribution.named", name=facts.name, text=text)
-    yield told("distribution.quantizer"), text
-    levels = told(
+        text = translate("distribution.named", name=facts.name, text=text)
+    yield translate("distribution.quantizer"), text
+    levels = translate(
         "distribution.of_levels",
         used=facts.levels_used,
         all=facts.levels,
         entropy=f"{facts.entropy_bits:.2f}",
         bits=facts.bits,
     )
-    yield told("distribution.label_levels"), commas(levels, decibels_with_unit(facts.sqnr_db))
+    yield translate("distribution.label_levels"), commas(levels, decibels_with_unit(facts.sqnr_db))
 
 
 def _sketch(bins: Bins) -> str:
@@ -197,12 +200,12 @@ def _histogram(number: int, each: TensorDistribution) -> tuple[Block, ...]:
     both = after is not None and after.start == bins.start and after.width == bins.width
     browsers: tuple[Place, ...] = ("html", "csv")
     columns = [
-        Column("value", say("distribution.value"), "number", on=browsers),
-        Column("before", say("distribution.float"), "number", on=browsers),
+        Column("value", bilingual("distribution.value"), "number", on=browsers),
+        Column("before", bilingual("distribution.float"), "number", on=browsers),
     ]
     counts: list[tuple[float, ...]] = [bins.counts]
     if both and after is not None:
-        columns.append(Column("after", say("distribution.quantized"), "number", on=browsers))
+        columns.append(Column("after", bilingual("distribution.quantized"), "number", on=browsers))
         counts.append(after.counts)
     middles = [bins.start + (place + 0.5) * bins.width for place in range(len(bins.counts))]
     rows = tuple(
@@ -210,15 +213,15 @@ def _histogram(number: int, each: TensorDistribution) -> tuple[Block, ...]:
         for place, middle in enumerate(middles)
     )
     name = f"histogram-{number}"
-    table = TableBlock(name, say("distribution.bins", name=each.name), tuple(columns), rows, folded=True)
+    table = TableBlock(name, bilingual("distribution.bins", name=each.name), tuple(columns), rows, folded=True)
     chart = Chart(
         f"{name}-chart",
-        say("distribution.histogram", name=each.name),
+        bilingual("distribution.histogram", name=each.name),
         name,
         "value",
         tuple(Series((column.id,), column.label, "steps") for column in columns[1:]),
-        say("distribution.value"),
-        say("distribution.counts"),
+        bilingual("distribution.value"),
+        bilingual("distribution.counts"),
         "log",
         _limits(each),
     )
@@ -229,7 +232,7 @@ def _limits(each: TensorDistribution) -> tuple[tuple[float | str, Phrase], ...]:
     facts = each.quantizer
     if facts is None:
         return ()
-    return ((facts.low, say("distribution.lowest")), (facts.high, say("distribution.highest")))
+    return ((facts.low, bilingual("distribution.lowest")), (facts.high, bilingual("distribution.highest")))
 
 
 # All distributions as rows.
@@ -240,7 +243,7 @@ def distribution_table(report: DistributionReport) -> TableBlock:
     found = report.distributions
     rows = tuple((*_shown_cells(each), *_file_cells(each)) for each in found)
     columns = (*_shown_columns(many=len(found) > _MOST_CARDS), *_file_columns())
-    return TableBlock("distributions", say("distribution.table"), columns, rows, file="distribution.csv")
+    return TableBlock("distributions", bilingual("distribution.table"), columns, rows, file="distribution.csv")
 
 
 def _shown_columns(*, many: bool) -> tuple[Column, ...]:
@@ -249,30 +252,42 @@ def _shown_columns(*, many: bool) -> tuple[Column, ...]:
     drawn: tuple[Place, ...] = ("terminal", "html") if many else browsers
     terminals: tuple[Place, ...] = ("terminal",) if many else ()
     return (
-        Column("shown_name", say("common.tensor"), "text", on=browsers),
-        Column("short_name", say("distribution.column_name"), "node", on=terminals),
-        Column("shown_node", say("common.node"), "node", on=browsers),
-        Column("shown_op_type", say("common.operation"), "text", on=browsers),
-        Column("shown_shape", say("common.shape"), "text", on=browsers),
-        Column("dtype", say("common.type"), "text", on=drawn, short=say("distribution.column_type")),
-        Column("minimum", say("distribution.minimum"), "number", on=drawn, short=say("distribution.column_min")),
-        Column("maximum", say("distribution.maximum"), "number", on=drawn, short=say("distribution.column_max")),
-        Column("std", say("distribution.column_std"), "number", on=terminals, digits=3),
+        Column("shown_name", bilingual("common.tensor"), "text", on=browsers),
+        Column("short_name", bilingual("distribution.column_name"), "node", on=terminals),
+        Column("shown_node", bilingual("common.node"), "node", on=browsers),
+        Column("shown_op_type", bilingual("common.operation"), "text", on=browsers),
+        Column("shown_shape", bilingual("common.shape"), "text", on=browsers),
+        Column("dtype", bilingual("common.type"), "text", on=drawn, short=bilingual("distribution.column_type")),
+        Column(
+            "minimum",
+            bilingual("distribution.minimum"),
+            "number",
+            on=drawn,
+            short=bilingual("distribution.column_min"),
+        ),
+        Column(
+            "maximum",
+            bilingual("distribution.maximum"),
+            "number",
+            on=drawn,
+            short=bilingual("distribution.column_max"),
+        ),
+        Column("std", bilingual("distribution.column_std"), "number", on=terminals, digits=3),
         Column(
             "clipped",
-            say("distribution.clipped"),
+            bilingual("distribution.clipped"),
             "share",
             higher_is_better=False,
             on=drawn,
-            short=say("distribution.column_clip"),
+            short=bilingual("distribution.column_clip"),
         ),
-        Column("zeroed", say("distribution.zeroed"), "share", higher_is_better=False, on=browsers),
-        Column("levels_used", say("distribution.levels"), "count", on=browsers),
-        Column("short_levels", say("distribution.label_levels"), "count", on=terminals),
-        Column("entropy_bits", say("distribution.column_bits"), "number", on=terminals, digits=2),
+        Column("zeroed", bilingual("distribution.zeroed"), "share", higher_is_better=False, on=browsers),
+        Column("levels_used", bilingual("distribution.levels"), "count", on=browsers),
+        Column("short_levels", bilingual("distribution.label_levels"), "count", on=terminals),
+        Column("entropy_bits", bilingual("distribution.column_bits"), "number", on=terminals, digits=2),
         Column("sqnr_db", plain("dB"), "decibels", higher_is_better=True, on=drawn),
-        Column("peak_count", say("distribution.peaks"), "count", on=terminals),
-        Column("shown_advice", say("distribution.advice"), "text", on=browsers),
+        Column("peak_count", bilingual("distribution.peaks"), "count", on=terminals),
+        Column("shown_advice", bilingual("distribution.advice"), "text", on=browsers),
     )
 
 
@@ -295,7 +310,7 @@ def _shown_cells(each: TensorDistribution) -> tuple[Cell, ...]:
         each.node,
         each.op_type,
         shape_text(each.shape),
-        say("distribution.float") if facts is None else facts.dtype,
+        bilingual("distribution.float") if facts is None else facts.dtype,
         each.before.minimum,
         each.before.maximum,
         each.before.std,
@@ -338,4 +353,4 @@ def _bins_table(report: DistributionReport) -> TableBlock:
                 edges = values.bins.edges
                 places = zip(edges, edges[1:], values.bins.counts, strict=False)
                 rows += [(each.name, each.kind, side, low, high, count) for low, high, count in places]
-    return TableBlock("histograms", say("distribution.title"), columns, tuple(rows), file="histograms.csv")
+    return TableBlock("histograms", bilingual("distribution.title"), columns, tuple(rows), file="histograms.csv")

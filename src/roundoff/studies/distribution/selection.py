@@ -12,6 +12,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.reading.points import quantizer_names
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import reads
+from roundoff.messages.message import english
 from roundoff.run.variants import written_quantizers
 from roundoff.studies.distribution.result import InspectedKind
 
@@ -153,7 +154,9 @@ class _InspectedIndex:
 
     def _unknown(self, pattern: str) -> BadInput:
         model = self._quantized.float_model
-        what = f"{pattern!r} names no node, tensor or quantizer of {model.path}"
+        what = english(
+            "{pattern!r} names no node, tensor or quantizer of {path}", pattern=pattern, path=model.path
+        )
         if self._kinds:
             kinds = " or ".join(sorted(self._kinds))
             others = _InspectedIndex(self._quantized, frozenset())
@@ -161,14 +164,15 @@ class _InspectedIndex:
                 fnmatchcase(label, pattern) or label == pattern for tier in others._tiers() for label, _ in tier
             ):
                 return BadInput(
-                    f"{pattern!r} names nothing of the kind {kinds}.", fix="leave --kind out, or change it"
+                    english("{pattern!r} names nothing of the kind {kinds}.", pattern=pattern, kinds=kinds),
+                    fix=english("leave --kind out, or change it"),
                 )
-            what += f" of the kind {kinds}"
+            what += english(" of the kind {kinds}", kinds=kinds)
         holder = hidden_tensors(model).get(pattern)
         if holder is not None:
-            fix = f"it is computed inside of node {holder!r} and cannot be seen; take that"
-            return BadInput(f"{what}.", fix=fix)
+            fix = english("it is computed inside of node {holder!r} and cannot be seen; take that", holder=holder)
+            return BadInput(english("{what}.", what=what), fix=fix)
         known = dict.fromkeys(
             label for each in self.entries for label in (each.node, each.tensor, each.name) if label
         )
-        return BadInput(f"{what}.", fix=nearest(pattern.strip("*?"), known))
+        return BadInput(english("{what}.", what=what), fix=nearest(pattern.strip("*?"), known))

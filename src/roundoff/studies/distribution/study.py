@@ -17,8 +17,8 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel, chain_of, fake_quantized
 from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
 from roundoff.graph.weights import Weights
-from roundoff.messages.message import Message, Remark, message
-from roundoff.messages.numbers import counted, nonfinite_note
+from roundoff.messages.message import Message, Remark, english, message
+from roundoff.messages.numbers import nonfinite_note
 from roundoff.quantize.calibration.observer import Observation, Observer
 from roundoff.quantize.calibration.run import UNLIMITED, RunLimits, watch
 from roundoff.run.capture import Samples, complete_values, read_feed
@@ -57,8 +57,8 @@ _Records = (
 def _need_samples(inspected: Sequence[Inspected], samples: Samples | None) -> None:
     computed = next((each for each in inspected if not each.is_constant), None)
     if computed is not None and samples is None:
-        what = f"The values of {computed.name!r} are computed, and no samples were given."
-        raise BadInput(what, fix="add --data PATH")
+        what = english("The values of {name!r} are computed, and no samples were given.", name=computed.name)
+        raise BadInput(what, fix=english("add --data PATH"))
 
 
 def _earlier(inspected: Inspected, quantized: QuantizedModel) -> list[Quantizer]:
@@ -356,11 +356,19 @@ class _Axes:
         shape = self._weights.shape(tensor) if inspected.is_constant else self._shapes.get(tensor, ())
         rank = len(shape)
         if not rank:
-            raise BadInput(f"{tensor!r} is a single number and has no channels.", fix="leave it out")
+            raise BadInput(
+                english("{tensor!r} is a single number and has no channels.", tensor=tensor),
+                fix=english("leave it out"),
+            )
         if self._wanted is not None:
             if not -rank <= self._wanted < rank:
-                what = f"{tensor!r} has the shape {list(shape)}, so there is no axis {self._wanted}."
-                raise BadInput(what, fix=f"give --axis from 0 to {rank - 1}")
+                what = english(
+                    "{tensor!r} has the shape {shape}, so there is no axis {wanted}.",
+                    tensor=tensor,
+                    shape=list(shape),
+                    wanted=self._wanted,
+                )
+                raise BadInput(what, fix=english("give --axis from 0 to {number}", number=rank - 1))
             return self._wanted % rank
         quantizer = inspected.quantizer
         if quantizer is not None and quantizer.spec.axis is not None and quantizer.params.scale.size > 1:
@@ -418,7 +426,8 @@ def find_outliers(
     """
     if not settings.log_base > 1 or not math.isfinite(settings.log_base):
         raise BadInput(
-            f"A logarithm to the base {settings.log_base} has no levels.", fix="give a base above 1, as 2"
+            english("A logarithm to the base {log_base} has no levels.", log_base=settings.log_base),
+            fix=english("give a base above 1, as 2"),
         )
     model = quantized.float_model
     known = _known_values(model, samples, settings.limits)
@@ -439,10 +448,19 @@ def find_outliers(
     skipped |= {each.tensors[0]: each.problem for each in watchers if each.problem}
     if skipped and len(skipped) == len(tensors):
         name, reason = next(iter(skipped.items()))
-        others = f", and so on for {counted(len(skipped) - 1, 'other')}" if len(skipped) > 1 else ""
+        others = (
+            english(", and so on for {number} {number:other|others}", number=len(skipped) - 1)
+            if len(skipped) > 1
+            else ""
+        )
         raise BadInput(
-            f"No tensor has channels that can be counted: {name!r}: {reason}{others}.",
-            fix="leave --axis out, or choose other tensors with --nodes",
+            english(
+                "No tensor has channels that can be counted: {name!r}: {reason}{others}.",
+                name=name,
+                reason=reason,
+                others=others,
+            ),
+            fix=english("leave --axis out, or choose other tensors with --nodes"),
         )
     rows = tuple(
         _outlier_row(record.record.observation(), tensors[order], order=order, axis=axis, base=settings.log_base)
@@ -470,7 +488,7 @@ def _chosen(tensors: Sequence[LayerTensor], patterns: Sequence[str]) -> list[Lay
         found = {name for label, name in labels if label == pattern}
         found = found or {name for label, name in labels if fnmatchcase(label, pattern)}
         if not found:
-            what = f"{pattern!r} names no node and no computed tensor."
+            what = english("{pattern!r} names no node and no computed tensor.", pattern=pattern)
             raise BadInput(what, fix=nearest(pattern.strip("*?"), dict.fromkeys(label for label, _ in labels)))
         taken |= found
     return [each for each in tensors if each.name in taken]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, explained, in_all, plain, say, told
+from roundoff.messages.catalogue import Phrase, bilingual, explained, in_all, plain, translate
 from roundoff.messages.numbers import percentage, score_text, shape_text
 from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.messages.sentences import sentence
@@ -38,7 +38,7 @@ _BAD_CHANNEL_DB, _WORSE_DB = 10.0, 10.0
 _CLEAR_DB = 6.0
 # What stands in a narrow column for a tensor without a score; documents have the whole word.
 _NO_SCORE = {"nonfinite": "NaN/inf", "unreadable": "n/a"}
-_AXES = (say("common.place_axis"), say("common.sqnr_axis"))
+_AXES = (bilingual("common.place_axis"), bilingual("common.sqnr_axis"))
 _Line = tuple[str, str]
 
 
@@ -52,10 +52,10 @@ def layers_page(document: RunDocument, view: View = View()) -> Page | None:  # n
     report = document.layers
     if report is None:
         return None
-    curve = Chart("layers-along", say("layers.along"), "layers", "order", _series(report), *_AXES)
+    curve = Chart("layers-along", bilingual("layers.along"), "layers", "order", _series(report), *_AXES)
     return Page(
         "layers",
-        say("layers.title"),
+        bilingual("layers.title"),
         (
             _headline(report),
             spoken_facts(lambda: (line for part in _FACTS for line in part(report))),
@@ -75,22 +75,24 @@ def _headline(report: LayerReport) -> Headline:
         tone, text = "open", in_all(lambda: _why_open(report))
     elif kind == "local":
         few, all_units = len(verdict.culprits), verdict.contributors
-        text = in_all(lambda: told("layers.local", few=few, all=all_units, gain=_gain(report)).rstrip())
+        text = in_all(lambda: translate("layers.local", few=few, all=all_units, gain=_gain(report)).rstrip())
     elif kind == "distributed" and verdict.after is not None:
         tone = "open" if verdict.agrees else "bad"
-        text = in_all(lambda: told("layers.distributed_tried", tried=len(verdict.tried), gain=_gain(report)))
+        text = in_all(lambda: translate("layers.distributed_tried", tried=len(verdict.tried), gain=_gain(report)))
     elif kind == "distributed":
-        tone, text = "open" if verdict.agrees else "bad", say("layers.distributed")
+        tone, text = "open" if verdict.agrees else "bad", bilingual("layers.distributed")
     else:
         unknown = _weights_unknown(report)
-        tone, text = ("open", say("layers.fine_activations")) if unknown else ("good", say("layers.fine"))
-    return Headline(tone, text, f"layers_{kind}", say(f"layers.word_{kind}"))
+        tone, text = (
+            ("open", bilingual("layers.fine_activations")) if unknown else ("good", bilingual("layers.fine"))
+        )
+    return Headline(tone, text, f"layers_{kind}", bilingual(f"layers.word_{kind}"))
 
 
 def _series(report: LayerReport) -> tuple[Series, ...]:
     found = (("local", "accumulated"), ("accumulated", "local"))
     return tuple(
-        Series((f"{method}_sqnr_db",), say(f"layers.{method}_db"))
+        Series((f"{method}_sqnr_db",), bilingual(f"layers.{method}_db"))
         for method, other in found
         if report.method != other
     )
@@ -98,12 +100,12 @@ def _series(report: LayerReport) -> tuple[Series, ...]:
 
 def _why_open(report: LayerReport) -> str:
     if report.method != "both":
-        return told("layers.open_method", method=told(f"layers.method_{report.method}"))
+        return translate("layers.open_method", method=translate(f"layers.method_{report.method}"))
     if _damaged(report):
-        return told("layers.open_damaged")
+        return translate("layers.open_damaged")
     if report.verdict.agrees is not None and not _weights_unknown(report):
-        return told("layers.open_partly")
-    return told("layers.open_unjudged")
+        return translate("layers.open_partly")
+    return translate("layers.open_unjudged")
 
 
 def _weights_unknown(report: LayerReport) -> bool:
@@ -119,7 +121,7 @@ def _gain(report: LayerReport) -> str:
     verdict = report.verdict
     if verdict.before is None or verdict.after is None:
         return ""
-    return told(
+    return translate(
         "layers.gain",
         tried=len(verdict.tried),
         outputs=len(verdict.outputs),
@@ -136,15 +138,15 @@ def _outputs(report: LayerReport) -> Iterator[_Line]:
         return
     first = rows.get(outputs[0])
     score = None if first is None else first.accumulated
-    text = told("layers.score", name=outputs[0], score=_in_words(score))
+    text = translate("layers.score", name=outputs[0], score=_in_words(score))
     if len(outputs) > 1:
-        text = told("layers.worst_output", text=text, count=len(outputs) - 1)
+        text = translate("layers.worst_output", text=text, count=len(outputs) - 1)
         known = [rows[name] for name in outputs if name in rows]
         mute = [row.tensor for row in known if row.accumulated is not None and row.accumulated.sqnr_db is None]
-        text = commas(text, told("layers.mute", names=_listed(mute)) if mute else "")
+        text = commas(text, translate("layers.mute", names=_listed(mute)) if mute else "")
     if report.verdict.agrees is False:
-        text = semicolons(text, told("layers.misses", limits=report.verdict.thresholds))
-    yield told("layers.output") if len(outputs) == 1 else told("layers.outputs"), text
+        text = semicolons(text, translate("layers.misses", limits=report.verdict.thresholds))
+    yield translate("layers.output") if len(outputs) == 1 else translate("layers.outputs"), text
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -155,47 +157,47 @@ def _culprits(report: LayerReport) -> Iterator[_Line]:
     culprits = report.verdict.culprits
     rows = {row.tensor: row for row in report.rows}
     for index, each in enumerate(culprits[:_LISTED]):
-        yield "" if index else told("layers.caused_by"), _culprit(each, rows.get(each.tensor))
+        yield "" if index else translate("layers.caused_by"), _culprit(each, rows.get(each.tensor))
     if len(culprits) > _LISTED:
         names = ", ".join(each.node or each.tensor for each in culprits[_LISTED:])
-        yield "", told("layers.and_these", names=names)
+        yield "", translate("layers.and_these", names=names)
     if culprits:
         rules = [rule for each in culprits for rule in each.remedy]
-        yield told("layers.remedy"), " ".join(f"--set {shlex.quote(rule)}" for rule in rules)
+        yield translate("layers.remedy"), " ".join(f"--set {shlex.quote(rule)}" for rule in rules)
     if report.verdict.masked:
-        yield told("layers.also"), told("layers.masked", names=_listed(report.verdict.masked))
+        yield translate("layers.also"), translate("layers.masked", names=_listed(report.verdict.masked))
 
 
 def _culprit(each: Culprit, row: LayerRow | None) -> str:
     local = None if row is None or row.local is None else row.local.sqnr_db
-    local_text = "" if local is None else told("layers.unit_db", db=_db(local))
+    local_text = "" if local is None else translate("layers.unit_db", db=_db(local))
     parts = [_how(each, row), commas(local_text, _channels(each, local))]
     if each.quantized_again is not None:
-        parts.append(told("layers.again", db=_db(each.quantized_again.sqnr_db)))
-    return told("layers.score", name=_who(each), score=semicolons(*parts))
+        parts.append(translate("layers.again", db=_db(each.quantized_again.sqnr_db)))
+    return translate("layers.score", name=_who(each), score=semicolons(*parts))
 
 
 def _who(each: Culprit) -> str:
     if not each.node:
-        return told("layers.culprit_input", tensor=each.tensor)
+        return translate("layers.culprit_input", tensor=each.tensor)
     names = {"node": each.node, "op": each.op_type}
     if each.weighted != each.node:
-        return told("layers.culprit_after", weighted=each.weighted, **names)
+        return translate("layers.culprit_after", weighted=each.weighted, **names)
     if each.tensor != each.node:
-        return told("layers.culprit_at", tensor=each.tensor, **names)
-    return told("layers.culprit", **names)
+        return translate("layers.culprit_at", tensor=each.tensor, **names)
+    return translate("layers.culprit", **names)
 
 
 def _how(each: Culprit, row: LayerRow | None) -> str:
     cause = each.introduced.cause
     if cause == "clipping":
-        how = told("layers.clipping", share=percentage(each.clipped))
+        how = translate("layers.clipping", share=percentage(each.clipped))
     elif cause == "rounding":
-        how = told("layers.rounding", levels=_levels(row) if row else each.used_levels)
+        how = translate("layers.rounding", levels=_levels(row) if row else each.used_levels)
     else:
-        how = told("layers.weights") if cause == "weights" else told("layers.integer")
+        how = translate("layers.weights") if cause == "weights" else translate("layers.integer")
     if each.result_again is not None and len(each.remedy) > 1:  # both parts were measured to matter
-        more = told("layers.and_result") if cause == "weights" else told("layers.and_weights")
+        more = translate("layers.and_result") if cause == "weights" else translate("layers.and_weights")
         return commas(how, more)
     return how
 
@@ -205,10 +207,10 @@ def _channels(each: Culprit, local: float | None) -> str:
     worst = each.worst_channel_sqnr_db
     if local is None or worst is None or worst > min(_BAD_CHANNEL_DB, local - _WORSE_DB):
         return ""
-    text = told("layers.channel", channel=each.worst_channel, db=_db(worst))
+    text = translate("layers.channel", channel=each.worst_channel, db=_db(worst))
     if not each.lost_channels:
         return text
-    return told("layers.lost_channels", text=text, lost=each.lost_channels, all=each.channels)
+    return translate("layers.lost_channels", text=text, lost=each.lost_channels, all=each.channels)
 
 
 def _adding_most(report: LayerReport, count: int) -> set[str]:
@@ -225,37 +227,37 @@ def _tried(report: LayerReport) -> Iterator[_Line]:
         names = ", ".join(verdict.tried)
         most = _adding_most(report, len(verdict.tried))
         if most and set(verdict.tried) != most:
-            names = told("layers.tried_by_own", names=names)
-        yield told("layers.tried"), names
+            names = translate("layers.tried_by_own", names=names)
+        yield translate("layers.tried"), names
     if verdict.float_weights is not None and verdict.float_activations is not None:
         weights, activations = verdict.float_weights.sqnr_db, verdict.float_activations.sqnr_db
-        text = told("layers.sides", weights=_db(weights), activations=_db(activations))
+        text = translate("layers.sides", weights=_db(weights), activations=_db(activations))
         clear = abs(weights - activations) >= _CLEAR_DB
         side = "weights" if weights > activations else "activations"
-        yield told("layers.besides"), told(f"layers.side_{side}", text=text) if clear else text
-        yield told("layers.next"), told(f"layers.next_{side if clear else 'both'}")
+        yield translate("layers.besides"), translate(f"layers.side_{side}", text=text) if clear else text
+        yield translate("layers.next"), translate(f"layers.next_{side if clear else 'both'}")
 
 
 def _limits(report: LayerReport) -> Iterator[_Line]:
     for text in report.verdict.not_judged:
-        yield told("layers.beware"), sentence(text)
+        yield translate("layers.beware"), sentence(text)
     samples = count_of(len(report.samples), "sample")
-    yield told("layers.run"), semicolons(sentence(report.quantized), sentence(report.arithmetic), samples)
+    yield translate("layers.run"), semicolons(sentence(report.quantized), sentence(report.arithmetic), samples)
 
 
 def _integers(report: LayerReport) -> Iterator[_Line]:
     if report.overflows:
         first = report.overflows[0]
         more = len(report.overflows) - 1
-        name = told("layers.culprit", node=first.node, op=first.op_type)
-        text = told("layers.score", name=name, score=sentence(first.text))
-        text = told("layers.overflow_more", text=text, count=more) if more else text
-        yield told("layers.overflow"), text
+        name = translate("layers.culprit", node=first.node, op=first.op_type)
+        text = translate("layers.score", name=name, score=sentence(first.text))
+        text = translate("layers.overflow_more", text=text, count=more) if more else text
+        yield translate("layers.overflow"), text
     if report.float_nodes:
         nodes = count_of(len(report.float_nodes), "node")
         yield (
-            told("layers.run_float"),
-            told("layers.score", name=nodes, score=_listed(tuple(report.float_nodes))),
+            translate("layers.run_float"),
+            translate("layers.score", name=nodes, score=_listed(tuple(report.float_nodes))),
         )
 
 
@@ -279,7 +281,7 @@ def _table(report: LayerReport, view: View) -> TableBlock:
     order = sorted(worst[: view.most]) if view.sort == "order" else worst
     return TableBlock(
         "layers",
-        say("layers.rows"),
+        bilingual("layers.rows"),
         tuple(each.column for each in columns),
         rows,
         sort="-output_share",
@@ -295,39 +297,53 @@ def _columns(report: LayerReport) -> list[_RowColumn]:
     drawn: tuple[Place, ...] = ("terminal", "html")
     found = [
         _RowColumn(Column("order", plain("#"), "count", on=everywhere), lambda row: row.order),
-        _RowColumn(Column("node", say("common.node"), "node", on=("html", "csv")), lambda row: row.node),
-        _RowColumn(Column("shown_tensor", say("common.tensor"), "node", on=("terminal",)), lambda row: row.tensor),
+        _RowColumn(Column("node", bilingual("common.node"), "node", on=("html", "csv")), lambda row: row.node),
         _RowColumn(
-            Column("op_type", say("common.operation"), "text", on=everywhere, short=say("terminal.operation")),
+            Column("shown_tensor", bilingual("common.tensor"), "node", on=("terminal",)), lambda row: row.tensor
+        ),
+        _RowColumn(
+            Column(
+                "op_type",
+                bilingual("common.operation"),
+                "text",
+                on=everywhere,
+                short=bilingual("terminal.operation"),
+            ),
             lambda row: row.op_type,
         ),
         _RowColumn(Column("unit", plain("unit"), "text", on=("csv",)), lambda row: row.unit),
-        _RowColumn(Column("tensor", say("common.tensor"), "text", on=("html", "csv")), lambda row: row.tensor),
-        _RowColumn(Column("shown_type", say("layers.column_type"), "text", on=drawn), lambda row: row.quantized),
         _RowColumn(
-            Column("shape", say("layers.column_shape"), "text", on=everywhere, wide=True),
+            Column("tensor", bilingual("common.tensor"), "text", on=("html", "csv")), lambda row: row.tensor
+        ),
+        _RowColumn(
+            Column("shown_type", bilingual("layers.column_type"), "text", on=drawn), lambda row: row.quantized
+        ),
+        _RowColumn(
+            Column("shape", bilingual("layers.column_shape"), "text", on=everywhere, wide=True),
             lambda row: shape_text(row.shape) if row.shape else "",
         ),
         *(_plain_column(name) for name in ("dtype", "quantized", "output", "samples", "levels")),
         _RowColumn(
             Column(
                 "clipped",
-                say("layers.clipped"),
+                bilingual("layers.clipped"),
                 "share",
                 higher_is_better=False,
                 on=everywhere,
-                short=say("layers.column_clip"),
+                short=bilingual("layers.column_clip"),
             ),
             lambda row: row.clipped,
         ),
     ]
     for method in ("local", "accumulated"):
         found += _score_columns(method, shown=report.method in (method, "both"))
-    codes = Column("used_levels", say("layers.levels"), "count", on=drawn, short=say("layers.column_levels"))
+    codes = Column(
+        "used_levels", bilingual("layers.levels"), "count", on=drawn, short=bilingual("layers.column_levels")
+    )
     found.append(_RowColumn(codes, lambda row: _levels(row) or None))
     found += _added_columns(shown=report.method == "both")
     differ: tuple[Place, ...] = everywhere if report.mode == "integer" else ("csv",)
-    different = Column("differing_codes", say("layers.column_differ"), "share", on=differ, wide=True)
+    different = Column("differing_codes", bilingual("layers.column_differ"), "share", on=differ, wide=True)
     return [*found, _RowColumn(different, lambda row: row.differing_codes), _plain_column("distant_codes")]
 
 
@@ -340,7 +356,7 @@ def _score_columns(method: str, *, shown: bool) -> list[_RowColumn]:
     """What is known of a tensor by one method; a terminal leaves most of it out."""
 
     def column(name: str, kind: Any, short: Phrase, *, wide: bool = False) -> Column:
-        label = say(f"layers.{method}_db") if name == "sqnr_db" else plain(f"{method} {name}")
+        label = bilingual(f"layers.{method}_db") if name == "sqnr_db" else plain(f"{method} {name}")
         meaning = explained(f"{method}_sqnr_db") if name == "sqnr_db" else None
         drawn: tuple[Place, ...] = ("terminal", "html", "csv") if name == "sqnr_db" else ("terminal", "csv")
         better = True if name in ("sqnr_db", "cosine") else None
@@ -356,12 +372,12 @@ def _score_columns(method: str, *, shown: bool) -> list[_RowColumn]:
 
         return value
 
-    heading = say(f"layers.column_{method}")
+    heading = bilingual(f"layers.column_{method}")
     shapes: dict[str, tuple[Any, Phrase, bool]] = {
         "sqnr_db": ("decibels", Phrase(f"{heading.en}|dB", f"{heading.zh}|dB"), False),
-        "cosine": ("score", say("layers.column_cosine"), method == "local"),
-        "rms_steps": ("number", say("layers.column_steps"), method != "local"),
-        "max_steps": ("number", say("layers.column_max"), True),
+        "cosine": ("score", bilingual("layers.column_cosine"), method == "local"),
+        "rms_steps": ("number", bilingual("layers.column_steps"), method != "local"),
+        "max_steps": ("number", bilingual("layers.column_max"), True),
         "mse": ("number", plain("mse"), True),
     }
     found = []
@@ -374,7 +390,7 @@ def _score_columns(method: str, *, shown: bool) -> list[_RowColumn]:
             found.append(_RowColumn(hidden, cell(name)))
     if shown:
         worst = Column(
-            f"shown_{method}_channel", say("layers.column_channel"), "count", on=("terminal",), wide=True
+            f"shown_{method}_channel", bilingual("layers.column_channel"), "count", on=("terminal",), wide=True
         )
         found.append(_RowColumn(worst, lambda row: _worst_channel(getattr(row, method))))
     return found
@@ -389,7 +405,7 @@ def _worst_channel(score: LayerScore | None) -> str:
 def _no_score(score: LayerScore) -> Phrase:
     """What stands in the place of decibels that there are none of; documents have the whole reason."""
     if score.status == "degenerate":
-        return say("layers.empty")
+        return bilingual("layers.empty")
     return plain(_NO_SCORE.get(score.status, score.status))
 
 
@@ -399,11 +415,11 @@ def _added_columns(*, shown: bool) -> list[_RowColumn]:
 
     share = Column(
         "output_share",
-        say("layers.adds"),
+        bilingual("layers.adds"),
         "share",
         higher_is_better=False,
         on=("terminal", "html", "csv") if shown else ("csv",),
-        short=say("layers.column_adds"),
+        short=bilingual("layers.column_adds"),
     )
     names = {"introduced_sqnr_db": "sqnr_db", "introduced_channel_sqnr_db": "channel_sqnr_db"}
     hidden = [_RowColumn(Column(id_, plain(id_), "text", on=("csv",)), cell(name)) for id_, name in names.items()]
@@ -422,22 +438,22 @@ def _badness(row: LayerRow) -> tuple[bool, float, float]:
 
 def _legend(report: LayerReport) -> str:
     """What the columns mean that do not say it themselves."""
-    words = [told("layers.legend_db")]
+    words = [translate("layers.legend_db")]
     if report.method != "accumulated":
-        words.append(told("layers.legend_local"))
+        words.append(translate("layers.legend_local"))
     if report.method != "local":
-        words.append(told("layers.legend_accumulated"))
-    words += [told("layers.legend_steps"), told("layers.legend_levels")]
+        words.append(translate("layers.legend_accumulated"))
+    words += [translate("layers.legend_steps"), translate("layers.legend_levels")]
     if report.method == "both":
-        words.append(told("layers.legend_adds"))
+        words.append(translate("layers.legend_adds"))
     return semicolons(*words)
 
 
 def _in_words(score: LayerScore | None) -> str:
     if score is None or score.sqnr_db is None:
-        return told("terminal.no_score") if score is None else score.detail
-    text = told("layers.in_words", db=_db(score.sqnr_db), cosine=score_text("cosine", score.cosine))
-    return told("layers.nonfinite", text=text, detail=score.detail) if score.status == "nonfinite" else text
+        return translate("terminal.no_score") if score is None else score.detail
+    text = translate("layers.in_words", db=_db(score.sqnr_db), cosine=score_text("cosine", score.cosine))
+    return translate("layers.nonfinite", text=text, detail=score.detail) if score.status == "nonfinite" else text
 
 
 def _levels(row: LayerRow) -> str:

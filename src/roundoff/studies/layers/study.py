@@ -27,7 +27,7 @@ from roundoff.measure.metrics import (
     worst_channel_sqnr_db,
 )
 from roundoff.measure.thresholds import ThresholdSet, load_profile
-from roundoff.messages.message import Message, Remark, message
+from roundoff.messages.message import Message, Remark, english, message
 from roundoff.run.bench import FEW_SAMPLES, spread_over
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples, complete_values, read_feed
@@ -254,8 +254,8 @@ def analyze_layers(
     """
     if not quantized.quantizers:
         raise BadInput(
-            f"{quantized.float_model.path} has no quantizers, so there is nothing to measure.",
-            fix="give a quantized model with --quantized, or a target with --target",
+            english("{path} has no quantizers, so there is nothing to measure.", path=quantized.float_model.path),
+            fix=english("give a quantized model with --quantized, or a target with --target"),
         )
     model = quantized.float_model
     check_repeatable(model)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from roundoff.core.document import RunDocument
 from roundoff.measure.metrics import is_metric, summary_of
-from roundoff.messages.catalogue import in_all, plain, say, told
+from roundoff.messages.catalogue import bilingual, in_all, plain, translate
 from roundoff.messages.numbers import named_score, score_heading, score_text, share_text
 from roundoff.messages.phrases import count_of, few, semicolons
 from roundoff.messages.sentences import sentence
@@ -42,17 +42,17 @@ def partial_page(document: RunDocument) -> Page | None:
         return None
     chart = Chart(
         "partial-chart",
-        say("partial.curve", to=found.to),
+        bilingual("partial.curve", to=found.to),
         "partial",
         "count",
         (Series((found.score,), plain(found.score)),),
-        say("partial.count_axis", to=found.to),
+        bilingual("partial.count_axis", to=found.to),
         metric_axis(found.score),
-        marks=() if found.knee is None else ((found.knee, say("partial.mark")),),
+        marks=() if found.knee is None else ((found.knee, bilingual("partial.mark")),),
     )
     return Page(
         "partial",
-        say("partial.title"),
+        bilingual("partial.title"),
         (
             _headline(found),
             spoken_facts(lambda: _lines(found)),
@@ -65,7 +65,7 @@ def partial_page(document: RunDocument) -> Page | None:
 
 
 def _headline(found: PartialQuantization) -> Headline:
-    goal, changed = in_all(lambda: _goal(found)), say(f"partial.{_CHANGES[found.to]}")
+    goal, changed = in_all(lambda: _goal(found)), bilingual(f"partial.{_CHANGES[found.to]}")
     tone: Tone = "good"
     if found.knee == 0 and found.exact_weights and _against_float(found):
         tone, kind = "open", "open"
@@ -74,8 +74,8 @@ def _headline(found: PartialQuantization) -> Headline:
     else:
         tone, kind = "bad", "missed"
     count = found.steps[-1].count if found.knee is None else found.knee
-    text = say(f"partial.{kind}", goal=goal, changed=changed, count=count)
-    return Headline(tone, text, "", say(f"partial.word_{kind}", count=count))
+    text = bilingual(f"partial.{kind}", goal=goal, changed=changed, count=count)
+    return Headline(tone, text, "", bilingual(f"partial.word_{kind}", count=count))
 
 
 def _against_float(found: PartialQuantization) -> bool:
@@ -87,38 +87,38 @@ def _goal(found: PartialQuantization) -> str:
     value = named_score(found.score, found.goal.value)
     if not found.goal.text.endswith("%"):
         return value
-    return told("partial.goal", share=found.goal.text, value=value)
+    return translate("partial.goal", share=found.goal.text, value=value)
 
 
 def _lines(found: PartialQuantization) -> Iterator[_Line]:
     first = found.steps[0]
     known = math.isfinite(found.float_score) and found.float_score != 1
-    float_score = told("partial.float", score=score_text(found.score, found.float_score)) if known else ""
+    float_score = translate("partial.float", score=score_text(found.score, found.float_score)) if known else ""
     samples = count_of(found.samples, "sample")
-    yield told("partial.quantized"), semicolons(_score(found, first), float_score, samples)
+    yield translate("partial.quantized"), semicolons(_score(found, first), float_score, samples)
     if found.knee:
-        yield told("partial.label_top", count=found.knee), _score(found, found.steps[found.knee])
+        yield translate("partial.label_top", count=found.knee), _score(found, found.steps[found.knee])
     if found.chosen:
-        label = told("partial.these_are") if found.knee else told("partial.best_are")
+        label = translate("partial.these_are") if found.knee else translate("partial.best_are")
         yield label, few(found.chosen, _LISTED)
-    yield told("partial.levels_off"), _levels_off(found)
+    yield translate("partial.levels_off"), _levels_off(found)
     if found.drops:
         worst = max(found.drops, key=lambda count: _loss(found, count))
         loss = _loss(found, worst)
         by = f"{100 * loss:.2g} %" if found.score == "accuracy" else f"{loss:.2g}"
-        text = told("partial.drops", count=len(found.drops), loss=by, worst=worst)
-        yield told("partial.not_monotonic"), text
+        text = translate("partial.drops", count=len(found.drops), loss=by, worst=worst)
+        yield translate("partial.not_monotonic"), text
     else:
-        yield told("partial.monotonic"), told("partial.no_drops")
-    yield told("partial.order"), sentence(found.ranking)
+        yield translate("partial.monotonic"), translate("partial.no_drops")
+    yield translate("partial.order"), sentence(found.ranking)
     if found.knee is None:
-        yield told("partial.next"), _next(found)
+        yield translate("partial.next"), _next(found)
 
 
 def _next(found: PartialQuantization) -> str:
     """What to try when nothing reaches the goal."""
-    more = told("partial.next_more") if found.steps[-1].count < len(found.subjects) else ""
-    other = told("partial.next_bits") if found.to == "float" else told("partial.next_other")
+    more = translate("partial.next_more") if found.steps[-1].count < len(found.subjects) else ""
+    other = translate("partial.next_bits") if found.to == "float" else translate("partial.next_other")
     return semicolons(more, other)
 
 
@@ -129,18 +129,18 @@ def _loss(found: PartialQuantization, count: int) -> float:
 
 def _levels_off(found: PartialQuantization) -> str:
     if found.levels_off is None:
-        return told("partial.nothing_gained")
+        return translate("partial.nothing_gained")
     step, last = found.steps[found.levels_off], found.steps[-1].count
     if found.levels_off == last:
-        return told("partial.not_before", count=last)
-    return told("partial.off_at", count=step.count, score=named_score(found.score, step.score), last=last)
+        return translate("partial.not_before", count=last)
+    return translate("partial.off_at", count=step.count, score=named_score(found.score, step.score), last=last)
 
 
 def _score(found: PartialQuantization, step: PartialStep) -> str:
     text = named_score(found.score, step.score)
     if step.share is None or found.float_score == 1:
         return text
-    return told("partial.of_float", score=text, share=share_text(step.share))
+    return translate("partial.of_float", score=text, share=share_text(step.share))
 
 
 def _table(found: PartialQuantization) -> TableBlock:
@@ -152,14 +152,20 @@ def _table(found: PartialQuantization) -> TableBlock:
     others = list(dict.fromkeys(name for step in found.steps for name in step.scores))
     measured = {name for name in others if all(name in step.scores for step in found.steps)}
     columns = (
-        Column("count", say("partial.count"), "count", short=say("partial.column_top")),
-        Column("subject", say("partial.subject"), "node", on=hidden),
-        Column("shown_subject", say("partial.subject"), "node", on=drawn, short=say("partial.column_added")),
-        Column("op_type", say("common.operation"), "text", short=say("terminal.operation")),
+        Column("count", bilingual("partial.count"), "count", short=bilingual("partial.column_top")),
+        Column("subject", bilingual("partial.subject"), "node", on=hidden),
+        Column(
+            "shown_subject",
+            bilingual("partial.subject"),
+            "node",
+            on=drawn,
+            short=bilingual("partial.column_added"),
+        ),
+        Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
         _score_column(found.score, higher_is_better=found.higher_is_better),
         Column(
             "of_float",
-            say("partial.share"),
+            bilingual("partial.share"),
             "score",
             higher_is_better=True,
             on=everywhere if compared else hidden,
@@ -171,7 +177,7 @@ def _table(found: PartialQuantization) -> TableBlock:
         Column("quantizers", plain("quantizers"), "text", on=hidden),
     )
     rows = tuple(_row(found, step, others) for step in found.steps)
-    return TableBlock("partial", say("partial.table"), columns, rows, file="partial.csv")
+    return TableBlock("partial", bilingual("partial.table"), columns, rows, file="partial.csv")
 
 
 def _score_column(name: str, *, higher_is_better: bool | None = None) -> Column:
@@ -183,12 +189,12 @@ def _row(found: PartialQuantization, step: PartialStep, others: list[str]) -> tu
     return (
         step.count,
         step.subject,
-        step.subject or say("partial.all_quantized"),
+        step.subject or bilingual("partial.all_quantized"),
         step.op_type,
         step.score,
         step.share,
         *(step.scores.get(name) for name in others),
-        say("partial.column_mark") if step.count == found.knee else "",
+        bilingual("partial.column_mark") if step.count == found.knee else "",
         step.score >= found.goal.value if found.higher_is_better else step.score <= found.goal.value,
         " ".join(step.quantizers),
     )

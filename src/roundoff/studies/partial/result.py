@@ -11,7 +11,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.measure.metrics import Metric, get_metric, judging, require
 from roundoff.measure.rows import ROW_FIELDS
-from roundoff.messages.message import Remark, message
+from roundoff.messages.message import Remark, english, message
 from roundoff.run.evaluators import Evaluator
 
 __all__ = [
@@ -154,18 +154,26 @@ def parse_goal(text: str, *, score: str, float_score: float | None, higher_is_be
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            what = f"--goal {text!r} is neither a share of the float score nor a score."
-            raise BadInput(what, fix="write 99% or a score such as 0.78")
+            what = english("--goal {text!r} is neither a share of the float score nor a score.", text=text)
+            raise BadInput(what, fix=english("write 99% or a score such as 0.78"))
         return ScoreGoal(stripped, value)
     part = float(share["number"]) / 100
     if not 0 < part <= 1:
-        raise BadInput(f"--goal {text!r} is not a share of the float score.", fix="write up to 100%, e.g. 99%")
+        raise BadInput(
+            english("--goal {text!r} is not a share of the float score.", text=text),
+            fix=english("write up to 100%, e.g. 99%"),
+        )
     # Anything reaches a share of nothing.
     empty = float_score == 0 and higher_is_better
     if float_score is None or not math.isfinite(float_score) or float_score < 0 or empty:
         said = "none" if float_score is None else f"{float_score:g}"
-        what = f"--goal {text} is a share of the float network's {score}, which is {said}."
-        raise BadInput(what, fix="give a score to reach, e.g. --goal 20")
+        what = english(
+            "--goal {text} is a share of the float network's {score}, which is {said}.",
+            text=text,
+            score=score,
+            said=said,
+        )
+        raise BadInput(what, fix=english("give a score to reach, e.g. --goal 20"))
     return ScoreGoal(stripped, float_score * part if higher_is_better else float_score / part)
 
 
@@ -218,7 +226,7 @@ def score_metrics(score: str) -> tuple[Metric, ...]:
     try:
         names = SHOWN_METRICS if score in ("", SAME_TOP1, ACCURACY) else (get_metric(score).name, *SHOWN_METRICS)
     except BadInput as error:
-        raise BadInput(f"There is no score {score!r}.", fix=nearest(score, known)) from error
+        raise BadInput(english("There is no score {score!r}.", score=score), fix=nearest(score, known)) from error
     return require(names, command="partial", offers=ROW_FIELDS)
 
 
@@ -279,14 +287,18 @@ def check_settings(settings: PartialSettings, *, labelled: bool) -> None:
         BadInput: They do.
     """
     if settings.evaluator is not None and (labelled or settings.score):
-        given = "labels" if labelled else f"the score {settings.score!r}"
-        what = f"An evaluator and {given} were given, but only one of them can decide."
-        raise BadInput(what, fix="leave one of them out")
+        given = "labels" if labelled else english("the score {score!r}", score=settings.score)
+        what = english("An evaluator and {given} were given, but only one of them can decide.", given=given)
+        raise BadInput(what, fix=english("leave one of them out"))
     if settings.stop_at_goal and settings.evaluator is None:
-        what = "Without an evaluator all networks are measured at once, so that none can be left out at the goal."
-        raise BadInput(what, fix="leave --stop-at-goal out, or measure fewer networks with --top")
+        what = english(
+            "Without an evaluator all networks are measured at once, so that none can be left out at the goal."
+        )
+        raise BadInput(what, fix=english("leave --stop-at-goal out, or measure fewer networks with --top"))
     if settings.score == ACCURACY and not labelled:
-        raise BadInput("Accuracy needs to know what is right.", fix="give --labels FILE or --evaluator FILE")
+        raise BadInput(
+            english("Accuracy needs to know what is right."), fix=english("give --labels FILE or --evaluator FILE")
+        )
     score_metrics(settings.score)
     if not settings.score:
         perfect, higher = 1.0, True
@@ -294,7 +306,7 @@ def check_settings(settings: PartialSettings, *, labelled: bool) -> None:
         found, higher = float_side(settings.score)
         perfect = 1.0 if found is None else found
     if perfect == 0 and (not settings.goal or _SHARE.fullmatch(settings.goal.strip())):
-        what = f"A share of the float network's {settings.score}, which is 0, means nothing."
-        raise BadInput(what, fix="give a score to reach, e.g. --goal 0.01")
+        what = english("A share of the float network's {score}, which is 0, means nothing.", score=settings.score)
+        raise BadInput(what, fix=english("give a score to reach, e.g. --goal 0.01"))
     if settings.goal:
         parse_goal(settings.goal, score=settings.score, float_score=perfect, higher_is_better=higher)

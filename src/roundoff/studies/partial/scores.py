@@ -15,6 +15,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value, values
 from roundoff.measure.metrics import Metric
 from roundoff.measure.rows import RowMeter, SampleTally, mean_of_scores, sums_of_row
+from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.run.bench import Bench, samples_together
 from roundoff.run.budget import RunBudget
@@ -140,19 +141,31 @@ class Truth:
             return place
         rows = next((number for number in expected if number), 0)
         if not rows:
-            what = "No output of the model has a row of scores for several classes, so that labels mean nothing."
-            raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
+            what = english(
+                "No output of the model has a row of scores for several classes, so that labels mean nothing."
+            )
+            raise BadInput(what, fix=english("give a function that measures accuracy with --evaluator"))
         have = counted(self._labels.size, "label")
         verb = "is" if self._labels.size == 1 else "are"
-        what = f"There {verb} {have} for {counted(rows, 'row')} of {counted(self._samples, 'sample')}."
-        raise BadInput(what, fix="give one label for each, in their order")
+        what = english(
+            "There {verb} {have} for {rows} {rows:row|rows} of {samples} {samples:sample|samples}.",
+            verb=verb,
+            have=have,
+            rows=rows,
+            samples=self._samples,
+        )
+        raise BadInput(what, fix=english("give one label for each, in their order"))
 
     def _check_range(self, classes: int) -> None:
         """Refuse classes that no answer can have: all would count as wrong."""
         outside = self._labels[(self._labels < 0) | (self._labels >= classes)]
         if outside.size:
-            what = f"The label {outside[0]} is no class of the model: its output has {classes} scores in a row."
-            raise BadInput(what, fix=f"number the classes from 0 to {classes - 1}")
+            what = english(
+                "The label {outside} is no class of the model: its output has {classes} scores in a row.",
+                outside=outside[0],
+                classes=classes,
+            )
+            raise BadInput(what, fix=english("number the classes from 0 to {number}", number=classes - 1))
 
 
 # Scores of several candidates for one network, all from one pass over the samples.
@@ -276,7 +289,10 @@ def _comparable(model: Model, everything: Sequence[Value]) -> list[Value]:
     leaving = frozenset(outputs(model))
     found = [value for value in everything if value.name in leaving and not value.obstacle()]
     if not found:
-        raise BadInput(f"{model.path} has no output of numbers to compare.", fix="give --evaluator instead")
+        raise BadInput(
+            english("{path} has no output of numbers to compare.", path=model.path),
+            fix=english("give --evaluator instead"),
+        )
     return found
 
 
@@ -331,8 +347,14 @@ def by_outputs(
     found, accuracy = score_candidates(trial, choices, progress=progress)
     if any(name not in scores for scores in found):
         able = list(dict.fromkeys(each for scores in found for each in scores))
-        fix = f"choose another score: {', '.join(able)}" if able else "measure it with --evaluator"
-        raise BadInput(f"{model.path} has no output for which {name} can be said.", fix=fix)
+        fix = (
+            english("choose another score: {able}", able=", ".join(able))
+            if able
+            else english("measure it with --evaluator")
+        )
+        raise BadInput(
+            english("{path} has no output for which {name} can be said.", path=model.path, name=name), fix=fix
+        )
     # What the float network scores against itself.
     perfect, higher = float_side(name)
     whole = perfect if perfect is not None else accuracy or 0.0

@@ -18,7 +18,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import check_repeatable
 from roundoff.graph.quantized_model import QuantizedModel, has_exact_weights
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, english, message
 from roundoff.run.capture import Samples
 from roundoff.samples.labels import csv_rows
 from roundoff.studies.partial.result import (
@@ -136,7 +136,9 @@ _NAME_COLUMNS = ("name", "subject", "node", "quantizer")
 _RULER = re.compile(r"[=\-\s]*|=+[^=]+=+")
 # What vendors' tables call their first column.
 _HEADINGS = ("node", "weight", "activation", "name")
-_FIX = "give the run.json of 'roundoff sensitivity', a CSV with a column name, or a file with one name per line"
+_FIX = english(
+    "give the run.json of 'roundoff sensitivity', a CSV with a column name, or a file with one name per line"
+)
 
 
 def read_ranking(path: Path, kind: str) -> tuple[str, ...]:
@@ -154,7 +156,7 @@ def read_ranking(path: Path, kind: str) -> tuple[str, ...]:
         BadInput: It cannot be read, or names nothing.
     """
     file = path / "run.json" if path.is_dir() else path
-    text = read_small(file, what="The ranking").decode("utf-8", errors="replace")
+    text = read_small(file, what=english("The ranking")).decode("utf-8", errors="replace")
     if text.lstrip().startswith(("{", "[")):
         names = _from_json(text, file, kind)
     elif file.suffix.lower() == ".csv":
@@ -163,7 +165,7 @@ def read_ranking(path: Path, kind: str) -> tuple[str, ...]:
         names = _from_lines(text)
     found = tuple(dict.fromkeys(name for name in names if name))
     if not found:
-        raise BadInput(f"{file} ranks nothing of the kind {kind}.", fix=_FIX)
+        raise BadInput(english("{file} ranks nothing of the kind {kind}.", file=file, kind=kind), fix=_FIX)
     return found
 
 
@@ -171,7 +173,7 @@ def _from_json(text: str, path: Path, kind: str) -> list[str]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path} is not JSON: {error}.", fix=_FIX) from error
+        raise BadInput(english("{path} is not JSON: {error}.", path=path, error=error), fix=_FIX) from error
     if isinstance(content, dict) and ("sensitivity" in content or {"schema", "command"} <= content.keys()):
         rankings = content.get("sensitivity", {})
         rankings = rankings.get("rankings", {}) if isinstance(rankings, dict) else {}
@@ -285,11 +287,17 @@ def sweep(
 def _check(quantized: QuantizedModel, subjects: Sequence[SwitchedSubject], settings: PartialSettings) -> None:
     known = {each.name for each in quantized.quantizers}
     if not subjects:
-        raise BadInput("There is nothing to leave in float.", fix="name at least one node with --nodes")
+        raise BadInput(
+            english("There is nothing to leave in float."), fix=english("name at least one node with --nodes")
+        )
     for subject in subjects:
         for name in subject.quantizers:
             if name not in known:
-                what = f"{subject.name!r} has the quantizer {name!r}, which the model does not have."
+                what = english(
+                    "{name!r} has the quantizer {name2!r}, which the model does not have.",
+                    name=subject.name,
+                    name2=name,
+                )
                 raise BadInput(what, fix=nearest(name, known))
     check_settings(settings, labelled=settings.labels is not None)
 
@@ -390,6 +398,8 @@ def ranked_subjects(
     )
     found = whole_sensitivity(quantized, samples, settings, progress=progress)
     if kind not in found.rankings:
-        what = f"No output of {quantized.float_model.path} depends on anything that is quantized."
-        raise BadInput(what, fix="quantize what leads to the outputs")
+        what = english(
+            "No output of {path} depends on anything that is quantized.", path=quantized.float_model.path
+        )
+        raise BadInput(what, fix=english("quantize what leads to the outputs"))
     return tuple(row.score.subject for row in found.rankings.get(kind, ())), found

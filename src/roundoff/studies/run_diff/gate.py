@@ -11,7 +11,7 @@ from pathlib import Path
 from roundoff.core.document import RunDocument
 from roundoff.core.files import reading
 from roundoff.errors import BadInput, nearest
-from roundoff.messages.message import NOTHING, Argument, Message, joined, message, verbatim
+from roundoff.messages.message import NOTHING, Argument, Message, english, joined, message, verbatim
 from roundoff.studies.run_diff.result import CEILING_DB, Gate, GateRow, RowDiff, RunDiff
 from roundoff.studies.run_diff.study import LEVEL
 
@@ -31,7 +31,7 @@ __all__ = [
 _TABLE, _GENERAL = "nodes", "max_regression"
 _KEYS = ("loss", "at_least", "measure")
 _IGNORED = "ignore"
-_FIX = 'write lines like "head/*" = 0.5 or "head/*" = { loss = 0.5, at_least = 20 } under [nodes]'
+_FIX = english('write lines like "head/*" = 0.5 or "head/*" = {{ loss = 0.5, at_least = 20 }} under [nodes]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +78,26 @@ def read_budgets(path: Path) -> Budgets:
     Raises:
         BadInput: It cannot be read, or says something else.
     """
-    with reading(path, what="The budget"):
+    with reading(path, what=english("The budget")):
         data = path.read_bytes()
     try:
         text = data.decode("utf-8")
         content = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
     except (UnicodeDecodeError, json.JSONDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         form = "JSON" if path.suffix.lower() == ".json" else "TOML"
-        raise BadInput(f"{path} is no {form}: {error}.", fix=_FIX) from error
+        raise BadInput(
+            english("{path} is no {form}: {error}.", path=path, form=form, error=error), fix=_FIX
+        ) from error
     if not isinstance(content, dict):
-        raise BadInput(f"{path} is no table of budgets.", fix=_FIX)
+        raise BadInput(english("{path} is no table of budgets.", path=path), fix=_FIX)
     for key in content:
         if key not in (_TABLE, _GENERAL):
-            raise BadInput(f"{path} has an entry {key!r}.", fix=nearest(key, (_TABLE, _GENERAL)))
+            raise BadInput(
+                english("{path} has an entry {key!r}.", path=path, key=key), fix=nearest(key, (_TABLE, _GENERAL))
+            )
     nodes = content.get(_TABLE, {})
     if not isinstance(nodes, dict):
-        raise BadInput(f"{path}: 'nodes' is no table.", fix=_FIX)
+        raise BadInput(english("{path}: 'nodes' is no table.", path=path), fix=_FIX)
     general = content.get(_GENERAL)
     return Budgets(
         None if general is None else _limit(general, f"{path}: max_regression", least=0.0),
@@ -109,10 +113,12 @@ def _budgets(nodes: Mapping[str, object], path: Path) -> Iterator[GateBudget]:
         elif isinstance(given, dict):
             for key in given:
                 if key not in _KEYS:
-                    raise BadInput(f"{where} has a key {key!r}.", fix=nearest(key, _KEYS))
+                    raise BadInput(
+                        english("{where} has a key {key!r}.", where=where, key=key), fix=nearest(key, _KEYS)
+                    )
             loss, least = given.get("loss"), given.get("at_least")
             if loss is None and least is None:
-                raise BadInput(f"{where} sets no limit.", fix=_FIX)
+                raise BadInput(english("{where} sets no limit.", where=where), fix=_FIX)
             yield GateBudget(
                 pattern,
                 None if loss is None else _limit(loss, where, least=0.0),
@@ -129,8 +135,11 @@ def _limit(given: object, where: str, *, least: float = -math.inf) -> float:
     except ValueError:
         number = math.nan
     if math.isnan(number) or number < least:
-        limits = "decibels from 0 on" if least == 0 else "decibels"
-        raise BadInput(f"{where} is {given!r}, which are no {limits}.", fix=_FIX)
+        limits = english("decibels from 0 on") if least == 0 else "decibels"
+        raise BadInput(
+            english("{where} is {given!r}, which are no {limits}.", where=where, given=given, limits=limits),
+            fix=_FIX,
+        )
     return number
 
 
@@ -180,8 +189,8 @@ def judge_diff(
         BadInput: Nothing can be judged.
     """
     if diff.pairing == "none" and _other_samples(diff) and diff.rows:
-        what = "The samples of run and baseline differ, and no scores of single samples are kept."
-        raise BadInput(what, fix="make the baseline again with this version, on the same samples")
+        what = english("The samples of run and baseline differ, and no scores of single samples are kept.")
+        raise BadInput(what, fix=english("make the baseline again with this version, on the same samples"))
     general = max_regression_db if max_regression_db is not None else budgets.general_db
     general = MAX_REGRESSION_DB if general is None else general
     rows = []

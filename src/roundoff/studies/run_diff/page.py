@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, in_all, named, plain, say, told
+from roundoff.messages.catalogue import Phrase, bilingual, in_all, named, plain, translate
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import counted, decibels
 from roundoff.messages.phrases import commas, count_of, semicolons
@@ -47,7 +47,7 @@ _NOTABLE: tuple[Change, ...] = ("worse", "better", "unclear", "untested")
 _MEASURES = ("local", "accumulated", "compared", "diagnosed")
 # GitHub shows no more of one step.
 _MOST_ANNOTATIONS = 10
-_AXES = (say("common.place_axis"), say("run_diff.change_axis"))
+_AXES = (bilingual("common.place_axis"), bilingual("run_diff.change_axis"))
 _Line = tuple[str, str]
 
 
@@ -66,27 +66,27 @@ def diff_page(document: RunDocument, view: View = View()) -> Page | None:  # noq
     if diff.gate is not None:
         gate = diff.gate
         judged = (_gate_headline(gate), spoken_facts(lambda: _gate_lines(diff, gate)))
-    text = in_all(lambda: told("run_diff.headline", text=_headline(diff)))
-    verdict = Headline(_TONES.get(diff.kind, "open"), text, word=say(f"run_diff.word_{diff.kind}"))
+    text = in_all(lambda: translate("run_diff.headline", text=_headline(diff)))
+    verdict = Headline(_TONES.get(diff.kind, "open"), text, word=bilingual(f"run_diff.word_{diff.kind}"))
     facts = spoken_facts(lambda: (*_changes(diff), *_conditions(diff)))
     table = _table(diff, view)
-    legend = (Paragraph(say("run_diff.legend")),) if table.order else ()
+    legend = (Paragraph(bilingual("run_diff.legend")),) if table.order else ()
     blocks = (*judged, verdict, facts, *_chart(diff), table, *legend, *notes(diff.notes))
-    return Page("diff", say("run_diff.title"), blocks)
+    return Page("diff", bilingual("run_diff.title"), blocks)
 
 
 def _gate_headline(gate: Gate) -> Headline:
     count = sum(row.passed is not None for row in gate.rows)
     if gate.passed:
-        text = say("run_diff.gate_passed", count=count, limit=f"{gate.max_regression_db:g}")
-        return Headline("good", text, word=say("run_diff.word_pass"))
+        text = bilingual("run_diff.gate_passed", count=count, limit=f"{gate.max_regression_db:g}")
+        return Headline("good", text, word=bilingual("run_diff.word_pass"))
 
     def failed() -> str:
         over = sum(row.passed is False for row in gate.rows)
-        other = told("run_diff.gate_problems", count=len(gate.problems)) if gate.problems else ""
-        return commas(told("run_diff.gate_failed", over=over, count=count), other)
+        other = translate("run_diff.gate_problems", count=len(gate.problems)) if gate.problems else ""
+        return commas(translate("run_diff.gate_failed", over=over, count=count), other)
 
-    return Headline("bad", in_all(failed), word=say("run_diff.word_fail"))
+    return Headline("bad", in_all(failed), word=bilingual("run_diff.word_fail"))
 
 
 def _chart(diff: RunDiff) -> tuple[Chart, ...]:
@@ -94,7 +94,7 @@ def _chart(diff: RunDiff) -> tuple[Chart, ...]:
     measures = dict.fromkeys(row.measure for row in diff.rows if row.order is not None)
     labels = [_measure(each) for each in measures]
     series = tuple(Series(("change_db",), label, "bars", only=("measure", label.en)) for label in labels)
-    chart = Chart("diff-along", say("run_diff.along"), "diff", "order", series, *_AXES)
+    chart = Chart("diff-along", bilingual("run_diff.along"), "diff", "order", series, *_AXES)
     return (chart,) if series else ()
 
 
@@ -106,55 +106,55 @@ def _headline(diff: RunDiff) -> str:
     nodes = len(names_of(diff.rows))
     counts = {kind: len(diff.tensors(kind)) for kind in _RANKS}
     if diff.compared == "diagnosis":
-        return told("run_diff.findings", gone=len(diff.only_before), new=len(diff.only_after))
+        return translate("run_diff.findings", gone=len(diff.only_before), new=len(diff.only_after))
     floor = f"{diff.floor_db:g}"
     if diff.kind == "same":
         if any(abs(row.change_db or 0.0) >= diff.floor_db for row in diff.rows):
-            return told("run_diff.same_chance", nodes=nodes)
-        return told("run_diff.same_floor", nodes=nodes, floor=floor)
+            return translate("run_diff.same_chance", nodes=nodes)
+        return translate("run_diff.same_floor", nodes=nodes, floor=floor)
     if diff.kind == "unclear":
-        return told("run_diff.unclear", count=counts["unclear"], nodes=nodes)
+        return translate("run_diff.unclear", count=counts["unclear"], nodes=nodes)
     if diff.kind == "untested":
-        return told("run_diff.untested", count=counts["untested"], nodes=nodes, floor=floor)
+        return translate("run_diff.untested", count=counts["untested"], nodes=nodes, floor=floor)
     texts = [
-        told("run_diff.count", count=counts[kind], change=told(f"run_diff.change_{kind}"))
+        translate("run_diff.count", count=counts[kind], change=translate(f"run_diff.change_{kind}"))
         for kind in _NOTABLE
         if counts[kind]
     ]
     most = None if diff.first is None else diff.largest
-    named = "" if most is None else told("run_diff.most", name=short_name(most.node or most.tensor))
-    return semicolons(told("run_diff.of_nodes", nodes=nodes, counts=commas(*texts)), named)
+    named = "" if most is None else translate("run_diff.most", name=short_name(most.node or most.tensor))
+    return semicolons(translate("run_diff.of_nodes", nodes=nodes, counts=commas(*texts)), named)
 
 
 def _changes(diff: RunDiff) -> Iterator[_Line]:
     worse = diff.changed("worse")
     if diff.first is not None:
-        yield told("run_diff.first"), _row_text(next(row for row in worse if row.tensor == diff.first))
+        yield translate("run_diff.first"), _row_text(next(row for row in worse if row.tensor == diff.first))
     most, told_of = diff.largest, {diff.first}
     if most is not None and diff.first not in (None, most.tensor):
         told_of.add(most.tensor)
-        yield told("run_diff.largest"), _row_text(most)
+        yield translate("run_diff.largest"), _row_text(most)
     starts = sorted((row for row in worse if row.starts), key=_rank)
     others = tuple(name for name in names_of(starts) if name not in told_of)
     if others:
-        yield told("run_diff.also"), told("run_diff.by_themselves", names=_few(others))
+        yield translate("run_diff.also"), translate("run_diff.by_themselves", names=_few(others))
     follow = tuple(name for name in names_of(worse) if name not in {*told_of, *others})
     if follow and diff.compared != "sensitivity":
-        text = told("run_diff.computed_from", count=len(follow), names=_few(follow))
-        yield told("run_diff.follow"), text
+        text = translate("run_diff.computed_from", count=len(follow), names=_few(follow))
+        yield translate("run_diff.follow"), text
     better = diff.changed("better")
     if better:
         best = max(better, key=lambda row: row.change_db or 0.0)
-        yield told("run_diff.best_gain"), _row_text(best)
+        yield translate("run_diff.best_gain"), _row_text(best)
     kind = "finding" if diff.compared == "diagnosis" else "node"
     for label, names in (("gone", diff.only_before), ("new", diff.only_after)):
         if names:
-            text = told("run_diff.named", count=count_of(len(names), kind), names=_few(names))
-            yield told(f"run_diff.{label}"), text
+            text = translate("run_diff.named", count=count_of(len(names), kind), names=_few(names))
+            yield translate(f"run_diff.{label}"), text
     if diff.renamed:
         named = tuple(f"{old} -> {new}" for old, new in diff.renamed)
-        text = told("run_diff.by_place", count=len(named), names=_few(named))
-        yield told("run_diff.renamed"), text
+        text = translate("run_diff.by_place", count=len(named), names=_few(named))
+        yield translate("run_diff.renamed"), text
 
 
 def _row_text(row: RowDiff) -> str:
@@ -162,47 +162,47 @@ def _row_text(row: RowDiff) -> str:
     what = f"{who} ({row.op_type})" if row.op_type else who
     gaps = {"what": what, "measure": measure_name(row), "change": _change_text(row)}
     if row.node and row.node != row.tensor:
-        return told("run_diff.at", tensor=row.tensor, **gaps)
-    return told("run_diff.row", **gaps)
+        return translate("run_diff.at", tensor=row.tensor, **gaps)
+    return translate("run_diff.row", **gaps)
 
 
 def measure_name(row: RowDiff) -> str:
     """Which score a row is about."""
-    return told(f"run_diff.measure_{row.measure}") if row.measure in _MEASURES else row.measure
+    return translate(f"run_diff.measure_{row.measure}") if row.measure in _MEASURES else row.measure
 
 
 def _change_text(row: RowDiff) -> str:
     if row.detail:
         return row.detail
     change = _signed(row.change_db)
-    return told("run_diff.change", before=_db(row.before), after=_db(row.after), change=change)
+    return translate("run_diff.change", before=_db(row.before), after=_db(row.after), change=change)
 
 
 def _conditions(diff: RunDiff) -> Iterator[_Line]:
     before, after = diff.samples
     count = count_of(after, "sample")
     if before != after:
-        count = told("run_diff.two_counts", before=before, after=count)
-    pairing = told(f"run_diff.{diff.pairing}")
+        count = translate("run_diff.two_counts", before=before, after=count)
+    pairing = translate(f"run_diff.{diff.pairing}")
     yield (
-        told("run_diff.runs"),
-        told("run_diff.two_runs", before=diff.before, after=diff.after, samples=count, pairing=pairing),
+        translate("run_diff.runs"),
+        translate("run_diff.two_runs", before=diff.before, after=diff.after, samples=count, pairing=pairing),
     )
     changed = [each for each in diff.inputs if not each.environment]
     for at, each in enumerate(changed):
-        text = told("run_diff.input", what=each.what, **_sides(each))
-        yield "" if at else told("run_diff.differ"), text
+        text = translate("run_diff.input", what=each.what, **_sides(each))
+        yield "" if at else translate("run_diff.differ"), text
     sides = [(each.what, _sides(each)) for each in diff.inputs if each.environment]
     around = [f"{what} {each['before']} -> {each['after']}" for what, each in sides]
     if around:
-        yield told("run_diff.machine"), semicolons(*around)
+        yield translate("run_diff.machine"), semicolons(*around)
     if not changed and diff.rows and diff.kind not in ("same",) and not around:
-        yield told("run_diff.differ"), told("run_diff.not_repeatable")
+        yield translate("run_diff.differ"), translate("run_diff.not_repeatable")
 
 
 def _sides(change: RunInputChange) -> dict[str, str]:
     """What it was, and what it is."""
-    nothing = told("run_diff.nothing")
+    nothing = translate("run_diff.nothing")
     return {"before": change.before or nothing, "after": change.after or nothing}
 
 
@@ -211,30 +211,30 @@ def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
     if failed:
         first = next(((row, judged) for row, judged in failed if row.order is not None), failed[0])
         row, judged = first
-        yield told("run_diff.first"), _over_budget(row, judged)
+        yield translate("run_diff.first"), _over_budget(row, judged)
         most = next((pair for pair in failed if pair[0] == diff.largest), None)
         if most is not None and most[0].tensor != row.tensor:
-            yield told("run_diff.largest"), _over_budget(*most)
+            yield translate("run_diff.largest"), _over_budget(*most)
     for at, problem in enumerate(gate.problems[:_LISTED]):
-        yield "" if at else told("run_diff.problems"), shown(problem)
+        yield "" if at else translate("run_diff.problems"), shown(problem)
     unproven = [
         row for row in diff.changed("unclear", "untested") if (row.change_db or 0) < -gate.max_regression_db
     ]
     unproven = [row for row in unproven if row.tensor not in {each.tensor for each, _ in failed}]
     if unproven:
-        text = told("run_diff.worse_by_chance", names=_few(names_of(unproven)))
-        yield told("run_diff.not_sure"), text
+        text = translate("run_diff.worse_by_chance", names=_few(names_of(unproven)))
+        yield translate("run_diff.not_sure"), text
     if diff.only_before:
         gone = diff.only_before
-        text = told("run_diff.not_judged", count=len(gone), names=_few(gone))
-        yield told("run_diff.gone"), text
+        text = translate("run_diff.not_judged", count=len(gone), names=_few(gone))
+        yield translate("run_diff.gone"), text
     if gate.unused:
-        yield told("run_diff.unused"), told("run_diff.unused_budgets", names=_few(gate.unused))
+        yield translate("run_diff.unused"), translate("run_diff.unused_budgets", names=_few(gate.unused))
 
 
 def _over_budget(row: RowDiff, judged: GateRow) -> str:
     who, why = row.node or row.tensor, shown(judged.why)
-    return told("run_diff.over_budget", who=who, measure=measure_name(row), why=why)
+    return translate("run_diff.over_budget", who=who, measure=measure_name(row), why=why)
 
 
 def _failed(diff: RunDiff, gate: Gate) -> list[tuple[RowDiff, GateRow]]:
@@ -261,14 +261,14 @@ def _table(diff: RunDiff, view: View) -> TableBlock:
     rows = [tuple(each.cell(row, gate) for each in _COLUMNS) for row, gate in zip(diff.rows, judged, strict=True)]
     for names, change in ((diff.only_before, "gone"), (diff.only_after, "new")):
         for name in names:
-            cells: dict[str, Cell] = {"tensor": name, "change": change, "verdict": say(f"run_diff.{change}")}
+            cells: dict[str, Cell] = {"tensor": name, "change": change, "verdict": bilingual(f"run_diff.{change}")}
             rows.append(tuple(cells.get(each.column.id) for each in _COLUMNS))
     chosen = _chosen(diff, view)
     order = tuple(chosen[: view.most])
     left = len(chosen) - len(order)
     return TableBlock(
         "diff",
-        say("run_diff.table"),
+        bilingual("run_diff.table"),
         tuple(each.column for each in _COLUMNS),
         tuple(rows),
         sort="change_db",
@@ -276,7 +276,7 @@ def _table(diff: RunDiff, view: View) -> TableBlock:
         most=len(order),
         order=order,
         csv_order=_FILE,
-        left_out=say("terminal.left_out", count=left) if left else plain(""),
+        left_out=bilingual("terminal.left_out", count=left) if left else plain(""),
     )
 
 
@@ -308,23 +308,23 @@ def _shown_change(row: RowDiff) -> str:
     return "" if row.change_db is None else f"{row.change_db:+.1f}"
 
 
-_BEFORE, _AFTER = say("run_diff.column_before"), say("run_diff.column_after")
+_BEFORE, _AFTER = bilingual("run_diff.column_before"), bilingual("run_diff.column_after")
 _COLUMNS = (
     _DiffColumn(Column("order", plain("#"), "count"), lambda row, _: row.order),
-    _DiffColumn(Column("node", say("common.node"), "node", on=_KEPT), lambda row, _: row.node),
-    _DiffColumn(Column("tensor", say("common.tensor"), "node"), lambda row, _: row.tensor),
+    _DiffColumn(Column("node", bilingual("common.node"), "node", on=_KEPT), lambda row, _: row.node),
+    _DiffColumn(Column("tensor", bilingual("common.tensor"), "node"), lambda row, _: row.tensor),
     _DiffColumn(
-        Column("op_type", say("common.operation"), "text", short=say("terminal.operation")),
+        Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
         lambda row, _: row.op_type,
     ),
     _DiffColumn(
-        Column("measure", say("run_diff.measure"), "text", short=say("run_diff.column_score")),
+        Column("measure", bilingual("run_diff.measure"), "text", short=bilingual("run_diff.column_score")),
         lambda row, _: _measure(row.measure),
     ),
     _DiffColumn(
         Column(
             "before_db",
-            say("run_diff.before_db"),
+            bilingual("run_diff.before_db"),
             "decibels",
             higher_is_better=True,
             short=_BEFORE,
@@ -334,38 +334,45 @@ _COLUMNS = (
     ),
     _DiffColumn(
         Column(
-            "after_db", say("run_diff.after_db"), "decibels", higher_is_better=True, short=_AFTER, exact=CEILING_DB
+            "after_db",
+            bilingual("run_diff.after_db"),
+            "decibels",
+            higher_is_better=True,
+            short=_AFTER,
+            exact=CEILING_DB,
         ),
         lambda row, _: row.after,
     ),
     _DiffColumn(
-        Column("change_db", say("run_diff.change_db"), "decibels", higher_is_better=True, on=_KEPT),
+        Column("change_db", bilingual("run_diff.change_db"), "decibels", higher_is_better=True, on=_KEPT),
         lambda row, _: row.change_db,
     ),
     _DiffColumn(
-        Column("shown_change", say("run_diff.column_change"), "number", on=("terminal",)),
+        Column("shown_change", bilingual("run_diff.column_change"), "number", on=("terminal",)),
         lambda row, _: plain(_shown_change(row)),
     ),
     _DiffColumn(
         Column(
             "probability",
-            say("run_diff.probability"),
+            bilingual("run_diff.probability"),
             "share",
-            say("run_diff.probability_help"),
-            short=say("run_diff.column_chance"),
+            bilingual("run_diff.probability_help"),
+            short=bilingual("run_diff.column_chance"),
         ),
         lambda row, _: row.probability,
     ),
     _DiffColumn(
         Column("mark", plain(""), "text", on=("terminal",)),
-        lambda row, _: in_all(lambda: f"{told(f'run_diff.change_{row.change}')}{'*' if row.starts else ''}"),
+        lambda row, _: in_all(lambda: f"{translate(f'run_diff.change_{row.change}')}{'*' if row.starts else ''}"),
     ),
     _DiffColumn(
-        Column("verdict", say("run_diff.verdict"), "text", on=("html",)),
-        lambda row, _: row.detail or say(f"run_diff.row_{row.change}"),
+        Column("verdict", bilingual("run_diff.verdict"), "text", on=("html",)),
+        lambda row, _: row.detail or bilingual(f"run_diff.row_{row.change}"),
     ),
     _DiffColumn(
-        Column("by_itself", say("run_diff.starts"), "truth", say("run_diff.starts_help"), on=("html",)),
+        Column(
+            "by_itself", bilingual("run_diff.starts"), "truth", bilingual("run_diff.starts_help"), on=("html",)
+        ),
         lambda row, _: row.starts if row.change == "worse" else None,
     ),
     *(
@@ -415,4 +422,4 @@ def _few(names: Sequence[str]) -> str:
     shown = ", ".join(map(short_name, names[:_LISTED]))
     if len(names) <= _LISTED:
         return shown
-    return told("run_diff.and_others", names=shown, count=len(names) - _LISTED)
+    return translate("run_diff.and_others", names=shown, count=len(names) - _LISTED)

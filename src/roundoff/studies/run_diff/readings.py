@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from roundoff.core.document import RunDocument
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import Status, get_metric, ratio_db
+from roundoff.messages.message import english
 from roundoff.studies.run_diff.result import CEILING_DB, RunKind
 
 if TYPE_CHECKING:
@@ -210,7 +211,9 @@ def _decibels(name: str, score: float) -> float:
 
 def _present(found: _T | None) -> _T:
     if found is None:
-        raise BadInput("The run has no scores of that kind.", fix="give two runs of the same command")
+        raise BadInput(
+            english("The run has no scores of that kind."), fix=english("give two runs of the same command")
+        )
     return found
 
 

@@ -11,7 +11,7 @@ from roundoff.core.document import RunDocument
 from roundoff.core.tensors import Array, NodeInfo, Topology
 from roundoff.errors import BadInput
 from roundoff.measure.inference import false_discoveries, paired_probability, unpaired_probability
-from roundoff.messages.message import Message, joined, message
+from roundoff.messages.message import Message, english, joined, message
 from roundoff.studies.run_diff.readings import (
     FINE,
     Matched,
@@ -208,7 +208,7 @@ _LARGE_DB, _SUSPICIOUS = 3.0, 0.01
 # Noise up to so many times that of what a node reads is taken for that; accumulated noise up to so many times the
 # local one for the node's own.
 _EXPLAINED, _MOSTLY = 4.0, 2.0
-_COMMANDS = "compare, layers, sensitivity, accumulate or diagnose"
+_COMMANDS = english("compare, layers, sensitivity, accumulate or diagnose")
 
 
 def diff_runs(
@@ -234,8 +234,12 @@ def diff_runs(
     ours, theirs = readings_of(old, kind), readings_of(new, kind)
     matched = match_readings(ours, theirs)
     if not matched.pairs and kind != "diagnosis":
-        what = f"{before[0]} and {after[0]} have no node in common, neither by name nor by operation and shape."
-        raise BadInput(what, fix="give two runs of the same network")
+        what = english(
+            "{before} and {after} have no node in common, neither by name nor by operation and shape.",
+            before=before[0],
+            after=after[0],
+        )
+        raise BadInput(what, fix=english("give two runs of the same network"))
     pairing = _pairing(matched, same=paired or same_samples(old, new, kind))
     rows = _with_starts(tuple(_rows(matched, pairing, floor_db)), new.network)
     worse = [row for row in rows if row.change == "worse" and row.order is not None]
@@ -263,12 +267,22 @@ def _common_kind(before: tuple[str, RunDocument], after: tuple[str, RunDocument]
     kinds = [run_kind(document) for _, document in (before, after)]
     for (path, document), kind in zip((before, after), kinds, strict=True):
         if kind is None:
-            what = f"{path} is a run of '{' '.join(document.command[:2])}', which scores no nodes."
-            raise BadInput(what, fix=f"give runs of {_COMMANDS}")
+            what = english(
+                "{path} is a run of '{command}', which scores no nodes.",
+                path=path,
+                command=" ".join(document.command[:2]),
+            )
+            raise BadInput(what, fix=english("give runs of {commands}", commands=_COMMANDS))
     if kinds[0] is None or kinds[0] != kinds[1]:
         names = [" ".join(document.command[:2]) for _, document in (before, after)]
-        what = f"{before[0]} is a run of '{names[0]}', {after[0]} one of '{names[1]}'."
-        raise BadInput(what, fix="give two runs of the same command")
+        what = english(
+            "{before} is a run of '{names}', {after} one of '{names2}'.",
+            before=before[0],
+            names=names[0],
+            after=after[0],
+            names2=names[1],
+        )
+        raise BadInput(what, fix=english("give two runs of the same command"))
     return kinds[0]
 
 

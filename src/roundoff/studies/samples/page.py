@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from roundoff.core.document import RunDocument
 from roundoff.measure.metrics import summary_of
-from roundoff.messages.catalogue import in_all, plain, say, told
+from roundoff.messages.catalogue import bilingual, in_all, plain, translate
 from roundoff.messages.numbers import decibels_with_unit, in_decibels, named_score, score_heading, score_text
 from roundoff.messages.phrases import commas, semicolons
 from roundoff.pages.blocks import (
@@ -43,7 +43,7 @@ def samples_page(document: RunDocument, view: View = View()) -> Page | None:  # 
         return None
     return Page(
         "samples",
-        say("samples.title"),
+        bilingual("samples.title"),
         (
             Headline("plain", in_all(lambda: _headline(found))),
             _table(found, view),
@@ -56,18 +56,18 @@ def samples_page(document: RunDocument, view: View = View()) -> Page | None:  # 
 def _headline(worst: WorstSamples) -> str:
     metric, total = worst.metrics[0], len(worst.samples)
     if not total or worst.unscored == total:
-        return told("samples.no_score", count=worst.unscored)
+        return translate("samples.no_score", count=worst.unscored)
     first = worst.samples[0]
-    score = told("terminal.no_score") if first.score is None else named_score(metric, first.score)
-    name = first.sample or told("samples.only")
-    text = told("samples.worst", count=total, sample=name, score=score)
+    score = translate("terminal.no_score") if first.score is None else named_score(metric, first.score)
+    name = first.sample or translate("samples.only")
+    text = translate("samples.worst", count=total, sample=name, score=score)
     if worst.median is not None:
         median = decibels_with_unit(worst.median) if in_decibels(metric) else score_text(metric, worst.median)
-        text = commas(text, told("samples.median", value=median))
+        text = commas(text, translate("samples.median", value=median))
     if worst.moved_top is not None:
-        text = semicolons(text, told("samples.moves", count=worst.moved_top, all=total))
+        text = semicolons(text, translate("samples.moves", count=worst.moved_top, all=total))
     if worst.unscored:
-        text = semicolons(text, told("samples.unscored", count=worst.unscored))
+        text = semicolons(text, translate("samples.unscored", count=worst.unscored))
     return text
 
 
@@ -79,15 +79,15 @@ def _table(worst: WorstSamples, view: View) -> TableBlock:
     hidden: tuple[Place, ...] = ("csv",)
     columns = (
         Column("rank", plain("#"), "count"),
-        Column("sample", say("samples.sample"), "text", on=("html", "csv")),
+        Column("sample", bilingual("samples.sample"), "text", on=("html", "csv")),
         # Names of files may be long.
-        Column("shown_sample", say("samples.sample"), "node", on=("terminal",)),
+        Column("shown_sample", bilingual("samples.sample"), "node", on=("terminal",)),
         Column("index", plain("index"), "count", on=hidden),
         Column("score", plain("score"), "number", on=hidden),
-        Column("moved_top", say("samples.moved"), "count", higher_is_better=False, on=("html", "csv")),
-        Column("output", say("samples.column_output"), "text", on=drawn if len(outputs) > 1 else ()),
+        Column("moved_top", bilingual("samples.moved"), "count", higher_is_better=False, on=("html", "csv")),
+        Column("output", bilingual("samples.column_output"), "text", on=drawn if len(outputs) > 1 else ()),
         *(_metric(worst, place) for place in range(len(worst.metrics))),
-        Column("moved", say("samples.column_moved"), "number", on=("terminal",) if has_rows else ()),
+        Column("moved", bilingual("samples.column_moved"), "number", on=("terminal",) if has_rows else ()),
         *(
             Column(f"{output.output} {name}", plain(name), "text", on=hidden)
             for output in outputs
@@ -95,7 +95,7 @@ def _table(worst: WorstSamples, view: View) -> TableBlock:
         ),
     )
     rows = tuple(tuple(_cells(worst, each)) for each in worst.samples)
-    return TableBlock("samples", say("samples.table"), columns, rows, file="samples.csv", most=view.most)
+    return TableBlock("samples", bilingual("samples.table"), columns, rows, file="samples.csv", most=view.most)
 
 
 def _metric(worst: WorstSamples, place: int) -> Column:
@@ -110,7 +110,7 @@ def _cells(worst: WorstSamples, each: SampleScore) -> Iterator[Cell]:
     output = _worst_output(each, worst)
     yield from (each.rank, each.sample, each.sample, each.index, each.score, each.moved_top, output.output)
     yield from (output.values.get(metric) for metric in worst.metrics)
-    yield say("samples.moved_of", moved=each.moved_top, rows=sum(one.rows for one in each.outputs))
+    yield bilingual("samples.moved_of", moved=each.moved_top, rows=sum(one.rows for one in each.outputs))
     for one in each.outputs:
         yield one.status
         yield from (one.values.get(metric) for metric in worst.metrics)

@@ -16,7 +16,7 @@ from roundoff.graph.interface import check_repeatable, find_outputs, other_outpu
 from roundoff.graph.quantized_model import QuantizedModel, has_exact_weights
 from roundoff.measure.metrics import Metric, require, status_of
 from roundoff.measure.pairs import measure_pair
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import nonfinite_note
 from roundoff.quantize.calibration.run import UNLIMITED, RunLimits
 from roundoff.run.bench import Bench
@@ -68,8 +68,8 @@ def find_worst_samples(
     """
     model = quantized.float_model
     if not quantized.quantizers:
-        what = f"{model.path} has no quantizers, so all samples are equally good."
-        raise BadInput(what, fix="give a quantized model with --quantized, or a target with --target")
+        what = english("{path} has no quantizers, so all samples are equally good.", path=model.path)
+        raise BadInput(what, fix=english("give a quantized model with --quantized, or a target with --target"))
     metrics = require(settings.metrics, command="samples")
     names = find_outputs(model, settings.outputs)
     check_repeatable(model, names)

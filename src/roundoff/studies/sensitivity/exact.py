@@ -26,7 +26,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel, combined_hash, model_hash, quantizer_hash
 from roundoff.measure.metrics import require
 from roundoff.measure.rows import ROW_FIELDS, RowMeter, table_sqnr_db
-from roundoff.messages.message import Remark
+from roundoff.messages.message import Remark, english
 from roundoff.messages.numbers import nonfinite_note
 from roundoff.run.blocks.network import BlockChange, BlockNetwork, NetworkSettings, OpenedChange
 from roundoff.run.blocks.record import Recording
@@ -108,14 +108,15 @@ class Journal:
 
     def _read(self, path: Path) -> int:
         """Take in a file; gives the bytes up to the end of its last whole line."""
-        size = regular_file(path, what="The journal")
-        with reading(path, what="The journal"):
+        size = regular_file(path, what=english("The journal"))
+        with reading(path, what=english("The journal")):
             data = path.read_bytes() if size else b""
         whole = data[: data.rfind(b"\n") + 1]
         lines = whole.splitlines()
         if (lines and _parsed(lines[0]) != _HEADER) or (data and not lines and not _begins_header(data)):
             raise BadInput(
-                f"{path} is not a journal of 'roundoff sensitivity'.", fix="name a file that does not exist yet"
+                english("{path} is not a journal of 'roundoff sensitivity'.", path=path),
+                fix=english("name a file that does not exist yet"),
             )
         for line in lines[1:]:
             found = _measurement(_parsed(line))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from roundoff.core.document import RunDocument
 from roundoff.measure.metrics import mean_of, summary_of
-from roundoff.messages.catalogue import Phrase, in_all, plain, say, told
+from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
 from roundoff.messages.numbers import in_decibels, percentage, score_heading, score_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.pages.blocks import (
@@ -68,7 +68,7 @@ def sensitivity_page(document: RunDocument, view: View = View()) -> Page | None:
             rankings += _ranking(report, kind, rows, view)
     return Page(
         "sensitivity",
-        say("sensitivity.title"),
+        bilingual("sensitivity.title"),
         (
             _headline(report),
             spoken_facts(lambda: _lines(report)),
@@ -84,36 +84,38 @@ def sensitivity_page(document: RunDocument, view: View = View()) -> Page | None:
 def _headline(report: SensitivityReport) -> Headline:
     samples = in_all(lambda: _samples(report))
     if not report.verdicts:
-        return Headline("bad", samples, "", say("sensitivity.nothing_measured"))
+        return Headline("bad", samples, "", bilingual("sensitivity.nothing_measured"))
     first = report.verdicts[0]
-    kind, of_all = say(f"sensitivity.kind_{first.kind}"), in_all(lambda: count_of(first.count, first.kind))
-    gaps = {"kind": kind, "all": of_all, "how": say(f"sensitivity.{report.mode}"), "samples": samples}
-    word = say(f"sensitivity.word_{first.standing}", count=len(first.names))
-    return Headline(_TONES[first.standing], say(f"sensitivity.{first.standing}", **gaps), "", word)
+    kind, of_all = bilingual(f"sensitivity.kind_{first.kind}"), in_all(lambda: count_of(first.count, first.kind))
+    gaps = {"kind": kind, "all": of_all, "how": bilingual(f"sensitivity.{report.mode}"), "samples": samples}
+    word = bilingual(f"sensitivity.word_{first.standing}", count=len(first.names))
+    return Headline(_TONES[first.standing], bilingual(f"sensitivity.{first.standing}", **gaps), "", word)
 
 
 def _samples(report: SensitivityReport) -> str:
     used = sorted({row.samples for rows in report.rankings.values() for row in rows})
-    samples = count_of(used[-1], "sample") if used else told("sensitivity.no_samples")
+    samples = count_of(used[-1], "sample") if used else translate("sensitivity.no_samples")
     if len(used) > 1:
-        samples = told("sensitivity.between", least=used[0], most=samples)
-    return told("sensitivity.samples" if report.complete else "sensitivity.samples_incomplete", samples=samples)
+        samples = translate("sensitivity.between", least=used[0], most=samples)
+    return translate(
+        "sensitivity.samples" if report.complete else "sensitivity.samples_incomplete", samples=samples
+    )
 
 
 def _lines(report: SensitivityReport) -> Iterator[_Line]:
     for verdict in report.verdicts:
-        yield told(f"sensitivity.{verdict.kind}"), _said(verdict, report.rankings[verdict.kind], report)
+        yield translate(f"sensitivity.{verdict.kind}"), _said(verdict, report.rankings[verdict.kind], report)
     metric = report.metrics[0]
     if report.quantized is not None:
         score = score_text(metric, report.quantized[metric])
         yield (
-            told("sensitivity.quantized"),
-            told("sensitivity.with_everything", metric=_heading(metric), score=score),
+            translate("sensitivity.quantized"),
+            translate("sensitivity.with_everything", metric=_heading(metric), score=score),
         )
     behind = _behind(report)
     if behind:
-        yield told("sensitivity.beware"), behind
-    yield told("sensitivity.at"), few(report.outputs, _LISTED)
+        yield translate("sensitivity.beware"), behind
+    yield translate("sensitivity.at"), few(report.outputs, _LISTED)
 
 
 def _behind(report: SensitivityReport) -> str:
@@ -124,7 +126,7 @@ def _behind(report: SensitivityReport) -> str:
         return ""
     others = [row for row in report.rankings[first.kind] if row.name not in first.names]
     bad = sum(row.scores[metric] < _BAD_DB for row in others)
-    return told(f"sensitivity.behind_{first.kind}", count=bad, limit=_BAD_DB) if bad else ""
+    return translate(f"sensitivity.behind_{first.kind}", count=bad, limit=_BAD_DB) if bad else ""
 
 
 def _said(verdict: KindVerdict, rows: Sequence[SensitivityRow], report: SensitivityReport) -> str:
@@ -133,23 +135,23 @@ def _said(verdict: KindVerdict, rows: Sequence[SensitivityRow], report: Sensitiv
     names = few(verdict.names, _LISTED)
     share = ""
     if verdict.share is not None:
-        share = told("sensitivity.share", share=percentage(verdict.share), all=total)
+        share = translate("sensitivity.share", share=percentage(verdict.share), all=total)
     if verdict.standing == "stand_out":
-        doubt = told("sensitivity.chance") if verdict.sure is None else ""
-        text = told("sensitivity.said_stand_out", count=count, all=total, names=names)
+        doubt = translate("sensitivity.chance") if verdict.sure is None else ""
+        text = translate("sensitivity.said_stand_out", count=count, all=total, names=names)
         return semicolons(commas(text, share), doubt)
     if verdict.standing == "tied":
-        return commas(told("sensitivity.said_tied", count=count, names=names), share)
+        return commas(translate("sensitivity.said_tied", count=count, names=names), share)
     if verdict.standing == "spread":
-        return told("sensitivity.said_spread", all=total, worst=_worst(rows, metric))
-    return told(f"sensitivity.said_{verdict.standing}", all=total)
+        return translate("sensitivity.said_spread", all=total, worst=_worst(rows, metric))
+    return translate(f"sensitivity.said_{verdict.standing}", all=total)
 
 
 def _worst(rows: Sequence[SensitivityRow], metric: str) -> str:
     if not rows:
         return ""
     score = score_text(metric, rows[0].scores[metric])
-    return told("sensitivity.worst", name=rows[0].name, metric=_heading(metric), score=score)
+    return translate("sensitivity.worst", name=rows[0].name, metric=_heading(metric), score=score)
 
 
 def _heading(metric: str) -> str:
@@ -159,22 +161,22 @@ def _heading(metric: str) -> str:
 def _ranking(
     report: SensitivityReport, kind: SubjectKind, rows: Sequence[SensitivityRow], view: View
 ) -> tuple[Block, Block]:
-    first, word = report.metrics[0], say(f"sensitivity.{kind}")
+    first, word = report.metrics[0], bilingual(f"sensitivity.{kind}")
     table_id = f"sensitivity-{kind}"
     columns = _columns(report, kind, several=len({row.samples for row in rows[: view.most]}) > 1)
     table = TableBlock(
         table_id,
-        say(f"sensitivity.ranking_{report.mode}", kind=word),
+        bilingual(f"sensitivity.ranking_{report.mode}", kind=word),
         columns,
         tuple(_row(report, kind, row, last=place + 1 == len(rows)) for place, row in enumerate(rows)),
         most=view.most,
     )
     series = (
         Series((first,), plain(first), "points"),
-        Series(("low", "high"), say("sensitivity.interval"), "band"),
+        Series(("low", "high"), bilingual("sensitivity.interval"), "band"),
     )
-    axes = (say("sensitivity.rank"), metric_axis(first))
-    chart = Chart(f"{table_id}-chart", say("sensitivity.chart", kind=word), table_id, "rank", series, *axes)
+    axes = (bilingual("sensitivity.rank"), metric_axis(first))
+    chart = Chart(f"{table_id}-chart", bilingual("sensitivity.chart", kind=word), table_id, "rank", series, *axes)
     return chart, table
 
 
@@ -184,27 +186,31 @@ def _columns(report: SensitivityReport, kind: SubjectKind, *, several: bool) -> 
     browsers: tuple[Place, ...] = ("html",)
     terminals: tuple[Place, ...] = ("terminal",)
     score = Column(
-        "low", say("sensitivity.low"), "decibels" if in_decibels(first) else "score", on=browsers, metric=first
+        "low",
+        bilingual("sensitivity.low"),
+        "decibels" if in_decibels(first) else "score",
+        on=browsers,
+        metric=first,
     )
     # Of what nodes read, the operation that reads it first is known; nothing reads the outputs of the network.
-    operation = say("sensitivity.column_reader" if _is_read(kind) else "terminal.operation")
-    name = Phrase(kind, say(f"sensitivity.{kind}").zh)
+    operation = bilingual("sensitivity.column_reader" if _is_read(kind) else "terminal.operation")
+    name = Phrase(kind, bilingual(f"sensitivity.{kind}").zh)
     return (
         Column("rank", plain("#"), "count", on=drawn),
         Column("mark", plain(""), "text", on=terminals),
         Column("name", name, "node" if kind == "node" else "text", on=browsers),
-        Column("shown_name", say(f"sensitivity.kind_{kind}"), "node", on=terminals),
-        *([] if kind == "node" else [Column("node", say("common.node"), "node", on=browsers)]),
-        Column("op_type", say("common.operation"), "text", on=browsers),
+        Column("shown_name", bilingual(f"sensitivity.kind_{kind}"), "node", on=terminals),
+        *([] if kind == "node" else [Column("node", bilingual("common.node"), "node", on=browsers)]),
+        Column("op_type", bilingual("common.operation"), "text", on=browsers),
         Column("shown_op_type", operation, "text", on=terminals),
         _metric(report, 0),
         score,
-        replace(score, id="high", label=say("sensitivity.high")),
-        Column("interval", say("sensitivity.column_interval"), "number", on=terminals),
+        replace(score, id="high", label=bilingual("sensitivity.high")),
+        Column("interval", bilingual("sensitivity.column_interval"), "number", on=terminals),
         *(_metric(report, place) for place in range(1, len(report.metrics))),
-        Column("told_apart", say("sensitivity.told_apart"), "truth", on=browsers),
-        Column("samples", say("sensitivity.column_samples"), "count", on=drawn if several else browsers),
-        Column("worst_sample", say("sensitivity.worst_sample"), "text", on=browsers),
+        Column("told_apart", bilingual("sensitivity.told_apart"), "truth", on=browsers),
+        Column("samples", bilingual("sensitivity.column_samples"), "count", on=drawn if several else browsers),
+        Column("worst_sample", bilingual("sensitivity.worst_sample"), "text", on=browsers),
     )
 
 
@@ -223,7 +229,7 @@ def _row(report: SensitivityReport, kind: SubjectKind, row: SensitivityRow, *, l
     first, *others = report.metrics
     low, high = row.intervals.get(first) or (None, None)
     between = "" if low is None or high is None else f"{score_text(first, low)} .. {score_text(first, high)}"
-    read = row.op_type or (say("sensitivity.output") if _is_read(kind) else "")
+    read = row.op_type or (bilingual("sensitivity.output") if _is_read(kind) else "")
     return (
         row.rank,
         "" if last else _mark(row),
@@ -249,7 +255,7 @@ def _mark(row: SensitivityRow) -> str:
 
 def _value(row: SensitivityRow, metric: str) -> Cell:
     value = row.scores.get(metric)
-    return say("terminal.no_score") if value is not None and math.isnan(value) else value
+    return bilingual("terminal.no_score") if value is not None and math.isnan(value) else value
 
 
 def _legend(report: SensitivityReport, view: View) -> Iterator[Paragraph]:
@@ -257,7 +263,7 @@ def _legend(report: SensitivityReport, view: View) -> Iterator[Paragraph]:
     marks = {_mark(row) for rows in report.rankings.values() for row in rows[:-1][: view.most]}
     for mark, key in ((_TIE, "legend_tie"), (_UNKNOWN, "legend_unknown")):
         if mark in marks:
-            yield Paragraph(say(f"sensitivity.{key}", mark=mark), on=("terminal",))
+            yield Paragraph(bilingual(f"sensitivity.{key}", mark=mark), on=("terminal",))
 
 
 def rankings_table(report: SensitivityReport) -> TableBlock:
@@ -270,7 +276,7 @@ def rankings_table(report: SensitivityReport) -> TableBlock:
         names += [f"{metric} at {each}" for each in report.outputs]
     columns = tuple(Column(name, plain(name), "text", on=("csv",)) for name in names)
     rows = tuple(_cells(kind, row, report) for kind, ranked in report.rankings.items() for row in ranked)
-    return TableBlock("sensitivity", say("sensitivity.title"), columns, rows, file="sensitivity.csv")
+    return TableBlock("sensitivity", bilingual("sensitivity.title"), columns, rows, file="sensitivity.csv")
 
 
 def _cells(kind: str, row: SensitivityRow, report: SensitivityReport) -> tuple[Cell, ...]:

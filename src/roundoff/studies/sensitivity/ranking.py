@@ -19,6 +19,7 @@ from roundoff.graph.subgraph import tap
 from roundoff.measure.inference import mean_interval, paired_probability
 from roundoff.measure.metrics import Metric, get_metric
 from roundoff.measure.rows import mean_of_scores, merged_rows, sample_scores
+from roundoff.messages.message import english
 from roundoff.run.evaluators import call_user_code, load_user_module
 from roundoff.run.session import Session, open_session
 from roundoff.studies.sensitivity.result import (
@@ -392,7 +393,7 @@ def _single_out(
     return True
 
 
-_EXAMPLE = "write a function compare(reference, candidate) of two arrays that returns a number"
+_EXAMPLE = english("write a function compare(reference, candidate) of two arrays that returns a number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +421,7 @@ class UserSensitivity:
             return float(self.compare(left, right))
 
         pairs = zip(ours, theirs, strict=True)
-        found = [call_user_code(compare, *pair, path=self.path, what="The sensitivity") for pair in pairs]
+        found = [call_user_code(compare, *pair, path=self.path, what=english("The sensitivity")) for pair in pairs]
         return float(np.mean(found))
 
 
@@ -430,14 +431,14 @@ def load_sensitivity(path: Path) -> UserSensitivity:
     Raises:
         BadInput: The file cannot be read or run, or does not say which way its number is better.
     """
-    what = "The sensitivity"
+    what = english("The sensitivity")
     module = load_user_module(path, what=what)
     compare, higher = getattr(module, "compare", None), getattr(module, "HIGHER_IS_BETTER", None)
     if not callable(compare):
-        raise BadInput(f"{path} has no function compare(reference, candidate).", fix=_EXAMPLE)
+        raise BadInput(english("{path} has no function compare(reference, candidate).", path=path), fix=_EXAMPLE)
     if higher is None:
-        what = f"{path} does not say which way its number is better."
-        raise BadInput(what, fix="add HIGHER_IS_BETTER = True, or False")
+        what = english("{path} does not say which way its number is better.", path=path)
+        raise BadInput(what, fix=english("add HIGHER_IS_BETTER = True, or False"))
     return UserSensitivity(path, compare, bool(higher))
 
 

@@ -15,7 +15,7 @@ from roundoff.graph.interface import check_repeatable, find_outputs, other_outpu
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import Metric, require
 from roundoff.measure.rows import ROW_FIELDS
-from roundoff.messages.message import Message, Remark, message, some
+from roundoff.messages.message import Message, Remark, english, message, some
 from roundoff.run.bench import spread
 from roundoff.run.capture import Samples
 from roundoff.run.session import release_shared_memory
@@ -303,9 +303,15 @@ def _check(settings: SensitivitySettings) -> None:
     numbers["--blocks"] = settings.blocks
     for option, number in numbers.items():
         if number is not None and number < 1:
-            raise BadInput(f"{option} {number} is not a number of things.", fix=f"give {option} 1 or more")
+            raise BadInput(
+                english("{option} {number} is not a number of things.", option=option, number=number),
+                fix=english("give {option} 1 or more", option=option),
+            )
     if settings.budget_s is not None and not settings.budget_s > 0:
-        raise BadInput(f"A budget of {settings.budget_s} seconds leaves no time.", fix="give a positive time")
+        raise BadInput(
+            english("A budget of {budget_s} seconds leaves no time.", budget_s=settings.budget_s),
+            fix=english("give a positive time"),
+        )
 
 
 def _metrics(settings: SensitivitySettings) -> tuple[Metric, ...]:

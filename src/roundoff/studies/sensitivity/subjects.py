@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from roundoff.core.quantizers import Quantizer
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.messages.message import english
 from roundoff.run.blocks.network import BlockArithmetic
 from roundoff.studies.sensitivity.result import Mode, SubjectKind, SwitchedSubject
 
@@ -87,7 +88,9 @@ class SensitivitySettings:
             BadInput: The analysis is to be exact and fast.
         """
         if self.exact and self.fast:
-            raise BadInput("An analysis is either exact or fast.", fix="leave out --exact or --fast")
+            raise BadInput(
+                english("An analysis is either exact or fast."), fix=english("leave out --exact or --fast")
+            )
 
     @property
     def begin_with(self) -> int:
@@ -139,12 +142,19 @@ def find_subjects(
         return tuple(found)
     if not quantized.quantizers:
         raise BadInput(
-            f"{quantized.float_model.path} has no quantizers, so there is nothing to switch.",
-            fix="give a quantized model, or quantize it first with 'roundoff quantize'",
+            english("{path} has no quantizers, so there is nothing to switch.", path=quantized.float_model.path),
+            fix=english("give a quantized model, or quantize it first with 'roundoff quantize'"),
         )
     raise BadInput(
-        f"Nothing of the kind {' or '.join(kinds)} is quantized{' among these nodes' if patterns else ''}.",
-        fix=f"choose among these quantizers: {_few(each.name for each in quantized.quantizers)}",
+        english(
+            "Nothing of the kind {kinds} is quantized{which}.",
+            kinds=" or ".join(kinds),
+            which=english(" among these nodes") if patterns else "",
+        ),
+        fix=english(
+            "choose among these quantizers: {quantizers}",
+            quantizers=_few(each.name for each in quantized.quantizers),
+        ),
     )
 
 
@@ -216,9 +226,19 @@ class _QuantizerNames:
         if found:
             return found
         if pattern in self._op_types:
-            what = f"Node {pattern!r} ({self._op_types[pattern]}) has no quantizer on its inputs."
-            raise BadInput(what, fix=f"choose nodes that are quantized: {_few(self._on_inputs)}")
-        what = f"{pattern!r} matches no quantized node, tensor or quantizer of {self._quantized.float_model.path}."
+            what = english(
+                "Node {pattern!r} ({op_types}) has no quantizer on its inputs.",
+                pattern=pattern,
+                op_types=self._op_types[pattern],
+            )
+            raise BadInput(
+                what, fix=english("choose nodes that are quantized: {on_inputs}", on_inputs=_few(self._on_inputs))
+            )
+        what = english(
+            "{pattern!r} matches no quantized node, tensor or quantizer of {path}.",
+            pattern=pattern,
+            path=self._quantized.float_model.path,
+        )
         raise BadInput(what, fix=nearest(pattern.strip("*?"), known))
 
     def _first_reader(self, quantizer: Quantizer) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import in_all, plain, say, told
+from roundoff.messages.catalogue import bilingual, in_all, plain, translate
 from roundoff.messages.numbers import score_text
 from roundoff.messages.phrases import commas, count_of
 from roundoff.messages.sentences import known
@@ -14,11 +14,11 @@ from roundoff.quantize.step_report import StepReport, TransformReport, Transform
 __all__ = ["transform_page"]
 
 _COLUMNS = (
-    Column("step", say("transform.step"), "text"),
+    Column("step", bilingual("transform.step"), "text"),
     Column("kind", plain("kind"), "text", on=("csv",)),
-    Column("node", say("common.node"), "node"),
-    Column("role", say("transform.role"), "text", on=("html", "csv")),
-    Column("what", say("transform.done"), "text"),
+    Column("node", bilingual("common.node"), "node"),
+    Column("role", bilingual("transform.role"), "text", on=("html", "csv")),
+    Column("what", bilingual("transform.done"), "text"),
 )
 _Line = tuple[str, str]
 
@@ -35,7 +35,7 @@ def transform_page(document: RunDocument, view: View = View()) -> Page | None:  
         return None
     said = [note for step in report.steps for note in step.notes]
     blocks = (_headline(report), spoken_facts(lambda: _lines(report)), _table(report, view))
-    return Page("transform", say("transform.title"), (*blocks, *notes(said, report.notes)))
+    return Page("transform", bilingual("transform.title"), (*blocks, *notes(said, report.notes)))
 
 
 def _headline(found: TransformReport) -> Headline:
@@ -43,7 +43,9 @@ def _headline(found: TransformReport) -> Headline:
     names = ", ".join(step.name for step in found.steps if step.taken or step.name != "explicit_bias")
     before, after = found.sqnr_db
     if not found.changed:
-        return Headline("open", say("transform.nothing", names=names), word=say("transform.word_nothing"))
+        return Headline(
+            "open", bilingual("transform.nothing", names=names), word=bilingual("transform.word_nothing")
+        )
     # As many digits as it takes to see which one is better.
     differing = (count for count in (1, 2, 3) if f"{before:.{count}f}" != f"{after:.{count}f}")
     digits = next(differing, 1)
@@ -54,25 +56,25 @@ def _headline(found: TransformReport) -> Headline:
         )
     )
     kind = "kept" if found.kept else "undone"
-    text = say(f"transform.{kind}", names=names, gain=gain)
-    return Headline("good" if found.kept else "bad", text, word=say(f"transform.word_{kind}"))
+    text = bilingual(f"transform.{kind}", names=names, gain=gain)
+    return Headline("good" if found.kept else "bad", text, word=bilingual(f"transform.word_{kind}"))
 
 
 def _score(score: TransformScore) -> str:
     before, after, reference = (
         score_text(score.name, value) for value in (score.before, score.after, score.reference)
     )
-    return told("transform.score", name=score.name, before=before, after=after, reference=reference)
+    return translate("transform.score", name=score.name, before=before, after=after, reference=reference)
 
 
 def _lines(found: TransformReport) -> Iterator[_Line]:
     for word, agreements in (("before", found.before), ("after", found.after)):
         for index, agreement in enumerate(agreements):
-            yield ("" if index else told(f"transform.{word}")), agreement_line(agreement)
+            yield ("" if index else translate(f"transform.{word}")), agreement_line(agreement)
     origin = "transform.on_unseen" if found.unseen else "transform.on_calibrated"
     samples = count_of(found.samples, "sample")
-    judged = told(origin, samples=samples, target=found.target, method=found.method)
-    yield told("transform.judged"), judged
+    judged = translate(origin, samples=samples, target=found.target, method=found.method)
+    yield translate("transform.judged"), judged
     for step in found.steps:
         if step.taken or step.name != "explicit_bias":
             yield step.name, _who(step)
@@ -80,8 +82,8 @@ def _lines(found: TransformReport) -> Iterator[_Line]:
 
 def _who(step: StepReport) -> str:
     options = ", ".join(f"{name}={value}" for name, value in step.options.items())
-    text = told("transform.took_part", count=len(step.taken))
-    return told("transform.options", text=text, options=options) if options else text
+    text = translate("transform.took_part", count=len(step.taken))
+    return translate("transform.options", text=text, options=options) if options else text
 
 
 def _table(report: TransformReport, view: View) -> TableBlock:
@@ -98,11 +100,11 @@ def _table(report: TransformReport, view: View) -> TableBlock:
     left = len(rows) - len(shown)
     return TableBlock(
         "transforms",
-        say("transform.nodes"),
+        bilingual("transform.nodes"),
         _COLUMNS,
         tuple(rows),
         file="transform.csv",
         most=len(shown),
         order=tuple(shown),
-        left_out=say("transform.more", count=left) if left else plain(""),
+        left_out=bilingual("transform.more", count=left) if left else plain(""),
     )

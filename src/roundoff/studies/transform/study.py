@@ -15,6 +15,7 @@ from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import OutputAgreement
+from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.quantize.agreement import compare_outputs
 from roundoff.quantize.pipeline import Quantization, QuantizeSettings, quantize_model
@@ -80,12 +81,19 @@ def check_steps(steps: Sequence[Step]) -> None:
     corrected = ""
     for step in steps:
         if step.name not in known:
-            raise BadInput(f"There is no transform or correction {step.name!r}.", fix=nearest(step.name, known))
+            raise BadInput(
+                english("There is no transform or correction {name!r}.", name=step.name),
+                fix=nearest(step.name, known),
+            )
         if step.name in correction_names():
             corrected = step.name
         elif corrected:
-            what = f"{step.name} changes the float model and cannot come behind {corrected}, which changes codes."
-            raise BadInput(what, fix="name transforms first, then corrections")
+            what = english(
+                "{name} changes the float model and cannot come behind {corrected}, which changes codes.",
+                name=step.name,
+                corrected=corrected,
+            )
+            raise BadInput(what, fix=english("name transforms first, then corrections"))
 
 
 def try_steps(
@@ -240,14 +248,16 @@ def _right_answers(model: Model, judge: Judge) -> Array:
     for [results] in bench.run(range(len(samples.names)), bench.open()):
         rows = next((each for each in map(class_predictions, results.values()) if each is not None), None)
         if rows is None:
-            what = "No output of the model has a row of scores for several classes, so that labels mean nothing."
-            raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
+            what = english(
+                "No output of the model has a row of scores for several classes, so that labels mean nothing."
+            )
+            raise BadInput(what, fix=english("give a function that measures accuracy with --evaluator"))
         found.append(rows)
     predicted = np.concatenate(found)
     if labels is None or predicted.size != labels.size:
         have = counted(0 if labels is None else labels.size, "label")
         raise BadInput(
-            f"There are {have} for {counted(predicted.size, 'row')} of samples.",
-            fix="give one label for each, in their order",
+            english("There are {have} for {size} {size:row|rows} of samples.", have=have, size=predicted.size),
+            fix=english("give one label for each, in their order"),
         )
     return np.asarray(predicted == labels)

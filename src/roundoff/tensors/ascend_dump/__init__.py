@@ -7,6 +7,7 @@ from roundoff.core.array_files import Unreadable
 from roundoff.core.names import shown
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.header import read_dump
 from roundoff.tensors.ascend_dump.names import DumpName, fits, parse_dump_name, true_name
 from roundoff.tensors.ascend_dump.source import DumpFile, arrange_dumps, list_dumps
@@ -41,5 +42,8 @@ def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource
         name = parse_dump_name(true_name(path)) or DumpName("", path.name, -1, -1, 0)
         dumps = [DumpFile(path, path.name, name)]
     else:
-        raise BadInput(f"{path} is not an Ascend dump.", fix="give a dump file, or the folder of one inference")
-    return as_source(arrange_dumps(dumps), label=shown(path), kind="dump files")
+        raise BadInput(
+            english("{path} is not an Ascend dump.", path=path),
+            fix=english("give a dump file, or the folder of one inference"),
+        )
+    return as_source(arrange_dumps(dumps), label=shown(path), kind=english("dump files"))

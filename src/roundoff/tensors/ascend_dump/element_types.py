@@ -8,6 +8,7 @@ import numpy as np
 
 from roundoff.core.array_files import Unreadable
 from roundoff.core.tensors import Array, as_values, parse_dtype
+from roundoff.messages.message import english
 
 __all__ = ["AscendType", "element_type", "values_of"]
 
@@ -40,8 +41,8 @@ def element_type(name: str) -> AscendType:
         Unreadable: Its elements are no numbers, or it is not known.
     """
     if name not in _TYPES:
-        what = f"holds elements of the type {name}, which are no numbers that roundoff knows"
-        raise Unreadable(what, fix="leave this tensor out")
+        what = english("holds elements of the type {name}, which are no numbers that roundoff knows", name=name)
+        raise Unreadable(what, fix=english("leave this tensor out"))
     return _TYPES[name]
 
 

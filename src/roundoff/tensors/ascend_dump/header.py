@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.core.array_files import MAX_AXES, Unreadable, map_bytes, stat_file
+from roundoff.messages.message import english
 
 __all__ = [
     "ELEMENT_TYPES",
@@ -84,8 +85,8 @@ def parse_header_message(data: bytes) -> Any:
     try:
         return _header_class().FromString(data)
     except DecodeError as error:
-        fix = "copy the dump from the device again: its header is damaged"
-        raise Unreadable("its header is cut short or damaged", fix=fix) from error
+        fix = english("copy the dump from the device again: its header is damaged")
+        raise Unreadable(english("its header is cut short or damaged"), fix=fix) from error
 
 
 @cache
@@ -238,7 +239,7 @@ MAGIC = b"\x5a" * 4
 _INPUTS, _OUTPUTS = 4, 5
 _SHAPE, _ORIGINAL_SHAPE, _ORIGINAL_NAME = 0, 1, 2
 _MAX_TENSORS = 10_000
-_FIX = "copy the dump from the device again: its header is damaged"
+_FIX = english("copy the dump from the device again: its header is damaged")
 
 
 @dataclass(slots=True)
@@ -255,7 +256,7 @@ class _HeaderReader:
     def part(self, length: int) -> memoryview:
         end = self.place + length
         if end > len(self.data):
-            raise Unreadable("its header is cut short", fix=_FIX)
+            raise Unreadable(english("its header is cut short"), fix=_FIX)
         part = self.data[self.place : end]
         self.place = end
         return part
@@ -296,7 +297,7 @@ def _tensors(block: memoryview | None, *, role: str, offset: int) -> tuple[tuple
     reader = _HeaderReader(block)
     (count,) = reader.take("I")
     if count > _MAX_TENSORS:
-        raise Unreadable(f"claims {count} {role}s", fix=_FIX)
+        raise Unreadable(english("claims {count} {role}s", count=count, role=role), fix=_FIX)
     tensors = []
     for index in range(count):
         numbers = reader.take("iii" if role == "input" else "iiiiii")
@@ -336,7 +337,7 @@ def _dims(data: memoryview | None) -> tuple[int, ...]:
     if data is None:
         return ()
     if len(data) % 8 or len(data) // 8 > MAX_AXES:
-        raise Unreadable(f"its header holds a shape of {len(data)} bytes", fix=_FIX)
+        raise Unreadable(english("its header holds a shape of {count} bytes", count=len(data)), fix=_FIX)
     return struct.unpack(f"<{len(data) // 8}Q", data)
 
 
@@ -350,7 +351,7 @@ Parsed, the worst of this length (nothing but empty tensors) takes 50 times as m
 """
 
 _MAX_ITEMS = 100_000
-_AGAIN = "copy the dump from the device again"
+_AGAIN = english("copy the dump from the device again")
 
 
 def read_head(path: Path) -> tuple[memoryview, int]:
@@ -361,13 +362,19 @@ def read_head(path: Path) -> tuple[memoryview, int]:
     """
     size = stat_file(path)
     if size <= LENGTH_BYTES:
-        raise Unreadable(f"has {size} bytes, too few for a dump", fix=_AGAIN)
+        raise Unreadable(english("has {size} bytes, too few for a dump", size=size), fix=_AGAIN)
     (length,) = struct.unpack("<Q", map_bytes(path, offset=0, length=LENGTH_BYTES).tobytes())
     if not 0 < length <= size - LENGTH_BYTES:
-        what = f"claims a header of {length} bytes, but has {size - LENGTH_BYTES} after the length"
-        raise Unreadable(what, fix=f"{_AGAIN}, or check that it is one")
+        what = english(
+            "claims a header of {length} bytes, but has {number} after the length",
+            length=length,
+            number=size - LENGTH_BYTES,
+        )
+        raise Unreadable(what, fix=english("{again}, or check that it is one", again=_AGAIN))
     if length > MAX_HEADER_BYTES:
-        raise Unreadable(f"claims a header of {length} bytes, more than any dump has", fix=_AGAIN)
+        raise Unreadable(
+            english("claims a header of {length} bytes, more than any dump has", length=length), fix=_AGAIN
+        )
     return map_bytes(path, offset=LENGTH_BYTES, length=length).data, size
 
 
@@ -388,7 +395,7 @@ def _parse(head: memoryview, *, file_size: int) -> Dump:
     message = parse_header_message(bytes(head))
     parts = (message.inputs, message.outputs, message.buffers, message.spaces)
     if any(len(part) > _MAX_ITEMS for part in parts):
-        raise Unreadable(f"claims more than {_MAX_ITEMS} tensors", fix=_AGAIN)
+        raise Unreadable(english("claims more than {max_items} tensors", max_items=_MAX_ITEMS), fix=_AGAIN)
     place = LENGTH_BYTES + len(head)
     buffer_sizes, space_sizes = ([item.size for item in part] for part in (message.buffers, message.spaces))
     room = file_size - place - sum(buffer_sizes) - sum(space_sizes)
@@ -406,7 +413,7 @@ def _parse(head: memoryview, *, file_size: int) -> Dump:
 
 def _axes(shape: Any) -> tuple[int, ...]:
     if len(shape.dim) > MAX_AXES:
-        raise Unreadable(f"claims a shape of more than {MAX_AXES} axes", fix=_AGAIN)
+        raise Unreadable(english("claims a shape of more than {max_axes} axes", max_axes=MAX_AXES), fix=_AGAIN)
     return tuple(shape.dim)
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from roundoff.core.array_files import Unreadable
 from roundoff.core.files import read_small
+from roundoff.messages.message import english
 from roundoff.tensors.ascend_npy import MAPPING_NAME, read_mapping
 
 __all__ = [
@@ -138,7 +139,7 @@ UNITS = ("AIC", "AIV", "AICPU", "SDMA")
 
 _MAGIC = 0x5A5A5A5A
 _OLD_BYTES = 2048
-_AGAIN = "copy the record from the device again"
+_AGAIN = english("copy the record from the device again")
 _TASK = ("model_id", "stream_id", "task_id", "task_type", "context_id")
 _CORE = (*_TASK, "thread_id", "pc_start", "para_base", "core_id", "block_id", "status")
 _FIELDS = {
@@ -171,7 +172,10 @@ def read_record(data: bytes) -> Record:
             unit: {**_named(data, task, names=_OLD_FIELDS), **_named(data, status, names=names)}
             for unit, (task, status, names) in _OLD_PARTS.items()
         }
-    raise Unreadable(f"is no record of an overflow: it has {len(data)} bytes and no magic number", fix=_AGAIN)
+    raise Unreadable(
+        english("is no record of an overflow: it has {count} bytes and no magic number", count=len(data)),
+        fix=_AGAIN,
+    )
 
 
 def overflowed_unit(record: Record) -> tuple[str, Record] | None:
@@ -187,10 +191,12 @@ def overflowed_unit(record: Record) -> tuple[str, Record] | None:
 
 def _read_new(data: bytes) -> Record:
     if len(data) < 24:
-        raise Unreadable(f"is cut short: a record has more than {len(data)} bytes", fix=_AGAIN)
+        raise Unreadable(
+            english("is cut short: a record has more than {count} bytes", count=len(data)), fix=_AGAIN
+        )
     magic, version, valid, unit, reserved, length = struct.unpack_from("<6I", data)
     if unit >= len(UNITS):
-        raise Unreadable(f"speaks of the unknown unit {unit}", fix=_AGAIN)
+        raise Unreadable(english("speaks of the unknown unit {unit}", unit=unit), fix=_AGAIN)
     names = _FIELDS[UNITS[unit]]
     fields = _named(data, 24, names=names)
     if version == 1 and names is _CORE:
@@ -203,13 +209,18 @@ def _read_new(data: bytes) -> Record:
 
 def _named(data: bytes, place: int, *, names: tuple[str, ...]) -> Record:
     if len(data) < place + 8 * len(names):
-        raise Unreadable(f"is cut short: {len(data)} bytes, {place + 8 * len(names)} are needed", fix=_AGAIN)
+        raise Unreadable(
+            english(
+                "is cut short: {count} bytes, {place} are needed", count=len(data), place=place + 8 * len(names)
+            ),
+            fix=_AGAIN,
+        )
     values = struct.unpack_from(f"<{len(names)}Q", data, place)
     return {name: hex(value) if name in _HEXADECIMAL else value for name, value in zip(names, values, strict=True)}
 
 
 _COLUMNS = ("Input/Output", "Index", "Data Type", "Format", "Shape", "Max Value", "Min Value", "Avg Value")
-_FIX = "dump the statistics again"
+_FIX = english("dump the statistics again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,15 +258,17 @@ def read_statistics(path: Path) -> list[TensorStatistics]:
     Raises:
         Unreadable: It has other columns, or a line that cannot be read.
     """
-    text = read_small(path, what="The statistics").decode(errors="replace")
+    text = read_small(path, what=english("The statistics")).decode(errors="replace")
     lines = csv.DictReader(io.StringIO(text))
     missing = [name for name in _COLUMNS if name not in (lines.fieldnames or ())]
     if missing:
-        raise Unreadable(f"is no file of statistics: it has no column {missing[0]!r}", fix=_FIX)
+        raise Unreadable(
+            english("is no file of statistics: it has no column {missing!r}", missing=missing[0]), fix=_FIX
+        )
     try:
         return [_parse(line) for line in lines]
     except (ValueError, csv.Error) as error:
-        raise Unreadable(f"has a line that cannot be read: {error}", fix=_FIX) from error
+        raise Unreadable(english("has a line that cannot be read: {error}", error=error), fix=_FIX) from error
 
 
 def _parse(line: dict[str, str]) -> TensorStatistics:

@@ -14,6 +14,7 @@ import numpy as np
 from roundoff.core.array_files import Unreadable, check_shape, map_bytes, stat_file
 from roundoff.core.names import natural_key, shown
 from roundoff.core.tensors import Array
+from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.element_types import AscendType, element_type, values_of
 from roundoff.tensors.ascend_dump.header import NOWHERE, Dump, DumpTensor, read_dump
 from roundoff.tensors.ascend_dump.layouts import Laid, LayoutUndo, restore, way_back
@@ -49,7 +50,7 @@ __all__ = [
 # From a tensor's place in a dump file to its values, in the device's layout or in the original one.
 
 _DECODED_BYTES = 8
-_AGAIN = "copy the dump from the device again, or leave this tensor out"
+_AGAIN = english("copy the dump from the device again, or leave this tensor out")
 
 
 def device_shape(tensor: DumpTensor) -> tuple[int, ...]:
@@ -101,22 +102,28 @@ def _checked(path: Path, tensor: DumpTensor) -> tuple[AscendType, tuple[int, ...
     shape = device_shape(tensor)
     refuse = functools.partial(Unreadable, dtype=kind.name, shape=shape)
     if tensor.offset == NOWHERE:
-        raise refuse("the device left it out of the dump", fix="dump this operator again")
+        raise refuse(english("the device left it out of the dump"), fix=english("dump this operator again"))
     # Small types are decoded into wider ones.
     check_shape(np.dtype((np.void, max(_DECODED_BYTES, kind.bits // 8))), shape)
     needed = kind.bytes_for(math.prod(shape))
     if needed > tensor.size:
-        what = f"its header gives it {tensor.size} bytes, but {kind.name} {list(shape)} takes {needed}"
+        what = english(
+            "its header gives it {size} bytes, but {name} {shape} takes {needed}",
+            size=tensor.size,
+            name=kind.name,
+            shape=list(shape),
+            needed=needed,
+        )
         raise refuse(what, fix=_AGAIN)
     there = stat_file(path) - tensor.offset
     if there < tensor.size:
-        raise refuse(f"truncated: {max(0, there)} of {tensor.size} bytes", fix=_AGAIN)
+        raise refuse(english("truncated: {max} of {size} bytes", max=max(0, there), size=tensor.size), fix=_AGAIN)
     return kind, shape
 
 
 # Operators that ran in slices (FFTS+): their dumps put together along the axis that was cut.
 
-_FIX = "dump all slices again"
+_FIX = english("dump all slices again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +193,9 @@ def merge(slices: Sequence[Slice], role: str, *, index: int, complete: bool = Tr
     about = _attribute(first)
     expected = expected_slices(first)
     if complete and expected not in (None, len(slices)):
-        what = f"has {len(slices)} slices, but its dump speaks of {expected}"
+        what = english(
+            "has {count} slices, but its dump speaks of {expected}", count=len(slices), expected=expected
+        )
         raise Unreadable(what, fix=_FIX, shape=tensors[0].shape)
     axes = cut_axes(first, role)
     axis = axes[index] if index < len(axes) else _bounded_axis(about, role, index=index)
@@ -196,7 +205,7 @@ def merge(slices: Sequence[Slice], role: str, *, index: int, complete: bool = Tr
     same = {shape[:axis] + shape[axis + 1 :] for shape in shapes} if axis is not None else set(shapes)
     if len(same) != 1 or (axis is not None and any(axis >= len(shape) for shape in shapes)):
         shown = " and ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
-        raise Unreadable(f"its slices {shown} do not fit together", fix=_FIX)
+        raise Unreadable(english("its slices {shown} do not fit together", shown=shown), fix=_FIX)
     return SlicedTensor([(item.path, tensor) for item, tensor in zip(slices, tensors, strict=True)], axis, shapes)
 
 
@@ -216,7 +225,10 @@ def _restored(whole: SlicedTensor, way: LayoutUndo) -> Array:
 def _tensor(item: Slice, role: str, index: int) -> DumpTensor:
     tensors = item.dump.inputs if role == "input" else item.dump.outputs
     if index >= len(tensors):
-        raise Unreadable(f"its slice {item.path.name} has no {role} {index}", fix=_FIX)
+        raise Unreadable(
+            english("its slice {name} has no {role} {index}", name=item.path.name, role=role, index=index),
+            fix=_FIX,
+        )
     return tensors[index]
 
 
@@ -270,9 +282,9 @@ def _attribute(dump: Dump) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-_OVERFLOW = "a record of an overflow, not a tensor"
-_OUTSIDE = "a link that leads out of the folder, which is not followed"
-_READ_OVERFLOW = "read it with: roundoff ascend overflow -d FOLDER -out FOLDER"
+_OVERFLOW = english("a record of an overflow, not a tensor")
+_OUTSIDE = english("a link that leads out of the folder, which is not followed")
+_READ_OVERFLOW = english("read it with: roundoff ascend overflow -d FOLDER -out FOLDER")
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +347,9 @@ def arrange_dumps(dumps: Sequence[DumpFile]) -> Arranged:
 def tensors_of(op: str, files: Sequence[DumpFile]) -> list[TensorPlace]:
     """The tensors of one operator: of its newest file, or of all its slices; older files are listed as such."""
     links = [
-        _refused(dump, f"{op}.0", _OUTSIDE, fix="copy the file into the folder") for dump in files if dump.outside
+        _refused(dump, f"{op}.0", _OUTSIDE, fix=english("copy the file into the folder"))
+        for dump in files
+        if dump.outside
     ]
     files = [dump for dump in files if not dump.outside]
     return [*links, *(_inside(op, files) if files else ())]
@@ -354,8 +368,8 @@ def _inside(op: str, files: Sequence[DumpFile]) -> list[TensorPlace]:
         _refused(
             dump,
             f"{op}@{dump.name.time}",
-            f"an older dump of the same operator; the one of {newest.name.time} is used",
-            fix="move the newer file away",
+            english("an older dump of the same operator; the one of {time} is used", time=newest.name.time),
+            fix=english("move the newer file away"),
         )
         for dump in values[:-1]
     ]
@@ -373,7 +387,9 @@ def _of_file(op: str, dump: DumpFile) -> list[TensorPlace]:
         )
         for tensor in header.tensors
     ]
-    return units or [_refused(dump, f"{op}.0", "holds no tensor", fix="dump this operator again")]
+    return units or [
+        _refused(dump, f"{op}.0", english("holds no tensor"), fix=english("dump this operator again"))
+    ]
 
 
 def _of_slices(op: str, dumps: Sequence[DumpFile]) -> list[TensorPlace]:
@@ -405,8 +421,8 @@ def _of_statistics(op: str, dump: DumpFile) -> list[TensorPlace]:
         _refused(
             dump,
             f"{op}.{line.index}" if line.role == "output" else f"{op}.{line.role}.{line.index}",
-            f"only statistics were dumped: {_told(line)}",
-            fix='dump values, with "dump_data": "tensor" in acl.json',
+            english("only statistics were dumped: {told}", told=_told(line)),
+            fix=english('dump values, with "dump_data": "tensor" in acl.json'),
         )
         for line in found
     ]
@@ -416,7 +432,13 @@ def _told(line: TensorStatistics) -> str:
     odd = "".join(
         f", {count} {what}" for count, what in ((line.not_numbers, "NaN"), (line.infinities, "infinite")) if count
     )
-    return f"{line.minimum:.6g} to {line.maximum:.6g}, mean {line.mean:.6g}{odd}"
+    return english(
+        "{minimum:.6g} to {maximum:.6g}, mean {mean:.6g}{odd}",
+        minimum=line.minimum,
+        maximum=line.maximum,
+        mean=line.mean,
+        odd=odd,
+    )
 
 
 def _tensor_name(op: str, tensor: DumpTensor) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from roundoff.core.tensors import Array
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
+from roundoff.messages.message import english
 from roundoff.run.capture import check_feed
 from roundoff.run.session import open_session
 from roundoff.vendors.amct.observation import as_batch, observer_of, stage_of
@@ -30,7 +31,10 @@ def a_path(name: str, given: Any) -> Path:
         WrongType: It is something else.
     """
     if not isinstance(given, str | os.PathLike):
-        raise WrongType(f"{name} is {given!r}, not the path of a file.", fix=f"write {name}='...'")
+        raise WrongType(
+            english("{name} is {given!r}, not the path of a file.", name=name, given=given),
+            fix=english("write {name}='...'", name=name),
+        )
     return Path(given)
 
 
@@ -41,7 +45,10 @@ def a_flag(name: str, given: Any) -> bool:
         WrongType: It is something else.
     """
     if not isinstance(given, bool):
-        raise WrongType(f"{name} is {given!r}, neither True nor False.", fix=f"write {name}=True or {name}=False")
+        raise WrongType(
+            english("{name} is {given!r}, neither True nor False.", name=name, given=given),
+            fix=english("write {name}=True or {name}=False", name=name),
+        )
     return given
 
 
@@ -53,9 +60,14 @@ def a_positive(name: str, given: Any) -> int:
         WrongValue: It is not above zero.
     """
     if isinstance(given, bool) or not isinstance(given, int):
-        raise WrongType(f"{name} is {given!r}, not a whole number.", fix=f"write {name}=1 or more")
+        raise WrongType(
+            english("{name} is {given!r}, not a whole number.", name=name, given=given),
+            fix=english("write {name}=1 or more", name=name),
+        )
     if given < 1:
-        raise WrongValue(f"{name} is {given}.", fix=f"write {name}=1 or more")
+        raise WrongValue(
+            english("{name} is {given}.", name=name, given=given), fix=english("write {name}=1 or more", name=name)
+        )
     return given
 
 
@@ -68,7 +80,10 @@ def layer_names(name: str, given: Any) -> tuple[str, ...]:
     if given is None:
         return ()
     if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(n, str) for n in given):
-        raise WrongType(f"{name} is {given!r}, not a list of names.", fix=f"write {name}=['conv1', ...]")
+        raise WrongType(
+            english("{name} is {given!r}, not a list of names.", name=name, given=given),
+            fix=english("write {name}=['conv1', ...]", name=name),
+        )
     return tuple(given)
 
 
@@ -86,10 +101,14 @@ def keep_apart(written: Iterable[Path], read: Iterable[Path] = ()) -> None:
     for at, path in enumerate(files):
         if any(_same(path, other) for other in read):
             raise WrongValue(
-                f"{path} is read, and would be replaced.", fix="choose another path for what is written"
+                english("{path} is read, and would be replaced.", path=path),
+                fix=english("choose another path for what is written"),
             )
         if any(_same(path, other) for other in files[:at]):
-            raise WrongValue(f"Two things would be written to {path}.", fix="choose another path for one of them")
+            raise WrongValue(
+                english("Two things would be written to {path}.", path=path),
+                fix=english("choose another path for one of them"),
+            )
 
 
 def _same(left: Path, right: Path) -> bool:

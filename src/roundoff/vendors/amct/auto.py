@@ -17,6 +17,7 @@ from roundoff.errors import nearest
 from roundoff.graph.blocks import BlockModels
 from roundoff.graph.cutting import ModelBlock
 from roundoff.graph.shapes import values
+from roundoff.messages.message import english
 from roundoff.run.evaluators import call_user_code, load_user_module, objects_with
 from roundoff.run.session import Session, open_session
 from roundoff.search.strategies.roll_back import RollBackTrial
@@ -85,21 +86,34 @@ class BinaryData:
             yield {name: _read(files[name][index], shape, kind) for name, shape, kind, _ in self.inputs}
 
     def _files(self, name: str, folder: Path) -> list[Path]:
-        with reading(folder, what="The folder of batches"):
+        with reading(folder, what=english("The folder of batches")):
             found = sorted(path for path in folder.iterdir() if path.suffix == ".bin")
         if len(found) < self.batch_num:
-            what = f"{folder} has {len(found)} .bin files for {name!r}, and batch_num is {self.batch_num}."
-            raise WrongValue(what, fix="give more files, or a smaller batch_num")
+            what = english(
+                "{folder} has {count} .bin files for {name!r}, and batch_num is {batch_num}.",
+                folder=folder,
+                count=len(found),
+                name=name,
+                batch_num=self.batch_num,
+            )
+            raise WrongValue(what, fix=english("give more files, or a smaller batch_num"))
         return found
 
 
 def _read(path: Path, shape: tuple[int, ...], kind: str) -> Array:
     wanted = math.prod(shape) * np.dtype(kind).itemsize
-    size = regular_file(path, what="The batch")
+    size = regular_file(path, what=english("The batch"))
     if size != wanted:
-        what = f"{path} has {size} bytes; {kind} of the shape {list(shape)} takes {wanted}."
-        raise WrongValue(what, fix="correct --input_shape or --data_types")
-    with reading(path, what="The batch"):
+        what = english(
+            "{path} has {size} bytes; {kind} of the shape {shape} takes {wanted}.",
+            path=path,
+            size=size,
+            kind=kind,
+            shape=list(shape),
+            wanted=wanted,
+        )
+        raise WrongValue(what, fix=english("correct --input_shape or --data_types"))
+    with reading(path, what=english("The batch")):
         return np.fromfile(path, dtype=kind).reshape(shape)
 
 
@@ -112,11 +126,16 @@ def parse_binary_data(input_shape: str, data_dir: str, data_types: str, *, batch
     shapes = [_shape(each) for each in _split(input_shape)]
     folders, kinds = _split(data_dir), _split(data_types)
     if not len(shapes) == len(folders) == len(kinds):
-        what = f"There are {len(shapes)} shapes, {len(folders)} folders and {len(kinds)} types."
-        raise WrongValue(what, fix="give one of each for every input, separated by ';'")
+        what = english(
+            "There are {count} shapes, {count2} folders and {count3} types.",
+            count=len(shapes),
+            count2=len(folders),
+            count3=len(kinds),
+        )
+        raise WrongValue(what, fix=english("give one of each for every input, separated by ';'"))
     for kind in kinds:
         if kind not in DATA_TYPES:
-            raise WrongValue(f"There is no type {kind!r}.", fix=nearest(kind, DATA_TYPES))
+            raise WrongValue(english("There is no type {kind!r}.", kind=kind), fix=nearest(kind, DATA_TYPES))
     return BinaryData(
         tuple(
             (name, shape, kind, Path(folder))
@@ -137,7 +156,9 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     except ValueError:
         shape = ()
     if not name or not shape or min(shape) < 1:
-        raise WrongValue(f"{text!r} is no name and shape.", fix="write input:1,3,224,224")
+        raise WrongValue(
+            english("{text!r} is no name and shape.", text=text), fix=english("write input:1,3,224,224")
+        )
     return name.strip(), shape
 
 
@@ -152,13 +173,18 @@ def load_evaluator(path: Path, *, methods: Sequence[str] = _METHODS) -> "_Guarde
         CannotRun: The file holds no evaluator, or several.
         BadInput: The file cannot be read or run.
     """
-    module = load_user_module(path, what="The evaluator")
-    able = objects_with(methods, module, path, what="The evaluator")
+    module = load_user_module(path, what=english("The evaluator"))
+    able = objects_with(methods, module, path, what=english("The evaluator"))
     found = [each for each in able if _fits(type(each), methods)]
     if len(found) != 1:
-        what = f"{path} holds {len(found)} evaluators with {', '.join(f'{name}()' for name in methods)}."
-        fix = "define one class derived from AutoCalibrationEvaluatorBase"
-        raise CannotRun(what, fix=f"{fix} with these methods")
+        what = english(
+            "{path} holds {count} evaluators with {methods}.",
+            path=path,
+            count=len(found),
+            methods=", ".join(f"{name}()" for name in methods),
+        )
+        fix = english("define one class derived from AutoCalibrationEvaluatorBase")
+        raise CannotRun(what, fix=english("{fix} with these methods", fix=fix))
     return _Guarded(found[0], path)
 
 
@@ -186,7 +212,7 @@ class _Guarded:
         return self._call("metric_eval", original_metric, new_metric)
 
     def _call(self, method: str, *args: Any) -> Any:
-        what = f"{method}() in the evaluator"
+        what = english("{method}() in the evaluator", method=method)
         return call_user_code(getattr(self._evaluator, method), *args, path=self._path, what=what)
 
 
@@ -224,7 +250,9 @@ def rank_layers(
             dict(_pairs(opened, records, some)), _feeds(observer, some), _first_outputs(sensitivity)
         )
         if len(scores) < len(some):
-            what = "calibration() ran the modified model where it cannot be seen, so that layers cannot be ranked."
+            what = english(
+                "calibration() ran the modified model where it cannot be seen, so that layers cannot be ranked."
+            )
             raise CannotRun(what, fix=opened.flavour.how_to_run)
         found |= scores
     return found

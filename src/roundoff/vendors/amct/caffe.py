@@ -21,6 +21,7 @@ from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
+from roundoff.messages.message import english
 from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names, run_batches
 from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationResult, SearchOptions
@@ -100,8 +101,13 @@ def _ending_of(records: Mapping[str, LayerRecord], *, half: bool) -> Ending:
         # A single input has a record of its own, and no shifts.
         bits = np.asarray(records.get(name, LayerRecord()).shift_bit or (0,), np.float32)
         if factors.size % bits.size:
-            what = f"The record of {name!r} has {bits.size} values of shift_bit for {factors.size} outputs."
-            raise WrongValue(what, fix="give one shift_bit for each scale_w")
+            what = english(
+                "The record of {name!r} has {size} values of shift_bit for {size2} outputs.",
+                name=name,
+                size=bits.size,
+                size2=factors.size,
+            )
+            raise WrongValue(what, fix=english("give one shift_bit for each scale_w"))
         # Groups of a transposed convolution share their factors.
         shifts = np.tile(bits, factors.size // bits.size)
         return short_mantissa(factors) if half else factors, shifts
@@ -149,7 +155,7 @@ class CaffeFlavour(Flavour):
         """The net of two files; a modified one says in its first line what its runs are for."""
         imported = import_caffe(*files)
         tell(imported)
-        first = read_small(files[0], what="The .prototxt").partition(b"\n")[0].decode(errors="replace")
+        first = read_small(files[0], what=english("The .prototxt")).partition(b"\n")[0].decode(errors="replace")
         if first.startswith(_MARK):
             note_stage(imported.model, first.removeprefix(_MARK))
         return imported.model
@@ -162,15 +168,26 @@ class CaffeFlavour(Flavour):
     def check(self, config: AmctConfig, *, name: str) -> None:
         """Codes have 8 bits, stand in front of layers, and nothing is balanced."""
         if config.tensors:
-            what = f"{name} has tensor_quantize, which AMCT does not have for Caffe."
-            raise WrongValue(what, fix="remove it")
+            what = english("{name} has tensor_quantize, which AMCT does not have for Caffe.", name=name)
+            raise WrongValue(what, fix=english("remove it"))
         for layer, settings in config.enabled.items():
             if settings.balance is not None:
-                what = f"{name} asks for dmq_balancer in {layer!r}, which AMCT does not have for Caffe."
-                raise WrongValue(what, fix="remove it; 'roundoff transform smooth' does the like on ONNX models")
+                what = english(
+                    "{name} asks for dmq_balancer in {layer!r}, which AMCT does not have for Caffe.",
+                    name=name,
+                    layer=layer,
+                )
+                raise WrongValue(
+                    what, fix=english("remove it; 'roundoff transform smooth' does the like on ONNX models")
+                )
             if settings.activation.bits != DEFAULT_BITS:
-                what = f"{name} asks for inputs of {settings.activation.bits} bits in {layer!r}; Caffe's have 8."
-                raise WrongValue(what, fix="remove dst_type or num_bits of its activation")
+                what = english(
+                    "{name} asks for inputs of {bits} bits in {layer!r}; Caffe's have 8.",
+                    name=name,
+                    bits=settings.activation.bits,
+                    layer=layer,
+                )
+                raise WrongValue(what, fix=english("remove dst_type or num_bits of its activation"))
 
     def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[TextEntry, ...]]:
         """Channels, height and width of what each layer reads, as AMCT's records of Caffe nets have them."""
@@ -261,7 +278,10 @@ def _files(model_file: Any, weights_file: Any) -> Files:
 
 def _known(graph: Any) -> Graph:
     if not isinstance(graph, Graph):
-        raise CannotRun(f"graph is {type(graph).__name__}, not what init() returned.", fix="call init() first")
+        raise CannotRun(
+            english("graph is {name}, not what init() returned.", name=type(graph).__name__),
+            fix=english("call init() first"),
+        )
     return graph
 
 
@@ -341,7 +361,10 @@ def save_model(graph: Graph, save_type: str, save_path: str) -> None:
     """
     which: Any = save_type
     if which not in get_args(SaveType):
-        raise WrongValue(f"save_type is {save_type!r}.", fix="choose 'Fakequant', 'Deploy' or 'Both'")
+        raise WrongValue(
+            english("save_type is {save_type!r}.", save_type=save_type),
+            fix=english("choose 'Fakequant', 'Deploy' or 'Both'"),
+        )
     opened = _known(graph).opened
     _CAFFE.write_results(
         save_path,

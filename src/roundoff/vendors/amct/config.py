@@ -9,6 +9,7 @@ from typing import Any
 
 from roundoff.core.files import read_small, write_text
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 from roundoff.quantize.calibration.methods import get_method, options_of
 from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.facade import WrongType, WrongValue
@@ -198,11 +199,17 @@ def fitted(layer: AmctLayer, settings: AmctLayerSettings, *, where: str) -> tupl
         notes.append(f"{layer.name}: inputs are symmetric, {layer.op_type} of this kind knows no offset")
         activation = replace(activation, asymmetric=False)
     if weight.channel_wise and not layer.can_be_channel_wise:
-        what = f"{where}: {layer.op_type} cannot have a scale for each channel."
-        raise WrongValue(what, fix='set "channel_wise" to false')
+        what = english(
+            "{where}: {op_type} cannot have a scale for each channel.", where=where, op_type=layer.op_type
+        )
+        raise WrongValue(what, fix=english('set "channel_wise" to false'))
     if settings.balance is not None and not layer.can_be_balanced:
-        what = f"{where}: {layer.op_type} has no weight that its input could be balanced with."
-        raise WrongValue(what, fix="remove dmq_balancer from this layer")
+        what = english(
+            "{where}: {op_type} has no weight that its input could be balanced with.",
+            where=where,
+            op_type=layer.op_type,
+        )
+        raise WrongValue(what, fix=english("remove dmq_balancer from this layer"))
     return replace(settings, activation=activation, weight=weight), notes
 
 
@@ -252,7 +259,8 @@ def default_document(
     for name in skip_layers:
         if name not in layers:
             raise WrongValue(
-                f"skip_layers names {name!r}, no layer that can be quantized.", fix=nearest(name, layers)
+                english("skip_layers names {name!r}, no layer that can be quantized.", name=name),
+                fix=nearest(name, layers),
             )
     return {
         "version": 1,
@@ -396,12 +404,20 @@ def check_keys(given: Mapping[str, Any], keys: Mapping[str, _ConfigKey], *, wher
     """
     for key, value in given.items():
         if key not in keys:
-            raise WrongValue(f"{where}: there is no key {key!r}.", fix=nearest(key, keys))
+            raise WrongValue(
+                english("{where}: there is no key {key!r}.", where=where, key=key), fix=nearest(key, keys)
+            )
         known = keys[key]
         if not _IS[known.kind](value):
-            raise WrongType(f"{where}: {key!r} is {value!r}.", fix=f"give {known.kind}")
+            raise WrongType(
+                english("{where}: {key!r} is {value!r}.", where=where, key=key, value=value),
+                fix=english("give {kind}", kind=known.kind),
+            )
         if not known.allowed(value):
-            raise WrongValue(f"{where}: {key!r} is {value!r}.", fix=f"give {known.words}")
+            raise WrongValue(
+                english("{where}: {key!r} is {value!r}.", where=where, key=key, value=value),
+                fix=english("give {words}", words=known.words),
+            )
 
 
 # JSON as AMCT writes it, and read so that nothing is overlooked: no key may stand twice in one object.
@@ -439,23 +455,32 @@ def parse_json(text: str, *, name: str) -> Any:
         found: dict[str, Any] = {}
         for key, value in pairs:
             if key in found:
-                raise WrongValue(f"{name}: the key {key!r} stands twice in one object.", fix="remove one of them")
+                raise WrongValue(
+                    english("{name}: the key {key!r} stands twice in one object.", name=name, key=key),
+                    fix=english("remove one of them"),
+                )
             found[key] = value
         return found
 
     try:
         return json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise BadInput(f"{name} is not JSON: {error.msg} ({where}).", fix="correct that line") from error
+        where = english("line {lineno}, column {colno}", lineno=error.lineno, colno=error.colno)
+        raise BadInput(
+            english("{name} is not JSON: {msg} ({where}).", name=name, msg=error.msg, where=where),
+            fix=english("correct that line"),
+        ) from error
     except BadInput:
         raise
     except ValueError as error:
         raise BadInput(
-            f"{name} holds a number of too many digits.", fix="check that it is the right file"
+            english("{name} holds a number of too many digits.", name=name),
+            fix=english("check that it is the right file"),
         ) from error
     except RecursionError as error:
-        raise BadInput(f"{name} is nested too deep.", fix="check that it is the right file") from error
+        raise BadInput(
+            english("{name} is nested too deep.", name=name), fix=english("check that it is the right file")
+        ) from error
 
 
 _OLD = frozenset({"nuq_config", "conv_calibration_config", "fc_calibration_config"})
@@ -472,7 +497,7 @@ def read_config(path: Path, layers: Mapping[str, AmctLayer] | None) -> AmctConfi
         WrongValue: It holds what is not known, or not allowed.
         BadInput: It cannot be read.
     """
-    return parse_config(read_json(path, what="The configuration"), layers, name=str(path))
+    return parse_config(read_json(path, what=english("The configuration")), layers, name=str(path))
 
 
 def parse_config(document: Any, layers: Mapping[str, AmctLayer] | None, *, name: str) -> AmctConfig:
@@ -488,18 +513,28 @@ def parse_config(document: Any, layers: Mapping[str, AmctLayer] | None, *, name:
         WrongType: A value is of another type.
     """
     if not isinstance(document, dict):
-        raise WrongType(f"{name} is no configuration: it is not an object.", fix="write {...} with a version")
+        raise WrongType(
+            english("{name} is no configuration: it is not an object.", name=name),
+            fix=english("write {{...}} with a version"),
+        )
     old = sorted(_OLD & set(document))
     if old:
-        what = f"{name}: {old[0]!r} is of a kind of quantization that is not offered here."
-        raise WrongValue(what, fix="remove it; create_quant_config writes what is known")
+        what = english(
+            "{name}: {old!r} is of a kind of quantization that is not offered here.", name=name, old=old[0]
+        )
+        raise WrongValue(what, fix=english("remove it; create_quant_config writes what is known"))
     root = {key: value for key, value in document.items() if key in ROOT or not isinstance(value, dict)}
     check_keys(root, ROOT, where=name)
     missing = [key for key in ("version", "batch_num") if key not in root]
     if missing:
-        raise WrongValue(f"{name} has no {missing[0]!r}.", fix="write it with create_quant_config")
+        raise WrongValue(
+            english("{name} has no {missing!r}.", name=name, missing=missing[0]),
+            fix=english("write it with create_quant_config"),
+        )
     if root.get("weight_offset"):
-        raise WrongValue(f"{name}: weights have no offset here.", fix='set "weight_offset" to false')
+        raise WrongValue(
+            english("{name}: weights have no offset here.", name=name), fix=english('set "weight_offset" to false')
+        )
     offset = bool(root.get("activation_offset", True))
     found: dict[str, AmctLayerSettings] = {}
     notes = ["joint_quant is not done: every layer has factors of its own"] if root.get("joint_quant") else []
@@ -507,7 +542,9 @@ def parse_config(document: Any, layers: Mapping[str, AmctLayer] | None, *, name:
         if key in root:
             continue
         if layers is not None and key not in layers:
-            what = f"{name}: {key!r} is neither a known key nor a layer that can be quantized."
+            what = english(
+                "{name}: {key!r} is neither a known key nor a layer that can be quantized.", name=name, key=key
+            )
             raise WrongValue(what, fix=nearest(key, layers))
         settings = _layer(value, where=f"{name}: {key}", offset=offset)
         if layers is not None:
@@ -563,7 +600,10 @@ def _tensor(given: Mapping[str, Any], *, where: str, offset: bool) -> TensorSett
     check_keys(given, TENSOR, where=where)
     for key in ("layer_name", "input_index"):
         if key not in given:
-            raise WrongValue(f"{where}: {key!r} is missing.", fix="name the layer and which of its inputs")
+            raise WrongValue(
+                english("{where}: {key!r} is missing.", where=where, key=key),
+                fix=english("name the layer and which of its inputs"),
+            )
     settings = _activation(given.get("activation_quant_params", {}), where=where, offset=offset)
     return TensorSettings(given["layer_name"], given["input_index"], replace(settings, bits=DEFAULT_BITS))
 
@@ -573,8 +613,13 @@ def _activation(given: Mapping[str, Any], *, where: str, offset: bool) -> Activa
     algorithm = given.get("act_algo", "hfmg" if "num_of_bins" in given else "ifmr")
     foreign = sorted(set(given) & set(IFMR if algorithm == "hfmg" else HFMG))
     if foreign:
-        what = f"{where}: {foreign[0]!r} does not belong to {algorithm}."
-        raise WrongValue(what, fix="keys of ifmr and of hfmg must not be mixed in one layer")
+        what = english(
+            "{where}: {foreign!r} does not belong to {algorithm}.",
+            where=where,
+            foreign=foreign[0],
+            algorithm=algorithm,
+        )
+        raise WrongValue(what, fix=english("keys of ifmr and of hfmg must not be mixed in one layer"))
     return ActivationSettings(
         algorithm=algorithm,
         bits=given.get("num_bits", DEFAULT_BITS),
@@ -589,8 +634,14 @@ def _options(given: Mapping[str, Any], where: str) -> dict[str, float]:
     step = given.get("search_step", 0.01)
     # Ends are decimals, their difference is not.
     if step > end - start and not math.isclose(step, end - start):
-        what = f"{where}: a search_step of {step:g} does not fit between {start:g} and {end:g}."
-        raise WrongValue(what, fix="give a step of at most the length of search_range")
+        what = english(
+            "{where}: a search_step of {step:g} does not fit between {start:g} and {end:g}.",
+            where=where,
+            step=step,
+            start=start,
+            end=end,
+        )
+        raise WrongValue(what, fix=english("give a step of at most the length of search_range"))
     if "search_range" in given:
         options |= {"search_range_start": float(start), "search_range_end": float(end)}
     if "search_step" in given:
@@ -600,7 +651,7 @@ def _options(given: Mapping[str, Any], where: str) -> dict[str, float]:
     try:
         options_of(get_method("ifmr"), options)
     except BadInput as error:
-        raise WrongValue(f"{where}: {error.what}", fix=error.fix) from error
+        raise WrongValue(english("{where}: {what}", where=where, what=error.what), fix=error.fix) from error
     return options
 
 
@@ -609,5 +660,13 @@ def _weight(given: Mapping[str, Any], *, where: str) -> WeightSettings:
     algorithm = given.get("wts_algo", "arq_quantize")
     foreign = sorted(set(given) & set(ADA)) if algorithm == "arq_quantize" else []
     if foreign:
-        raise WrongValue(f"{where}: {foreign[0]!r} does not belong to {algorithm}.", fix="remove it")
+        raise WrongValue(
+            english(
+                "{where}: {foreign!r} does not belong to {algorithm}.",
+                where=where,
+                foreign=foreign[0],
+                algorithm=algorithm,
+            ),
+            fix=english("remove it"),
+        )
     return WeightSettings(algorithm, given.get("num_bits", DEFAULT_BITS), given.get("channel_wise", False))

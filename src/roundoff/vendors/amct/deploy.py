@@ -16,6 +16,7 @@ from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.save import DeferredModel, drop_unused, save_model
 from roundoff.graph.weights import Weights, codes_of
+from roundoff.messages.message import english
 from roundoff.vendors.amct.arguments import keep_apart
 from roundoff.vendors.amct.config import write_json
 from roundoff.vendors.amct.layers import AmctLayer
@@ -365,12 +366,15 @@ def results_of(save_path: Any) -> ResultFiles:
         WrongValue: The prefix is too long.
     """
     if not isinstance(save_path, str | Path):
-        raise WrongType(f"The path to save at is {save_path!r}, not a text.", fix="give folder/prefix")
+        raise WrongType(
+            english("The path to save at is {save_path!r}, not a text.", save_path=save_path),
+            fix=english("give folder/prefix"),
+        )
     text = str(save_path)
     folder, prefix = (Path(text), "") if text.endswith(("/", "\\")) else (Path(text).parent, Path(text).name)
     if len(prefix) > _LONGEST_PREFIX:
-        what = f"The prefix of {len(prefix)} characters is too long for names of files."
-        raise WrongValue(what, fix=f"give at most {_LONGEST_PREFIX}")
+        what = english("The prefix of {count} characters is too long for names of files.", count=len(prefix))
+        raise WrongValue(what, fix=english("give at most {longest_prefix}", longest_prefix=_LONGEST_PREFIX))
     return ResultFiles(folder, prefix)
 
 
@@ -416,7 +420,10 @@ def save_quantized(  # noqa: PLR0913 - a model, its numbers, and what to write o
     # What is wrong with a record is said before anything is replaced.
     quantizers_of(model, layers, records)
     if form not in FAKE_QUANT_FORMS:
-        raise WrongValue(f"There is no fake-quant model of the form {form!r}.", fix="choose qdq or chain")
+        raise WrongValue(
+            english("There is no fake-quant model of the form {form!r}.", form=form),
+            fix=english("choose qdq or chain"),
+        )
     with replacing(chosen(which, results.files[:1], results.files[1:]), model):
         if which != "Deploy":
             # Write the model that simulates; it runs in any onnxruntime.

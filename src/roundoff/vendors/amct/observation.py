@@ -23,6 +23,7 @@ from roundoff.graph.reading.read import read_quantized
 from roundoff.graph.save import save_model
 from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
+from roundoff.messages.message import english
 from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer
 from roundoff.run.capture import check_feed
 from roundoff.run.session import Session, listen, open_session, unlisten
@@ -142,8 +143,8 @@ def open_modified(path: Path) -> tuple[CalibrationStage, Model]:
     model = load_model(path)
     stage = stage_of({each.key: each.value for each in model.proto.metadata_props})
     if stage is None:
-        what = f"{path} was not written by quantize_model."
-        raise CannotRun(what, fix="give the modified model that quantize_model wrote")
+        what = english("{path} was not written by quantize_model.", path=path)
+        raise CannotRun(what, fix=english("give the modified model that quantize_model wrote"))
     return stage, read_quantized(without_stage(model)).float_model
 
 
@@ -251,13 +252,13 @@ class CalibrationObserver:
             try:
                 observer.add(values[name])
             except ChannelMismatch as error:
-                what = f"Tensor {name!r} cannot be balanced: {error}."
-                raise CannotRun(what, fix="remove dmq_balancer from the layer that reads it") from error
+                what = english("Tensor {name!r} cannot be balanced: {error}.", name=name, error=error)
+                raise CannotRun(what, fix=english("remove dmq_balancer from the layer that reads it")) from error
         self.batches += 1
         if self.complete:
             path = Path(self.stage.record_file)
             # A model comes from anywhere: what its metadata names is only replaced if it is a record already.
-            regular_file(path, what="The record file")
+            regular_file(path, what=english("The record file"))
             known = read_records(path)
             found = self._factors(known) if self.stage.kind == "balance" else self.records(known)
             write_records(path, found)
@@ -308,8 +309,8 @@ def observer_of(model: Model) -> CalibrationObserver:
     """
     stage = stage_of({each.key: each.value for each in model.proto.metadata_props})
     if stage is None:
-        what = f"{model.path} was not written by quantize_model or quantize_preprocess."
-        raise CannotRun(what, fix="give the modified model that one of them wrote")
+        what = english("{path} was not written by quantize_model or quantize_preprocess.", path=model.path)
+        raise CannotRun(what, fix=english("give the modified model that one of them wrote"))
     with _LOCK:
         if stage.identity not in _KNOWN:
             _KNOWN[stage.identity] = CalibrationObserver(model, stage)
@@ -349,8 +350,8 @@ def as_batch(feed: Any) -> dict[str, Array]:
         WrongType: It is no mapping.
     """
     if not isinstance(feed, Mapping):
-        what = f"A batch is {type(feed).__name__}, not a value for each input."
-        raise WrongType(what, fix="give dictionaries such as {'image': array}")
+        what = english("A batch is {name}, not a value for each input.", name=type(feed).__name__)
+        raise WrongType(what, fix=english("give dictionaries such as {{'image': array}}"))
     return {name: np.asarray(value) for name, value in feed.items()}
 
 
@@ -364,8 +365,12 @@ def calibrate_with(observer: CalibrationObserver, feeds: Iterable[Mapping[str, A
         observer.run(batch)
     if not observer.complete:
         wanted, seen = observer.config.batch_num, observer.batches
-        what = f"The configuration asks for batch_num {wanted}, and the model was run {seen} times."
-        raise CannotRun(what, fix="give more, or write a configuration with a smaller batch_num")
+        what = english(
+            "The configuration asks for batch_num {wanted}, and the model was run {seen} times.",
+            wanted=wanted,
+            seen=seen,
+        )
+        raise CannotRun(what, fix=english("give more, or write a configuration with a smaller batch_num"))
 
 
 # Learning from the runs of onnxruntime sessions that users open on modified models.

@@ -12,6 +12,7 @@ import onnxruntime
 
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.save import save_model as save_onnx
+from roundoff.messages.message import english
 from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names
 from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationResult, SearchOptions
@@ -212,8 +213,10 @@ def save_model(modified_onnx_file: str, record_file: str, save_path: str, *, fak
     keep_apart(results.files, [record])
     stage, model = open_modified(a_path("modified_onnx_file", modified_onnx_file))
     if stage.kind != "calibration":
-        what = f"{modified_onnx_file} was written by quantize_preprocess."
-        raise CannotRun(what, fix="call quantize_model, run its model, and give that one")
+        what = english(
+            "{modified_onnx_file} was written by quantize_preprocess.", modified_onnx_file=modified_onnx_file
+        )
+        raise CannotRun(what, fix=english("call quantize_model, run its model, and give that one"))
     layers = find_layers(model, stage.origins)
     config = parse_config(stage.config, layers, name="the configuration")
     save_quantized(

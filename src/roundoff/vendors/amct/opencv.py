@@ -12,6 +12,7 @@ from roundoff.core.text_proto import TextEntry, TextMessage, text_proto_text
 from roundoff.graph.caffe.convert import DATA_TYPES, runs_of
 from roundoff.graph.caffe.fields import text_table
 from roundoff.graph.caffe.net import Net, read_net
+from roundoff.messages.message import english
 from roundoff.vendors.amct.arguments import a_path
 from roundoff.vendors.facade import CannotRun
 
@@ -42,26 +43,30 @@ def opencv_net(model_file: str, weights_file: str) -> Any:
     net = read_net(definition, weights)
     whole = next((each for each in net.layers if _is_whole(each.blobs)), None)
     if whole is not None:
-        what = f"OpenCV cannot compute with the integers of a deploy net, as layer {whole.name!r} has them."
-        raise CannotRun(what, fix="give the fake-quant net, or use roundoff.vendors.amct.caffe.run_model")
+        what = english(
+            "OpenCV cannot compute with the integers of a deploy net, as layer {name!r} has them.", name=whole.name
+        )
+        raise CannotRun(what, fix=english("give the fake-quant net, or use roundoff.vendors.amct.caffe.run_model"))
     _register(cv2)
     text = text_proto_text(_readable(net), text_table("NetParameter"))
     try:
         return cv2.dnn.readNetFromCaffe(_bytes(text.encode()), _bytes(Path(weights).read_bytes()))
     except cv2.error as error:
         reason = str(error).strip().splitlines()[0]
-        fix = "use roundoff.vendors.amct.caffe.run_model, which knows more layers"
-        raise CannotRun(f"OpenCV cannot read {definition}: {reason}", fix=fix) from error
+        fix = english("use roundoff.vendors.amct.caffe.run_model, which knows more layers")
+        raise CannotRun(
+            english("OpenCV cannot read {definition}: {reason}", definition=definition, reason=reason), fix=fix
+        ) from error
 
 
 def _opencv() -> Any:
-    fix = "pip install 'opencv-python-headless<5'"
+    fix = english("pip install 'opencv-python-headless<5'")
     try:
         import cv2
     except ImportError as error:
-        raise CannotRun("OpenCV is not installed.", fix=fix) from error
+        raise CannotRun(english("OpenCV is not installed."), fix=fix) from error
     if not hasattr(getattr(cv2, "dnn", None), "readNetFromCaffe"):
-        raise CannotRun(f"OpenCV {cv2.__version__} reads no Caffe nets.", fix=fix)
+        raise CannotRun(english("OpenCV {version} reads no Caffe nets.", version=cv2.__version__), fix=fix)
     return cv2
 
 

@@ -14,6 +14,7 @@ from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.reading.read import read_quantized
 from roundoff.graph.save import drop_unused
 from roundoff.graph.weights import Weights
+from roundoff.messages.message import english
 from roundoff.quantize.calibration.calibration import observed_range, weight_range
 from roundoff.quantize.calibration.observer import Observation
 from roundoff.vendors.amct.config import DEFAULT_BITS, ActivationSettings, AmctConfig, WeightSettings
@@ -73,8 +74,10 @@ def _weight(layer: AmctLayer, record: LayerRecord) -> Quantizer:
     else:
         groups = scale.reshape(layer.shared_by, -1)
         if np.any(groups != groups[0]):
-            what = f"The record of {layer.name!r} has other scales of weights in each of its groups."
-            raise WrongValue(what, fix="give its weight one scale, or each group the same")
+            what = english(
+                "The record of {name!r} has other scales of weights in each of its groups.", name=layer.name
+            )
+            raise WrongValue(what, fix=english("give its weight one scale, or each group the same"))
         scale = groups[0]
     params = QuantParams(scale, np.zeros(scale.shape, np.int64))
     consumers = (Consumer(layer.name, layer.weight_input),)
@@ -154,8 +157,8 @@ def _single_input(key: str, nodes: Mapping[str, Any]) -> tuple[str, int]:
     owner, _, place = key.rpartition(":")
     if owner in nodes and place.isdecimal() and int(place) < len(nodes[owner].input):
         return owner, int(place)
-    what = f"There is a record of {key!r}, and no layer of that name that can be quantized."
-    raise WrongValue(what, fix="use the record of this very model")
+    what = english("There is a record of {key!r}, and no layer of that name that can be quantized.", key=key)
+    raise WrongValue(what, fix=english("use the record of this very model"))
 
 
 def _bias(layer: AmctLayer, record: LayerRecord, values: Array) -> Quantizer:
@@ -165,12 +168,18 @@ def _bias(layer: AmctLayer, record: LayerRecord, values: Array) -> Quantizer:
     scale = np.asarray(np.float32(record.scale_d) * np.asarray(record.scale_w, np.float32), np.float32)
     channel_wise = scale.size > 1
     if channel_wise and values.shape[-1:] != scale.shape:
-        what = f"The bias of {layer.name!r} has not one value for each of its {scale.size} channels."
-        raise WrongValue(what, fix="give its weight one scale, or leave the layer in float")
+        what = english(
+            "The bias of {name!r} has not one value for each of its {size} channels.",
+            name=layer.name,
+            size=scale.size,
+        )
+        raise WrongValue(what, fix=english("give its weight one scale, or leave the layer in float"))
     steps = np.abs(values.astype(np.float64)).ravel() / scale.astype(np.float64)
     if steps.size and steps.max() > LARGEST_SUM:
-        what = f"The bias of {layer.name!r} does not fit into 32 bits at the scales of its record."
-        raise WrongValue(what, fix="calibrate the layer again, or leave it in float")
+        what = english(
+            "The bias of {name!r} does not fit into 32 bits at the scales of its record.", name=layer.name
+        )
+        raise WrongValue(what, fix=english("calibrate the layer again, or leave it in float"))
     scale = scale.reshape((-1,) if channel_wise else ())
     spec = QuantSpec(32, True, True, values.ndim - 1 if channel_wise else None)
     params = QuantParams(scale, np.zeros(scale.shape, np.int64))
@@ -193,7 +202,9 @@ def records_of_qat(model: Model) -> tuple[Model, dict[str, AmctLayer], dict[str,
     read = read_quantized(model)
     for oddity in read.oddities:
         if oddity.kind == "disagreement":
-            raise WrongValue(f"{oddity.text}.", fix="both nodes of a pair must carry equal factors")
+            raise WrongValue(
+                english("{text}.", text=oddity.text), fix=english("both nodes of a pair must carry equal factors")
+            )
     origins = {node.name: node.name for node in read.float_model.proto.graph.node}
     layers = find_layers(read.float_model, origins)
     by_place = {consumer: each for each in read.quantizers for consumer in each.consumers}
@@ -204,8 +215,10 @@ def records_of_qat(model: Model) -> tuple[Model, dict[str, AmctLayer], dict[str,
         if found is not None:
             records[name] = found
     if not records:
-        what = f"No layer of {model.path} has both its input and its weight quantized."
-        raise WrongValue(what, fix="give a model with QuantizeLinear and DequantizeLinear around its layers")
+        what = english("No layer of {path} has both its input and its weight quantized.", path=model.path)
+        raise WrongValue(
+            what, fix=english("give a model with QuantizeLinear and DequantizeLinear around its layers")
+        )
     rest = [each.name for each in read.quantizers if each.name not in used and each.kind == "activation"]
     if rest:
         more = f" and {len(rest) - _LISTED} more" if len(rest) > _LISTED else ""
@@ -224,18 +237,26 @@ def _record(layer: AmctLayer, by_place: Mapping[Consumer, Quantizer], used: set[
     used |= {each.name for each in (*inputs, weight) if each is not None}
     if first.params.scale.size != 1:
         raise WrongValue(
-            f"{layer.name}: only weights can have scales per channel.", fix="quantize inputs as a whole"
+            english("{name}: only weights can have scales per channel.", name=layer.name),
+            fix=english("quantize inputs as a whole"),
         )
     other = weight if weight is not None else inputs[1] if len(inputs) > 1 else None
     scales: tuple[float, ...] = ()
     if other is not None:
         if np.any(_signed(other) != 0):
-            raise WrongValue(f"{layer.name}: the zero point of its weight is not 0.", fix="train it symmetric")
+            raise WrongValue(
+                english("{name}: the zero point of its weight is not 0.", name=layer.name),
+                fix=english("train it symmetric"),
+            )
         if other.params.scale.size > 1 and other.spec.axis is not None:
             rank = len(layer.weight_shape)
             if layer.channel_axis is None or other.spec.axis % rank != layer.channel_axis:
-                what = f"{layer.name}: its weight has scales along axis {other.spec.axis}, not by output channel."
-                raise WrongValue(what, fix="train it with one scale for each output channel")
+                what = english(
+                    "{name}: its weight has scales along axis {axis}, not by output channel.",
+                    name=layer.name,
+                    axis=other.spec.axis,
+                )
+                raise WrongValue(what, fix=english("train it with one scale for each output channel"))
         scales = tuple(other.params.scale.ravel().tolist())
         scales *= layer.shared_by if len(scales) > 1 else 1
     return LayerRecord(
@@ -302,11 +323,15 @@ def weight_records(model: Model, layers: Mapping[str, AmctLayer], config: AmctCo
 
 def _weight_scales(values: Array, layer: AmctLayer, settings: WeightSettings) -> Array:
     if settings.algorithm != "arq_quantize":
-        what = f"{layer.name}: the algorithm {settings.algorithm} is not offered here."
-        raise CannotRun(what, fix="set wts_algo to arq_quantize; 'roundoff transform round' learns rounding")
+        what = english(
+            "{name}: the algorithm {algorithm} is not offered here.", name=layer.name, algorithm=settings.algorithm
+        )
+        raise CannotRun(
+            what, fix=english("set wts_algo to arq_quantize; 'roundoff transform round' learns rounding")
+        )
     if not np.isfinite(values.astype(np.float32, copy=False)).all():
-        what = f"The weight of {layer.name!r} holds values that are NaN or infinite."
-        raise WrongValue(what, fix="repair the model, or put the layer into skip_layers")
+        what = english("The weight of {name!r} holds values that are NaN or infinite.", name=layer.name)
+        raise WrongValue(what, fix=english("repair the model, or put the layer into skip_layers"))
     spec = weight_spec(layer, settings.bits, channel_wise=settings.channel_wise)
     return parameters_from_range(*weight_range(values, spec, "minmax"), spec).scale
 
@@ -456,8 +481,13 @@ def balanced_model(model: Model, layers: Mapping[str, AmctLayer], factors: Mappi
         shape = (1, -1, *(1,) * (values.ndim - 2)) if layer.op_type in ("Conv", "ConvTranspose") else (-1,)
         channels = values.shape[layer.input_axis] * (layer.group if layer.op_type == "Conv" else 1)
         if wanted.size != channels:
-            what = f"The record of {layer.name!r} has {wanted.size} balance factors for {channels} input channels."
-            raise WrongValue(what, fix="run quantize_preprocess for this model again")
+            what = english(
+                "The record of {name!r} has {size} balance factors for {channels} input channels.",
+                name=layer.name,
+                size=wanted.size,
+                channels=channels,
+            )
+            raise WrongValue(what, fix=english("run quantize_preprocess for this model again"))
         inverse = (1.0 / wanted.astype(np.float64)).astype(values.dtype).reshape(shape)
         constant = graph.add_constant(inverse, f"{node.name}.tensor_balance_factor")
         graph.add_node("Mul", [layer.inputs[0][0], constant], moved, name=f"{node.name}.mul")

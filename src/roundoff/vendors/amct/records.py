@@ -8,6 +8,7 @@ import numpy as np
 
 from roundoff.core.files import read_small, write_text
 from roundoff.core.text_proto import Field, FieldTable, TextEntry, TextMessage, parse_text_proto, text_proto_text
+from roundoff.messages.message import english
 from roundoff.vendors.facade import WrongValue
 
 __all__ = [
@@ -116,13 +117,18 @@ def read_records(path: Path) -> dict[str, LayerRecord]:
         BadInput: The file cannot be read or is no record file.
         WrongValue: A layer stands in it twice.
     """
-    text = read_small(path, what="The record file").decode(errors="replace")
+    text = read_small(path, what=english("The record file")).decode(errors="replace")
     found: dict[str, LayerRecord] = {}
     for entry in parse_text_proto(text, _FILE, what=str(path)).messages("record"):
         key = str(entry.get("key"))
         if key in found:
-            what = f"{path}, line {entry.line('key')}: there is a second record of {key!r}."
-            raise WrongValue(what, fix="remove one of them")
+            what = english(
+                "{path}, line {line}: there is a second record of {key!r}.",
+                path=path,
+                line=entry.line("key"),
+                key=key,
+            )
+            raise WrongValue(what, fix=english("remove one of them"))
         found[key] = _layer(entry)
     return found
 
@@ -179,17 +185,28 @@ def check_record(layer: str, record: LayerRecord, *, channels: int | None, bits:
         WrongValue: Something in it means nothing, or it is not complete.
     """
     if record.scale_d is None or record.offset_d is None:
-        what = f"The record of {layer!r} has no scale_d and offset_d: the layer was not calibrated."
-        raise WrongValue(what, fix="run the modified model on batch_num batches first")
+        what = english(
+            "The record of {layer!r} has no scale_d and offset_d: the layer was not calibrated.", layer=layer
+        )
+        raise WrongValue(what, fix=english("run the modified model on batch_num batches first"))
     lowest, highest = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
     _positive(layer, "scale_d", [record.scale_d])
     if not lowest <= record.offset_d <= highest:
-        what = f"The record of {layer!r} has offset_d {record.offset_d}; codes go from {lowest} to {highest}."
-        raise WrongValue(what, fix="calibrate the layer again")
+        what = english(
+            "The record of {layer!r} has offset_d {offset_d}; codes go from {lowest} to {highest}.",
+            layer=layer,
+            offset_d=record.offset_d,
+            lowest=lowest,
+            highest=highest,
+        )
+        raise WrongValue(what, fix=english("calibrate the layer again"))
     _positive(layer, "scale_w", record.scale_w)
     _positive(layer, "tensor_balance_factor", record.tensor_balance_factor)
     if any(record.offset_w):
-        raise WrongValue(f"The record of {layer!r} has an offset_w that is not 0.", fix="offsets of weights are 0")
+        raise WrongValue(
+            english("The record of {layer!r} has an offset_w that is not 0.", layer=layer),
+            fix=english("offsets of weights are 0"),
+        )
     _check_counts(layer, record, channels)
     # Sums are dequantized by this product, which must be a number of float32 as well.
     products = [record.scale_d * each for each in record.scale_w]
@@ -199,23 +216,45 @@ def check_record(layer: str, record: LayerRecord, *, channels: int | None, bits:
 def _check_counts(layer: str, record: LayerRecord, channels: int | None) -> None:
     allowed = (0, 1) if channels is None else (1, channels)
     if len(record.scale_w) not in allowed:
-        count = f"1 or {channels}" if channels is not None else "at most 1"
-        what = f"The record of {layer!r} has {len(record.scale_w)} values of scale_w; {count} are possible."
-        raise WrongValue(what, fix="use the record of this very model")
+        count = english("1 or {channels}", channels=channels) if channels is not None else english("at most 1")
+        what = english(
+            "The record of {layer!r} has {count} values of scale_w; {count2} are possible.",
+            layer=layer,
+            count=len(record.scale_w),
+            count2=count,
+        )
+        raise WrongValue(what, fix=english("use the record of this very model"))
     if len(record.offset_w) not in (0, len(record.scale_w)):
-        what = f"The record of {layer!r} has {len(record.scale_w)} scale_w and {len(record.offset_w)} offset_w."
-        raise WrongValue(what, fix="give one offset_w for each scale_w")
+        what = english(
+            "The record of {layer!r} has {count} scale_w and {count2} offset_w.",
+            layer=layer,
+            count=len(record.scale_w),
+            count2=len(record.offset_w),
+        )
+        raise WrongValue(what, fix=english("give one offset_w for each scale_w"))
     shifts = set(record.shift_bit)
     if shifts and shifts != {0} and not shifts <= set(_SHIFT_BITS):
-        what = f"The record of {layer!r} has shift_bit values of {sorted(shifts)[0]} to {sorted(shifts)[-1]}."
-        raise WrongValue(what, fix="all are 0, or all are 1 to 16")
+        what = english(
+            "The record of {layer!r} has shift_bit values of {shifts} to {shifts2}.",
+            layer=layer,
+            shifts=sorted(shifts)[0],
+            shifts2=sorted(shifts)[-1],
+        )
+        raise WrongValue(what, fix=english("all are 0, or all are 1 to 16"))
 
 
 def _positive(layer: str, name: str, values: Iterable[float]) -> None:
     for value in values:
         if not _SMALLEST <= value <= _LARGEST:
-            what = f"The record of {layer!r} has {name} {value:g}; it must be positive and finite in float32."
-            raise WrongValue(what, fix="calibrate the layer again, on data on which it computes something")
+            what = english(
+                "The record of {layer!r} has {name} {value:g}; it must be positive and finite in float32.",
+                layer=layer,
+                name=name,
+                value=value,
+            )
+            raise WrongValue(
+                what, fix=english("calibrate the layer again, on data on which it computes something")
+            )
 
 
 def write_records(path: Path, records: Mapping[str, LayerRecord]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from roundoff.core.files import read_small
 from roundoff.core.text_proto import Field, FieldTable, TextMessage, parse_text_proto
 from roundoff.errors import nearest
+from roundoff.messages.message import english
 from roundoff.run.evaluators import brief
 from roundoff.vendors.amct.config import HALF_PRECISION, IFMR_DEFAULTS, layer_entry
 from roundoff.vendors.amct.layers import AmctLayer
@@ -129,7 +130,9 @@ def read_simplified(path: Path) -> TextMessage:
     Raises:
         BadInput: It cannot be read, or says what is not known.
     """
-    return parse_simplified(read_small(path, what="The configuration").decode(errors="replace"), name=str(path))
+    return parse_simplified(
+        read_small(path, what=english("The configuration")).decode(errors="replace"), name=str(path)
+    )
 
 
 def parse_simplified(text: str, *, name: str) -> TextMessage:
@@ -156,8 +159,12 @@ def simplified_document(
         WrongValue: It names layers that are not there, or asks for what is not offered.
     """
     if "nuq_config" in message:
-        what = f"{name}, line {message.line('nuq_config')}: non-uniform quantization is not offered here."
-        raise WrongValue(what, fix="remove nuq_config")
+        what = english(
+            "{name}, line {line}: non-uniform quantization is not offered here.",
+            name=name,
+            line=message.line("nuq_config"),
+        )
+        raise WrongValue(what, fix=english("remove nuq_config"))
     wishes = _Wishes(message, layers, name, types)
     document: dict[str, Any] = {
         "version": 1,
@@ -211,8 +218,15 @@ class _Wishes:
 
     def _check(self, name: str, known: Any, field: str, line: int) -> None:
         if name not in known:
-            kind = "type of layers" if "type" in field else "layer of the model"
-            what = f"{self._name}, line {line}: {field} names {brief(name)}, no {kind} that can be quantized."
+            kind = english("type of layers") if "type" in field else english("layer of the model")
+            what = english(
+                "{name}, line {line}: {field} names {brief}, no {kind} that can be quantized.",
+                name=self._name,
+                line=line,
+                field=field,
+                brief=brief(name),
+                kind=kind,
+            )
             raise WrongValue(what, fix=nearest(name[:_MOST_COMPARED], known))
 
     def _overrides(
@@ -223,8 +237,14 @@ class _Wishes:
             name, line = str(each.get(key)), each.line(key)
             self._check(name, known, field, line)
             if name in seen:
-                what = f"{self._name}, line {line}: {field} names {brief(name)} a second time."
-                raise WrongValue(what, fix="join both")
+                what = english(
+                    "{name}, line {line}: {field} names {brief} a second time.",
+                    name=self._name,
+                    line=line,
+                    field=field,
+                    brief=brief(name),
+                )
+                raise WrongValue(what, fix=english("join both"))
             seen.add(name)
             yield name, each.message("calibration_config") or TextMessage()
 

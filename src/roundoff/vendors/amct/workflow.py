@@ -13,6 +13,7 @@ from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextEntry, TextMessage
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import prepare
+from roundoff.messages.message import english
 from roundoff.vendors.amct.arguments import keep_apart
 from roundoff.vendors.amct.config import (
     ROOT,
@@ -142,8 +143,11 @@ def get_flavour(name: str) -> Flavour:
         CannotRun: Nobody brought it along.
     """
     if name not in _KNOWN:
-        what = f"Models of {name.capitalize()} cannot be read and written by this version of roundoff."
-        raise CannotRun(what, fix="convert the model to ONNX and use roundoff.vendors.amct.onnx")
+        what = english(
+            "Models of {capitalize} cannot be read and written by this version of roundoff.",
+            capitalize=name.capitalize(),
+        )
+        raise CannotRun(what, fix=english("convert the model to ONNX and use roundoff.vendors.amct.onnx"))
     return _KNOWN[name]()
 
 
@@ -189,12 +193,12 @@ def create_config(  # noqa: PLR0913 - the vendor's arguments
     prepared = prepare(flavour.read(files), may_fold=lambda name: fuse and name not in unfused)
     layers = flavour.layers(prepared.model, find_layers(prepared.model, prepared.origins))
     if not layers:
-        what = f"Nothing in {files[0]} can be quantized."
-        raise WrongValue(what, fix="see 'roundoff targets ascend' for the operations that can be")
+        what = english("Nothing in {files} can be quantized.", files=files[0])
+        raise WrongValue(what, fix=english("see 'roundoff targets ascend' for the operations that can be"))
     taken = sorted(set(layers) & set(ROOT))
     if taken:
-        what = f"A layer is called {taken[0]!r}, which is a key of configurations."
-        raise WrongValue(what, fix="give the node another name")
+        what = english("A layer is called {taken!r}, which is a key of configurations.", taken=taken[0])
+        raise WrongValue(what, fix=english("give the node another name"))
     if message is None:
         document = default_document(layers, skip_layers, batch_num=batch_num, activation_offset=activation_offset)
     else:
@@ -213,7 +217,7 @@ def open_model(flavour: Flavour, files: Files, config_file: Path) -> AmctModel:
         WrongValue: The configuration does not fit the model.
         BadInput: A file cannot be read.
     """
-    document = read_json(config_file, what="The configuration")
+    document = read_json(config_file, what=english("The configuration"))
     loose = parse_config(document, None, name=str(config_file))
     prepared = prepare(flavour.read(files), may_fold=loose.may_fold)
     layers = flavour.layers(prepared.model, find_layers(prepared.model, prepared.origins))
@@ -221,8 +225,8 @@ def open_model(flavour: Flavour, files: Files, config_file: Path) -> AmctModel:
     flavour.check(config, name=str(config_file))
     _say(config.notes)
     if not config.enabled and not config.tensors:
-        what = f"{config_file} leaves nothing to quantize."
-        raise WrongValue(what, fix='set "quant_enable" of some layers to true')
+        what = english("{config_file} leaves nothing to quantize.", config_file=config_file)
+        raise WrongValue(what, fix=english('set "quant_enable" of some layers to true'))
     _check_tensors(config, prepared.model)
     return AmctModel(prepared.model, layers, prepared.origins, config, flavour)
 
@@ -237,8 +241,14 @@ def _check_tensors(config: AmctConfig, model: Model) -> None:
     for each in config.tensors:
         node = nodes.get(each.layer)
         if node is None or node.op_type not in TENSOR_TYPES or each.input >= len(node.input):
-            what = f"tensor_quantize names input {each.input} of {each.layer!r}, which cannot be quantized."
-            raise WrongValue(what, fix=f"name an input of {' or '.join(TENSOR_TYPES)}")
+            what = english(
+                "tensor_quantize names input {input} of {layer!r}, which cannot be quantized.",
+                input=each.input,
+                layer=each.layer,
+            )
+            raise WrongValue(
+                what, fix=english("name an input of {tensor_types}", tensor_types=" or ".join(TENSOR_TYPES))
+            )
 
 
 def begin_balancing(opened: AmctModel, record_file: Path) -> CalibrationStage:
@@ -248,8 +258,10 @@ def begin_balancing(opened: AmctModel, record_file: Path) -> CalibrationStage:
         CannotRun: No layer is to be balanced.
     """
     if not any(each.balance is not None for each in opened.config.enabled.values()):
-        what = "No layer of the configuration has a dmq_balancer_param."
-        raise CannotRun(what, fix="leave quantize_preprocess out, or ask for dmq_balancer in the configuration")
+        what = english("No layer of the configuration has a dmq_balancer_param.")
+        raise CannotRun(
+            what, fix=english("leave quantize_preprocess out, or ask for dmq_balancer in the configuration")
+        )
     write_records(record_file, {})
     return new_stage("balance", record_file, opened.config.document, origins=opened.origins)
 
@@ -271,8 +283,12 @@ def begin_calibration(
     for name in wanted:
         found = known[name].tensor_balance_factor if name in known else ()
         if not found:
-            what = f"{record_file} has no tensor_balance_factor of {name!r}, which is to be balanced."
-            raise CannotRun(what, fix="run quantize_preprocess and its model on batch_num batches first")
+            what = english(
+                "{record_file} has no tensor_balance_factor of {name!r}, which is to be balanced.",
+                record_file=record_file,
+                name=name,
+            )
+            raise CannotRun(what, fix=english("run quantize_preprocess and its model on batch_num batches first"))
         factors[name] = np.asarray(found, np.float32)
     if factors:
         model = balanced_model(opened.model, opened.layers, factors)
@@ -314,15 +330,29 @@ def complete_records(
         CannotRun: It was not finished.
         BadInput: The record cannot be read.
     """
-    regular_file(record_file, what="The record file")
+    regular_file(record_file, what=english("The record file"))
     records = read_records(record_file)
     wanted = [*config.enabled, *(each.key for each in config.tensors)]
     missing = [name for name in wanted if name not in records or records[name].scale_d is None]
     if missing:
         observer = known_observer(stage)
-        seen = "" if observer is None else f" {observer.batches} of {config.batch_num} batches were run."
-        what = f"{record_file} has no scale_d of {missing[0]!r}: calibration was not finished.{seen}"
-        raise CannotRun(what, fix=f"run the modified model {config.batch_num} times: {how}")
+        seen = (
+            ""
+            if observer is None
+            else english(
+                " {batches} of {batch_num} batches were run.", batches=observer.batches, batch_num=config.batch_num
+            )
+        )
+        what = english(
+            "{record_file} has no scale_d of {missing!r}: calibration was not finished.{seen}",
+            record_file=record_file,
+            missing=missing[0],
+            seen=seen,
+        )
+        raise CannotRun(
+            what,
+            fix=english("run the modified model {batch_num} times: {how}", batch_num=config.batch_num, how=how),
+        )
     for name in sorted(set(records) - set(wanted)):
         AMCT_LOGGER.warning("the record of %s is not used, the configuration leaves that layer in float", name)
     return {name: records[name] for name in wanted}
@@ -347,7 +377,10 @@ def convert(
         if record.tensor_balance_factor and name in layers
     }
     if not records:
-        raise WrongValue(f"{record_file} holds no record.", fix="give the record of this model")
+        raise WrongValue(
+            english("{record_file} holds no record.", record_file=record_file),
+            fix=english("give the record of this model"),
+        )
     model = balanced_model(prepared.model, layers, factors)
     return model, find_layers(model, prepared.origins) if factors else layers, records
 

@@ -13,6 +13,7 @@ import numpy as np
 from roundoff.core.array_files import Unreadable
 from roundoff.core.files import read_small
 from roundoff.core.tensors import Array
+from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.header import read_dump
 from roundoff.tensors.ascend_dump.names import DumpName, overflowed_unit, read_record
 from roundoff.tensors.ascend_dump.source import DumpFile, list_dumps, map_tensor
@@ -251,20 +252,27 @@ def read_table(path: Path) -> tuple[list[Row], Columns]:
     Raises:
         Refused: It is no such table.
     """
-    text = read_small(path, what="The table").decode(errors="replace")
+    text = read_small(path, what=english("The table")).decode(errors="replace")
     reader = csv.DictReader(io.StringIO(text, newline=""))
     names = list(reader.fieldnames or ())
     for needed in ("Index", "NPUDump"):
         if needed not in names:
-            what = f"{path} has no column {needed!r}."
-            raise Refused(what, code=Code.PARAMETER, fix="give a result_*.csv of 'roundoff ascend compare'")
+            what = english("{path} has no column {needed!r}.", path=path, needed=needed)
+            raise Refused(
+                what, code=Code.PARAMETER, fix=english("give a result_*.csv of 'roundoff ascend compare'")
+            )
     algorithms = tuple(name for name in BUILTIN if name in names)
     rows = []
     for line in reader:
         index = (line["Index"] or "").strip()
         if not index.isdigit():
-            what = f"{path}, line {reader.line_num}: {index!r} is no number of an operator."
-            raise Refused(what, code=Code.PARAMETER, fix="write the table again")
+            what = english(
+                "{path}, line {line_num}: {index!r} is no number of an operator.",
+                path=path,
+                line_num=reader.line_num,
+                index=index,
+            )
+            raise Refused(what, code=Code.PARAMETER, fix=english("write the table again"))
         values = tuple(line.get(name) or "NaN" for name in algorithms)
         kind, name, tensor = (line.get(column) or "" for column in ("OpType", "NPUDump", "TensorIndex"))
         overflow = line.get("OverFlow") or "NaN"
@@ -312,7 +320,11 @@ def find_overflows(folder: Path, *, count: int, warn: Callable[[str], None]) -> 
         warn: Told of records that cannot be read, or say nothing.
     """
     if not folder.is_dir():
-        raise Refused(f'The path "{folder}" is not a folder.', code=Code.PATH, fix="give the folder of the dumps")
+        raise Refused(
+            english('The path "{folder}" is not a folder.', folder=folder),
+            code=Code.PATH,
+            fix=english("give the folder of the dumps"),
+        )
     files = [dump for dump in list_dumps(folder) if not dump.outside]
     records = [dump for dump in files if dump.name.overflow]
     dumps = [dump for dump in files if not dump.name.overflow and not dump.name.statistics]
@@ -327,8 +339,8 @@ def find_overflows(folder: Path, *, count: int, warn: Callable[[str], None]) -> 
             continue
         hit = overflowed_unit(parsed)
         if hit is None:
-            what = f"The record {record.path.name} exists, but its status is zero."
-            raise Refused(what, code=Code.OVERFLOW_STATUS, fix="take it out of the folder")
+            what = english("The record {name} exists, but its status is zero.", name=record.path.name)
+            raise Refused(what, code=Code.OVERFLOW_STATUS, fix=english("take it out of the folder"))
         found.append(_matched(record, *hit, dumps=dumps, warn=warn))
     return found, len(records)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.measure.statistics import release_pages
+from roundoff.messages.message import english
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.layouts import Convert
 from roundoff.vendors.ascend.rules import Warn
@@ -462,9 +463,11 @@ def select_algorithms(
     if chosen.strip().lower() != "all":
         names = _named(chosen, known, warn=warn)
     if not names:
-        supported = f"Just supports {list(known)}. Please check the select algorithm name."
-        what = f"The algorithm in '{chosen}' does not supported. {supported}"
-        raise Refused(what, code=Code.ALGORITHM, fix="choose numbers from 0 to 9, or names, with commas")
+        supported = english("Just supports {known}. Please check the select algorithm name.", known=list(known))
+        what = english(
+            "The algorithm in '{chosen}' does not supported. {supported}", chosen=chosen, supported=supported
+        )
+        raise Refused(what, code=Code.ALGORITHM, fix=english("choose numbers from 0 to 9, or names, with commas"))
     return {name: known[name] for name in names}
 
 
@@ -491,8 +494,10 @@ def parse_options(text: str) -> dict[str, dict[str, str]]:
         pairs = [pair.partition("=") for pair in values.split(",") if pair.strip()]
         whole = all(key.strip() and equals and value.strip() for key, equals, value in pairs)
         if not name or not colon or ":" in values or not pairs or not whole:
-            what = f"The algorithm argument ({part!r}) is invalid."
-            raise Refused(what, code=Code.PARAMETER, fix='write -a "NAME:key=value,key=value;NAME:key=value"')
+            what = english("The algorithm argument ({part!r}) is invalid.", part=part)
+            raise Refused(
+                what, code=Code.PARAMETER, fix=english('write -a "NAME:key=value,key=value;NAME:key=value"')
+            )
         if re.fullmatch(r"[0-9]", name):
             name = list(BUILTIN)[int(name)]
         found.setdefault(name, {}).update({key.strip(): value.strip() for key, _, value in pairs})
@@ -516,10 +521,10 @@ def _converting(name: str, function: Callable[..., Any], *, grouped: bool) -> Co
         try:
             found = function(list(source), list(wanted), np.array(values), *groups)
         except Exception as error:
-            what = f"Failed to execute 'convert' in '{name}'. {error}"
+            what = english("Failed to execute 'convert' in '{name}'. {error}", name=name, error=error)
             raise NotCompared(what, code=Code.CONVERSION) from error
         if not isinstance(found, np.ndarray):
-            what = f"The return value of 'convert' in '{name}' is not numpy.ndarray."
+            what = english("The return value of 'convert' in '{name}' is not numpy.ndarray.", name=name)
             raise NotCompared(what, code=Code.CONVERSION)
         return found
 
@@ -530,8 +535,8 @@ def _scripts(folder: Path | None, name: str, pattern: re.Pattern[str], *, warn: 
     if folder is None:
         return {}
     if not folder.is_dir():
-        what = f"The custom script path {folder} is not a folder."
-        raise Refused(what, code=Code.PATH, fix=f"give a folder that holds {name}/")
+        what = english("The custom script path {folder} is not a folder.", folder=folder)
+        raise Refused(what, code=Code.PATH, fix=english("give a folder that holds {name}/", name=name))
     place = folder / name
     if not place.is_dir():
         warn(f"There is no '{name}' in '{folder}', please check the custom path.")
@@ -556,8 +561,10 @@ def _imported(path: Path) -> ModuleType:
     try:
         loader.exec_module(module)
     except Exception as error:
-        what = f"The script {path} cannot be run: {error}."
-        raise Refused(what, code=Code.ALGORITHM, fix="correct it, or take it out of the folder") from error
+        what = english("The script {path} cannot be run: {error}.", path=path, error=error)
+        raise Refused(
+            what, code=Code.ALGORITHM, fix=english("correct it, or take it out of the folder")
+        ) from error
     finally:
         sys.path[:] = before
     return module

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from roundoff.core.progress import Progress
+from roundoff.messages.message import english
 from roundoff.vendors.ascend.advisor import Advice, Located, advise, locate, write_advice
 from roundoff.vendors.ascend.algorithms import SCALAR, own_conversions, select_algorithms
 from roundoff.vendors.ascend.counterparts import CompareJob, counterpart
@@ -323,8 +324,10 @@ def batch_requests(request: Request, rules: Path) -> list[Request]:
         Refused: The dumps are not those of a run, or no rule is about any of its models.
     """
     if not request.mine.resolve().name.isdigit():
-        what = f"The {request.mine} does not match the path format, which is {_TREE}."
-        raise Refused(what, code=Code.PATH, fix="give the folder that is named by its time")
+        what = english(
+            "The {mine} does not match the path format, which is {tree}.", mine=request.mine, tree=_TREE
+        )
+        raise Refused(what, code=Code.PATH, fix=english("give the folder that is named by its time"))
     files = {name: path for path in sorted(rules.glob("*.json")) if (name := _model_name(path))}
     found = [
         replace(
@@ -337,8 +340,13 @@ def batch_requests(request: Request, rules: Path) -> list[Request]:
         if model.name in files
     ]
     if not found:
-        what = f"None of the {len(files)} rules in {rules} is about a model in {request.mine}."
-        raise Refused(what, code=Code.NO_DUMP, fix=f"check that the dumps lie in {_TREE}")
+        what = english(
+            "None of the {count} rules in {rules} is about a model in {mine}.",
+            count=len(files),
+            rules=rules,
+            mine=request.mine,
+        )
+        raise Refused(what, code=Code.NO_DUMP, fix=english("check that the dumps lie in {tree}", tree=_TREE))
     return found
 
 

@@ -13,6 +13,7 @@ from roundoff.core.array_files import Unreadable, map_bytes
 from roundoff.core.files import write_bytes, write_text, writing
 from roundoff.core.tensors import Array
 from roundoff.errors import MissingExtra
+from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS, Dump, DumpTensor, read_dump
 from roundoff.tensors.ascend_dump.layouts import as_format, restore, way_back
 from roundoff.tensors.ascend_dump.names import parse_dump_name, read_record, true_name
@@ -75,8 +76,8 @@ def convert_dumps(
         What was written, and the files that failed, which are also listed in a file of their own.
     """
     if conversion.format and conversion.format not in (*FORMAT_NUMBERS, ORIGINAL):
-        what = f"The format {conversion.format!r} is not known."
-        raise Refused(what, code=Code.FORMAT, fix="choose for example NCHW, NHWC, HWCN or ND")
+        what = english("The format {format!r} is not known.", format=conversion.format)
+        raise Refused(what, code=Code.FORMAT, fix=english("choose for example NCHW, NHWC, HWCN or ND"))
     written: list[Path] = []
     failed: list[Path] = []
     for path in files:
@@ -106,7 +107,7 @@ def _convert(path: Path, conversion: Conversion) -> Iterator[Path]:
     tensors = [tensor for tensor in dump.tensors if _wanted(tensor, conversion)]
     if not tensors and conversion.only:
         role, index = conversion.only
-        raise NotCompared(f"it has no {role} {index}", code=Code.INDEX)
+        raise NotCompared(english("it has no {role} {index}", role=role, index=index), code=Code.INDEX)
     for tensor in tensors:
         yield _write_tensor(path, dump, tensor, conversion=conversion)
     if not conversion.format:
@@ -158,7 +159,12 @@ def _formatted(values: Array, tensor: DumpTensor, *, conversion: Conversion) -> 
         return restore(values, way).array
     found = as_format(restore(values, way), conversion.format, block=block) if way.restored else None
     if found is None:
-        what = f"there is no way from {tensor.format} {shown(values.shape)} to {conversion.format}"
+        what = english(
+            "there is no way from {format} {shape} to {format2}",
+            format=tensor.format,
+            shape=shown(values.shape),
+            format2=conversion.format,
+        )
         raise NotCompared(what, code=Code.FORMAT)
     return found
 
@@ -166,15 +172,21 @@ def _formatted(values: Array, tensor: DumpTensor, *, conversion: Conversion) -> 
 def _check_fractal(shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
     """Refuse a shape that the blocks cannot hold, or that leaves a whole block empty."""
     if len(shape) < 4:
-        raise NotCompared(f"its shape {shown(shape)} is not that of FRACTAL_NZ", code=Code.SHAPE)
+        raise NotCompared(
+            english("its shape {shape} is not that of FRACTAL_NZ", shape=shown(shape)), code=Code.SHAPE
+        )
     whole = (*shape[:-4], shape[-2] * shape[-3], shape[-1] * shape[-4])
     steps = (*(1 for _ in shape[:-4]), shape[-2], shape[-1])
     fits = len(wanted) == len(whole) and all(
         limit - step < size <= limit for size, limit, step in zip(wanted, whole, steps, strict=True)
     )
     if not fits:
-        what = f"The target shape {shown(wanted)} is invalid. The recommended shape is {shown(whole)}."
-        raise Refused(what, code=Code.PARAMETER, fix="give another shape with -s")
+        what = english(
+            "The target shape {wanted} is invalid. The recommended shape is {whole}.",
+            wanted=shown(wanted),
+            whole=shown(whole),
+        )
+        raise Refused(what, code=Code.PARAMETER, fix=english("give another shape with -s"))
 
 
 def _records(path: Path, dump: Dump, conversion: Conversion) -> Iterator[Path]:
@@ -195,7 +207,7 @@ def _save_torch(out: Path, name: str, values: Array) -> Path:
     try:
         import torch
     except ImportError as error:
-        raise MissingExtra("writing .pt files", package="torch", extra="train") from error
+        raise MissingExtra(english("writing .pt files"), package="torch", extra="train") from error
     path = _named(out, name)
     with writing(path, option="-out"):
         torch.save(torch.from_numpy(np.array(values)), path)

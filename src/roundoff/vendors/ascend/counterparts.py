@@ -6,6 +6,7 @@ from enum import Enum
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS
 from roundoff.tensors.ascend_dump.layouts import way_back
 from roundoff.vendors.ascend.algorithms import Algorithm
@@ -231,13 +232,19 @@ def _source(job: CompareJob, operator: Operator, index: int, *, is_input: bool) 
 def _producer(job: CompareJob, operator: Operator, index: int) -> tuple[Operator, int]:
     """The operator, and which of its outputs, that an input comes from."""
     if index >= len(operator.inputs):
-        what = f"The input index ({index}) is out of range ({len(operator.inputs)}) for the operator list."
+        what = english(
+            "The input index ({index}) is out of range ({count}) for the operator list.",
+            index=index,
+            count=len(operator.inputs),
+        )
         job.warn(what)
-        raise NotCompared("" if job.strict else f"[{operator.name}] {what}", code=Code.INDEX)
+        raise NotCompared(
+            "" if job.strict else english("[{name}] {what}", name=operator.name, what=what), code=Code.INDEX
+        )
     edge = operator.inputs[index]
     name, colon, output = edge.rpartition(":")
     if not colon or not output.strip().isdigit() or not name.strip() or (job.strict and ":" in name):
-        message = f"The input information ({edge}) is invalid. It only supports op_name:index."
+        message = english("The input information ({edge}) is invalid. It only supports op_name:index.", edge=edge)
         job.warn(message)
         raise NotCompared(message, code=Code.JSON_CONTENT)
     return job.rule.find(name.strip(), warn=job.warn), int(output)
@@ -252,9 +259,15 @@ def find_golden(job: CompareJob, origin: OperatorOrigin, operator: Operator) -> 
         return golden, str(found[-1].path)
     loaded = load_operator(job.golden.find(origin.name), strict=job.strict)
     if index >= len(loaded.outputs):
-        what = f"The output index ({index}) is out of range [0, {len(loaded.outputs)}). Please check the index."
+        what = english(
+            "The output index ({index}) is out of range [0, {count}). Please check the index.",
+            index=index,
+            count=len(loaded.outputs),
+        )
         job.warn(f"[{operator.name}] {what}")
-        raise NotCompared("" if job.strict else f"[{operator.name}] {what}", code=Code.INDEX)
+        raise NotCompared(
+            "" if job.strict else english("[{name}] {what}", name=operator.name, what=what), code=Code.INDEX
+        )
     return loaded.outputs[index], loaded.path
 
 

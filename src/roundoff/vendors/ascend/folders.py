@@ -12,6 +12,7 @@ import numpy as np
 
 from roundoff.core.array_files import Unreadable, map_array, read_header
 from roundoff.core.tensors import Array, as_values, why_refused
+from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.element_types import element_type
 from roundoff.tensors.ascend_dump.header import ELEMENT_TYPES, Dump, DumpTensor, read_dump
 from roundoff.tensors.ascend_dump.names import DumpName, logical_op, parse_dump_name
@@ -132,7 +133,9 @@ def open_folder(path: Path, *, warn: Warn, separate_slices: bool = False, strict
     """
     if not path.is_dir():
         raise Refused(
-            f'The path "{path}" is not a folder.', code=Code.PATH, fix="give the folder of one inference"
+            english('The path "{path}" is not a folder.', path=path),
+            code=Code.PATH,
+            fix=english("give the folder of one inference"),
         )
     mapping = read_mapping(path)
     kinds: dict[str, str] = {}
@@ -188,13 +191,21 @@ def _classified(
 def _settle(folder: Folder, kinds: dict[str, str]) -> None:
     if not kinds:
         inner = next((entry for entry in sorted(folder.path.iterdir()) if entry.is_dir()), None)
-        hint = f", such as one below {inner}" if inner else ""
-        what = f'No valid dump files in the path "{folder.path}".'
-        raise Refused(what, code=Code.DUMP, fix=f"give the folder that holds the files of one inference{hint}")
+        hint = english(", such as one below {inner}", inner=inner) if inner else ""
+        what = english('No valid dump files in the path "{path}".', path=folder.path)
+        raise Refused(
+            what,
+            code=Code.DUMP,
+            fix=english("give the folder that holds the files of one inference{hint}", hint=hint),
+        )
     if len(kinds) > 1:
         example = list(kinds.values())[1]
-        what = f'Not all files in the path "{folder.path}" are of the same type, such as "{example}".'
-        raise Refused(what, code=Code.DUMP, fix="keep dumps and golden data in folders of their own")
+        what = english(
+            'Not all files in the path "{path}" are of the same type, such as "{example}".',
+            path=folder.path,
+            example=example,
+        )
+        raise Refused(what, code=Code.DUMP, fix=english("keep dumps and golden data in folders of their own"))
     (kind,) = kinds
     if kind != "dump":
         quantized = kind == "quant" or (kind == "npy" and folder.quantized)
@@ -355,7 +366,9 @@ def _read(path: Path) -> Dump:
         return read_dump(path)
     except (Unreadable, OSError) as error:
         reason = error.problem if isinstance(error, Unreadable) else error.strerror
-        raise NotCompared(f"{path.name} cannot be read: {reason}.", code=Code.DATA) from error
+        raise NotCompared(
+            english("{name} cannot be read: {reason}.", name=path.name, reason=reason), code=Code.DATA
+        ) from error
 
 
 class _GoldenFile(Tensor):
@@ -385,9 +398,14 @@ def _golden(found: FoundFile) -> Loaded:
         header = read_header(found.path)
     except (Unreadable, OSError) as error:
         reason = error.problem if isinstance(error, Unreadable) else error.strerror
-        raise NotCompared(f"{found.path.name} cannot be read: {reason}.", code=Code.DATA) from error
+        raise NotCompared(
+            english("{name} cannot be read: {reason}.", name=found.path.name, reason=reason), code=Code.DATA
+        ) from error
     if refused := why_refused(header.dtype):
-        raise NotCompared(f"{found.path.name} cannot be read: it {refused}.", code=Code.ELEMENT_TYPE)
+        raise NotCompared(
+            english("{name} cannot be read: it {refused}.", name=found.path.name, refused=refused),
+            code=Code.ELEMENT_TYPE,
+        )
     dtype = "float32" if header.dtype.kind == "V" else np.dtype(header.dtype).name
     about = DumpTensor("output", 0, dtype, "RESERVED", header.shape, (), 0, 0, 0, 0)
     return Loaded(str(found.path), (), (_GoldenFile(about, found.path),))
@@ -397,5 +415,5 @@ def _legacy(found: FoundFile) -> Loaded:
     """Golden data of old tools, in the layout of a dump."""
     dump = _read(found.path)
     if not dump.outputs:
-        raise NotCompared(f"{found.path.name} holds no tensor.", code=Code.DATA)
+        raise NotCompared(english("{name} holds no tensor.", name=found.path.name), code=Code.DATA)
     return Loaded(str(found.path), (), tuple(Tensor(tensor, found.path) for tensor in dump.outputs))

@@ -10,6 +10,7 @@ import numpy as np
 from roundoff.core.array_files import Unreadable
 from roundoff.core.progress import Progress
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 from roundoff.tensors import open_source
 from roundoff.vendors.ascend.advisor import Located, locate
 from roundoff.vendors.ascend.comparison import Request, compare_network
@@ -113,9 +114,9 @@ def walk(given: Given, *, out: Path, warn: Warn, progress: Progress) -> list[Gui
         steps.append(_judged(title, locate(result.rows, result.columns), advise))
     lacking = list(_lacking(given))
     if not compared and not steps:
-        fix = "give two of --float, --fake-quant, --npu and --npu-off, and their rules"
+        fix = english("give two of --float, --fake-quant, --npu and --npu-off, and their rules")
         fix = lacking[0].advice if lacking else fix
-        raise Refused("There is nothing to compare.", code=Code.PARAMETER, fix=fix)
+        raise Refused(english("There is nothing to compare."), code=Code.PARAMETER, fix=fix)
     return [*steps, *lacking]
 
 
@@ -136,11 +137,11 @@ def _lacking(given: Given) -> Iterator[GuideStep]:
 def _before(given: Given) -> Iterator[GuideStep]:
     accuracies = [one for one in (given.float_accuracy, given.quant_accuracy) if one is not None]
     if any(not 0 <= one <= _WHOLE for one in accuracies):
-        what = f"{' and '.join(map(str, accuracies))} is no accuracy in per cent."
-        raise Refused(what, code=Code.PARAMETER, fix="give numbers from 0 to 100")
+        what = english("{accuracies} is no accuracy in per cent.", accuracies=" and ".join(map(str, accuracies)))
+        raise Refused(what, code=Code.PARAMETER, fix=english("give numbers from 0 to 100"))
     if len(accuracies) == 1:
-        fix = "give both --float-accuracy and --quant-accuracy"
-        raise Refused("A loss needs the accuracy of both models.", code=Code.PARAMETER, fix=fix)
+        fix = english("give both --float-accuracy and --quant-accuracy")
+        raise Refused(english("A loss needs the accuracy of both models."), code=Code.PARAMETER, fix=fix)
     if accuracies:
         # Nobody asks about a model that is right in one case of a hundred: these are shares.
         scale = _WHOLE if max(accuracies) <= 1 else 1.0
@@ -193,7 +194,11 @@ def _looked_into(folder: Path, floats: Path | None) -> tuple[int, str]:
     except (BadInput, Unreadable) as error:
         files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
         if not files:
-            raise Refused(f"{folder} holds no samples.", code=Code.PATH, fix="check --calibration") from error
+            raise Refused(
+                english("{folder} holds no samples.", folder=folder),
+                code=Code.PATH,
+                fix=english("check --calibration"),
+            ) from error
         return len(files), ""  # images and the like: they can be counted
     count = len(arrays) if len(arrays) > 1 else (arrays[0].shape[0] if arrays and arrays[0].ndim else len(arrays))
     if floats is None or not arrays:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from roundoff.core.tensors import Array
+from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS
 from roundoff.tensors.ascend_dump.layouts import Laid, as_format, relayout, restore, way_back
 from roundoff.vendors.ascend.errors import Code, NotCompared
@@ -118,7 +119,9 @@ def fit(mine: Mine, golden: GoldenTensor, *, how: How) -> Fitted:
 def _golden_layout(golden: GoldenTensor, shape: tuple[int, ...]) -> str:
     """The golden layout; where the file's shape is the rule's with channels moved, the other one of the two."""
     if golden.format not in FORMAT_NUMBERS or golden.format in _NAMELESS:
-        raise NotCompared(f'The format " {golden.format} " is not supported.', code=Code.FORMAT)
+        raise NotCompared(
+            english('The format " {format} " is not supported.', format=golden.format), code=Code.FORMAT
+        )
     found = golden.values.shape
     if golden.format not in ("NCHW", "NHWC") or not len(shape) == len(found) == 4 or shape == found:
         return golden.format
@@ -147,7 +150,13 @@ def _convert(source: Mine, layout: str, *, shape: tuple[int, ...], how: How) -> 
     found = _restored(source, layout, shape)
     if found is None:
         how.warn(f"Not supported from {source.format} to {layout}.")
-        what = f"[{how.op}] There is no way from {source.format} {shown(values.shape)} to {layout}."
+        what = english(
+            "[{op}] There is no way from {format} {shape} to {layout}.",
+            op=how.op,
+            format=source.format,
+            shape=shown(values.shape),
+            layout=layout,
+        )
         raise NotCompared("" if how.strict else what, code=Code.FORMAT)
     return found
 
@@ -185,8 +194,12 @@ def _from_fractal(values: Array, layout: str, *, shape: tuple[int, ...], how: Ho
 
 
 def _unfit_fractal(shape: tuple[int, ...], whole: tuple[int, ...], *, how: How) -> NotCompared:
-    what = f"The target shape {shown(shape)} is invalid. The recommended shape is {shown(whole)}."
-    message = f"[{how.op}] {what}"
+    what = english(
+        "The target shape {shape} is invalid. The recommended shape is {whole}.",
+        shape=shown(shape),
+        whole=shown(whole),
+    )
+    message = english("[{op}] {what}", op=how.op, what=what)
     how.warn(message)
     return NotCompared(message, code=Code.FRACTAL)
 
@@ -215,10 +228,13 @@ def _cut(mine: Array, golden: tuple[int, ...], *, how: How) -> Array:
 
 
 def _different(mine: tuple[int, ...], golden: tuple[int, ...], *, how: How) -> NotCompared:
-    message = (
-        f"[{how.op}] Due to the different shapes on the left and right,the left dump data{shown(mine)} can not be "
-        f"compared to the right dump data{shown(golden)}. Please check the batch of the dump data or the shape "
-        "may be changed due to optimization."
+    message = english(
+        "[{op}] Due to the different shapes on the left and right,the left dump data{mine} "
+        "can not be compared to the right dump data{golden}. Please check the batch of the "
+        "dump data or the shape may be changed due to optimization.",
+        op=how.op,
+        mine=shown(mine),
+        golden=shown(golden),
     )
     how.warn(message)
     return NotCompared(message, code=Code.SHAPE)

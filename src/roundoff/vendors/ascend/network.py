@@ -10,6 +10,7 @@ from roundoff.core.array_files import Unreadable, map_array, read_header
 from roundoff.core.files import regular_file
 from roundoff.core.tensors import Array, as_values
 from roundoff.measure.statistics import release_pages
+from roundoff.messages.message import english
 from roundoff.tensors import open_source
 from roundoff.tensors.ascend_dump.layouts import restore, way_back
 from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, GoldenPair, compare_values
@@ -43,7 +44,9 @@ __all__ = [
 ]
 
 _FLOAT16_MAX = 65504
-_IN_PAIR = "runs between a quantizer and its dequantizer: it writes sums of codes, which no golden tensor has"
+_IN_PAIR = english(
+    "runs between a quantizer and its dequantizer: it writes sums of codes, which no golden tensor has"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +155,19 @@ def _compare_operator(job: CompareJob, operator: Operator, names: tuple[str, str
 
 def _load_mine(job: CompareJob, operator: Operator) -> Loaded:
     output = 0 if job.mine.kind is not Kind.NPU else None
-    missing = (
-        f'[{operator.name}] There is no dump file for my output operator "{operator.name}". '
-        f"The type is {operator.type}."
+    missing = english(
+        '[{name}] There is no dump file for my output operator "{name}". The type is {type}.',
+        name=operator.name,
+        type=operator.type,
     )
     try:
         return load_operator(job.mine.find(operator.name, output), strict=job.strict)
     except NotCompared as error:
-        message = missing if job.strict or not error.message else f"[{operator.name}] {error.message}"
+        message = (
+            missing
+            if job.strict or not error.message
+            else english("[{name}] {message}", name=operator.name, message=error.message)
+        )
         job.warn(message)
         raise NotCompared(message, code=error.code) from error
 
@@ -206,7 +214,9 @@ def _golden(job: CompareJob, operator: Operator, tensor: Tensor) -> tuple[Operat
         origin = counterpart(asking, operator, about.index, is_input=is_input)
         golden, where = find_golden(asking, origin, operator)
         if operator.in_quant_pair and about.element_type == "INT32" and golden.dtype.startswith("float"):
-            raise NotCompared(f"[{operator.name}] This op {_IN_PAIR}.", code=Code.UNSUPPORTED)
+            raise NotCompared(
+                english("[{name}] This op {in_pair}.", name=operator.name, in_pair=_IN_PAIR), code=Code.UNSUPPORTED
+            )
         return origin, golden, where
     except NotCompared as error:
         if not codes or error.code is not Code.NO_DUMP:
@@ -455,12 +465,15 @@ def compare_files(
     """
     left, right = (_read(path) for path in (mine, golden))
     if left.shape != right.shape:
-        what = (
-            f"My output shape {left.shape} in '{mine}' does not match the ground truth shape {right.shape} "
-            f"in '{golden}'."
+        what = english(
+            "My output shape {shape} in '{mine}' does not match the ground truth shape {shape2} in '{golden}'.",
+            shape=left.shape,
+            mine=mine,
+            shape2=right.shape,
+            golden=golden,
         )
         raise Refused(
-            what, code=Code.SHAPE, fix="give arrays of one shape, or use 'roundoff compare', which aligns"
+            what, code=Code.SHAPE, fix=english("give arrays of one shape, or use 'roundoff compare', which aligns")
         )
     flat = [side.reshape(-1)[: most or None] for side in (left, right)]
     case = ComparedTensors(GoldenPair(*flat), all(size == 1 for size in left.shape), str(mine), str(golden))
@@ -473,13 +486,13 @@ def _of_dump(path: Path) -> Array:
     source = open_source(path, format="ascend-dump")
     outputs = [info.name for info in source.tensors if ".input." not in info.name]
     if len(outputs) != 1:
-        what = f"{path} holds {len(outputs)} outputs."
-        raise Refused(what, code=Code.DATA, fix="give folders and -op, or convert it to .npy first")
+        what = english("{path} holds {count} outputs.", path=path, count=len(outputs))
+        raise Refused(what, code=Code.DATA, fix=english("give folders and -op, or convert it to .npy first"))
     return source.read(outputs[0], source.samples[0])
 
 
 def _read(path: Path) -> Array:
-    regular_file(path, what="The file")
+    regular_file(path, what=english("The file"))
     try:
         if path.suffix == ".txt":
             return np.loadtxt(path, dtype=np.float32)
@@ -491,7 +504,11 @@ def _read(path: Path) -> Array:
         )
         return as_values(mapped)
     except Unreadable as error:
-        raise Refused(f"{path} cannot be read: {error.problem}.", code=Code.DATA, fix=error.fix) from error
+        raise Refused(
+            english("{path} cannot be read: {problem}.", path=path, problem=error.problem),
+            code=Code.DATA,
+            fix=error.fix,
+        ) from error
     except ValueError as error:
-        what = f"{path} cannot be read: {error}."
-        raise Refused(what, code=Code.DATA, fix="give a .npy file, or numbers as text") from error
+        what = english("{path} cannot be read: {error}.", path=path, error=error)
+        raise Refused(what, code=Code.DATA, fix=english("give a .npy file, or numbers as text")) from error

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roundoff.core.files import writing
+from roundoff.messages.message import english
 from roundoff.vendors.ascend.errors import Code, Refused
 from roundoff.vendors.ascend.rules import FusionRule, Warn
 
@@ -140,9 +141,9 @@ def _harmless(cell: str, *, strict: bool) -> str:
         if not _DANGEROUS.search(cell):
             return cell
         if strict:
-            what = f"Malicious value is not allowed to be written to the csv: {cell}"
+            what = english("Malicious value is not allowed to be written to the csv: {cell}", cell=cell)
             raise Refused(
-                what, code=Code.UNKNOWN, fix="leave out --strict-vendor, or rename the operator"
+                what, code=Code.UNKNOWN, fix=english("leave out --strict-vendor, or rename the operator")
             ) from None
         return f" {cell}"
     return cell
@@ -187,8 +188,8 @@ def _parse_span(text: str, last: int) -> tuple[int, int, int]:
         re.fullmatch(r"[0-9]*", part) or (place == 1 and part == "-1") for place, part in enumerate(parts)
     )
     if not valid:
-        what = f'The range ({text}) is invalid, just supports "start,end,step".'
-        raise Refused(what, code=Code.PARAMETER, fix="write for example -r 1,-1,1")
+        what = english('The range ({text}) is invalid, just supports "start,end,step".', text=text)
+        raise Refused(what, code=Code.PARAMETER, fix=english("write for example -r 1,-1,1"))
     for place, part in enumerate(parts):
         if part not in ("", "-1"):
             numbers[place] = int(part)
@@ -203,19 +204,24 @@ def _parse_span(text: str, last: int) -> tuple[int, int, int]:
 def _parse_picked(text: str, last: int, *, warn: Warn) -> set[int]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not all(re.fullmatch(r"[0-9]+", part) for part in parts):
-        what = f'The index ({text}) is invalid, just supports "index_1, index_2, ...".'
-        raise Refused(what, code=Code.PARAMETER, fix="write for example -s 1,4,7")
+        what = english('The index ({text}) is invalid, just supports "index_1, index_2, ...".', text=text)
+        raise Refused(what, code=Code.PARAMETER, fix=english("write for example -s 1,4,7"))
     numbers = {int(part) for part in parts}
     beyond = sorted(number for number in numbers if number > last)
     if beyond:
-        message = f"Index {beyond} out of range [1,{last}]."
+        message = english("Index {beyond} out of range [1,{last}].", beyond=beyond, last=last)
         if len(beyond) == len(numbers):
-            raise Refused(message, code=Code.PARAMETER, fix=f"choose numbers up to {last}")
+            raise Refused(message, code=Code.PARAMETER, fix=english("choose numbers up to {last}", last=last))
         warn(message)
     return numbers - set(beyond)
 
 
 def _check(what: str, value: int, valid: bool, allowed: str) -> None:
     if not valid:
-        message = f"The {what} index ({value}) is out of range {allowed}. Please check the index."
-        raise Refused(message, code=Code.INDEX, fix=f"choose it from {allowed}")
+        message = english(
+            "The {what} index ({value}) is out of range {allowed}. Please check the index.",
+            what=what,
+            value=value,
+            allowed=allowed,
+        )
+        raise Refused(message, code=Code.INDEX, fix=english("choose it from {allowed}", allowed=allowed))

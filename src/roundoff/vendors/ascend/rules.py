@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from roundoff.messages.message import english
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 
 __all__ = [
@@ -38,7 +39,7 @@ __all__ = [
 _KINDS: dict[str, tuple[type, str]] = {
     "s": (str, "a string"), "i": (int, "an integer"), "b": (bool, "a bool"), "list": (dict, "a list"),
 }  # fmt: skip
-_AGAIN = "make it again: atc --mode=1 --om=MODEL.om --json=FILE"
+_AGAIN = english("make it again: atc --mode=1 --om=MODEL.om --json=FILE")
 
 
 def listed(found: dict[str, Any], key: str, path: Path, *, optional: bool = False) -> list[dict[str, Any]]:
@@ -47,7 +48,12 @@ def listed(found: dict[str, Any], key: str, path: Path, *, optional: bool = Fals
         return []
     value = found.get(key)
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        what = f'{path}: the "{key}" element is {"missing" if key not in found else "not an array of objects"}.'
+        what = english(
+            '{path}: the "{key}" element is {which}.',
+            path=path,
+            key=key,
+            which=english("missing") if key not in found else english("not an array of objects"),
+        )
         raise Refused(what, code=Code.JSON, fix=_AGAIN)
     return value
 
@@ -56,7 +62,11 @@ def text(found: dict[str, Any], key: str, path: Path) -> str:
     """A text that must be there."""
     value = found.get(key)
     if not isinstance(value, str):
-        raise Refused(f'{path}: the "{key}" element is missing or not a string.', code=Code.JSON, fix=_AGAIN)
+        raise Refused(
+            english('{path}: the "{key}" element is missing or not a string.', path=path, key=key),
+            code=Code.JSON,
+            fix=_AGAIN,
+        )
     return value
 
 
@@ -68,7 +78,11 @@ def items_of(attributes: list[dict[str, Any]], key: str, kind: str, path: Path) 
     items = found.get(kind) or []
     wanted, _ = _KINDS[kind]
     if not isinstance(items, list) or not all(isinstance(item, wanted) for item in items):
-        raise Refused(f"{path}: the attribute {key!r} holds other values.", code=Code.JSON, fix=_AGAIN)
+        raise Refused(
+            english("{path}: the attribute {key!r} holds other values.", path=path, key=key),
+            code=Code.JSON,
+            fix=_AGAIN,
+        )
     return items
 
 
@@ -88,7 +102,11 @@ def attribute(attributes: list[dict[str, Any]], key: str, kind: str, path: Path)
         found = value.get(kind) if isinstance(value, dict) else None
         wanted, called = _KINDS[kind]
         if not isinstance(found, wanted) or (wanted is int and isinstance(found, bool)):
-            raise Refused(f"{path}: the attribute {key!r} is not {called}.", code=Code.JSON, fix=_AGAIN)
+            raise Refused(
+                english("{path}: the attribute {key!r} is not {called}.", path=path, key=key, called=called),
+                code=Code.JSON,
+                fix=_AGAIN,
+            )
         return found
     return None
 
@@ -171,12 +189,12 @@ class Operator:
             NotCompared: It was nothing.
         """
         if not self.outputs:
-            message = f'The output description of the fusion operator "{self.name}" is empty.'
+            message = english('The output description of the fusion operator "{name}" is empty.', name=self.name)
             warn(message)
             raise NotCompared(message, code=Code.NO_DUMP)
         found = self.outputs[output if output < len(self.outputs) else 0]
         if not found.name:
-            message = f"The origin name of the {self.name}:{output} is empty."
+            message = english("The origin name of the {name}:{output} is empty.", name=self.name, output=output)
             warn(message)
             raise NotCompared(message, code=Code.NO_DUMP)
         index = output if found.index is None else found.index
@@ -208,7 +226,7 @@ class FusionRule:
         for operator in self.groups.get(self.group_of.get(name, ""), ()):
             if operator.name == name:
                 return operator
-        message = f'There is no "{name}" in the fusion rule file.'
+        message = english('There is no "{name}" in the fusion rule file.', name=name)
         warn(message)
         raise NotCompared(message, code=Code.PARAMETER)
 
@@ -255,16 +273,26 @@ def read_rule(path: Path) -> FusionRule:
 def _load(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MAX_BYTES:
-            raise Refused(f"{path} is larger than 1 GiB.", code=Code.JSON, fix="check that it is the right file")
+            raise Refused(
+                english("{path} is larger than 1 GiB.", path=path),
+                code=Code.JSON,
+                fix=english("check that it is the right file"),
+            )
         content = json.loads(path.read_bytes())
     except OSError as error:
-        what = f"{path} cannot be read: {error.strerror or error}."
-        raise Refused(what, code=Code.JSON, fix="check the path") from error
+        what = english("{path} cannot be read: {strerror}.", path=path, strerror=error.strerror or error)
+        raise Refused(what, code=Code.JSON, fix=english("check the path")) from error
     except (ValueError, RecursionError) as error:
-        fix = "make it again: atc --mode=1 --om=MODEL.om --json=FILE"
-        raise Refused(f"{path} is no JSON: {error}.", code=Code.JSON, fix=fix) from error
+        fix = english("make it again: atc --mode=1 --om=MODEL.om --json=FILE")
+        raise Refused(
+            english("{path} is no JSON: {error}.", path=path, error=error), code=Code.JSON, fix=fix
+        ) from error
     if not isinstance(content, dict):
-        raise Refused(f"{path} is no description of a model.", code=Code.JSON, fix="give the JSON that atc writes")
+        raise Refused(
+            english("{path} is no description of a model.", path=path),
+            code=Code.JSON,
+            fix=english("give the JSON that atc writes"),
+        )
     return content
 
 
@@ -306,7 +334,7 @@ def _inputs(found: dict[str, Any], path: Path) -> tuple[str, ...]:
     """Where values come from; edges that only order execution end in ``:-1``."""
     edges = found.get("input", [])
     if not isinstance(edges, list) or not all(isinstance(edge, str) for edge in edges):
-        raise Refused(f'{path}: the "input" element is not an array of names.', code=Code.JSON)
+        raise Refused(english('{path}: the "input" element is not an array of names.', path=path), code=Code.JSON)
     return tuple(_SLICE.sub("", edge) for edge in edges if edge and not edge.endswith(":-1"))
 
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from roundoff.messages.message import english
 from roundoff.vendors.ascend.counterparts import mark_pairs
 from roundoff.vendors.ascend.errors import Code, Refused
 from roundoff.vendors.ascend.folders import Folder, Kind
@@ -216,13 +217,17 @@ def check_scenario(mine: Folder, golden: Folder, files: RuleFiles, *, strict: bo
     Raises:
         Refused: The scenario cannot be compared so.
     """
-    about = f"When the left {mine.described} and the right {golden.described},"
+    about = english(
+        "When the left {described} and the right {described2},",
+        described=mine.described,
+        described2=golden.described,
+    )
     if mine.kind is Kind.NPU:
         _check_offline(about, mine, golden, files=files, strict=strict)
     elif mine.kind is Kind.FAKE_QUANT and golden.kind is Kind.FLOAT:
-        _refuse(about, "there is no need to enter the -cf parameter.", files.unfused, Code.KIND)
+        _refuse(about, english("there is no need to enter the -cf parameter."), files.unfused, Code.KIND)
         _require(about, "-q", files.quantized, Code.KIND)
-        _refuse(about, "there is no need to enter the -f parameter.", files.offline, Code.KIND)
+        _refuse(about, english("there is no need to enter the -f parameter."), files.offline, Code.KIND)
     else:
         raise _impossible(about)
 
@@ -235,9 +240,9 @@ def _check_offline(about: str, mine: Folder, golden: Folder, *, files: RuleFiles
             _require(about, "-cf", files.unfused)
         if files.unfused:
             _require(about, "-f", files.offline)
-        _refuse(about, "there is no need to enter the -q parameter.", files.quantized)
+        _refuse(about, english("there is no need to enter the -q parameter."), files.quantized)
     elif golden.kind is Kind.FLOAT:
-        _refuse(about, "there is no need to enter the -cf parameter.", files.unfused)
+        _refuse(about, english("there is no need to enter the -cf parameter."), files.unfused)
         if mine.quantized and not strict:
             # Either file tells enough: the offline model names its originals, and AMCT names its own.
             if not files.offline:
@@ -247,12 +252,14 @@ def _check_offline(about: str, mine: Folder, golden: Folder, *, files: RuleFiles
         if mine.quantized:
             _require(about, "-q", files.quantized)
         else:
-            _refuse(about, "there is no need to enter the -q parameter.", files.quantized)
+            _refuse(about, english("there is no need to enter the -q parameter."), files.quantized)
     else:
         if not mine.quantized:
             raise _impossible(about)
         _require(about, "-f", files.offline)
-        _refuse(about, "there is no need to enter the -q or -cf parameter.", files.quantized or files.unfused)
+        _refuse(
+            about, english("there is no need to enter the -q or -cf parameter."), files.quantized or files.unfused
+        )
 
 
 def load_rule(files: RuleFiles, *, warn: Warn, strict: bool) -> FusionRule:
@@ -275,17 +282,25 @@ def _read(path: Path, *, warn: Warn) -> FusionRule:
 
 def _require(about: str, flag: str, given: Path | None, code: Code = Code.PARAMETER) -> None:
     if given is None:
-        raise Refused(f"{about} the {flag} parameter is required.", code=code, fix=f"add {flag} FILE.json")
+        raise Refused(
+            english("{about} the {flag} parameter is required.", about=about, flag=flag),
+            code=code,
+            fix=english("add {flag} FILE.json", flag=flag),
+        )
 
 
 def _refuse(about: str, what: str, given: Path | None, code: Code = Code.PARAMETER) -> None:
     if given is not None:
-        raise Refused(f"{about} {what}", code=code, fix="leave that parameter out")
+        raise Refused(
+            english("{about} {what}", about=about, what=what), code=code, fix=english("leave that parameter out")
+        )
 
 
 def _impossible(about: str) -> Refused:
-    fix = "exchange -m and -g, or compare step by step: float original, fake-quant original, offline model"
-    return Refused(f"{about} this scenario cannot be compared.", code=Code.KIND, fix=fix)
+    fix = english(
+        "exchange -m and -g, or compare step by step: float original, fake-quant original, offline model"
+    )
+    return Refused(english("{about} this scenario cannot be compared.", about=about), code=Code.KIND, fix=fix)
 
 
 # Flags that need or exclude each other, refused with the vendor's exit codes.
@@ -298,11 +313,15 @@ def check_flags(found: argparse.Namespace) -> None:
     """Refuse flags of ``compare`` that do not go together, or have impossible values."""
     _check_parts(found)
     if found.max_cmp_size < 0:
-        what = f"Please enter a valid number for max_cmp_size, now is {found.max_cmp_size}."
-        raise Refused(what, code=Code.PARAMETER, fix="give a number from 0")
+        what = english(
+            "Please enter a valid number for max_cmp_size, now is {max_cmp_size}.", max_cmp_size=found.max_cmp_size
+        )
+        raise Refused(what, code=Code.PARAMETER, fix=english("give a number from 0"))
     if found.post_process is not None or found.my_dump_path.suffix == ".h5":
-        what = "Results of PyTorch in .h5 files are not read."
-        raise Refused(what, code=Code.UNSUPPORTED, fix="store the tensors as .npy and use 'roundoff compare'")
+        what = english("Results of PyTorch in .h5 files are not read.")
+        raise Refused(
+            what, code=Code.UNSUPPORTED, fix=english("store the tensors as .npy and use 'roundoff compare'")
+        )
     if found.mapping:
         _check_mapping(found)
     elif found.op_name is None:
@@ -313,8 +332,10 @@ def check_flags(found: argparse.Namespace) -> None:
         ):  # fmt: skip
             if given is not None:
                 names = " or ".join(f'"{flag}"' for flag in flags)
-                what = f"The argument '{names}' takes effect only when the \"'-op'\" exists."
-                raise Refused(what, code=Code.PARAMETER, fix=f"add -op NAME, or leave {flags[0]} out")
+                what = english("The argument '{names}' takes effect only when the \"'-op'\" exists.", names=names)
+                raise Refused(
+                    what, code=Code.PARAMETER, fix=english("add -op NAME, or leave {flags} out", flags=flags[0])
+                )
     else:
         _check_single(found)
 
@@ -323,12 +344,12 @@ def check_output(folder: Path) -> None:
     """Refuse a folder for results that could not be written to, before the work."""
     there = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), Path())
     if not there.is_dir():
-        what = f'The output path "{there}" is not a folder.'
+        what = english('The output path "{there}" is not a folder.', there=there)
     elif not os.access(there, os.W_OK | os.X_OK):
-        what = f'The output path "{there}" cannot be written to.'
+        what = english('The output path "{there}" cannot be written to.', there=there)
     else:
         return
-    raise Refused(what, code=Code.PATH, fix="choose another folder with -out")
+    raise Refused(what, code=Code.PATH, fix=english("choose another folder with -out"))
 
 
 def _check_parts(found: argparse.Namespace) -> None:
@@ -336,38 +357,57 @@ def _check_parts(found: argparse.Namespace) -> None:
         if given is None:
             continue
         if found.fusion_rule_file is None:
-            what = f'The argument "{flag}" or "{name}" takes effect only when the "-f" exists.'
-            raise Refused(what, code=Code.PARAMETER, fix="add -f FILE.json")
+            what = english(
+                'The argument "{flag}" or "{name}" takes effect only when the "-f" exists.', flag=flag, name=name
+            )
+            raise Refused(what, code=Code.PARAMETER, fix=english("add -f FILE.json"))
         if found.op_name:
-            what = f'The argument "{flag}" or "{name}" exists, the "-op" parameter is invalid.'
-            raise Refused(what, code=Code.PARAMETER, fix=f"leave out {flag} or -op")
+            what = english(
+                'The argument "{flag}" or "{name}" exists, the "-op" parameter is invalid.', flag=flag, name=name
+            )
+            raise Refused(what, code=Code.PARAMETER, fix=english("leave out {flag} or -op", flag=flag))
     if found.range is not None and found.select is not None:
-        what = 'The argument "-r" and "-s" can not be used at the same time'
-        raise Refused(what, code=Code.PARAMETER, fix="leave one of them out")
+        what = english('The argument "-r" and "-s" can not be used at the same time')
+        raise Refused(what, code=Code.PARAMETER, fix=english("leave one of them out"))
 
 
 def _check_mapping(found: argparse.Namespace) -> None:
     for given, flag in ((found.op_name, "-op"), (found.input_tensor or found.output_tensor, "-i or -o")):
         if given is not None:
-            what = f"When --mapping or -map exists,the {flag} parameter is invalid."
-            raise Refused(what, code=Code.PARAMETER, fix=f"leave out {flag}")
+            what = english("When --mapping or -map exists,the {flag} parameter is invalid.", flag=flag)
+            raise Refused(what, code=Code.PARAMETER, fix=english("leave out {flag}", flag=flag))
     if found.fusion_rule_file is None and found.quant_fusion_rule_file is None:
-        what = "When --mapping or -map exists,there is need to enter the -f or -q parameter."
-        raise Refused(what, code=Code.PARAMETER, fix="add -f FILE.json or -q FILE.json")
+        what = english("When --mapping or -map exists,there is need to enter the -f or -q parameter.")
+        raise Refused(what, code=Code.PARAMETER, fix=english("add -f FILE.json or -q FILE.json"))
 
 
 def _check_single(found: argparse.Namespace) -> None:
     for given in (found.output_tensor, found.input_tensor):
         if given is not None and not re.fullmatch(r"[0-9]{1,9}", given):
-            what = f"The detail index '{given}' is invalid. It only supports 'natural number'."
-            raise Refused(what, code=Code.PARAMETER, fix="give a number from 0")
+            what = english(
+                "The detail index '{given}' is invalid. It only supports 'natural number'.", given=given
+            )
+            raise Refused(what, code=Code.PARAMETER, fix=english("give a number from 0"))
     if found.topn is not None and not 1 <= found.topn <= _MAX_TOP:
-        what = f"The top n index ({found.topn}) is out of range [1, {_MAX_TOP}]. Please check the index."
-        raise Refused(what, code=Code.INDEX, fix=f"give -n from 1 to {_MAX_TOP}")
+        what = english(
+            "The top n index ({topn}) is out of range [1, {max_top}]. Please check the index.",
+            topn=found.topn,
+            max_top=_MAX_TOP,
+        )
+        raise Refused(what, code=Code.INDEX, fix=english("give -n from 1 to {max_top}", max_top=_MAX_TOP))
     if found.max_line is not None and not _LINES[0] <= found.max_line <= _LINES[1]:
-        what = f"The --max_line argument index ({found.max_line}) is out of range {_LINES[0]} - {_LINES[1]}. "
-        what += "Please check the index."
-        raise Refused(what, code=Code.PARAMETER, fix=f"give -ml from {_LINES[0]} to {_LINES[1]}")
+        what = english(
+            "The --max_line argument index ({max_line}) is out of range {lines} - {lines2}. ",
+            max_line=found.max_line,
+            lines=_LINES[0],
+            lines2=_LINES[1],
+        )
+        what += english("Please check the index.")
+        raise Refused(
+            what,
+            code=Code.PARAMETER,
+            fix=english("give -ml from {lines} to {lines2}", lines=_LINES[0], lines2=_LINES[1]),
+        )
 
 
 def check_conversion(found: argparse.Namespace, *, warn: Warn) -> list[Path]:
@@ -377,11 +417,11 @@ def check_conversion(found: argparse.Namespace, *, warn: Warn) -> list[Path]:
         (found.custom_script_path, "-c"),
     ):  # fmt: skip
         if given is not None and not found.format:
-            what = f'The argument "{flag}" takes effect only when the "-f" exists.'
-            raise Refused(what, code=Code.PARAMETER, fix="add -f FORMAT")
+            what = english('The argument "{flag}" takes effect only when the "-f" exists.', flag=flag)
+            raise Refused(what, code=Code.PARAMETER, fix=english("add -f FORMAT"))
     if found.shape is not None and not re.fullmatch(r"[0-9]{1,18}(,[0-9]{1,18})*", found.shape):
-        what = f"The shape '{found.shape}' is invalid."
-        raise Refused(what, code=Code.PARAMETER, fix="write for example -s 1,3,224,224")
+        what = english("The shape '{shape}' is invalid.", shape=found.shape)
+        raise Refused(what, code=Code.PARAMETER, fix=english("write for example -s 1,3,224,224"))
     whole = Path(found.dump_file)
     if whole.is_dir():
         files = sorted(path for path in whole.iterdir() if path.is_file() and not _is_note(path))
@@ -391,12 +431,20 @@ def check_conversion(found: argparse.Namespace, *, warn: Warn) -> list[Path]:
             warn(f"{path} is a link that leads out of the folder and is not read.")
         files = [path for path in files if path not in links]
         if not files:
-            raise Refused("The dump path is empty.", code=Code.PARAMETER, fix="give a folder that holds dumps")
+            raise Refused(
+                english("The dump path is empty."),
+                code=Code.PARAMETER,
+                fix=english("give a folder that holds dumps"),
+            )
         return files
     files = [whole] if whole.exists() else [Path(part) for part in found.dump_file.split(",") if part]
     for path in files:
         if not path.is_file():
-            raise Refused(f'The path "{path}" does not exist.', code=Code.PATH, fix="check the path")
+            raise Refused(
+                english('The path "{path}" does not exist.', path=path),
+                code=Code.PATH,
+                fix=english("check the path"),
+            )
     return files
 
 

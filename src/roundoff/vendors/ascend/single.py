@@ -14,6 +14,7 @@ from roundoff.core.array_files import Unreadable
 from roundoff.core.files import writing
 from roundoff.core.tensors import Array
 from roundoff.measure.statistics import release_pages
+from roundoff.messages.message import english
 from roundoff.vendors.ascend.counterparts import CompareJob, counterpart, find_golden, golden_of
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator
@@ -303,7 +304,7 @@ def _short(name: str, folder: Path) -> str:
 
 # Finding the one tensor that a single-operator comparison is about.
 
-_AGAIN = "check the name and the folders"
+_AGAIN = english("check the name and the folders")
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,10 +332,14 @@ def find_single(job: CompareJob, asked: Asked) -> Single:
             return _without_rule(job, asked)
         return _by_rule(job, asked)
     except Unreadable as error:
-        raise Refused(f"{asked.tensor} cannot be read: {error.problem}.", code=Code.DATA, fix=error.fix) from error
+        raise Refused(
+            english("{tensor} cannot be read: {problem}.", tensor=asked.tensor, problem=error.problem),
+            code=Code.DATA,
+            fix=error.fix,
+        ) from error
     except OSError as error:
-        what = f"{asked.tensor} cannot be read: {error.strerror}."
-        raise Refused(what, code=Code.DATA, fix="check the files and the disk") from error
+        what = english("{tensor} cannot be read: {strerror}.", tensor=asked.tensor, strerror=error.strerror)
+        raise Refused(what, code=Code.DATA, fix=english("check the files and the disk")) from error
 
 
 def overflowing(job: CompareJob, op: str) -> list[str]:
@@ -358,18 +363,22 @@ def _by_rule(job: CompareJob, asked: Asked) -> Single:
         raise Refused(error.message, code=Code.PARAMETER, fix=_AGAIN) from error
     group = job.rule.groups[job.rule.group_of[asked.op]]
     if operator.inner:
-        what = f'[{asked.op}] The op "{asked.op}" is inner node for multi to multi relation.'
-        raise Refused(what, code=Code.UNSUPPORTED, fix="choose the operator of the group that has an original")
+        what = english('[{op}] The op "{op}" is inner node for multi to multi relation.', op=asked.op)
+        raise Refused(
+            what, code=Code.UNSUPPORTED, fix=english("choose the operator of the group that has an original")
+        )
     if operator.in_quant_pair:
-        what = f"[{asked.op}] The -op param should not specify an operator in quant/dequant pair."
-        raise Refused(what, code=Code.UNSUPPORTED, fix="choose the dequantizer behind it")
+        what = english("[{op}] The -op param should not specify an operator in quant/dequant pair.", op=asked.op)
+        raise Refused(what, code=Code.UNSUPPORTED, fix=english("choose the dequantizer behind it"))
     tensor = _chosen(asked, _loaded(job, asked, operator))
     origin, golden = _golden(job, asked, operator)
     try:
         fitted = golden_of(job, operator, tensor, golden=golden, origin=origin, detail=True)
     except NotCompared as error:
         raise Refused(
-            error.message or f"{asked.tensor} cannot be compared.", code=error.code, fix=_AGAIN
+            error.message or english("{tensor} cannot be compared.", tensor=asked.tensor),
+            code=error.code,
+            fix=_AGAIN,
         ) from error
     mine_ops, golden_ops = group_names(group)
     return Single(
@@ -389,8 +398,8 @@ def _loaded(job: CompareJob, asked: Asked, operator: Operator) -> Loaded:
         output = None if job.mine.kind.value == "Offline" else 0
         return load_operator(job.mine.find(operator.name, output), strict=job.strict)
     except NotCompared as error:
-        none = f'[{asked.op}] There is no dump file for my output operator "{asked.op}".'
-        what = error.message or f"{none} The type is {operator.type}."
+        none = english('[{op}] There is no dump file for my output operator "{op}".', op=asked.op)
+        what = error.message or english("{none} The type is {type}.", none=none, type=operator.type)
         raise Refused(what, code=error.code, fix=_AGAIN) from error
 
 
@@ -399,7 +408,9 @@ def _golden(job: CompareJob, asked: Asked, operator: Operator) -> tuple[Operator
         origin = counterpart(job, operator, asked.index, is_input=asked.role == "input")
         return origin, find_golden(job, origin, operator)[0]
     except NotCompared as error:
-        none = f"[{asked.op}] There is no the ground truth dump file for {asked.tensor}."
+        none = english(
+            "[{op}] There is no the ground truth dump file for {tensor}.", op=asked.op, tensor=asked.tensor
+        )
         what = none if error.code is Code.NO_DUMP else error.message or none
         raise Refused(what, code=error.code, fix=_AGAIN) from error
 
@@ -410,17 +421,23 @@ def _without_rule(job: CompareJob, asked: Asked) -> Single:
         try:
             sides.append(_chosen(asked, load_operator(folder.find(asked.op), strict=job.strict)))
         except NotCompared as error:
-            what = f"Failed to find {asked.op} dump data from {flag} dump data path."
+            what = english("Failed to find {op} dump data from {flag} dump data path.", op=asked.op, flag=flag)
             raise Refused(error.message or what, code=error.code, fix=_AGAIN) from error
     mine, golden = sides
     if mine.shape != golden.shape:
-        what = (
-            f"My Output data shape {shown(mine.shape)} not equal to Ground Truth data shape {shown(golden.shape)}."
+        what = english(
+            "My Output data shape {shape} not equal to Ground Truth data shape {shape2}.",
+            shape=shown(mine.shape),
+            shape2=shown(golden.shape),
         )
-        raise Refused(what, code=Code.DATA, fix="compare dumps of the same model and batch")
+        raise Refused(what, code=Code.DATA, fix=english("compare dumps of the same model and batch"))
     if mine.about.format != golden.about.format:
-        what = f"The format does not match ({mine.about.format} vs {golden.about.format})."
-        raise Refused(what, code=Code.FORMAT, fix="give the rules with -f and -cf")
+        what = english(
+            "The format does not match ({format} vs {format2}).",
+            format=mine.about.format,
+            format2=golden.about.format,
+        )
+        raise Refused(what, code=Code.FORMAT, fix=english("give the rules with -f and -cf"))
     return Single(
         mine.values.reshape(-1),
         golden.values.reshape(-1),
@@ -436,9 +453,15 @@ def _without_rule(job: CompareJob, asked: Asked) -> Single:
 def _chosen(asked: Asked, loaded: Loaded) -> Tensor:
     tensors = loaded.inputs if asked.role == "input" else loaded.outputs
     if asked.index >= len(tensors):
-        allowed = f"[0, {len(tensors)}). Please check the index."
-        what = f"[{asked.op}] The {asked.role} index ({asked.index}) is out of range {allowed}"
-        raise Refused(what, code=Code.INDEX, fix="choose another index with -i or -o")
+        allowed = english("[0, {count}). Please check the index.", count=len(tensors))
+        what = english(
+            "[{op}] The {role} index ({index}) is out of range {allowed}",
+            op=asked.op,
+            role=asked.role,
+            index=asked.index,
+            allowed=allowed,
+        )
+        raise Refused(what, code=Code.INDEX, fix=english("choose another index with -i or -o"))
     return tensors[asked.index]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from roundoff.core.table import Table
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 from roundoff.vendors.dialects import aimet, amct, horizon, nncf, onnxruntime, pulsar2, rknn, roundoff, tpu_mlir
 from roundoff.vendors.dialects.settings import Decisions, Dialect, Made, NodeDecision, Written, decisions_of
 
@@ -56,7 +57,10 @@ def find_dialects(text: str) -> Sequence[Dialect]:
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise BadInput("No dialect is named.", fix=f"name one or more of {', '.join(DIALECTS)}, or all")
+        raise BadInput(
+            english("No dialect is named."),
+            fix=english("name one or more of {dialects}, or all", dialects=", ".join(DIALECTS)),
+        )
     if names == ["all"]:
         return tuple(DIALECTS.values())
     return tuple(find_dialect(name) for name in dict.fromkeys(names))

@@ -14,6 +14,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import LAYERS
 from roundoff.graph.weights import Weights
+from roundoff.messages.message import english
 from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, named, said_of, unsaid_codes
 
 __all__ = [
@@ -130,7 +131,7 @@ _WIDEST_CODES = 16
 # Axis of the output channels of a weight; AIMET does not write it down.
 _CHANNEL_AXES = {"Conv": 0, "ConvTranspose": 1}
 _NEWER_KEYS = {"bw": "bitwidth", "is_sym": "is_symmetric"}
-_AGAIN = "export the encodings again for this model"
+_AGAIN = english("export the encodings again for this model")
 
 
 def read_encodings(path: Path, model: Model) -> QuantizedModel:
@@ -146,12 +147,15 @@ def read_encodings(path: Path, model: Model) -> QuantizedModel:
         BadInput: It is no such file, or does not fit the model.
     """
     try:
-        content = json.loads(read_small(path, what="The file of encodings"))
+        content = json.loads(read_small(path, what=english("The file of encodings")))
     except ValueError as error:
-        raise BadInput(f"{path} is not JSON: {error}.", fix="give a file that AIMET wrote") from error
+        raise BadInput(
+            english("{path} is not JSON: {error}.", path=path, error=error),
+            fix=english("give a file that AIMET wrote"),
+        ) from error
     if not isinstance(content, dict) or not any(section in content for section in _SECTIONS):
-        what = f"{path} has neither {' nor '.join(_SECTIONS)}."
-        raise BadInput(what, fix="give a file of encodings that AIMET wrote")
+        what = english("{path} has neither {sections}.", path=path, sections=" nor ".join(_SECTIONS))
+        raise BadInput(what, fix=english("give a file of encodings that AIMET wrote"))
     reader = _EncodingReader(path, model)
     quantizers = []
     for section, kind in _SECTIONS.items():
@@ -178,7 +182,9 @@ def _listed(section: Any, path: Path) -> Iterator[tuple[str, Entry]]:
                 lists = {key: value if isinstance(value, list) else [value] for key, value in entry.items()}
                 yield str(each["name"]), lists
     except (AttributeError, KeyError, TypeError) as error:
-        raise BadInput(f"{path} is not laid out as encodings are: {error}.", fix=_AGAIN) from error
+        raise BadInput(
+            english("{path} is not laid out as encodings are: {error}.", path=path, error=error), fix=_AGAIN
+        ) from error
 
 
 class _EncodingReader:
@@ -229,7 +235,12 @@ class _EncodingReader:
             if scale.ndim != 1 or scale.shape != offset.shape or not np.all(np.isfinite(scale) & (scale > 0)):
                 raise ValueError("scale and offset are not numbers of the same count, or a scale is not positive")
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            what = f"{self._path} has no usable numbers for {tensor!r}: {error}."
+            what = english(
+                "{path} has no usable numbers for {tensor!r}: {error}.",
+                path=self._path,
+                tensor=tensor,
+                error=error,
+            )
             raise BadInput(what, fix=_AGAIN) from error
         half = 1 << (bits - 1)
         signed = symmetric and bool(np.all((offset == -half) | (offset == -half + 1)))
@@ -237,7 +248,9 @@ class _EncodingReader:
         spec = QuantSpec(bits=bits, signed=signed, symmetric=symmetric, narrow=narrow)
         zero_point = spec.code_min - offset
         if np.any((zero_point < spec.code_min) | (zero_point > spec.code_max)):
-            what = f"{self._path} has an offset for {tensor!r} at which zero has no code."
+            what = english(
+                "{path} has an offset for {tensor!r} at which zero has no code.", path=self._path, tensor=tensor
+            )
             raise BadInput(what, fix=_AGAIN)
         whole = len(scale) == 1
         params = QuantParams(
@@ -252,7 +265,13 @@ class _EncodingReader:
             if axis is not None and len(shape) > axis and shape[axis] == count:
                 return axis
         raise BadInput(
-            f"{self._path} has {count} scales for {tensor!r} of shape {list(shape)}: no axis of channels fits.",
+            english(
+                "{path} has {count} scales for {tensor!r} of shape {shape}: no axis of channels fits.",
+                path=self._path,
+                count=count,
+                tensor=tensor,
+                shape=list(shape),
+            ),
             fix=_AGAIN,
         )
 

@@ -20,6 +20,7 @@ from roundoff.graph.load import Model, load_model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel, has_exact_weights
 from roundoff.graph.reading.read import read_quantized
 from roundoff.measure.metrics import MEAN
+from roundoff.messages.message import english
 from roundoff.run.capture import NO_INPUTS, Samples
 from roundoff.samples.sample_set import open_samples
 from roundoff.studies.switches import Switches
@@ -68,9 +69,14 @@ def check_threshold(pick_threshold: Any) -> None:
         WrongValue: It is NaN, which nothing reaches.
     """
     if isinstance(pick_threshold, bool) or not isinstance(pick_threshold, int | float):
-        raise WrongType(f"pick_threshold is {pick_threshold!r}, not a number.", fix="give a number, as 0.999")
+        raise WrongType(
+            english("pick_threshold is {pick_threshold!r}, not a number.", pick_threshold=pick_threshold),
+            fix=english("give a number, as 0.999"),
+        )
     if math.isnan(pick_threshold):
-        raise WrongValue("pick_threshold is NaN, which no score reaches.", fix="give a number, as 0.999")
+        raise WrongValue(
+            english("pick_threshold is NaN, which no score reaches."), fix=english("give a number, as 0.999")
+        )
 
 
 def our_metric(name: str) -> str:
@@ -81,12 +87,15 @@ def our_metric(name: str) -> str:
         WrongType: It is no name at all.
     """
     if not isinstance(name, str):
-        raise WrongType(f"{name!r} is not the name of a metric.", fix=f"choose one of: {', '.join(METRICS)}")
+        raise WrongType(
+            english("{name!r} is not the name of a metric.", name=name),
+            fix=english("choose one of: {metrics}", metrics=", ".join(METRICS)),
+        )
     if name not in METRICS:
         # Ours are understood everywhere else.
         meant = next((theirs for theirs, ours in METRICS.items() if name in (ours, ours.removeprefix(MEAN))), None)
-        fix = nearest(name, METRICS) if meant is None else f"did you mean {meant!r}?"
-        raise WrongValue(f"There is no metric {name!r}.", fix=fix)
+        fix = nearest(name, METRICS) if meant is None else english("did you mean {meant!r}?", meant=meant)
+        raise WrongValue(english("There is no metric {name!r}.", name=name), fix=fix)
     return METRICS[name]
 
 
@@ -98,13 +107,15 @@ def metric_names(metrics: Any) -> tuple[str, ...]:
         WrongType: It is neither a name nor a list of names.
     """
     if not isinstance(metrics, str | Sequence):
-        what = f"metrics is {type(metrics).__name__}, neither a name nor a list of names."
-        raise WrongType(what, fix=f"choose from: {', '.join(METRICS)}")
+        what = english("metrics is {name}, neither a name nor a list of names.", name=type(metrics).__name__)
+        raise WrongType(what, fix=english("choose from: {metrics}", metrics=", ".join(METRICS)))
     names = (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics))
     for name in names:
         our_metric(name)
     if not names:
-        raise WrongValue("metrics is an empty list.", fix=f"choose from: {', '.join(METRICS)}")
+        raise WrongValue(
+            english("metrics is an empty list."), fix=english("choose from: {metrics}", metrics=", ".join(METRICS))
+        )
     return names
 
 
@@ -117,7 +128,10 @@ def one_metric(metric: Any) -> str:
     """
     names = metric_names(metric)
     if len(names) > 1:
-        raise WrongValue(f"Several metrics were given: {', '.join(names)}.", fix="give one of them")
+        raise WrongValue(
+            english("Several metrics were given: {names}.", names=", ".join(names)),
+            fix=english("give one of them"),
+        )
     return names[0]
 
 
@@ -131,10 +145,15 @@ def sample_count(data_num: Any, available: int) -> int:
     if data_num is None:
         return available
     if isinstance(data_num, bool) or not isinstance(data_num, int):
-        raise WrongType(f"data_num is {data_num!r}, not a whole number.", fix="give a number, or None for all")
+        raise WrongType(
+            english("data_num is {data_num!r}, not a whole number.", data_num=data_num),
+            fix=english("give a number, or None for all"),
+        )
     if not 1 <= data_num <= available:
-        what = f"data_num is {data_num}, but there are {available} samples."
-        raise WrongValue(what, fix=f"give 1 to {available}, or None for all of them")
+        what = english(
+            "data_num is {data_num}, but there are {available} samples.", data_num=data_num, available=available
+        )
+        raise WrongValue(what, fix=english("give 1 to {available}, or None for all of them", available=available))
     return data_num
 
 
@@ -169,8 +188,12 @@ def node_lists(argument: str, given: Any) -> NodeLists:
 
 
 def _not_names(argument: str, given: Any) -> WrongType:
-    what = f"{argument} holds {given!r}, which is neither a name nor a list of names."
-    return WrongType(what, fix=f"write {argument}=['Conv_0', 'Conv_1'], or lists of such lists")
+    what = english(
+        "{argument} holds {given!r}, which is neither a name nor a list of names.", argument=argument, given=given
+    )
+    return WrongType(
+        what, fix=english("write {argument}=['Conv_0', 'Conv_1'], or lists of such lists", argument=argument)
+    )
 
 
 def flat_names(argument: str, given: Any, *, required: bool = True) -> list[str]:
@@ -182,10 +205,15 @@ def flat_names(argument: str, given: Any, *, required: bool = True) -> list[str]
     """
     found = node_lists(argument, given)
     if any(not isinstance(entry, str) for entry in found):
-        what = f"{argument} holds lists of names; they have no meaning here."
-        raise WrongType(what, fix=f"write one list, as in {argument}=['Conv_0', 'Conv_1']")
+        what = english("{argument} holds lists of names; they have no meaning here.", argument=argument)
+        raise WrongType(
+            what, fix=english("write one list, as in {argument}=['Conv_0', 'Conv_1']", argument=argument)
+        )
     if required and not found:
-        raise WrongValue(f"{argument} names no node.", fix=f"write {argument}=['Conv_0', ...]")
+        raise WrongValue(
+            english("{argument} names no node.", argument=argument),
+            fix=english("write {argument}=['Conv_0', ...]", argument=argument),
+        )
     return list(dict.fromkeys(entry for entry in found if isinstance(entry, str)))
 
 
@@ -311,7 +339,7 @@ def bits_of(quantizer: Quantizer) -> int:
 
 _FLAT = re.compile(r"b(?P<index>\d+)_(?P<name>.+)\.npy")
 _FLAT_PREFIX = "input_data_"
-_LAYOUT = "put one folder per input there, each with 0.npy, 1.npy, ..."
+_LAYOUT = english("put one folder per input there, each with 0.npy, 1.npy, ...")
 
 
 class Dataset(Sequence[Mapping[str, Array]]):
@@ -383,11 +411,16 @@ def open_dataset(data: Any, inputs: Sequence[InputSpec]) -> Dataset:
     if isinstance(data, Mapping):
         return Dataset(_Arrays(data, inputs))
     if not isinstance(data, str | os.PathLike):
-        what = f"calibrated_data is {type(data).__name__}, which holds no samples."
-        raise WrongType(what, fix="give the folder of calibration data, or a dictionary of arrays by input")
+        what = english("calibrated_data is {name}, which holds no samples.", name=type(data).__name__)
+        raise WrongType(
+            what, fix=english("give the folder of calibration data, or a dictionary of arrays by input")
+        )
     path = Path(data)
     if not path.exists():
-        raise WrongValue(f"The calibration data {shown(path)} do not exist.", fix=f"check the path; {_LAYOUT}")
+        raise WrongValue(
+            english("The calibration data {path} do not exist.", path=shown(path)),
+            fix=english("check the path; {layout}", layout=_LAYOUT),
+        )
     flat = _flat_files(path, inputs)
     return Dataset(_Files(path, flat, inputs) if flat else open_samples(path, inputs))
 
@@ -396,7 +429,7 @@ def _flat_files(path: Path, inputs: Sequence[InputSpec]) -> dict[int, dict[str, 
     """The files of each sample by input, where they lie side by side; none where they do not."""
     if not path.is_dir():
         return {}
-    with reading(path, what="The folder"):
+    with reading(path, what=english("The folder")):
         files = sorted(
             (each for each in path.iterdir() if each.is_file()), key=lambda each: natural_key(each.name)
         )
@@ -414,13 +447,18 @@ def _flat_files(path: Path, inputs: Sequence[InputSpec]) -> dict[int, dict[str, 
         else:
             found.setdefault(int(match["index"]), {})[owner] = file
     if found and unknown:
-        what = f"{shown(unknown[0])} belongs to no input of the model."
+        what = english("{unknown} belongs to no input of the model.", unknown=shown(unknown[0]))
         raise WrongValue(what, fix=nearest(unknown[0].stem, owners))
     for index, files_of in found.items():
         missing = [spec.name for spec in inputs if spec.name not in files_of]
         if missing:
-            what = f"{shown(path)} has no file of sample {index} for the input {missing[0]!r}."
-            raise WrongValue(what, fix=f"add b{index}_{missing[0]}.npy")
+            what = english(
+                "{path} has no file of sample {index} for the input {missing!r}.",
+                path=shown(path),
+                index=index,
+                missing=missing[0],
+            )
+            raise WrongValue(what, fix=english("add b{index}_{missing}.npy", index=index, missing=missing[0]))
     return dict(sorted(found.items()))
 
 
@@ -447,17 +485,21 @@ class _Arrays:
         known = [spec.name for spec in inputs]
         for name in arrays:
             if name not in known:
-                raise WrongValue(f"The model has no input {name!r}.", fix=nearest(str(name), known))
+                raise WrongValue(
+                    english("The model has no input {name!r}.", name=name), fix=nearest(str(name), known)
+                )
         missing = [name for name in known if name not in arrays]
         if missing:
             raise WrongValue(
-                f"There are no samples for the input {missing[0]!r}.", fix="add a list of arrays for it"
+                english("There are no samples for the input {missing!r}.", missing=missing[0]),
+                fix=english("add a list of arrays for it"),
             )
         counts = {name: len(arrays[name]) for name in known}
         if len(set(counts.values())) > 1 or not all(counts.values()):
             listed = ", ".join(f"{count} for {name!r}" for name, count in counts.items())
             raise WrongValue(
-                f"Inputs have different numbers of samples, or none: {listed}.", fix="give as many for each"
+                english("Inputs have different numbers of samples, or none: {listed}.", listed=listed),
+                fix=english("give as many for each"),
             )
         self.names = tuple(map(str, range(next(iter(counts.values())))))
         self._arrays, self._inputs = arrays, inputs
@@ -518,11 +560,15 @@ def open_calibrated(model_or_file: Any, calibrated_data: Any) -> CalibratedModel
     quantized = _quantized(model_or_file)
     if not quantized.quantizers:
         raise WrongValue(
-            f"{quantized.float_model.path} has no calibration nodes: nothing in it is quantized.",
-            fix="give the *_calibrated_model.onnx of the conversion, or a model with QuantizeLinear nodes",
+            english(
+                "{path} has no calibration nodes: nothing in it is quantized.", path=quantized.float_model.path
+            ),
+            fix=english(
+                "give the *_calibrated_model.onnx of the conversion, or a model with QuantizeLinear nodes"
+            ),
         )
     if calibrated_data is None:
-        raise WrongType("calibrated_data is missing.", fix="give the folder of calibration data")
+        raise WrongType(english("calibrated_data is missing."), fix=english("give the folder of calibration data"))
     if has_exact_weights(quantized):
         HORIZON_LOGGER.warning(
             "%s stores its weights as codes: what quantizing them costs cannot be seen", quantized.float_model.path
@@ -541,5 +587,5 @@ def _quantized(given: Any) -> QuantizedModel:
         return read_quantized(load_model(Path(given)))
     if hasattr(given, "graph") and hasattr(given, "CopyFrom"):
         return read_quantized(model_from_proto(given, path=_IN_MEMORY))
-    what = f"model_or_file is {type(given).__name__}, neither a path nor a ModelProto."
-    raise WrongType(what, fix="give the path of the calibrated model, or onnx.load(path)")
+    what = english("model_or_file is {name}, neither a path nor a ModelProto.", name=type(given).__name__)
+    raise WrongType(what, fix=english("give the path of the calibrated model, or onnx.load(path)"))

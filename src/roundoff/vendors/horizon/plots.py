@@ -10,6 +10,7 @@ from typing import Any
 from roundoff.core.document import json_text
 from roundoff.core.files import write_text
 from roundoff.errors import BadInput
+from roundoff.messages.message import english
 from roundoff.pages.csv import table_csv
 from roundoff.quantize.calibration.run import UNLIMITED, RunLimits
 from roundoff.report.plots.canvas import require_matplotlib
@@ -103,7 +104,10 @@ def get_channelwise_data_distribution(
     """
     folder, names = result_folder(save_dir), flat_names("nodes_list", nodes_list)
     if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int)):
-        raise WrongType(f"axis is {axis!r}, not a whole number.", fix="give the number of an axis, or None")
+        raise WrongType(
+            english("axis is {axis!r}, not a whole number.", axis=axis),
+            fix=english("give the number of an axis, or None"),
+        )
     require_matplotlib()
     draw_channels(open_calibrated(model_or_file, calibrated_data), names, folder, axis=axis)
 
@@ -131,7 +135,10 @@ def tensor_analysis(
     """
     folder, names = result_folder(save_dir), flat_names("node_names", node_names)
     if isinstance(num_processes, bool) or not isinstance(num_processes, int) or num_processes < 1:
-        raise WrongValue(f"num_processes is {num_processes!r}.", fix="give a number from 1 on")
+        raise WrongValue(
+            english("num_processes is {num_processes!r}.", num_processes=num_processes),
+            fix=english("give a number from 1 on"),
+        )
     require_matplotlib()
     opened = open_calibrated(model_or_file, calibration_data)
     limits = RunLimits(threads=min(num_processes, os.cpu_count() or 1, _MOST_THREADS))
@@ -173,8 +180,13 @@ def draw_channels(
     """
     for name in names:
         if opened.nodes.is_ordinary(name) and name not in opened.nodes.by_name:
-            what = f"{name!r} is an ordinary node; channels are drawn for calibration nodes."
-            raise WrongValue(what, fix=f"take those that belong to it: {', '.join(opened.nodes.feeding([name]))}")
+            what = english("{name!r} is an ordinary node; channels are drawn for calibration nodes.", name=name)
+            raise WrongValue(
+                what,
+                fix=english(
+                    "take those that belong to it: {feeding}", feeding=", ".join(opened.nodes.feeding([name]))
+                ),
+            )
     painters: list[tuple[str, Callable[[], bytes]]] = []
     kinds = {name: opened.nodes.by_name[calibrating].kind for name in names
              for calibrating in opened.nodes.feeding([name])}  # fmt: skip
@@ -270,10 +282,15 @@ def plot_acc_error(  # noqa: PLR0913, PLR0917 - the vendor's arguments
         BadInput: The model or the data cannot be used.
     """
     if is_model(quantize_node):
-        what = "The third argument looks like a model: that is the order of the first generation, save_dir first."
-        raise WrongType(what, fix="name the arguments, or import roundoff.vendors.horizon.gen1 instead")
+        what = english(
+            "The third argument looks like a model: that is the order of the first generation, save_dir first."
+        )
+        raise WrongType(what, fix=english("name the arguments, or import roundoff.vendors.horizon.gen1 instead"))
     if not isinstance(average_mode, bool):
-        raise WrongType(f"average_mode is {average_mode!r}.", fix="give True or False")
+        raise WrongType(
+            english("average_mode is {average_mode!r}.", average_mode=average_mode),
+            fix=english("give True or False"),
+        )
     folder, name = result_folder(save_dir), one_metric(metric)
     lists = asked_curves(quantize_node, non_quantize_node)
     require_matplotlib()
@@ -291,14 +308,19 @@ def asked_curves(quantize_node: Any, non_quantize_node: Any) -> tuple[NodeLists,
     only = node_lists("quantize_node", quantize_node)
     leave_out = node_lists("non_quantize_node", non_quantize_node)
     if not only and not leave_out:
-        what = "quantize_node and non_quantize_node are both None: there is nothing to draw."
-        raise WrongValue(what, fix="write quantize_node=['weight', 'activation'], or name nodes")
+        what = english("quantize_node and non_quantize_node are both None: there is nothing to draw.")
+        raise WrongValue(what, fix=english("write quantize_node=['weight', 'activation'], or name nodes"))
     for entry in leave_out:
         for word in _WORDS:
             if entry == word or (not isinstance(entry, str) and word in entry):
                 other = next(each for each in _WORDS if each != word)
-                what = f"non_quantize_node takes names of nodes, not {word!r}."
-                raise WrongValue(what, fix=f"write quantize_node=['{other}'] for everything but {word}s")
+                what = english("non_quantize_node takes names of nodes, not {word!r}.", word=word)
+                raise WrongValue(
+                    what,
+                    fix=english(
+                        "write quantize_node=['{other}'] for everything but {word}s", other=other, word=word
+                    ),
+                )
     return only, leave_out
 
 

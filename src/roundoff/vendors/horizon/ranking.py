@@ -12,6 +12,7 @@ from roundoff.core.files import write_bytes, write_text
 from roundoff.core.names import FileNames
 from roundoff.errors import BadInput, nearest
 from roundoff.measure.metrics import get_metric
+from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.pages.csv import table_csv
 from roundoff.report.plots.canvas import require_matplotlib
@@ -116,11 +117,17 @@ def result_folder(save_dir: Any) -> Path:
         WrongValue: Something else than a folder is there.
     """
     if not isinstance(save_dir, str | os.PathLike):
-        raise WrongType(f"save_dir is {save_dir!r}, not a path.", fix="give a folder, as in save_dir='./'")
+        raise WrongType(
+            english("save_dir is {save_dir!r}, not a path.", save_dir=save_dir),
+            fix=english("give a folder, as in save_dir='./'"),
+        )
     folder = Path(save_dir)
     taken = next((each for each in (folder, *folder.parents) if each.exists() and not each.is_dir()), None)
     if taken is not None:
-        raise WrongValue(f"save_dir {folder} cannot be made: {taken} is not a folder.", fix="give another folder")
+        raise WrongValue(
+            english("save_dir {folder} cannot be made: {taken} is not a folder.", folder=folder, taken=taken),
+            fix=english("give another folder"),
+        )
     return folder
 
 
@@ -187,7 +194,10 @@ def get_sensitivity_of_nodes(  # noqa: PLR0913, PLR0917 - the vendor's arguments
         # The order of the command line: the data before the metrics.
         metrics, calibrated_data = calibrated_data or "cosine-similarity", metrics
     if node_type not in NODE_TYPES:
-        raise WrongValue(f"There is no node_type {node_type!r}.", fix=nearest(str(node_type), NODE_TYPES))
+        raise WrongValue(
+            english("There is no node_type {node_type!r}.", node_type=node_type),
+            fix=nearest(str(node_type), NODE_TYPES),
+        )
     names = metric_names(metrics)
     folder = None if save_dir is None else result_folder(save_dir)
     opened = open_calibrated(model_or_file, calibrated_data).limited(data_num)
@@ -265,9 +275,11 @@ def _of_kind(nodes: CalibrationNodes, kind: str) -> tuple[SwitchedSubject, ...]:
     names = nodes.ordinary if kind == "node" else nodes.of_kind(kind)
     if not names:
         raise WrongValue(
-            f"The model has no calibration nodes of the kind {kind!r}.",
-            fix="choose another node_type; there are: "
-            + ", ".join(each for each in NODE_TYPES if each == "node" or nodes.of_kind(each)),
+            english("The model has no calibration nodes of the kind {kind!r}.", kind=kind),
+            fix=english(
+                "choose another node_type; there are: {node_types}",
+                node_types=", ".join(each for each in NODE_TYPES if each == "node" or nodes.of_kind(each)),
+            ),
         )
     return tuple(
         SwitchedSubject(name, subject_kind, nodes.quantizers([name]), op_type=nodes.op_type(name))
@@ -309,12 +321,22 @@ def _outputs(nodes: CalibrationNodes, output_node: Any) -> tuple[str, ...]:
     given = (output_node,) if isinstance(output_node, str) else tuple(output_node)
     for name in given:
         if not isinstance(name, str):
-            raise WrongType(f"output_node is {name!r}, not a name.", fix="give the name of an ordinary node")
+            raise WrongType(
+                english("output_node is {name!r}, not a name.", name=name),
+                fix=english("give the name of an ordinary node"),
+            )
         if name in nodes.by_name:
             tensor = nodes.by_name[name].tensor
-            what = f"output_node {name!r} is a calibration node; outputs are compared at ordinary nodes."
+            what = english(
+                "output_node {name!r} is a calibration node; outputs are compared at ordinary nodes.", name=name
+            )
             raise WrongValue(
-                what, fix=f"give the node that computes {tensor!r}, or one of: {_few(nodes.ordinary)}"
+                what,
+                fix=english(
+                    "give the node that computes {tensor!r}, or one of: {ordinary}",
+                    tensor=tensor,
+                    ordinary=_few(nodes.ordinary),
+                ),
             )
     return given
 

@@ -9,6 +9,7 @@ from typing import Any
 from roundoff.errors import nearest
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import get_metric
+from roundoff.messages.message import english
 from roundoff.messages.sanitize import safe_cell
 from roundoff.report.plots.canvas import require_matplotlib
 from roundoff.studies.partial.result import Raise
@@ -112,7 +113,9 @@ def sensitivity_analysis(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     """
     folder, name = result_folder(save_dir), one_metric(metric)
     if qtype not in _QTYPES:
-        raise WrongValue(f"There is no qtype {qtype!r} to switch to.", fix=nearest(str(qtype), _QTYPES))
+        raise WrongValue(
+            english("There is no qtype {qtype!r} to switch to.", qtype=qtype), fix=nearest(str(qtype), _QTYPES)
+        )
     check_threshold(pick_threshold)
     given = flat_names("sensitive_nodes", sensitive_nodes, required=False)
     opened = open_calibrated(model_or_file, calibrated_data).limited(data_num)
@@ -231,10 +234,17 @@ def select_sensitive_samples(
     name = one_metric(metric)
     opened = open_calibrated(calibrated_model, calibration_data)
     if isinstance(num_sample, bool) or not isinstance(num_sample, int):
-        raise WrongType(f"num_sample is {num_sample!r}, not a whole number.", fix="give a number from 1 on")
+        raise WrongType(
+            english("num_sample is {num_sample!r}, not a whole number.", num_sample=num_sample),
+            fix=english("give a number from 1 on"),
+        )
     if not 1 <= num_sample <= len(opened.data):
-        what = f"num_sample is {num_sample}, but there are {len(opened.data)} samples."
-        raise WrongValue(what, fix=f"give 1 to {len(opened.data)}")
+        what = english(
+            "num_sample is {num_sample}, but there are {count} samples.",
+            num_sample=num_sample,
+            count=len(opened.data),
+        )
+        raise WrongValue(what, fix=english("give 1 to {count}", count=len(opened.data)))
     settings = WorstSampleSettings(metrics=(METRICS[name],))
     found = find_worst_samples(opened.quantized, opened.data, settings, progress=progress())
     return opened.data.chosen([each.index for each in found.samples[:num_sample]])
@@ -293,8 +303,14 @@ def runall(  # noqa: PLR0913, PLR0917 - the vendor's arguments
         BadInput: The model or the data cannot be used.
     """
     if node_type is not None and node_type not in NODE_TYPES:
-        what = f"There is no node_type {node_type!r}."
-        raise WrongValue(what, fix=f"choose one of: {', '.join(NODE_TYPES)}, or None for weights and activations")
+        what = english("There is no node_type {node_type!r}.", node_type=node_type)
+        raise WrongValue(
+            what,
+            fix=english(
+                "choose one of: {node_types}, or None for weights and activations",
+                node_types=", ".join(NODE_TYPES),
+            ),
+        )
     folder, metrics, metric = result_folder(save_dir), metric_names(ns_metrics), one_metric(ae_metric)
     check_threshold(pick_threshold)
     drawn = flat_names("dis_nodes_list", dis_nodes_list, required=False)

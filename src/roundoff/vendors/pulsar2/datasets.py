@@ -14,6 +14,7 @@ from roundoff.core.files import reading, regular_file
 from roundoff.core.names import FileNames, shown
 from roundoff.core.tensors import Array, DType, InputSpec, as_values
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.preprocessing.colours import reordered
 from roundoff.preprocessing.resize import resized
@@ -86,20 +87,30 @@ class ObjectFiles:
             BadInput: The file holds none, or one that does not fit.
         """
         where = shown(path)
-        fix = f"save it with numpy.save(path, {{{spec.name!r}: array}})"
+        fix = english("save it with numpy.save(path, {{{name!r}: array}})", name=spec.name)
         if self._held is None or self._held[0] != path:
             self._held = None
-            regular_file(path, what="The sample file")
-            with reading(path, what="The sample file"), intact(shown(path), spec, fix=fix):
+            regular_file(path, what=english("The sample file"))
+            with reading(path, what=english("The sample file")), intact(shown(path), spec, fix=fix):
                 self._held = path, read_pickled(_pickle_of(path.read_bytes(), shown(path)))
         found = self._held[1]
         if not isinstance(found, dict) or not all(isinstance(each, np.ndarray) for each in found.values()):
-            raise BadInput(f"{where} does not hold a dictionary of arrays by the names of inputs.", fix=fix)
+            raise BadInput(
+                english("{where} does not hold a dictionary of arrays by the names of inputs.", where=where),
+                fix=fix,
+            )
         if spec.name not in found:
-            what = f"{where} has no array for the input {spec.name!r}: it holds {', '.join(map(repr, found))}."
+            what = english(
+                "{where} has no array for the input {name!r}: it holds {found}.",
+                where=where,
+                name=spec.name,
+                found=", ".join(map(repr, found)),
+            )
             raise BadInput(what, fix=nearest(spec.name, found))
         array: Array = found[spec.name]
-        _check(f"{where} (array {spec.name!r})", array.dtype, array.shape, spec=spec)
+        _check(
+            english("{where} (array {name!r})", where=where, name=spec.name), array.dtype, array.shape, spec=spec
+        )
         return as_values(np.asarray(array, order="C"))
 
 
@@ -139,12 +150,12 @@ def _check(where: str, dtype: DType, shape: tuple[int, ...], *, spec: InputSpec)
     """Type and shape must be the input's, batch axis included: nothing is converted."""
     wanted = input_dtype(spec)
     if dtype.newbyteorder("=") != wanted:
-        hint = f"save it as {wanted.name}"
+        hint = english("save it as {name}", name=wanted.name)
         if dtype == np.uint8:
-            hint += "; src_dtype U8 is for the deployed model, calibration feeds the float model"
+            hint += english("; src_dtype U8 is for the deployed model, calibration feeds the float model")
         raise mismatch(where, spec, f"{dtype.name} {list(shape)}", fix=hint)
     if spec.shape is not None and not matches(shape, spec.shape):
-        fix = "save one sample per file with the input's shape, its batch axis included"
+        fix = english("save one sample per file with the input's shape, its batch axis included")
         raise mismatch(where, spec, f"{dtype.name} {list(shape)}", fix=fix)
 
 
@@ -152,19 +163,30 @@ def _binary(spec: InputSpec) -> FileReader:
     dtype = input_dtype(spec).newbyteorder("<")
     sizes = tuple(axis for axis in spec.shape or () if isinstance(axis, int))
     if spec.shape is None or len(sizes) != len(spec.shape):
-        what = f"Binary files say nothing of their shape, and the input {spec.name!r} leaves it open"
-        raise BadInput(f"{what}: {spec.describe()}.", fix=f'fix it with "input_shapes": "{spec.name}:1x3x224x224"')
+        what = english(
+            "Binary files say nothing of their shape, and the input {name!r} leaves it open", name=spec.name
+        )
+        raise BadInput(
+            english("{what}: {describe}.", what=what, describe=spec.describe()),
+            fix=english('fix it with "input_shapes": "{name}:1x3x224x224"', name=spec.name),
+        )
 
     def check(path: Path) -> None:
-        with reading(path, what="The sample file"), intact(shown(path), spec, fix="give regular files"):
+        with (
+            reading(path, what=english("The sample file")),
+            intact(shown(path), spec, fix=english("give regular files")),
+        ):
             held = stat_file(path)
         if held != size_bytes(dtype, sizes):
             got = f"{held} bytes where {size_bytes(dtype, sizes)} are needed"
-            raise mismatch(shown(path), spec, got, fix="write one sample per file, raw and little-endian")
+            raise mismatch(shown(path), spec, got, fix=english("write one sample per file, raw and little-endian"))
 
     def read(path: Path) -> Array:
         check(path)
-        with reading(path, what="The sample file"), intact(shown(path), spec, fix="write it again"):
+        with (
+            reading(path, what=english("The sample file")),
+            intact(shown(path), spec, fix=english("write it again")),
+        ):
             return as_values(map_array(path, offset=0, dtype=dtype, shape=sizes))
 
     return FileReader(check, read)
@@ -175,8 +197,8 @@ def _pickle_of(content: bytes, where: str) -> bytes:
     width = 2 if content[6:7] == b"\x01" else 4
     start = _OBJECT_AT + width + int.from_bytes(content[_OBJECT_AT : _OBJECT_AT + width], "little")
     if not content.startswith(_OBJECT_MAGIC) or b"'O'" not in content[:start].replace(b"|O", b"O"):
-        what = f"{where} does not hold a dictionary: it is no .npy file of objects."
-        raise BadInput(what, fix="use calibration_format Numpy for plain arrays")
+        what = english("{where} does not hold a dictionary: it is no .npy file of objects.", where=where)
+        raise BadInput(what, fix=english("use calibration_format Numpy for plain arrays"))
     return content[start:]
 
 
@@ -189,8 +211,17 @@ def _pictures(settings: InputSettings, calibration: InputQuantConfig) -> FileRea
     _check_numbers(spec, calibration, channels=channels)
     color = processor.tensor_format
     if color is not ColorSpace.AutoColorSpace and (color is ColorSpace.GRAY) != (channels == 1):
-        what = f"The input {spec.name!r} takes {spec.describe()}: {channels} channel(s) are not {color.name}."
-        raise BadInput(what, fix=f"set tensor_format to {'GRAY' if channels == 1 else 'RGB or BGR'}")
+        what = english(
+            "The input {name!r} takes {describe}: {channels} channel(s) are not {name2}.",
+            name=spec.name,
+            describe=spec.describe(),
+            channels=channels,
+            name2=color.name,
+        )
+        raise BadInput(
+            what,
+            fix=english("set tensor_format to {which}", which="GRAY" if channels == 1 else english("RGB or BGR")),
+        )
     steps = InputProcessing(
         source_layout="NHWC",
         source_dtype="U8",
@@ -213,18 +244,33 @@ def _pictures(settings: InputSettings, calibration: InputQuantConfig) -> FileRea
 def _picture_size(spec: InputSpec, *, last: bool) -> tuple[int, int, int]:
     axes = spec.shape or ()
     if len(axes) != 4 or input_dtype(spec).kind not in "fu":
-        what = f"The input {spec.name!r} takes {spec.describe()}, which is no picture."
-        raise BadInput(what, fix="give its data as Numpy, Binary or NumpyObject")
+        what = english(
+            "The input {name!r} takes {describe}, which is no picture.", name=spec.name, describe=spec.describe()
+        )
+        raise BadInput(what, fix=english("give its data as Numpy, Binary or NumpyObject"))
     batch, height, width, channels = axes if last else (axes[0], axes[2], axes[3], axes[1])
     if not (isinstance(height, int) and isinstance(width, int) and isinstance(channels, int)):
-        what = f"The size to which pictures are resized is not known: {spec.name!r} takes {spec.describe()}."
-        raise BadInput(what, fix=f'fix it with "input_shapes": "{spec.name}:1x3x224x224"')
+        what = english(
+            "The size to which pictures are resized is not known: {name!r} takes {describe}.",
+            name=spec.name,
+            describe=spec.describe(),
+        )
+        raise BadInput(what, fix=english('fix it with "input_shapes": "{name}:1x3x224x224"', name=spec.name))
     if channels not in _CHANNELS:
-        what = f"The input {spec.name!r} takes {spec.describe()}, with {channels} channels; pictures have 1 or 3."
-        raise BadInput(what, fix="set tensor_layout to where the channels are, or give Numpy data")
+        what = english(
+            "The input {name!r} takes {describe}, with {channels} channels; pictures have 1 or 3.",
+            name=spec.name,
+            describe=spec.describe(),
+            channels=channels,
+        )
+        raise BadInput(what, fix=english("set tensor_layout to where the channels are, or give Numpy data"))
     if isinstance(batch, int) and batch != 1:
-        what = f"The input {spec.name!r} takes batches of {batch}; a picture is a batch of one."
-        raise BadInput(what, fix="set the batch to 1 with input_shapes, or give Numpy data")
+        what = english(
+            "The input {name!r} takes batches of {batch}; a picture is a batch of one.",
+            name=spec.name,
+            batch=batch,
+        )
+        raise BadInput(what, fix=english("set the batch to 1 with input_shapes, or give Numpy data"))
     return height, width, channels
 
 
@@ -232,14 +278,23 @@ def _check_numbers(spec: InputSpec, calibration: InputQuantConfig, *, channels: 
     for name in ("calibration_mean", "calibration_std"):
         numbers = getattr(calibration, name)
         if len(numbers) not in (0, 1, channels):
-            what = f"{name} has {len(numbers)} numbers, the input {spec.name!r} has {channels} channel(s)."
-            raise BadInput(what, fix=f"give {channels}, or one")
+            what = english(
+                "{name} has {count} numbers, the input {name2!r} has {channels} channel(s).",
+                name=name,
+                count=len(numbers),
+                name2=spec.name,
+                channels=channels,
+            )
+            raise BadInput(what, fix=english("give {channels}, or one", channels=channels))
         trivial = 1.0 if name == "calibration_std" else 0.0
         if input_dtype(spec).kind != "f" and any(number != trivial for number in numbers):
-            what = (
-                f"{name} cannot be applied: the input {spec.name!r} takes {spec.describe()}, whole pixel values."
+            what = english(
+                "{name} cannot be applied: the input {name2!r} takes {describe}, whole pixel values.",
+                name=name,
+                name2=spec.name,
+                describe=spec.describe(),
             )
-            raise BadInput(what, fix=f"leave {name} out")
+            raise BadInput(what, fix=english("leave {name} out", name=name))
 
 
 _ALL = -1
@@ -282,7 +337,7 @@ class CalibrationSet:
                 column.spec.name: reader.read(column.path(index))
                 for column, reader in zip(self._columns, self._readers, strict=True)
             }
-        where = f"{self.label}, sample {self.names[index]}"
+        where = english("{label}, sample {names}", label=self.label, names=self.names[index])
         check_symbols(((column.spec, feed[column.spec.name].shape) for column in self._columns), where=where)
         return feed
 
@@ -354,7 +409,14 @@ def _all_of(makers: Iterable[Callable[[], _Made]]) -> list[_Made]:
     if errors:
         what = "\n".join(f"  {error.what}" for error in errors)
         fix = "; ".join(dict.fromkeys(error.fix for error in errors))
-        raise BadInput(f"The calibration data of {counted(len(errors), 'input')} cannot be used:\n{what}", fix=fix)
+        raise BadInput(
+            english(
+                "The calibration data of {count} {count:input|inputs} cannot be used:\n{what}",
+                count=len(errors),
+                what=what,
+            ),
+            fix=fix,
+        )
     return made
 
 
@@ -406,8 +468,12 @@ def _called(unpacked: Mapping[str, str]) -> Iterator[None]:
 def _calibration(settings: InputSettings) -> InputQuantConfig:
     if settings.calibration is None:
         spec = settings.spec
-        what = f"No calibration data is configured for the input {spec.name!r}, which takes {spec.describe()}."
-        raise BadInput(what, fix="add an entry to quant.input_configs, or one for DEFAULT")
+        what = english(
+            "No calibration data is configured for the input {name!r}, which takes {describe}.",
+            name=spec.name,
+            describe=spec.describe(),
+        )
+        raise BadInput(what, fix=english("add an entry to quant.input_configs, or one for DEFAULT"))
     return settings.calibration
 
 
@@ -433,14 +499,28 @@ def _places(
 
 def _located(given: str, base: Path | None, *, input_name: str) -> Path:
     if "://" in given:
-        what = f"The calibration data of {input_name!r} is at {given}, and nothing is ever downloaded."
-        raise BadInput(what, fix="fetch it, and give the path of the archive or folder")
+        what = english(
+            "The calibration data of {input_name!r} is at {given}, and nothing is ever downloaded.",
+            input_name=input_name,
+            given=given,
+        )
+        raise BadInput(what, fix=english("fetch it, and give the path of the archive or folder"))
     candidates = [Path(given), *([base / given] if base is not None else [])]
-    with reading(Path(given), what="The calibration data"):
+    with reading(Path(given), what=english("The calibration data")):
         source = next((path for path in candidates if path.exists()), None)
     if source is None:
-        what = f"The calibration data of {input_name!r} does not exist: {shown(given)}."
-        raise BadInput(what, fix=f"give the path of an archive ({', '.join(ARCHIVE_SUFFIXES)}) or of a folder")
+        what = english(
+            "The calibration data of {input_name!r} does not exist: {given}.",
+            input_name=input_name,
+            given=shown(given),
+        )
+        raise BadInput(
+            what,
+            fix=english(
+                "give the path of an archive ({archive_suffixes}) or of a folder",
+                archive_suffixes=", ".join(ARCHIVE_SUFFIXES),
+            ),
+        )
     return source
 
 
@@ -451,16 +531,32 @@ def _column(settings: InputSettings, calibration: InputQuantConfig, folder: Path
     listing = replace(found, skipped=skipped)
     kind = calibration.calibration_format
     suffixes = SUFFIXES[kind]
-    where = f"The calibration data of {settings.spec.name!r}"
+    where = english("The calibration data of {name!r}", name=settings.spec.name)
     if not listing.files:
-        beside = f" beside {listing.skipped[0]} and the like" if listing.skipped else ""
-        what = f"{where}, {calibration.calibration_dataset}, holds no sample files{beside}."
-        raise BadInput(what, fix=f"put {kind.name} files there ({', '.join(suffixes)})")
+        beside = english(" beside {skipped} and the like", skipped=listing.skipped[0]) if listing.skipped else ""
+        what = english(
+            "{where}, {calibration_dataset}, holds no sample files{beside}.",
+            where=where,
+            calibration_dataset=calibration.calibration_dataset,
+            beside=beside,
+        )
+        raise BadInput(
+            what, fix=english("put {name} files there ({suffixes})", name=kind.name, suffixes=", ".join(suffixes))
+        )
     strange = [file for file in listing.files if not file.lower().endswith(suffixes)]
     if strange:
-        what = f"{where} is to be {kind.name} ({', '.join(suffixes)}), but holds {shown(strange[0])}"
-        more = f" and {len(strange) - 1} more like it" if len(strange) > 1 else ""
-        raise BadInput(f"{what}{more}.", fix="correct calibration_format, or remove what is no sample")
+        what = english(
+            "{where} is to be {name} ({suffixes}), but holds {strange}",
+            where=where,
+            name=kind.name,
+            suffixes=", ".join(suffixes),
+            strange=shown(strange[0]),
+        )
+        more = english(" and {number} more like it", number=len(strange) - 1) if len(strange) > 1 else ""
+        raise BadInput(
+            english("{what}{more}.", what=what, more=more),
+            fix=english("correct calibration_format, or remove what is no sample"),
+        )
     # The files, named from the deepest folder that holds them all: archives differ in what they put around.
     parents = [PurePosixPath(file).parent.parts for file in listing.files]
     shared = 0

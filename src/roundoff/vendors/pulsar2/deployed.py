@@ -10,6 +10,7 @@ from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.wiring import by_dtype, rename_captured
+from roundoff.messages.message import english
 from roundoff.preprocessing.colours import NO_CSC, ColorFormat, Csc, CscMode, conversion_rows
 from roundoff.preprocessing.steps import InputProcessing, doubts
 from roundoff.vendors.pulsar2.config import schema as enums
@@ -277,8 +278,11 @@ def _source_axes(processing: InputProcessing, spec: InputSpec) -> tuple[int | st
     """Shape of what is received, as far as the input's own is known."""
     if spec.shape is None:
         if _differs(processing):
-            what = f"The input {spec.name!r} is of any shape, so its processing cannot be put into the model."
-            raise BadInput(what, fix=f'fix it with "input_shapes": "{spec.name}:1x3x224x224"')
+            what = english(
+                "The input {name!r} is of any shape, so its processing cannot be put into the model.",
+                name=spec.name,
+            )
+            raise BadInput(what, fix=english('fix it with "input_shapes": "{name}:1x3x224x224"', name=spec.name))
         return ()
     axes = spec.shape
     if len(axes) != _AXES:
@@ -288,12 +292,22 @@ def _source_axes(processing: InputProcessing, spec: InputSpec) -> tuple[int | st
     if processing.packed_format or processing.slicing or processing.padding:
         sizes = [axis if isinstance(axis, int) else 0 for axis in axes]
         if 0 in sizes[1:]:
-            what = f"The input {spec.name!r} takes {spec.describe()}; what it is fed cannot be of free size."
-            raise BadInput(what, fix=f'fix it with "input_shapes": "{spec.name}:1x3x224x224"')
+            what = english(
+                "The input {name!r} takes {describe}; what it is fed cannot be of free size.",
+                name=spec.name,
+                describe=spec.describe(),
+            )
+            raise BadInput(what, fix=english('fix it with "input_shapes": "{name}:1x3x224x224"', name=spec.name))
         found = processing.source_shape((1, *sizes[1:]))
         if min(found) < 1:
-            what = f"padding and slicing leave the input {spec.name!r} nothing to receive: {list(found)}."
-            raise BadInput(what, fix=f"give less padding than it takes, {spec.describe()}")
+            what = english(
+                "padding and slicing leave the input {name!r} nothing to receive: {found}.",
+                name=spec.name,
+                found=list(found),
+            )
+            raise BadInput(
+                what, fix=english("give less padding than it takes, {describe}", describe=spec.describe())
+            )
         return found if axes[0] == 1 else (axes[0], *found[1:])
     order: tuple[int, ...] = (0, 1, 2, 3)
     if processing.source_layout != processing.model_layout:
@@ -307,8 +321,10 @@ def _insert_front(graph: Any, name: str, steps: Steps) -> None:
         _rename_reads(node, {name: steps.last})
     for value in graph.output:
         if value.name == name:
-            what = f"The input {name!r} is an output of the model as well; it cannot be processed."
-            raise BadInput(what, fix="put an Identity between the two")
+            what = english(
+                "The input {name!r} is an output of the model as well; it cannot be processed.", name=name
+            )
+            raise BadInput(what, fix=english("put an Identity between the two"))
     nodes = [type(node).FromString(node.SerializeToString()) for node in graph.node]
     del graph.node[:]
     graph.node.extend([*steps.constants, *steps.nodes, *nodes])
@@ -338,8 +354,13 @@ def _give_back(proto: Any, name: str, processor: OutputProcessor, notes: list[st
     rank = len(value.type.tensor_type.shape.dim) if value.type.tensor_type.HasField("shape") else None
     perm = processor.dst_perm
     if rank is not None and perm and len(perm) != rank:
-        what = f"output_processors: dst_perm {list(perm)} does not fit the output {name!r}, which has {rank} axes."
-        raise BadInput(what, fix=f"give the order of all {rank} axes")
+        what = english(
+            "output_processors: dst_perm {perm} does not fit the output {name!r}, which has {rank} axes.",
+            perm=list(perm),
+            name=name,
+            rank=rank,
+        )
+        raise BadInput(what, fix=english("give the order of all {rank} axes", rank=rank))
     inner = _free(proto.graph, f"{name}/{_INSIDE}")
     codes = _codes(proto.graph, name) if processor.output_dtype is DataType.U8 else None
     if processor.output_dtype is DataType.U8 and codes is None:
@@ -383,8 +404,8 @@ def _insert_back(graph: Any, name: str, inner: str, steps: Steps) -> None:
         for position, made in enumerate(node.output):
             node.output[position] = inner if made == name else made
     if all(inner not in node.output for node in graph.node):
-        what = f"The output {name!r} is an input or a constant; it cannot be processed."
-        raise BadInput(what, fix="put an Identity before it")
+        what = english("The output {name!r} is an input or a constant; it cannot be processed.", name=name)
+        raise BadInput(what, fix=english("put an Identity before it"))
     steps.nodes[-1].output[0] = name
     graph.node.extend([*steps.constants, *steps.nodes])
 

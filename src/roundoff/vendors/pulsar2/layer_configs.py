@@ -10,6 +10,7 @@ from roundoff.core.target import Target
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import Prepared
+from roundoff.messages.message import english
 from roundoff.messages.sanitize import short_name
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.planning.rules import Names, select
@@ -424,8 +425,8 @@ def refuse_unknown(resolved: ResolvedLayers) -> None:
         for name, hint in entry.unknown.items()
     ]
     if wrong:
-        what = "layer_configs name what the model does not have:\n" + "\n".join(wrong)
-        raise BadInput(what, fix="use the names that nodes and tensors have in the model you gave")
+        what = english("layer_configs name what the model does not have:\n{wrong}", wrong="\n".join(wrong))
+        raise BadInput(what, fix=english("use the names that nodes and tensors have in the model you gave"))
 
 
 def _rules(wanted: Mapping[str, Mapping[str, Choice]], frontend: Frontend) -> Iterator[Rule]:

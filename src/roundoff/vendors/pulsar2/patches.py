@@ -14,6 +14,7 @@ from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.weights import Weights
+from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.vendors.pulsar2.config.decoding import (
     ConfigProblem,
@@ -66,8 +67,8 @@ def patched_attribute(node: Any, name: str, value: Any, *, opset: int, where: st
     except SchemaError:
         known = has
     if name not in known:
-        fix = nearest(name, known) if known else f"{node.op_type} has no attributes"
-        raise BadInput(f"{where}: there is no attribute {name!r}.", fix=fix)
+        fix = nearest(name, known) if known else english("{op_type} has no attributes", op_type=node.op_type)
+        raise BadInput(english("{where}: there is no attribute {name!r}.", where=where, name=name), fix=fix)
     kind = int(known[name])
     expected = {
         AttributeProto.INT: ("a whole number of 64 bits", _whole),
@@ -78,12 +79,23 @@ def patched_attribute(node: Any, name: str, value: Any, *, opset: int, where: st
         AttributeProto.STRINGS: ("a list of texts", _list_of(_text)),
     }
     if kind not in expected:
-        what = f"{where}: {name!r} is a tensor or a graph, which cannot be given here."
-        raise BadInput(what, fix="replace constants with const_processors")
+        what = english(
+            "{where}: {name!r} is a tensor or a graph, which cannot be given here.", where=where, name=name
+        )
+        raise BadInput(what, fix=english("replace constants with const_processors"))
     words, read = expected[kind]
     content = read(value)
     if content is None:
-        raise BadInput(f"{where}: {name!r} takes {words}, not {value!r:.60}.", fix=f"give {words}")
+        raise BadInput(
+            english(
+                "{where}: {name!r} takes {words}, not {value!r:.60}.",
+                where=where,
+                name=name,
+                words=words,
+                value=value,
+            ),
+            fix=english("give {words}", words=words),
+        )
     return make_attribute(name, content, attr_type=kind)
 
 
@@ -129,8 +141,12 @@ def new_constant(processor: ConstProcessor, model: Model, *, base: Path | None) 
     name = processor.name
     had = Weights(model)[name]
     if processor.data and processor.data_path:
-        what = f"const_processors: {name!r} has both data and data_path ({processor.data_path})."
-        raise BadInput(what, fix="keep one of them")
+        what = english(
+            "const_processors: {name!r} has both data and data_path ({data_path}).",
+            name=name,
+            data_path=processor.data_path,
+        )
+        raise BadInput(what, fix=english("keep one of them"))
     given = (
         _from_file(processor.data_path, had.dtype, base, name=name)
         if processor.data_path
@@ -138,21 +154,38 @@ def new_constant(processor: ConstProcessor, model: Model, *, base: Path | None) 
     )
     where = processor.data_path or "data"
     if given.size != had.size:
-        what = f"const_processors: {name!r} holds {had.dtype.name} {list(had.shape)}, {had.size} values in all"
-        raise BadInput(f"{what}, but {where} has {given.size}.", fix=f"give {had.size} values")
-    return _converted(given, had.dtype, f"const_processors: {name!r}").reshape(had.shape)
+        what = english(
+            "const_processors: {name!r} holds {name2} {shape}, {size} values in all",
+            name=name,
+            name2=had.dtype.name,
+            shape=list(had.shape),
+            size=had.size,
+        )
+        raise BadInput(
+            english("{what}, but {where} has {size}.", what=what, where=where, size=given.size),
+            fix=english("give {size} values", size=had.size),
+        )
+    return _converted(given, had.dtype, english("const_processors: {name!r}", name=name)).reshape(had.shape)
 
 
 def _converted(given: Array, dtype: DType, where: str) -> Array:
     """Values in another type: whole numbers exactly, floats rounded."""
     if dtype.kind not in "iufb":
-        raise BadInput(f"{where} holds {dtype.name}, which cannot be replaced by numbers.", fix="leave it out")
+        raise BadInput(
+            english("{where} holds {name}, which cannot be replaced by numbers.", where=where, name=dtype.name),
+            fix=english("leave it out"),
+        )
     with np.errstate(over="ignore", invalid="ignore"):
         result = given.astype(dtype)
         lost = result != given if dtype.kind in "iub" else np.isinf(result) != np.isinf(given)
     if np.any(lost):
-        what = f"{where} is of {dtype.name}, which cannot hold {given[np.asarray(lost)].flat[0]}."
-        raise BadInput(what, fix="give values of that type")
+        what = english(
+            "{where} is of {name}, which cannot hold {flat}.",
+            where=where,
+            name=dtype.name,
+            flat=given[np.asarray(lost)].flat[0],
+        )
+        raise BadInput(what, fix=english("give values of that type"))
     return result
 
 
@@ -160,34 +193,46 @@ def _from_file(given: str, dtype: DType, base: Path | None, *, name: str) -> Arr
     candidates = [Path(given), *([base / given] if base is not None else [])]
     path = next((each for each in candidates if each.exists()), candidates[0])
     if path.suffix.lower() not in _SUFFIXES:
-        what = f"const_processors: {name!r} is to come from {shown(path)}, which is of no known kind."
-        raise BadInput(what, fix=f"give a file that ends in {', '.join(_SUFFIXES)}")
+        what = english(
+            "const_processors: {name!r} is to come from {path}, which is of no known kind.",
+            name=name,
+            path=shown(path),
+        )
+        raise BadInput(what, fix=english("give a file that ends in {suffixes}", suffixes=", ".join(_SUFFIXES)))
     if path.suffix.lower() == ".npy":
         return _npy(path)
-    content = read_small(path, what="The file of a constant")
+    content = read_small(path, what=english("The file of a constant"))
     if path.suffix.lower() == ".txt":
         words = content.decode("utf-8", "replace").replace(",", " ").split()
         try:
             return np.array([float(word) for word in words], np.float64)
         except ValueError as error:
             raise BadInput(
-                f"{shown(path)} holds something that is no number: {error}.", fix="write numbers"
+                english("{path} holds something that is no number: {error}.", path=shown(path), error=error),
+                fix=english("write numbers"),
             ) from error
     if len(content) % dtype.itemsize:
-        what = f"{shown(path)} has {len(content)} bytes, which are no whole number of {dtype.name}."
-        raise BadInput(what, fix="write it as raw little-endian values of that type")
+        what = english(
+            "{path} has {count} bytes, which are no whole number of {name}.",
+            path=shown(path),
+            count=len(content),
+            name=dtype.name,
+        )
+        raise BadInput(what, fix=english("write it as raw little-endian values of that type"))
     return np.frombuffer(content, dtype.newbyteorder("<"))
 
 
 def _npy(path: Path) -> Array:
     try:
-        with reading(path, what="The file of a constant"):
+        with reading(path, what=english("The file of a constant")):
             header = read_header(path)
             return map_array(
                 path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran
             )
     except Unreadable as error:
-        raise BadInput(f"{shown(path)} {error.problem}.", fix=error.fix) from error
+        raise BadInput(
+            english("{path} {problem}.", path=shown(path), problem=error.problem), fix=error.fix
+        ) from error
 
 
 def edited_model(model: Model, config: BuildConfig, *, base: Path | None = None) -> tuple[Model, tuple[str, ...]]:

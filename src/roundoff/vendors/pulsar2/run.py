@@ -20,6 +20,7 @@ from roundoff.graph.load import Model, load_model
 from roundoff.graph.reading.read import read_quantized
 from roundoff.graph.subgraph import tap
 from roundoff.graph.units import derived_constants
+from roundoff.messages.message import english
 from roundoff.run.integer.runner import IntegerRunner
 from roundoff.run.session import Session, open_session
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, PrecisionAnalysisMode, TargetHardware
@@ -83,11 +84,14 @@ def refuse_foreign(model: Model) -> None:
     """
     for node in model.proto.graph.node:
         if node.domain not in ("", "ai.onnx") and node.op_type.startswith(_FOREIGN):
-            what = (
-                f"{model.path} holds the vendor's operator {node.op_type} ({node.name}), which only its tool runs."
+            what = english(
+                "{path} holds the vendor's operator {op_type} ({name}), which only its tool runs.",
+                path=model.path,
+                op_type=node.op_type,
+                name=node.name,
             )
             raise BadInput(
-                what, fix="give the float ONNX, or quant/quant_axmodel.onnx of 'roundoff pulsar2 build'"
+                what, fix=english("give the float ONNX, or quant/quant_axmodel.onnx of 'roundoff pulsar2 build'")
             )
 
 
@@ -229,18 +233,27 @@ def read_cases(path: Path | None) -> tuple[str, ...]:
     """
     if path is None:
         return ("",)
-    text = read_small(path, what="The list").decode("utf-8-sig", "replace")
+    text = read_small(path, what=english("The list")).decode("utf-8-sig", "replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
-        raise BadInput(f"The list {shown(path)} names no folders.", fix="write one name per line")
+        raise BadInput(
+            english("The list {path} names no folders.", path=shown(path)), fix=english("write one name per line")
+        )
     seen: set[PurePosixPath] = set()
     for line in lines:
         place = PurePosixPath(line)
         if place.is_absolute() or ".." in place.parts or "\\" in line or "\0" in line:
-            what = f"The list {shown(path)} names {line!r:.100}, which is not a folder inside of another."
-            raise BadInput(what, fix="name folders relative to --input_dir, without ..")
+            what = english(
+                "The list {path} names {line!r:.100}, which is not a folder inside of another.",
+                path=shown(path),
+                line=line,
+            )
+            raise BadInput(what, fix=english("name folders relative to --input_dir, without .."))
         if place in seen:
-            raise BadInput(f"The list {shown(path)} names {line!r:.100} twice.", fix="remove one of them")
+            raise BadInput(
+                english("The list {path} names {line!r:.100} twice.", path=shown(path), line=line),
+                fix=english("remove one of them"),
+            )
         seen.add(place)
     return tuple(lines)
 
@@ -254,25 +267,42 @@ def read_input(path: Path, spec: InputSpec, *, batch: int = 1) -> list[Array]:
     dtype = np.dtype(spec.dtype).newbyteorder("<")
     if not path.exists():
         there = sorted(each.name for each in path.parent.glob(f"*{SUFFIX}")) if path.parent.is_dir() else []
-        found = f"found {', '.join(there[:5])}" if there else "there are no .bin files"
-        what = (
-            f"There is no file for the input {spec.name!r} ({spec.describe()}): expected {shown(path)}; {found}."
+        found = (
+            english("found {there}", there=", ".join(there[:5])) if there else english("there are no .bin files")
         )
-        raise BadInput(what, fix="write it there, or add --random_input")
+        what = english(
+            "There is no file for the input {name!r} ({describe}): expected {path}; {found}.",
+            name=spec.name,
+            describe=spec.describe(),
+            path=shown(path),
+            found=found,
+        )
+        raise BadInput(what, fix=english("write it there, or add --random_input"))
     try:
-        with reading(path, what="The input file"):
+        with reading(path, what=english("The input file")):
             held = stat_file(path)
             shape = _shape(spec, held // max(1, dtype.itemsize * batch), where=shown(path))
             wanted = dtype.itemsize * math.prod(shape) * batch
             if held != wanted:
-                times = f" {batch} times" if batch > 1 else ""
-                what = f"{shown(path)} has {held} bytes; the input {spec.name!r} takes {spec.describe()}{times}"
+                times = english(" {batch} times", batch=batch) if batch > 1 else ""
+                what = english(
+                    "{path} has {held} bytes; the input {name!r} takes {describe}{times}",
+                    path=shown(path),
+                    held=held,
+                    name=spec.name,
+                    describe=spec.describe(),
+                    times=times,
+                )
                 raise BadInput(
-                    f"{what}, {wanted} bytes.", fix="write raw little-endian values of that type and shape"
+                    english("{what}, {wanted} bytes.", what=what, wanted=wanted),
+                    fix=english("write raw little-endian values of that type and shape"),
                 )
             values = map_array(path, offset=0, dtype=dtype, shape=(batch, *shape))
     except Unreadable as error:
-        raise BadInput(f"{shown(path)} {error.problem}.", fix="give a regular file") from error
+        raise BadInput(
+            english("{path} {problem}.", path=shown(path), problem=error.problem),
+            fix=english("give a regular file"),
+        ) from error
     return [np.asarray(values[index], dtype.newbyteorder("=")) for index in range(batch)]
 
 
@@ -281,8 +311,13 @@ def _shape(spec: InputSpec, count: int, *, where: str) -> tuple[int, ...]:
     axes = spec.shape
     free = [place for place, axis in enumerate(axes or ()) if not isinstance(axis, int)]
     if axes is None or len(free) > 1:
-        what = f"{where} says nothing of its shape, and the input {spec.name!r} leaves it open: {spec.describe()}."
-        raise BadInput(what, fix="fix the shapes of the model's inputs")
+        what = english(
+            "{where} says nothing of its shape, and the input {name!r} leaves it open: {describe}.",
+            where=where,
+            name=spec.name,
+            describe=spec.describe(),
+        )
+        raise BadInput(what, fix=english("fix the shapes of the model's inputs"))
     fixed = math.prod(axis for axis in axes if isinstance(axis, int))
     size = count // fixed if fixed else 0
     return tuple(axis if isinstance(axis, int) else size for axis in axes)
@@ -300,8 +335,8 @@ def random_input(spec: InputSpec, rng: np.random.Generator, *, batch: int = 1) -
         BadInput: Even the number of its axes is free.
     """
     if spec.shape is None:
-        what = f"The input {spec.name!r} is of any shape; no values can be made up for it."
-        raise BadInput(what, fix="write its files yourself")
+        what = english("The input {name!r} is of any shape; no values can be made up for it.", name=spec.name)
+        raise BadInput(what, fix=english("write its files yourself"))
     shape = (batch, *(axis if isinstance(axis, int) else 1 for axis in spec.shape))
     dtype = np.dtype(spec.dtype)
     if dtype.kind == "f":
@@ -390,7 +425,10 @@ def run_model(settings: RunSettings, say: Callable[[str], None] = lambda _: None
         ModelFailed: The model cannot be run.
     """
     if settings.batch_size < 0:
-        raise BadInput(f"A batch_size of {settings.batch_size} is none.", fix="give 0 or more")
+        raise BadInput(
+            english("A batch_size of {batch_size} is none.", batch_size=settings.batch_size),
+            fix=english("give 0 or more"),
+        )
     cases = read_cases(settings.list_file)
     engine, notes = _engine(settings)
     read, odd_inputs = file_names(spec.name for spec in engine.inputs)
@@ -432,8 +470,8 @@ def _engine(settings: RunSettings) -> tuple[Engine, tuple[str, ...]]:
             notes.append("target_hardware has no effect in the mode Reference")
         return ReferenceEngine(model, per_layer=settings.per_layer), tuple(notes)
     if not is_quantized(model):
-        what = f"{settings.model} is a float model, which the mode NPUBackend cannot run."
-        raise BadInput(what, fix="leave --mode out, or give quant/quant_axmodel.onnx of a build")
+        what = english("{model} is a float model, which the mode NPUBackend cannot run.", model=settings.model)
+        raise BadInput(what, fix=english("leave --mode out, or give quant/quant_axmodel.onnx of a build"))
     if settings.target_hardware is not TargetHardware.AX650:
         notes.append(f"{settings.target_hardware.name} is simulated as AX650, whose rules are the only known ones")
     target = target_of(BuildConfig(target_hardware=settings.target_hardware))

@@ -39,6 +39,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.reading.read import read_quantized
+from roundoff.messages.message import english
 from roundoff.messages.numbers import counted, number
 from roundoff.quantize.calibration.run import RunLimits
 from roundoff.run.capture import Samples
@@ -123,14 +124,14 @@ def open_build(path: Path, settings: BundleSettings) -> Iterator[CaseSource]:
     record = _BuildRecord.read(folder / _CONTEXT)
     config, quant = record.config, record.config.quant
     if quant.highest_mix_precision:
-        what = f"{folder} was built with highest_mix_precision: nothing in it is quantized."
-        raise BadInput(what, fix="leave it out of the configuration, and build again")
+        what = english("{folder} was built with highest_mix_precision: nothing in it is quantized.", folder=folder)
+        raise BadInput(what, fix=english("leave it out of the configuration, and build again"))
     with tempfile.TemporaryDirectory() as unpacked:
         material = gather(config, Path(unpacked), base=record.base, log=Log())
         samples = material.samples
         if not samples.names:
-            what = "The model has no inputs, so that there is no sample that shows a fault."
-            raise BadInput(what, fix="give a model with inputs")
+            what = english("The model has no inputs, so that there is no sample that shows a fault.")
+            raise BadInput(what, fix=english("give a model with inputs"))
         if quant.input_sample_dir:
             samples = sample_directory(located(quant.input_sample_dir, record.base), material.model)
         # A smoothed model has other tensors than the one it was made of.
@@ -179,13 +180,13 @@ class _BuildRecord:
     def read(cls, file: Path) -> "_BuildRecord":
 
         try:
-            found = json.loads(read_small(file, what="The record of the build"))
+            found = json.loads(read_small(file, what=english("The record of the build")))
             inputs = [InputFile(**each) for each in found["inputs"]]
             environment = Environment(**found["environment"], elapsed_s=0.0)
             command, stored = tuple(map(str, found["command"])), found["config"]
         except (ValueError, KeyError, TypeError) as error:
-            what = f"{file} is damaged, or was written by another version of roundoff."
-            raise BadInput(what, fix="build again, and bundle that") from error
+            what = english("{file} is damaged, or was written by another version of roundoff.", file=file)
+            raise BadInput(what, fix=english("build again, and bundle that")) from error
         refuse_changed(inputs)
         base = next((Path(each.path).parent for each in inputs if each.role == "config"), None)
         config = parse_config(Document(str(file), stored))

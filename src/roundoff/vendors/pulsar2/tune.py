@@ -15,6 +15,7 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
+from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.quantize.planning.view import FusedUnit
 from roundoff.run.capture import Samples
@@ -183,8 +184,8 @@ class ModelTrials:
         resolved = quantizing.resolve(config.layer_configs)
         outcome = quantizing.quantize(config, resolved)
         if not outcome.quantized.quantizers:
-            what = f"Nothing in {self._model.path} is quantized, so there is nothing to tune."
-            raise BadInput(what, fix="see what 'roundoff pulsar2 build' says about it")
+            what = english("Nothing in {path} is quantized, so there is nothing to tune.", path=self._model.path)
+            raise BadInput(what, fix=english("see what 'roundoff pulsar2 build' says about it"))
         analysis = analyze_precision(
             outcome,
             samples,
@@ -313,8 +314,8 @@ def tune_build(
     options = replace(options or BuildOptions(), advise=False)
     check_complete(config)
     if config.quant.highest_mix_precision:
-        what = "With highest_mix_precision nothing is quantized, so there is nothing to tune."
-        raise BadInput(what, fix="leave it out")
+        what = english("With highest_mix_precision nothing is quantized, so there is nothing to tune.")
+        raise BadInput(what, fix=english("leave it out"))
     folder, goal = Path(config.output_dir), goal or ChartGoal()
     check_output_directory(folder, marker=CONTEXT, force=options.force, option="--output_dir")
     with tempfile.TemporaryDirectory() as unpacked:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from roundoff.graph.caffe.conversion import LayerJob, Params, Shape, converts
+from roundoff.messages.message import english
 
 __all__ = [
     "batch_norm",
@@ -26,17 +27,21 @@ def eltwise(job: LayerJob) -> None:
     params = job.params("eltwise_param")
     shape = job.bottoms[0].shape if job.bottoms else ()
     if len(job.bottoms) < 2:
-        raise job.refuse(f"has {len(job.bottoms)} bottoms; it takes two or more")
+        raise job.refuse(english("has {count} bottoms; it takes two or more", count=len(job.bottoms)))
     job.check_counts((len(job.bottoms),))
     for bottom in job.bottoms:
         if bottom.shape != shape:
             sizes = " and ".join("x".join(map(str, each)) for each in (shape, bottom.shape))
-            raise job.refuse(f"combines blobs of the shapes {sizes}; they must be equal")
+            raise job.refuse(english("combines blobs of the shapes {sizes}; they must be equal", sizes=sizes))
     names, operation = [bottom.name for bottom in job.bottoms], params.choice("operation")
     factors = params.numbers("coeff")
     if factors and (operation != "SUM" or len(factors) != len(names)):
         raise job.refuse(
-            f"has {len(factors)} coefficients for {len(names)} bottoms; only SUM takes them, one each"
+            english(
+                "has {count} coefficients for {count2} bottoms; only SUM takes them, one each",
+                count=len(factors),
+                count2=len(names),
+            )
         )
     if operation == "MAX":
         job.top("Max", names, shape)
@@ -63,7 +68,14 @@ def _broadcast(job: LayerJob, params: Params) -> Shape:
         return ()
     axis = job.axis(params.integer("axis"), len(shape))
     if count < -1 or axis + count > len(shape):
-        raise job.refuse(f"covers {count} axes from axis {axis} on; the blob has {len(shape)}")
+        raise job.refuse(
+            english(
+                "covers {count} axes from axis {axis} on; the blob has {count2}",
+                count=count,
+                axis=axis,
+                count2=len(shape),
+            )
+        )
     covered = shape[axis:] if count == -1 else shape[axis : axis + count]
     if axis == 0:
         job.fix_batch(f"layer {job.layer.name!r} has stored numbers for each sample")
@@ -90,7 +102,11 @@ def _second(job: LayerJob, params: Params) -> str:
     axis = job.axis(params.integer("axis"), rank)
     if whole.shape[axis : axis + len(part.shape)] != part.shape:
         sizes = " and ".join("x".join(map(str, each)) for each in (whole.shape, part.shape))
-        raise job.refuse(f"combines blobs of the shapes {sizes}, which do not fit at axis {axis}")
+        raise job.refuse(
+            english(
+                "combines blobs of the shapes {sizes}, which do not fit at axis {axis}", sizes=sizes, axis=axis
+            )
+        )
     behind = rank - axis - len(part.shape)
     if not behind:
         return part.name
@@ -139,7 +155,7 @@ def axpy(job: LayerJob) -> None:
     fits = factor.shape[:2] == blob.shape[:2] and all(size == 1 for size in factor.shape[2:])
     if term.shape != blob.shape or not fits:
         sizes = ", ".join("x".join(map(str, bottom.shape)) for bottom in job.bottoms)
-        raise job.refuse(f"combines blobs of the shapes {sizes}, which do not fit")
+        raise job.refuse(english("combines blobs of the shapes {sizes}, which do not fit", sizes=sizes))
     spread = factor.name
     if len(factor.shape) != rank:
         spread = job.step("Reshape", [spread, job.integers([0, 0, *[1] * (rank - 2)], "shape")], "spread")
@@ -174,7 +190,7 @@ def prelu(job: LayerJob) -> None:
     job.check_counts((1,))
     shape = job.bottoms[0].shape
     if len(shape) < 2:
-        raise job.refuse("needs an input with channels")
+        raise job.refuse(english("needs an input with channels"))
     if job.params("prelu_param").flag("channel_shared"):
         slope = job.blob(0, ()).reshape(1)
     else:
@@ -257,7 +273,7 @@ def _natural(job: LayerJob, base: float) -> float:
     if base == -1:
         return 1.0
     if base <= 0:
-        raise job.refuse(f"has the base {base:g}; it must be positive, or -1 for e")
+        raise job.refuse(english("has the base {base:g}; it must be positive, or -1 for e", base=base))
     return math.log(base)
 
 
@@ -278,7 +294,7 @@ def logarithm(job: LayerJob) -> None:
     params, shape = job.params("log_param"), job.bottoms[0].shape
     natural = _natural(job, params.number("base"))
     if natural == 0:
-        raise job.refuse("has the base 1, to which there are no logarithms")
+        raise job.refuse(english("has the base 1, to which there are no logarithms"))
     source = _scaled(job, params.number("scale"), params.number("shift"), source=job.bottoms[0].name)
     if natural == 1:
         job.top("Log", [source], shape)
@@ -324,7 +340,11 @@ def lrn(job: LayerJob) -> None:
     size, alpha, beta = params.integer("local_size"), params.number("alpha"), params.number("beta")
     if len(shape) != 4 or size % 2 == 0:
         raise job.refuse(
-            f"has {size} neighbours and an input with {len(shape)} axes; it takes an odd number, and 4"
+            english(
+                "has {size} neighbours and an input with {count} axes; it takes an odd number, and 4",
+                size=size,
+                count=len(shape),
+            )
         )
     if params.choice("norm_region") == "ACROSS_CHANNELS":
         job.top("LRN", [source], shape, size=size, alpha=alpha, beta=beta, bias=params.number("k"))
@@ -346,7 +366,7 @@ def batch_norm(job: LayerJob) -> None:
     job.check_counts((1,))
     params, shape, source = job.params("batch_norm_param"), job.bottoms[0].shape, job.bottoms[0].name
     if len(shape) < 2:
-        raise job.refuse("needs an input with channels")
+        raise job.refuse(english("needs an input with channels"))
     if params.has("use_global_stats") and not params.flag("use_global_stats"):
         _own_statistics(job, params.number("eps"))
         return
@@ -355,7 +375,7 @@ def batch_norm(job: LayerJob) -> None:
     factor = 1 / stored if stored else 0.0
     mean, variance = (job.blob(index, (channels,)) * factor for index in (0, 1))
     if (variance + params.number("eps") <= 0).any():
-        raise job.refuse("has stored variances below zero", fix="save the .caffemodel again")
+        raise job.refuse(english("has stored variances below zero"), fix=english("save the .caffemodel again"))
     ones, zeros = job.floats([1.0] * channels, "ones"), job.floats([0.0] * channels, "zeros")
     inputs = [source, ones, zeros, job.floats(mean, "mean"), job.floats(variance, "variance")]
     job.top("BatchNormalization", inputs, shape, epsilon=params.number("eps"))
@@ -381,7 +401,7 @@ def mvn(job: LayerJob) -> None:
     params, shape, source = job.params("mvn_param"), job.bottoms[0].shape, job.bottoms[0].name
     axes = list(range(1 if params.flag("across_channels") else 2, len(shape)))
     if not axes:
-        raise job.refuse(f"normalizes planes, but its input has {len(shape)} axes")
+        raise job.refuse(english("normalizes planes, but its input has {count} axes", count=len(shape)))
     mean = job.step("ReduceMean", [source], "mean", axes=axes, keepdims=1)
     if not params.flag("normalize_variance"):
         job.top("Sub", [source, mean], shape)
@@ -402,7 +422,7 @@ def normalize(job: LayerJob) -> None:
     params = job.params("norm_param" if job.given("norm_param") else "normalize_param")
     shape, source = job.bottoms[0].shape, job.bottoms[0].name
     if len(shape) != 4:
-        raise job.refuse(f"has an input with {len(shape)} axes instead of 4")
+        raise job.refuse(english("has an input with {count} axes instead of 4", count=len(shape)))
     axes = [1, 2, 3] if params.flag("across_spatial") else [1]
     squares = job.step("ReduceSumSquare", [source], "squares", axes=axes, keepdims=1)
     raised = job.step("Add", [squares, job.floats(params.number("eps"), "eps")], "raised")

@@ -9,6 +9,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.graph.caffe.conversion import LayerJob, Params, converts
 from roundoff.graph.caffe.layers.quantization import find_codes, weight_steps
+from roundoff.messages.message import english
 
 __all__ = [
     "Window",
@@ -96,12 +97,22 @@ def spatial(job: LayerJob, params: Params, name: str, *, default: int | None, co
     given = params.integers(name)
     if any(sides):
         if count != _PLANE or given or not (all(sides) or default is not None):
-            raise job.refuse(f"has {' and '.join(pair)}, which go together, without {name}, for two spatial axes")
+            raise job.refuse(
+                english(
+                    "has {pair}, which go together, without {name}, for two spatial axes",
+                    pair=" and ".join(pair),
+                    name=name,
+                )
+            )
         return tuple(params.integer(side) if params.has(side) else default or 0 for side in pair)
     if not given and default is not None:
         return (default,) * count
     if len(given) not in (1, count):
-        raise job.refuse(f"has {len(given)} values of {name} for {count} spatial axes")
+        raise job.refuse(
+            english(
+                "has {count} values of {name} for {count2} spatial axes", count=len(given), name=name, count2=count
+            )
+        )
     return given * count if len(given) == 1 else given
 
 
@@ -113,7 +124,7 @@ def _window(job: LayerJob, params: Params, count: int) -> Window:
         dilation=spatial(job, params, "dilation", default=1, count=count),
     )
     if min(*window.kernel, *window.stride, *window.dilation) < 1:
-        raise job.refuse("has a kernel, stride or dilation of zero")
+        raise job.refuse(english("has a kernel, stride or dilation of zero"))
     return window
 
 
@@ -122,10 +133,17 @@ def _channels(job: LayerJob, params: Params, group: int) -> tuple[int, int]:
     job.check_counts((1,))
     shape = job.bottoms[0].shape
     if len(shape) < 3 or job.axis(params.integer("axis"), len(shape)) != 1:
-        raise job.refuse("convolves along other axes than those behind the channels; axis must be 1")
+        raise job.refuse(english("convolves along other axes than those behind the channels; axis must be 1"))
     channels, out = shape[1], params.integer("num_output")
     if group < 1 or out < 1 or channels % group or out % group:
-        raise job.refuse(f"has {group} groups, which do not divide {channels} channels and {out} outputs")
+        raise job.refuse(
+            english(
+                "has {group} groups, which do not divide {channels} channels and {out} outputs",
+                group=group,
+                channels=channels,
+                out=out,
+            )
+        )
     return channels, out
 
 

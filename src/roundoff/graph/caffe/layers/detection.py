@@ -8,6 +8,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.graph.caffe.conversion import LayerJob, Params, converts
+from roundoff.messages.message import english
 
 __all__ = [
     "detection_output",
@@ -28,11 +29,14 @@ def prior_box(job: LayerJob) -> None:
     params = job.params("prior_box_param")
     feature, image = (bottom.shape for bottom in job.bottoms)
     if len(feature) != 4 or len(image) != 4:
-        raise job.refuse("takes two blobs with 4 axes")
+        raise job.refuse(english("takes two blobs with 4 axes"))
     boxes = _box_sizes(job, params)
     numbers = feature[2] * feature[3] * len(boxes) * 4
     if numbers > _MOST_NUMBERS:
-        raise job.refuse(f"would make {numbers // 4} boxes", fix="check the sizes of its bottoms")
+        raise job.refuse(
+            english("would make {number} boxes", number=numbers // 4),
+            fix=english("check the sizes of its bottoms"),
+        )
     height, width = _pair(params, "img", "img_size", default=image[2:])
     steps = _pair(params, "step", "step", default=(height / feature[2], width / feature[3]))
     corners = _corners(feature[2:], boxes, steps=steps, image=(height, width), offset=params.number("offset"))
@@ -40,7 +44,7 @@ def prior_box(job: LayerJob) -> None:
         corners = corners.clip(0, 1)
     variances = params.numbers("variance") or (_DEFAULT_VARIANCE,)
     if len(variances) not in (1, 4):
-        raise job.refuse(f"has {len(variances)} variances; it takes 1 or 4")
+        raise job.refuse(english("has {count} variances; it takes 1 or 4", count=len(variances)))
     spread = np.broadcast_to(np.array(variances, np.float32), corners.shape)
     values = np.stack([corners.reshape(-1), spread.reshape(-1)])[None]
     job.top("Identity", [job.floats(values, "boxes")], values.shape)
@@ -58,13 +62,13 @@ def _box_sizes(job: LayerJob, params: Params) -> list[tuple[float, float]]:
     """Width and height of the boxes at each place."""
     smallest, largest = params.numbers("min_size"), params.numbers("max_size")
     if not smallest or (largest and len(largest) != len(smallest)) or min(smallest) <= 0:
-        raise job.refuse("needs min_size, and as many max_size as min_size or none")
+        raise job.refuse(english("needs min_size, and as many max_size as min_size or none"))
     if any(most <= least for least, most in zip(smallest, largest, strict=False)):
-        raise job.refuse("has a max_size that does not exceed its min_size")
+        raise job.refuse(english("has a max_size that does not exceed its min_size"))
     ratios = [1.0]
     for ratio in params.numbers("aspect_ratio"):
         if ratio <= 0:
-            raise job.refuse(f"has the aspect ratio {ratio:g}")
+            raise job.refuse(english("has the aspect ratio {ratio:g}", ratio=ratio))
         if all(abs(ratio - known) >= _SAME for known in ratios):
             ratios += [ratio, 1 / ratio] if params.flag("flip") else [ratio]
     boxes = []
@@ -105,7 +109,7 @@ def roi_pooling(job: LayerJob) -> None:
     params, (plane, parts) = job.params("roi_pooling_param"), (bottom.shape for bottom in job.bottoms)
     height, width = params.integer("pooled_h"), params.integer("pooled_w")
     if len(plane) != 4 or math.prod(parts[1:]) != 5 or min(height, width) < 1:
-        raise job.refuse("takes planes, parts of five numbers each, and a grid of at least one cell")
+        raise job.refuse(english("takes planes, parts of five numbers each, and a grid of at least one cell"))
     job.fix_batch(f"layer {job.layer.name!r} has a number of parts besides the number of samples")
     source = job.bottoms[1].name
     if len(parts) != 2:
@@ -150,11 +154,13 @@ class _Sizes:
 def detection_output(job: LayerJob) -> None:
     """Rows of sample, class, confidence and corners; one row of -1 per sample when there is nothing."""
     if len(job.bottoms) < 3:
-        raise job.refuse("takes three bottoms: locations, confidences and prior boxes")
+        raise job.refuse(english("takes three bottoms: locations, confidences and prior boxes"))
     job.check_counts((len(job.bottoms),))
     params = job.params("detection_output_param")
     if params.inner("nms_param").number("eta") != 1:
-        raise job.refuse("changes its threshold as it goes (eta), which ONNX cannot", fix="set eta to 1")
+        raise job.refuse(
+            english("changes its threshold as it goes (eta), which ONNX cannot"), fix=english("set eta to 1")
+        )
     sizes = _sizes(job, params)
     boxes, scores = _boxes(job, params, sizes), _scores(job, params, sizes)
     job.fix_batch(f"layer {job.layer.name!r} (DetectionOutput) has nodes for each sample")
@@ -171,10 +177,14 @@ def _sizes(job: LayerJob, params: Params) -> _Sizes:
     wanted = [priors * 4 * (1 if shared else classes), priors * classes]
     if not priors or found != wanted or samples > _MOST_SAMPLES:
         shapes = ", ".join("x".join(map(str, bottom.shape)) for bottom in job.bottoms[:3])
-        raise job.refuse(f"with {classes} classes cannot use blobs of the shapes {shapes}")
+        raise job.refuse(
+            english(
+                "with {classes} classes cannot use blobs of the shapes {shapes}", classes=classes, shapes=shapes
+            )
+        )
     reported = tuple(label for label in range(classes) if label != background)
     if not reported:
-        raise job.refuse("has no class besides the background")
+        raise job.refuse(english("has no class besides the background"))
     return _Sizes(samples, priors, classes, shared, reported)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from roundoff.graph.caffe.conversion import LayerJob, Params, converts
 from roundoff.graph.caffe.layers.convolution import spatial
+from roundoff.messages.message import english
 
 __all__ = [
     "interp",
@@ -60,10 +61,14 @@ def pooling(job: LayerJob) -> None:
     job.check_counts((1,), (1, 2))
     shape = job.bottoms[0].shape
     if len(shape) != _PLANE + 2:
-        raise job.refuse(f"pools over planes, but its input has {len(shape)} axes instead of 4")
+        raise job.refuse(
+            english("pools over planes, but its input has {count} axes instead of 4", count=len(shape))
+        )
     method = params.choice("pool")
     if method == "STOCHASTIC":
-        raise job.refuse("pools at random (STOCHASTIC), so that no two runs agree", fix="use MAX or AVE")
+        raise job.refuse(
+            english("pools at random (STOCHASTIC), so that no two runs agree"), fix=english("use MAX or AVE")
+        )
     if params.flag("global_pooling"):
         _global(job, params, method)
         return
@@ -76,11 +81,13 @@ def pooling(job: LayerJob) -> None:
 
 def _global(job: LayerJob, params: Params, method: str) -> None:
     if any(params.has(name) for name in ("kernel_size", "kernel_h", "kernel_w")):
-        raise job.refuse("pools globally, but has a kernel size as well", fix="leave the kernel size out")
+        raise job.refuse(
+            english("pools globally, but has a kernel size as well"), fix=english("leave the kernel size out")
+        )
     pads = [params.integer(name) for name in ("pad", "pad_h", "pad_w")]
     strides = [params.integer(name) for name in ("stride", "stride_h", "stride_w") if params.has(name)]
     if any(pads) or any(stride != 1 for stride in strides):
-        raise job.refuse("pools globally, but with padding or a stride", fix="leave them out")
+        raise job.refuse(english("pools globally, but with padding or a stride"), fix=english("leave them out"))
     batch, channels, height, width = job.bottoms[0].shape
     if job.top_count() == 2:
         _largest(job, [_Axis(size, size, 1, 0, 1) for size in (height, width)])
@@ -94,9 +101,11 @@ def _axes(job: LayerJob, params: Params) -> list[_Axis]:
     strides = spatial(job, params, "stride", default=1, count=_PLANE)
     pads = spatial(job, params, "pad", default=0, count=_PLANE)
     if min(*kernels, *strides) < 1:
-        raise job.refuse("has a kernel or stride of zero")
+        raise job.refuse(english("has a kernel or stride of zero"))
     if any(pad >= kernel for pad, kernel in zip(pads, kernels, strict=True)):
-        raise job.refuse("has more padding than its window is large, so that windows would see padding alone")
+        raise job.refuse(
+            english("has more padding than its window is large, so that windows would see padding alone")
+        )
     down = params.choice("round_mode") == "FLOOR" or not params.flag("ceil_mode")
     sizes = job.bottoms[0].shape[-_PLANE:]
     axes = []
@@ -133,7 +142,7 @@ def _largest(job: LayerJob, axes: Sequence[_Axis]) -> None:
     if any(axis.outside for axis in axes):
         # A window without any value: Caffe leaves the number there with which its search begins.
         if job.top_count() == 2:
-            raise job.refuse("has windows beyond its input, which have no largest value to point at")
+            raise job.refuse(english("has windows beyond its input, which have no largest value to point at"))
         source = _padded(job, begin, end, float(np.finfo(np.float32).min))
         begin = end = [0, 0]
     attributes = _attributes(axes, begin, end)
@@ -152,7 +161,8 @@ def _mean(job: LayerJob, axes: Sequence[_Axis]) -> None:
     """The mean over the window as far as the padding reaches: what is beyond is not counted."""
     if any(axis.outside for axis in axes):
         raise job.refuse(
-            "has windows beyond its input, whose mean is not a number", fix="add padding or change the stride"
+            english("has windows beyond its input, whose mean is not a number"),
+            fix=english("add padding or change the stride"),
         )
     source, shape = job.bottoms[0].name, _shape(job, axes)
     begin, end = [axis.pad for axis in axes], [axis.padding_behind for axis in axes]
@@ -188,13 +198,13 @@ def interp(job: LayerJob) -> None:
     job.check_counts((1, 2))
     params, shape = job.params("interp_param"), job.bottoms[0].shape
     if len(shape) != 4:
-        raise job.refuse(f"resizes planes, but its input has {len(shape)} axes instead of 4")
+        raise job.refuse(english("resizes planes, but its input has {count} axes instead of 4", count=len(shape)))
     begin, end = params.integer("pad_beg"), params.integer("pad_end")
     if begin > 0 or end > 0:
-        raise job.refuse("pads its input; Interp only crops, with numbers below zero")
+        raise job.refuse(english("pads its input; Interp only crops, with numbers below zero"))
     inside = tuple(size + begin + end for size in shape[2:])
     if min(inside) < 1:
-        raise job.refuse("crops all of its input away")
+        raise job.refuse(english("crops all of its input away"))
     source = job.bottoms[0].name
     if begin or end:
         ends = [size + end for size in shape[2:]]
@@ -219,13 +229,15 @@ def _interp_sizes(job: LayerJob, params: Params, inside: tuple[int, ...]) -> tup
         return job.bottoms[1].shape[2:]
     zoom, shrink = params.integer("zoom_factor"), params.integer("shrink_factor")
     if zoom < 1 or shrink < 1:
-        raise job.refuse("has a zoom or shrink factor below one")
+        raise job.refuse(english("has a zoom or shrink factor below one"))
     if params.has("zoom_factor") or params.has("shrink_factor"):
         small = [(size - 1) // shrink + 1 for size in inside]
         return tuple(size + (size - 1) * (zoom - 1) for size in small)
     height, width = params.integer("height"), params.integer("width")
     if height < 1 or width < 1:
-        raise job.refuse("says nothing of its size", fix="give height and width, zoom_factor or shrink_factor")
+        raise job.refuse(
+            english("says nothing of its size"), fix=english("give height and width, zoom_factor or shrink_factor")
+        )
     return height, width
 
 
@@ -234,7 +246,11 @@ def upsample(job: LayerJob) -> None:
     """Every value repeated in a square; or, with a second bottom, put back to where pooling found it."""
     job.check_counts((1, 2))
     if len(job.bottoms[0].shape) != 4:
-        raise job.refuse(f"enlarges planes, but its input has {len(job.bottoms[0].shape)} axes instead of 4")
+        raise job.refuse(
+            english(
+                "enlarges planes, but its input has {count} axes instead of 4", count=len(job.bottoms[0].shape)
+            )
+        )
     if len(job.bottoms) == 2:
         _unpool(job)
         return
@@ -267,18 +283,18 @@ def _repeats(job: LayerJob, params: Params) -> tuple[tuple[int, int], float]:
     else:
         plain = params.number("scale")
         if plain != int(plain):
-            raise job.refuse(f"enlarges by {plain:g}, which is no whole number")
+            raise job.refuse(english("enlarges by {plain:g}, which is no whole number", plain=plain))
         sides = [params.integer(name) if params.has(name) else int(plain) for name in ("scale_h", "scale_w")]
         factor = 1.0
     if min(sides) < 1:
-        raise job.refuse("enlarges by less than one")
+        raise job.refuse(english("enlarges by less than one"))
     return (sides[0], sides[1]), factor
 
 
 def _unpool(job: LayerJob) -> None:
     params, (shape, places) = job.params("upsample_param"), (bottom.shape for bottom in job.bottoms)
     if shape != places:
-        raise job.refuse("has values and places of different shapes")
+        raise job.refuse(english("has values and places of different shapes"))
     (scale_h, scale_w), _ = _repeats(job, params)
     height = params.integer("upsample_h") if params.has("upsample_h") else shape[2] * scale_h
     width = params.integer("upsample_w") if params.has("upsample_w") else shape[3] * scale_w

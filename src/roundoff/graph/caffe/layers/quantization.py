@@ -8,6 +8,7 @@ from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextMessage
 from roundoff.graph.caffe.conversion import LayerJob, converts
 from roundoff.graph.caffe.net import CaffeLayer, Net
+from roundoff.messages.message import english
 
 __all__ = [
     "StoredCodes",
@@ -102,7 +103,7 @@ def quant(job: LayerJob) -> None:
     params, shape = job.params("quant_param"), job.bottoms[0].shape
     stored = params.number("scale")
     if stored <= 0:
-        raise job.refuse(f"has the scale {stored:g}; it must be above zero")
+        raise job.refuse(english("has the scale {stored:g}; it must be above zero", stored=stored))
     offset = np.frombuffer(params.data("offset")[:1] or b"\0", np.int8)[0]
     zero = job.constant(np.array(offset, np.int8), "offset")
     # The file holds the reciprocal of the step.
@@ -125,7 +126,7 @@ def dequant(job: LayerJob) -> None:
             job.top("Identity", [source], shape)
         return
     if not shift.all():
-        raise job.refuse("mixes shift bits of zero with others", fix="quantize the net again")
+        raise job.refuse(english("mixes shift bits of zero with others"), fix=english("quantize the net again"))
     power = np.exp2(shift)
     if not job.fed_by_integers():
         units = job.step("Div", [source, job.floats(_spread(job, factor), "deqscale")], "units")
@@ -158,7 +159,13 @@ def _spread(job: LayerJob, values: Array) -> Array:
     if values.size == 1:
         return np.asarray(values.reshape(()))
     if len(shape) < 2 or values.size != shape[1]:
-        raise job.refuse(f"has {values.size} factors for a blob of the shape {'x'.join(map(str, shape))}")
+        raise job.refuse(
+            english(
+                "has {size} factors for a blob of the shape {shape}",
+                size=values.size,
+                shape="x".join(map(str, shape)),
+            )
+        )
     return values.reshape(-1, *[1] * (len(shape) - 2))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.graph.caffe.conversion import LayerJob, Params, Shape, converts
+from roundoff.messages.message import english
 
 __all__ = [
     "arg_max",
@@ -29,7 +30,9 @@ def flatten(job: LayerJob) -> None:
     params, shape = job.params("flatten_param"), job.bottoms[0].shape
     first, last = (job.axis(params.integer(name), len(shape)) for name in ("axis", "end_axis"))
     if first > last:
-        raise job.refuse(f"flattens the axes from {first} to {last}, of which there are none")
+        raise job.refuse(
+            english("flattens the axes from {first} to {last}, of which there are none", first=first, last=last)
+        )
     top = (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
     if first == 1 and last == len(shape) - 1:
         job.top("Flatten", [job.bottoms[0].name], top, axis=1)
@@ -50,7 +53,14 @@ def reshape(job: LayerJob) -> None:
     start = start if start >= 0 else len(shape) + start + 1
     end = len(shape) if count == -1 else start + count
     if not 0 <= start <= end <= len(shape):
-        raise job.refuse(f"replaces {count} axes from axis {params.integer('axis')} on; there are {len(shape)}")
+        raise job.refuse(
+            english(
+                "replaces {count} axes from axis {integer} on; there are {count2}",
+                count=count,
+                integer=params.integer("axis"),
+                count2=len(shape),
+            )
+        )
     sizes = _resolved(job, wanted, start=start, end=end)
     top = (*shape[:start], *sizes, *shape[end:])
     spec = _as_onnx(job, wanted, top, start=start)
@@ -60,17 +70,19 @@ def reshape(job: LayerJob) -> None:
 def _resolved(job: LayerJob, wanted: tuple[int, ...], *, start: int, end: int) -> Shape:
     shape = job.bottoms[0].shape
     if any(size == 0 and start + place >= end for place, size in enumerate(wanted)):
-        raise job.refuse("keeps the size of an axis (dim: 0) that its input does not have")
+        raise job.refuse(english("keeps the size of an axis (dim: 0) that its input does not have"))
     sizes = [shape[start + place] if size == 0 else size for place, size in enumerate(wanted)]
     inferred = [place for place, size in enumerate(sizes) if size == -1]
     rest = math.prod(size for size in sizes if size != -1)
     whole = math.prod(shape[start:end])
     if len(inferred) > 1 or any(size < -1 for size in sizes):
-        raise job.refuse("has more than one size of -1, or a negative one")
+        raise job.refuse(english("has more than one size of -1, or a negative one"))
     if inferred and rest and whole % rest == 0:
         sizes[inferred[0]] = whole // rest
     elif inferred or rest != whole:
-        raise job.refuse(f"makes {whole} values into the shape {'x'.join(map(str, wanted))}")
+        raise job.refuse(
+            english("makes {whole} values into the shape {wanted}", whole=whole, wanted="x".join(map(str, wanted)))
+        )
     return tuple(sizes)
 
 
@@ -93,7 +105,13 @@ def permute(job: LayerJob) -> None:
     shape = job.bottoms[0].shape
     order = job.params("permute_param").integers("order")
     if len(set(order)) < len(order) or any(axis >= len(shape) for axis in order):
-        raise job.refuse(f"orders the axes {', '.join(map(str, order))} of a blob with {len(shape)}")
+        raise job.refuse(
+            english(
+                "orders the axes {order} of a blob with {count}",
+                order=", ".join(map(str, order)),
+                count=len(shape),
+            )
+        )
     order += tuple(axis for axis in range(len(shape)) if axis not in order)
     if order[0] != 0:
         job.fix_batch(f"layer {job.layer.name!r} moves the axis of the samples")
@@ -107,7 +125,11 @@ def shuffle_channel(job: LayerJob) -> None:
     shape, groups = job.bottoms[0].shape, job.params("shuffle_channel_param").integer("group")
     if len(shape) != 4 or groups < 1 or shape[1] % groups:
         raise job.refuse(
-            f"shuffles {groups} groups of channels of a blob of the shape {'x'.join(map(str, shape))}"
+            english(
+                "shuffles {groups} groups of channels of a blob of the shape {shape}",
+                groups=groups,
+                shape="x".join(map(str, shape)),
+            )
         )
     channels, plane = shape[1], shape[2:]
     parted = job.integers([0, groups, channels // groups, *plane], "groups")
@@ -122,16 +144,24 @@ def crop(job: LayerJob) -> None:
     job.check_counts((2,))
     params, (whole, part) = job.params("crop_param"), (bottom.shape for bottom in job.bottoms)
     if len(whole) != len(part):
-        raise job.refuse(f"crops a blob with {len(whole)} axes to one with {len(part)}")
+        raise job.refuse(
+            english("crops a blob with {count} axes to one with {count2}", count=len(whole), count2=len(part))
+        )
     axis = job.axis(params.integer("axis"), len(whole))
     axes = list(range(axis, len(whole)))
     given = params.integers("offset") or (0,)
     if len(given) not in (1, len(axes)):
-        raise job.refuse(f"has {len(given)} offsets for {len(axes)} axes")
+        raise job.refuse(english("has {count} offsets for {count2} axes", count=len(given), count2=len(axes)))
     offsets = list(given * len(axes) if len(given) == 1 else given)
     ends = [offset + part[place] for offset, place in zip(offsets, axes, strict=True)]
     if any(end > whole[place] for end, place in zip(ends, axes, strict=True)):
-        raise job.refuse(f"crops {'x'.join(map(str, part))} from {'x'.join(map(str, whole))}, beyond its end")
+        raise job.refuse(
+            english(
+                "crops {part} from {whole}, beyond its end",
+                part="x".join(map(str, part)),
+                whole="x".join(map(str, whole)),
+            )
+        )
     if axis == 0:
         job.fix_batch(f"layer {job.layer.name!r} crops the samples")
     limits = [job.integers(values, step) for values, step in ((offsets, "starts"), (ends, "ends"), (axes, "axes"))]
@@ -152,7 +182,7 @@ def parameter(job: LayerJob) -> None:
 def _axis(job: LayerJob, params: Params, old: str) -> int:
     """The axis by its name of today, or by the one it had before."""
     if params.has(old) and params.has("axis"):
-        raise job.refuse(f"has both axis and {old}", fix=f"leave {old} out")
+        raise job.refuse(english("has both axis and {old}", old=old), fix=english("leave {old} out", old=old))
     axis = params.integer(old if params.has(old) else "axis")
     axis = job.axis(axis, len(job.bottoms[0].shape))
     if axis == 0:
@@ -164,14 +194,20 @@ def _axis(job: LayerJob, params: Params, old: str) -> int:
 def concat(job: LayerJob) -> None:
     """Blobs one behind the other along an axis."""
     if not job.bottoms:
-        raise job.refuse("has no bottoms")
+        raise job.refuse(english("has no bottoms"))
     job.check_counts((len(job.bottoms),))
     axis = _axis(job, job.params("concat_param"), "concat_dim")
     first = job.bottoms[0].shape
     for bottom in job.bottoms:
         if len(bottom.shape) != len(first) or _without(bottom.shape, axis) != _without(first, axis):
             sizes = " and ".join("x".join(map(str, each)) for each in (first, bottom.shape))
-            raise job.refuse(f"joins blobs of the shapes {sizes} along axis {axis}; all other axes must agree")
+            raise job.refuse(
+                english(
+                    "joins blobs of the shapes {sizes} along axis {axis}; all other axes must agree",
+                    sizes=sizes,
+                    axis=axis,
+                )
+            )
     whole = sum(bottom.shape[axis] for bottom in job.bottoms)
     shape = (*first[:axis], whole, *first[axis + 1 :])
     job.top("Concat", [bottom.name for bottom in job.bottoms], shape, axis=axis)
@@ -193,10 +229,18 @@ def slicing(job: LayerJob) -> None:
         edges = (0, *points, size)
         sizes = [end - start for start, end in itertools.pairwise(edges)]
         if len(sizes) != count or min(sizes) < 1:
-            raise job.refuse(f"is cut at {', '.join(map(str, points))}: not into {count} pieces of {size} values")
+            raise job.refuse(
+                english(
+                    "is cut at {points}: not into {count} pieces of {size} values",
+                    points=", ".join(map(str, points)),
+                    count=count,
+                    size=size,
+                )
+            )
     elif size % count:
         raise job.refuse(
-            f"has {count} tops, into which {size} values cannot be cut evenly", fix="give slice_point"
+            english("has {count} tops, into which {size} values cannot be cut evenly", count=count, size=size),
+            fix=english("give slice_point"),
         )
     else:
         sizes = [size // count] * count
@@ -214,7 +258,7 @@ def tile(job: LayerJob) -> None:
     params, shape = job.params("tile_param"), job.bottoms[0].shape
     axis, times = job.axis(params.integer("axis"), len(shape)), params.integer("tiles")
     if times < 1:
-        raise job.refuse(f"repeats its input {times} times")
+        raise job.refuse(english("repeats its input {times} times", times=times))
     if axis == 0:
         job.fix_batch(f"layer {job.layer.name!r} repeats the samples")
     repeats = [times if place == axis else 1 for place in range(len(shape))]
@@ -275,7 +319,7 @@ def arg_max(job: LayerJob) -> None:
 
 def _check(job: LayerJob, many: int, size: int) -> None:
     if not 1 <= many <= size:
-        raise job.refuse(f"asks for the {many} largest of {size} values")
+        raise job.refuse(english("asks for the {many} largest of {size} values", many=many, size=size))
 
 
 def _largest(job: LayerJob, source: str, many: int, *, axis: int, size: int) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from roundoff.core.files import read_small, write_text
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import ratio_db
-from roundoff.messages.message import Remark
+from roundoff.messages.message import Remark, english
 from roundoff.search.strategies.bisect import next_count
 from roundoff.search.strategies.roll_back import RollBack, RollBackStatus, RollBackTrial, roll_back
 from roundoff.search.strategies.strategy import TrialBudget, run_trials
@@ -245,9 +245,12 @@ def read_ranking(path: Path) -> list[tuple[str, float]]:
     Raises:
         BadInput: It is none.
     """
-    found = parse_json(read_small(path, what="The ranking").decode(errors="replace"), name=str(path))
+    found = parse_json(read_small(path, what=english("The ranking")).decode(errors="replace"), name=str(path))
     if not isinstance(found, list) or not all(isinstance(each, list) and len(each) == 2 for each in found):
-        raise BadInput(f"{path} is no ranking: it is not a list of pairs.", fix="give the file of a search")
+        raise BadInput(
+            english("{path} is no ranking: it is not a list of pairs.", path=path),
+            fix=english("give the file of a search"),
+        )
     return [(str(name), float(value)) for name, value in found]
 
 
@@ -272,7 +275,7 @@ def read_history(path: Path) -> list[RollBackTrial]:
     Raises:
         BadInput: It is none.
     """
-    text = read_small(path, what="The history").decode(errors="replace")
+    text = read_small(path, what=english("The history")).decode(errors="replace")
     decoder = json.JSONDecoder()
     entries: list[Any] = []
     position = 0
@@ -282,7 +285,10 @@ def read_history(path: Path) -> list[RollBackTrial]:
             found, position = decoder.raw_decode(text, position)
             entries += found if isinstance(found, list) else [found]
     except (json.JSONDecodeError, RecursionError) as error:
-        raise BadInput(f"{path} is no history of trials: {error}.", fix="give the file of a search") from error
+        raise BadInput(
+            english("{path} is no history of trials: {error}.", path=path, error=error),
+            fix=english("give the file of a search"),
+        ) from error
     return [_trial(entry, path) for entry in entries]
 
 
@@ -291,8 +297,8 @@ def _trial(entry: Any, path: Path) -> RollBackTrial:
     verdict = entry.get("metric_eval") if isinstance(entry, Mapping) else None
     flags = isinstance(config, Mapping) and all(isinstance(stays, bool) for stays in config.values())
     if not flags or not isinstance(verdict, list) or len(verdict) != 2 or config is None:
-        what = f"{path} holds an entry that is no trial: {json.dumps(entry)[:60]}."
-        raise WrongValue(what, fix="give the file of a search")
+        what = english("{path} holds an entry that is no trial: {entry}.", path=path, entry=json.dumps(entry)[:60])
+        raise WrongValue(what, fix=english("give the file of a search"))
     loss = math.inf if verdict[1] is None else float(verdict[1])
     return RollBackTrial(dict(config), bool(verdict[0]), loss, str(entry.get("act_algo", "")))
 
@@ -376,8 +382,12 @@ class AccuracyBasedAutoCalibrationBase:
     ) -> None:
         for method in ("calibration", "evaluate", "metric_eval"):
             if not callable(getattr(evaluator, method, None)):
-                what = f"The evaluator ({type(evaluator).__name__}) has no method {method}()."
-                raise WrongType(what, fix="derive it from AutoCalibrationEvaluatorBase")
+                what = english(
+                    "The evaluator ({name}) has no method {method}().",
+                    name=type(evaluator).__name__,
+                    method=method,
+                )
+                raise WrongType(what, fix=english("derive it from AutoCalibrationEvaluatorBase"))
         self.evaluator = evaluator
         self.strategy = _chosen(strategy, "BinarySearch", AutoCalibrationStrategyBase)
         self.sensitivity = _chosen(sensitivity, "CosineSimilarity", SensitivityBase)
@@ -446,8 +456,8 @@ class AccuracyBasedAutoCalibrationBase:
             self._earlier = dict(self._known)
         self._original = self.evaluate_original()
         if not self._judge(self._original)[0]:
-            what = "The float model itself is not good enough by metric_eval(original, original)."
-            raise WrongValue(what, fix="let metric_eval accept a loss of 0")
+            what = english("The float model itself is not good enough by metric_eval(original, original).")
+            raise WrongValue(what, fix=english("let metric_eval accept a loss of 0"))
         self.calibrate()
         ranking: list[tuple[str, float]] = []
 
@@ -534,8 +544,10 @@ class AccuracyBasedAutoCalibrationBase:
             lost = float(loss)
             return bool(satisfied), math.inf if math.isnan(lost) else lost
         except (TypeError, ValueError) as error:
-            what = f"metric_eval returned {answer!r}, not whether it is good enough and what was lost."
-            raise WrongValue(what, fix="return a pair such as (True, 0.002)") from error
+            what = english(
+                "metric_eval returned {answer!r}, not whether it is good enough and what was lost.", answer=answer
+            )
+            raise WrongValue(what, fix=english("return a pair such as (True, 0.002)")) from error
 
     def _conclude(self, status: RollBackStatus) -> None:
         best = self._best
@@ -562,11 +574,20 @@ def _warn_uneven() -> None:
 def _check_options(options: SearchOptions) -> None:
     for algorithm in options.alternatives:
         if algorithm not in ("ifmr", "hfmg"):
-            raise WrongValue(f"There is no calibration algorithm {algorithm!r}.", fix="choose from ifmr and hfmg")
+            raise WrongValue(
+                english("There is no calibration algorithm {algorithm!r}.", algorithm=algorithm),
+                fix=english("choose from ifmr and hfmg"),
+            )
     if options.max_trials is not None and options.max_trials < 1:
-        raise WrongValue(f"max_trials is {options.max_trials}.", fix="give 1 or more, or None")
+        raise WrongValue(
+            english("max_trials is {max_trials}.", max_trials=options.max_trials),
+            fix=english("give 1 or more, or None"),
+        )
     if options.time_limit is not None and not options.time_limit > 0:
-        raise WrongValue(f"time_limit is {options.time_limit}.", fix="give seconds above 0, or None")
+        raise WrongValue(
+            english("time_limit is {time_limit}.", time_limit=options.time_limit),
+            fix=english("give seconds above 0, or None"),
+        )
 
 
 def _chosen(given: Any, default: str, base: type) -> Any:
@@ -574,5 +595,10 @@ def _chosen(given: Any, default: str, base: type) -> Any:
         return given
     if isinstance(given, str) and given == default:
         return _DEFAULTS[default]()
-    what = f"{given!r} is neither {default!r} nor an instance of a class derived from {base.__name__}."
-    raise CannotRun(what, fix=f"give {default!r}, or an instance")
+    what = english(
+        "{given!r} is neither {default!r} nor an instance of a class derived from {name}.",
+        given=given,
+        default=default,
+        name=base.__name__,
+    )
+    raise CannotRun(what, fix=english("give {default!r}, or an instance", default=default))

@@ -15,6 +15,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
 from roundoff.graph.shapes import values
+from roundoff.messages.message import english
 from roundoff.messages.numbers import counted, share_text
 from roundoff.quantize.agreement import check_preparation
 from roundoff.quantize.calibration.run import RunLimits
@@ -296,12 +297,19 @@ def check_complete(config: BuildConfig) -> None:
         BadInput: It does.
     """
     if not config.input:
-        raise BadInput("No model is given.", fix="add --input MODEL.onnx, or 'input' to the configuration")
+        raise BadInput(
+            english("No model is given."), fix=english("add --input MODEL.onnx, or 'input' to the configuration")
+        )
     if not config.output_dir:
-        raise BadInput("No folder is given.", fix="add --output_dir DIR, or 'output_dir' to the configuration")
+        raise BadInput(
+            english("No folder is given."),
+            fix=english("add --output_dir DIR, or 'output_dir' to the configuration"),
+        )
     if config.model_type is not ModelType.ONNX:
-        what = f"Models of the type {config.model_type.name} are quantized already."
-        fix = "give the float model, or look at this one with 'roundoff layers --quantized MODEL --data ...'"
+        what = english("Models of the type {name} are quantized already.", name=config.model_type.name)
+        fix = english(
+            "give the float model, or look at this one with 'roundoff layers --quantized MODEL --data ...'"
+        )
         raise BadInput(what, fix=fix)
 
 

@@ -18,6 +18,7 @@ from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.preparation.steps import prepare
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
 from roundoff.run.capture import NO_INPUTS, Samples
@@ -134,7 +135,7 @@ def gather(config: BuildConfig, folder: Path, *, base: Path | None, log: Log) ->
 def located(given: str, base: Path | None) -> Path:
     """A path of the configuration: from the current folder, else from that of the configuration."""
     here = Path(given)
-    with reading(here, what="The path"):
+    with reading(here, what=english("The path")):
         return base / given if base is not None and not here.exists() and (base / given).exists() else here
 
 
@@ -145,7 +146,10 @@ def sample_directory(folder: Path, model: Model) -> Samples:
         BadInput: There are none, or they do not fit.
     """
     if not folder.is_dir():
-        raise BadInput(f"input_sample_dir {folder} is not a folder.", fix="give a folder of .npy or .bin files")
+        raise BadInput(
+            english("input_sample_dir {folder} is not a folder.", folder=folder),
+            fix=english("give a folder of .npy or .bin files"),
+        )
     specs: Sequence[InputSpec] = inputs(model)
     parts = {spec.name: folder / spec.name for spec in specs}
     if len(specs) > 1 and all(path.is_dir() for path in parts.values()):

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, TypeAlias, TypeVar
 
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.vendors.pulsar2.config.schema import UNPUBLISHED, BuildConfig, MessageField, message_fields
 
@@ -38,7 +39,7 @@ Place: TypeAlias = "tuple[str | int, ...]"
 _MOST_LISTED = 100
 """Whoever has more errors than this has given the wrong file."""
 
-_FIX = "correct the configuration; docs/reference/pulsar2-config.md lists every key"
+_FIX = english("correct the configuration; docs/reference/pulsar2-config.md lists every key")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from roundoff.core.files import read_small
 from roundoff.core.names import shown
 from roundoff.core.text_proto import FieldTable, TextMessage, TextValue, parse_text_proto
 from roundoff.errors import BadInput, MissingExtra, nearest
+from roundoff.messages.message import english
 from roundoff.vendors.pulsar2.config.checks import contradictions
 from roundoff.vendors.pulsar2.config.decoding import ConfigProblem, Document, Place, read_message, refuse
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, MessageField, message_fields
@@ -42,7 +43,10 @@ def parse_toml(text: str, *, name: str) -> Document:
     try:
         return Document(name, tomllib.loads(text))
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise BadInput(f"{name} is not TOML: {str(error).rstrip('.')}.", fix="correct that line") from error
+        raise BadInput(
+            english("{name} is not TOML: {error}.", name=name, error=str(error).rstrip(".")),
+            fix=english("correct that line"),
+        ) from error
 
 
 def parse_yaml(text: str, *, name: str) -> Document:
@@ -55,27 +59,39 @@ def parse_yaml(text: str, *, name: str) -> Document:
     try:
         import yaml
     except ImportError as error:
-        raise MissingExtra("Reading YAML", package="yaml", extra="yaml") from error
+        raise MissingExtra(english("Reading YAML"), package="yaml", extra="yaml") from error
     try:
         for token in yaml.scan(text, Loader=yaml.SafeLoader):
             if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken):
                 raise _wrong_yaml(
-                    name, token.start_mark, "anchors, aliases and tags are not taken", "write it out"
+                    name,
+                    token.start_mark,
+                    english("anchors, aliases and tags are not taken"),
+                    english("write it out"),
                 )
         loader = yaml.SafeLoader(text)
         return _Nodes(loader, name, {}).document(loader.get_single_node())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise _wrong_yaml(name, mark, str(error.problem or error.context), "correct that line") from error
+        raise _wrong_yaml(name, mark, str(error.problem or error.context), english("correct that line")) from error
     except (yaml.YAMLError, ValueError) as error:
-        raise BadInput(f"{name} is not YAML: {str(error).splitlines()[0]}.", fix="correct it") from error
+        raise BadInput(
+            english("{name} is not YAML: {splitlines}.", name=name, splitlines=str(error).splitlines()[0]),
+            fix=english("correct it"),
+        ) from error
     except RecursionError as error:
-        raise BadInput(f"{name} is nested too deep.", fix="check that it is the right file") from error
+        raise BadInput(
+            english("{name} is nested too deep.", name=name), fix=english("check that it is the right file")
+        ) from error
 
 
 def _wrong_yaml(name: str, mark: Any, text: str, fix: str) -> BadInput:
-    where = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
-    return BadInput(f"{name}{where}: {text}.", fix=fix)
+    where = (
+        ""
+        if mark is None
+        else english(", line {line}, column {column}", line=mark.line + 1, column=mark.column + 1)
+    )
+    return BadInput(english("{name}{where}: {text}.", name=name, where=where, text=text), fix=fix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +108,10 @@ class _Nodes:
     def value(self, node: Any, place: Place) -> Any:
         if len(place) > _DEEPEST:
             raise _wrong_yaml(
-                self.name, node.start_mark, f"values are nested more than {_DEEPEST} deep", "flatten it"
+                self.name,
+                node.start_mark,
+                english("values are nested more than {deepest} deep", deepest=_DEEPEST),
+                english("flatten it"),
             )
         self.origins[place] = f"line {node.start_mark.line + 1}"
         if node.id == "sequence":
@@ -103,8 +122,12 @@ class _Nodes:
         for key_node, each in node.value:
             key = str(key_node.value) if key_node.id == "scalar" else ""
             if not key or key in found:
-                why = f"the key {key!r} stands twice" if key in found else "a key must be a text"
-                raise _wrong_yaml(self.name, key_node.start_mark, why, "correct that line")
+                why = (
+                    english("the key {key!r} stands twice", key=key)
+                    if key in found
+                    else english("a key must be a text")
+                )
+                raise _wrong_yaml(self.name, key_node.start_mark, why, english("correct that line"))
             found[key] = self.value(each, (*place, key))
             self.origins[(*place, key)] = f"line {key_node.start_mark.line + 1}"
         return found
@@ -224,7 +247,7 @@ class _JsonParser:
     def value(self, place: Place, *, depth: int) -> Any:
         token = self._take()
         if depth > _DEEPEST:
-            raise self._wrong(token, f"values are nested more than {_DEEPEST} deep")
+            raise self._wrong(token, english("values are nested more than {deepest} deep", deepest=_DEEPEST))
         if token.text == "{" and token.kind == "mark":
             return self._object(token, place, depth)
         if token.text == "[" and token.kind == "mark":
@@ -239,29 +262,36 @@ class _JsonParser:
             return self._decoded(token)
         if token.kind == "number":
             if len(token.text) > _MOST_DIGITS:
-                raise self._wrong(token, "a number has absurdly many digits")
+                raise self._wrong(token, english("a number has absurdly many digits"))
             return float(token.text) if set(token.text) & set(".eE") else int(token.text)
         if token.kind == "word" and token.text in _WORDS:
             return _WORDS[token.text]
-        raise self._wrong(token, f"a value is expected, not {_quoted(token)}")
+        raise self._wrong(token, english("a value is expected, not {token}", token=_quoted(token)))
 
     def end(self) -> None:
         if self._next.kind != "end":
-            raise self._wrong(self._next, f"nothing may follow the value, but there is {_quoted(self._next)}")
+            raise self._wrong(
+                self._next, english("nothing may follow the value, but there is {next}", next=_quoted(self._next))
+            )
 
     def _object(self, opening: _Token, place: Place, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         while not self._closes("}", opening):
             token = self._take()
             if token.kind != "text":
-                raise self._wrong(token, f"a key in double quotes is expected, not {_quoted(token)}")
+                raise self._wrong(
+                    token, english("a key in double quotes is expected, not {token}", token=_quoted(token))
+                )
             key = self._decoded(token)
             if key in found:
-                raise self._wrong(token, f"the key {key!r} stands twice in one object")
+                raise self._wrong(token, english("the key {key!r} stands twice in one object", key=key))
             self.origins[(*place, key)] = f"line {self._line_of(token)}"
             colon = self._take()
             if colon.text != ":" or colon.kind != "mark":
-                raise self._wrong(colon, f"a ':' is expected behind {token.text}, not {_quoted(colon)}")
+                raise self._wrong(
+                    colon,
+                    english("a ':' is expected behind {text}, not {colon}", text=token.text, colon=_quoted(colon)),
+                )
             found[key] = self.value((*place, key), depth=depth + 1)
             self._separate("}")
         return found
@@ -269,7 +299,12 @@ class _JsonParser:
     def _closes(self, mark: str, opening: _Token) -> bool:
         if self._next.kind == "end":
             began = self._where(opening)
-            raise self._wrong(self._next, f"the text ends inside what begins with {opening.text!r} at {began}")
+            raise self._wrong(
+                self._next,
+                english(
+                    "the text ends inside what begins with {text!r} at {began}", text=opening.text, began=began
+                ),
+            )
         if self._next.kind == "mark" and self._next.text == mark:
             self._take()
             return True
@@ -281,14 +316,17 @@ class _JsonParser:
         if token.kind == "mark" and token.text == ",":
             self._take()
         elif token.kind != "end" and not (token.kind == "mark" and token.text == closing):
-            raise self._wrong(token, f"a ',' or a {closing!r} is expected, not {_quoted(token)}")
+            raise self._wrong(
+                token,
+                english("a ',' or a {closing!r} is expected, not {token}", closing=closing, token=_quoted(token)),
+            )
 
     def _decoded(self, token: _Token) -> str:
         try:
             text: str = json.loads(token.text)
             text.encode()
         except ValueError as error:
-            raise self._wrong(token, "a text holds an escape that means nothing") from error
+            raise self._wrong(token, english("a text holds an escape that means nothing")) from error
         return text
 
     def _take(self) -> _Token:
@@ -302,8 +340,8 @@ class _JsonParser:
             found = _TOKEN.match(self._text, self._at)
             if found is None:
                 stray = _Token("stray", self._text[self._at], self._at)
-                open_text = "a text does not end in its line" if stray.text == '"' else None
-                raise self._wrong(stray, open_text or f"{stray.text!r} is no part of JSON")
+                open_text = english("a text does not end in its line") if stray.text == '"' else None
+                raise self._wrong(stray, open_text or english("{text!r} is no part of JSON", text=stray.text))
             start, self._at = self._at, found.end()
             if found.lastgroup != "skip":
                 return _Token(str(found.lastgroup), found[0], start)
@@ -319,14 +357,17 @@ class _JsonParser:
 
     def _where(self, token: _Token) -> str:
         column = token.start - self._text.rfind("\n", 0, token.start)
-        return f"line {self._line_of(token)}, column {column}"
+        return english("line {line_of}, column {column}", line_of=self._line_of(token), column=column)
 
     def _wrong(self, token: _Token, text: str) -> BadInput:
-        return BadInput(f"{self._name}, {self._where(token)}: {text}.", fix="correct that line")
+        return BadInput(
+            english("{name}, {where}: {text}.", name=self._name, where=self._where(token), text=text),
+            fix=english("correct that line"),
+        )
 
 
 def _quoted(token: _Token) -> str:
-    return repr(token.text[:40]) if token.kind != "end" else "the end of the text"
+    return repr(token.text[:40]) if token.kind != "end" else english("the end of the text")
 
 
 # A configuration from a file and from the command line, checked as a whole.
@@ -443,13 +484,21 @@ def load_config(
     parser = _PARSERS.get(path.suffix.lower())
     if parser is None:
         known = ", ".join(suffix for suffix in _PARSERS if suffix)
-        raise BadInput(f"{shown(path)} is of no known format: its ending is {path.suffix!r}.", fix=f"use {known}")
-    data = read_small(path, what="The configuration")
+        raise BadInput(
+            english(
+                "{path} is of no known format: its ending is {suffix!r}.", path=shown(path), suffix=path.suffix
+            ),
+            fix=english("use {known}", known=known),
+        )
+    data = read_small(path, what=english("The configuration"))
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise BadInput(f"{shown(path)}, line {line}: the text is not UTF-8.", fix="save it as UTF-8") from error
+        raise BadInput(
+            english("{path}, line {line}: the text is not UTF-8.", path=shown(path), line=line),
+            fix=english("save it as UTF-8"),
+        ) from error
     return parse_config(parser(text, name=shown(path)), overrides, check=check)
 
 
