@@ -6,8 +6,7 @@ from roundoff.diagnosis.result import Remedy
 from roundoff.diagnosis.subject import loss_measures
 from roundoff.graph.quantized_model import Oddity
 from roundoff.graph.wiring import producer_names
-from roundoff.messages.message import message
-from roundoff.messages.sentences import recognised
+from roundoff.messages.message import as_message, message
 
 __all__ = ["FileDequantization"]
 
@@ -33,7 +32,7 @@ class FileDequantization:
             message("diagnosis.file_pairs_changed"),
             loss_measures(case.loss, right),
             1.0 if right.value < case.loss.value else 0.0,
-            recognised(odd[0].text),
+            as_message(odd[0].text),
             nodes=tuple(producers.get(name, name) for name in names),
             tensors=tuple(name for name in names if name in producers),
         )

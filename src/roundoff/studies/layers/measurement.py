@@ -19,7 +19,7 @@ from roundoff.graph.wiring import constants, reads
 from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob, noise_ratio
 from roundoff.measure.metrics import Status
 from roundoff.measure.pairs import channel_axis_of
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import Bench, Runnable
 from roundoff.run.budget import RunBudget, split_passes
 from roundoff.run.capture import Samples
@@ -184,7 +184,10 @@ class Tally:
                 comparable.append(variant)
             elif self.variants[variant].failure is None:
                 status, reason = failure
-                self.variants[variant].failure = status, f"{reason} (sample {sample})" if sample else reason
+                self.variants[variant].failure = (
+                    status,
+                    english("{reason} (sample {sample})", reason=reason, sample=sample) if sample else reason,
+                )
         totals = [self.variants[variant].totals for variant in comparable]
         job = MeterJob(
             reference,
@@ -263,12 +266,12 @@ def _ratio_since(totals: ErrorTotals, reference: float, error: float, nonfinite:
 def _failure(reference: Array, candidate: Candidate) -> tuple[Status, str] | None:
     values = candidate.codes if isinstance(candidate, CodedValues) else candidate
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiub":
-        return "unreadable", "it holds no real numbers"
+        return "unreadable", english("it holds no real numbers")
     if values.shape != reference.shape:
-        shapes = " against ".join(
-            "x".join(map(str, shape)) or "scalar" for shape in (reference.shape, values.shape)
+        ours, theirs = (
+            "x".join(map(str, shape)) or english("scalar") for shape in (reference.shape, values.shape)
         )
-        return "shape", shapes
+        return "shape", english("{ours} against {theirs}", ours=ours, theirs=theirs)
     return None
 
 
