@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,11 @@ from roundoff.graph.shapes import Value
 from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Bench, spread
 from roundoff.run.capture import Samples
+from roundoff.run.holdout import Subset
 
 __all__ = [
     "WIDE_BITS",
     "InterventionRunner",
-    "Subset",
     "can_fuse",
     "per_slice",
     "reach",
@@ -43,33 +43,6 @@ _A_MOMENT = 1e-6
 _NARROWEST_FUSED = 8
 # Inputs and float outputs are kept for all experiments; samples beyond this are left out.
 _MOST_KEPT_BYTES = 1 << 28
-
-
-@dataclass(frozen=True, slots=True)
-class Subset:
-    """Some of the samples.
-
-    Attributes:
-        samples: All of them.
-        indices: Which.
-    """
-
-    samples: Samples
-    indices: tuple[int, ...]
-
-    @property
-    def label(self) -> str:
-        """Where they come from."""
-        return self.samples.label
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Their names."""
-        return tuple(self.samples.names[index] for index in self.indices)
-
-    def feed(self, index: int) -> Mapping[str, Array]:
-        """The inputs of one of them."""
-        return self.samples.feed(self.indices[index])
 
 
 class InterventionRunner:

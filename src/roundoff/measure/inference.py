@@ -1,4 +1,4 @@
-"""Student's t: how far a mean of few values can be off, and whether a difference can be chance."""
+"""How far a mean, a share or a pooled ratio of few samples can be off, and whether a difference can be chance."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -11,9 +11,12 @@ from roundoff.core.tensors import Array
 
 __all__ = [
     "MOST_KEPT",
+    "agreement_interval",
+    "energy_ratio_interval_db",
     "false_discoveries",
     "keep_samples",
     "mean_interval",
+    "paired_energy_gain_db",
     "paired_probability",
     "two_sided_probability",
     "two_sided_quantile",
@@ -44,6 +47,83 @@ def mean_interval(values: Array, confidence: float = _CONFIDENCE) -> tuple[float
     spread = float(values.std(ddof=1)) / math.sqrt(values.size)
     half = two_sided_quantile(values.size - 1, confidence) * spread
     return mean - half, mean + half
+
+
+# One decibel is so much of the natural logarithm of a ratio of energies.
+_DB = 10 / math.log(10)
+# As if so many samples more had changed in either direction: Agresti and Min, 2005.
+_PSEUDO = 0.5
+
+
+def agreement_interval(losses: Array, confidence: float = _CONFIDENCE) -> tuple[float, float] | None:
+    """Where the mean lies that many more losses like these would have, each of them between -1 and 1.
+
+    Right answers that become wrong, and wrong ones that become right, are counted as samples of either kind, and
+    half a sample is added to both: none of 20 that changed does not prove that none ever will.
+
+    Args:
+        losses: Independent values of shape (n,): 1 where a sample is lost, -1 where one is gained.
+        confidence: How sure to be.
+
+    Returns:
+        The ends of the interval; None for fewer than two values.
+    """
+    if losses.size < 2 or not np.isfinite(losses).all():
+        return None
+    lost, gained = float(losses[losses > 0].sum()) + _PSEUDO, float(-losses[losses < 0].sum()) + _PSEUDO
+    total = losses.size + 4 * _PSEUDO
+    spread = math.sqrt(max(lost + gained - (lost - gained) ** 2 / total, 0.0)) / total
+    middle, half = (lost - gained) / total, two_sided_quantile(losses.size - 1, confidence) * spread
+    return max(-1.0, middle - half), min(1.0, middle + half)
+
+
+def energy_ratio_interval_db(
+    signal: Array, noise: Array, confidence: float = _CONFIDENCE
+) -> tuple[float, float] | None:
+    """Where signal to noise lies that many more samples like these would have together.
+
+    The pooled ratio is that of two sums, so that its error is that of the ratio estimator of survey sampling
+    (Cochran, "Sampling Techniques", 6.4), on the scale of decibels and with Student's t.
+
+    Args:
+        signal: Energy of the signal of each sample, of shape (n,).
+        noise: Energy of its error.
+        confidence: How sure to be.
+
+    Returns:
+        The ends in decibels; None for fewer than two samples, or where nothing but noise or none is there.
+    """
+    total = float(noise.sum()), float(signal.sum())
+    if signal.size < 2 or not all(math.isfinite(each) and each > 0 for each in total):
+        return None
+    return _around(_DB * math.log(total[1] / total[0]), noise / total[0] - signal / total[1], confidence)
+
+
+def paired_energy_gain_db(
+    before: Array, after: Array, confidence: float = _CONFIDENCE
+) -> tuple[float, float] | None:
+    """Where the gain in signal to noise lies that many more samples like these would have together.
+
+    Args:
+        before: Energy of the error of each sample, of shape (n,).
+        after: The same of another network on the same samples.
+        confidence: How sure to be.
+
+    Returns:
+        The ends in decibels; None for fewer than two samples, or where one of both has no finite error.
+    """
+    total = float(before.sum()), float(after.sum())
+    if before.size < 2 or not all(math.isfinite(each) and each > 0 for each in total):
+        return None
+    return _around(_DB * math.log(total[0] / total[1]), before / total[0] - after / total[1], confidence)
+
+
+def _around(middle: float, influence: Array, confidence: float) -> tuple[float, float]:
+    """An interval around a sum of influences of single samples on the logarithm of a ratio."""
+    count = influence.size
+    spread = _DB * math.sqrt(count / (count - 1) * float(np.square(influence).sum()))
+    half = two_sided_quantile(count - 1, confidence) * spread
+    return middle - half, middle + half
 
 
 def paired_probability(left: Array, right: Array) -> float | None:

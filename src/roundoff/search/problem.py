@@ -23,6 +23,7 @@ from roundoff.messages.message import Message
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.run.bench import Bench, spread
 from roundoff.run.capture import Samples, read_feed
+from roundoff.run.holdout import Subset
 from roundoff.search.cost import CostModel
 from roundoff.search.free_options import FreeOption, free_options, with_option
 from roundoff.search.judges import SignalJudge
@@ -164,25 +165,6 @@ def _by_metric(name: str) -> UserSensitivity:
 _PROXY_SAMPLES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class _SomeSamples:
-    """Some of the samples."""
-
-    samples: Samples
-    chosen: tuple[int, ...]
-
-    @property
-    def label(self) -> str:
-        return self.samples.label
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.samples.names[index] for index in self.chosen)
-
-    def feed(self, index: int) -> Mapping[str, Array]:
-        return self.samples.feed(self.chosen[index])
-
-
 class ProxyScore:
     """Compares outputs of quantized networks with those of the float network, on calibration samples.
 
@@ -211,7 +193,7 @@ class ProxyScore:
             ModelFailed: The network cannot be run.
         """
         if self._judge is None:
-            some = _SomeSamples(self._samples, self._chosen)
+            some = Subset(self._samples, self._chosen)
             try:
                 self._judge = SignalJudge(Bench(self._model, some, threads=self._threads))
             except BadInput:

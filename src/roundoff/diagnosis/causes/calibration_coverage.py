@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 
 from roundoff.core.quantizers import Quantizer
 from roundoff.diagnosis.evidence import observe
-from roundoff.diagnosis.interventions import Subset, reach, with_range
+from roundoff.diagnosis.interventions import reach, with_range
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Suspect, loss_measures
 from roundoff.graph.shapes import channel_axes
 from roundoff.messages.message import message
+from roundoff.run.holdout import Subset
 
 __all__ = ["CalibrationCoverage", "misfit"]
 

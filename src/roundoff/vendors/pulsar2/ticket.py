@@ -34,7 +34,6 @@ from roundoff.core.names import FileNames, shown
 from roundoff.core.progress import Progress
 from roundoff.core.provenance import environment, input_file
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.interventions import Subset
 from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model
@@ -43,6 +42,7 @@ from roundoff.messages.message import english
 from roundoff.messages.numbers import counted, number
 from roundoff.quantize.calibration.run import RunLimits
 from roundoff.run.capture import Samples
+from roundoff.run.holdout import Subset
 from roundoff.vendors.pulsar2.building.files import AXMODEL, OPTIMIZED
 from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.building.recipe import (
