@@ -215,8 +215,9 @@ class PreparationCheck:
     def _figures(self, output: OutputCheck) -> Message:
         return message(
             "quantize.prepared_figures",
-            most=output.max_abs_error,
-            size=output.magnitude,
+            # As many digits as are shown: documents are compared across machines.
+            most=float(f"{output.max_abs_error:.3g}"),
+            size=float(f"{output.magnitude:.3g}"),
             db=decibels_message(output.sqnr_db),
             count=self.samples,
             share=self.tolerance,

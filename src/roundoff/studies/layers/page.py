@@ -8,7 +8,7 @@ from typing import Any
 
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, bilingual, explained, in_all, plain, translate
-from roundoff.messages.message import shown
+from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import percentage, score_text, shape_text
 from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.pages.blocks import (
@@ -110,7 +110,7 @@ def _why_open(report: LayerReport) -> str:
 
 def _weights_unknown(report: LayerReport) -> bool:
     # Documents of the first schema have it as a sentence.
-    return any(text in (WEIGHTS_UNKNOWN, str(WEIGHTS_UNKNOWN)) for text in report.verdict.not_judged)
+    return str(WEIGHTS_UNKNOWN) in map(str, report.verdict.not_judged)
 
 
 def _damaged(report: LayerReport) -> bool:
@@ -368,6 +368,8 @@ def _score_columns(method: str, *, shown: bool) -> list[_RowColumn]:
             score: LayerScore | None = getattr(row, method)
             if score is not None and name == "sqnr_db" and score.sqnr_db is None:
                 return _no_score(score)
+            if score is not None and name == "detail":
+                return phrase_of(score.detail)
             return None if score is None else getattr(score, name)
 
         return value
