@@ -8,6 +8,7 @@ from benchmarks.planted.faults import (
     constants,
     dumping,
     kernels,
+    operators,
     pairs,
     ranges,
 )
@@ -15,4 +16,15 @@ from benchmarks.planted.faults.registry import FAULTS, Fault, fault
 
 __all__ = ["FAULTS", "Fault", "fault"]
 
-_DECLARED_IN = (ranges, channels, constants, calibration, accumulation, kernels, arithmetics, dumping, pairs)
+_DECLARED_IN = (
+    ranges,
+    channels,
+    constants,
+    calibration,
+    accumulation,
+    kernels,
+    arithmetics,
+    dumping,
+    operators,
+    pairs,
+)

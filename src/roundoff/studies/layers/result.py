@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from roundoff.core.coverage import Judgement
 from roundoff.measure.metrics import Status
 from roundoff.messages.message import NOTHING, Message, message
 
@@ -264,6 +265,7 @@ class LayerReport:
         notes: What the reader should know of how the result came about.
         quantized: What was analyzed, in words: its file, or for which target and how it was quantized.
         preparation: What was noted when the model was prepared, quantized or read.
+        judgement: What the one judge says of the outputs; None in documents of older versions.
     """
 
     reference: str
@@ -278,3 +280,10 @@ class LayerReport:
     notes: tuple[Message, ...] = ()
     quantized: Message = NOTHING
     preparation: tuple[Message, ...] = ()
+    judgement: Judgement | None = None
+
+    @property
+    def exit_good(self) -> bool:
+        """Whether a command ends with 0: the verdict is good, or none was asked for and the outputs are fine."""
+        fine = self.judgement is None or self.judgement.good
+        return fine and (self.verdict.kind == "fine" or self.method != "both")
