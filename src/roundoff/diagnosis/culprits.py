@@ -18,6 +18,7 @@ from roundoff.diagnosis.registry import Intervention, explain
 from roundoff.diagnosis.result import Control, Finding, Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.wiring import producer_names
 from roundoff.messages.message import message
 
 if TYPE_CHECKING:
@@ -455,7 +456,7 @@ def asked_bits(quantized: QuantizedModel, plan: QuantPlan | None) -> dict[str, i
     if plan is None:
         return {}
     nodes = {each.node: each for each in plan.nodes}
-    producers = {name: node.name for node in quantized.float_model.proto.graph.node for name in node.output}
+    producers = producer_names(quantized.float_model.proto.graph.node)
     found: dict[str, int] = {}
     for quantizer in quantized.quantizers:
         asked = [_bits(nodes[each.node], quantizer) for each in quantizer.consumers if each.node in nodes]

@@ -15,8 +15,8 @@ from roundoff.diagnosis.subject import loss_measures
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.quantized_model import Oddity
 from roundoff.graph.weights import Weights
-from roundoff.messages.message import message
-from roundoff.messages.sentences import recognised
+from roundoff.graph.wiring import producer_names
+from roundoff.messages.message import as_message, message
 
 __all__ = ["FileDequantization"]
 
@@ -74,11 +74,10 @@ class FileDequantization:
         right = _put_right(case, pairs) if pairs else case.case.loss(more=True)
         if right is None:
             return None
-        nodes = case.case.facts.nodes
-        producers = {name: node.name for node in nodes.values() for name in node.output}
+        producers = producer_names(case.case.facts.nodes.values())
         known = [each.tensor for each in pairs if each.tensor in producers]
         names = tuple(dict.fromkeys(known or [each.node for each in odd]))
-        summary = next((recognised(each.text) for each in odd if each.node in names or not pairs), None)
+        summary = next((as_message(each.text) for each in odd if each.node in names or not pairs), None)
         if summary is None:
             first = pairs[0]
             numbers = {"scale": float(first.ours[0].flat[0]), "other": float(first.theirs[0].flat[0])}
