@@ -20,7 +20,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     """Runs a sub-command in a folder with a calibrated model and its data, without drawing."""
     monkeypatch.chdir(tmp_path)
     write_case(tmp_path)
-    for module in ("channels", "curves", "distribution"):
+    for module in ("curves", "distributions"):
         monkeypatch.setattr(f"roundoff.report.plots.{module}.draw", lambda *_, **__: b"\x89PNG")
 
     def call(sub: str, *words: str) -> tuple[int, str, str]:

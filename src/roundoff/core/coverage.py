@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from roundoff.messages.message import Message
+from roundoff.messages.message import Message, message
 
 __all__ = [
     "Coverage",
@@ -164,6 +164,11 @@ class Doubt:
     count: int = 0
     of: int = 0
     name: str = ""
+
+    @property
+    def text(self) -> Message:
+        """The same in a sentence."""
+        return message(f"coverage.doubt_{self.kind}", count=self.count, of=self.of, name=self.name or "-")
 
 
 Grade = Literal["fine", "lossy", "incomplete", "no_evidence"]

@@ -15,6 +15,7 @@ import numpy as np
 from roundoff.core.coverage import Coverage, Doubt, DoubtKind, Grade, Judgement
 from roundoff.core.tensors import Array
 from roundoff.measure.inference import mean_interval, paired_probability
+from roundoff.measure.metrics import all_metrics
 from roundoff.measure.thresholds import ThresholdSet, load_profile
 
 __all__ = [
@@ -22,11 +23,14 @@ __all__ = [
     "WORDS",
     "PairedChange",
     "SampleSanity",
+    "index_scores",
+    "is_index",
     "judge",
     "label_doubts",
     "may_say",
     "one_class",
     "paired_change",
+    "repeat_doubts",
     "usual_limits",
 ]
 
@@ -42,7 +46,7 @@ WORDS: Mapping[str, Mapping[str, frozenset[str]]] = {
     },
     "layers": {
         "fine": frozenset({"fine"}),
-        "local": frozenset({"lossy", "fine"}),
+        "local": frozenset({"lossy", "fine", "incomplete", "no_evidence"}),
         "distributed": frozenset({"lossy"}),
         "open": frozenset({"incomplete", "no_evidence", "fine", "lossy"}),
     },
@@ -165,8 +169,8 @@ class SampleSanity:
         self._classes: dict[str, set[int]] = {}
         self._class_rows: dict[str, int] = {}
 
-    def add(self, sample: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        """Take in a sample.
+    def add(self, sample: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
+        """Take in a sample; whether anything can be measured on it.
 
         Args:
             sample: Its name.
@@ -197,6 +201,7 @@ class SampleSanity:
                 classes = np.atleast_1d(each.argmax(axis=-1))
                 self._classes.setdefault(name, set()).update(classes.tolist())
                 self._class_rows[name] = self._class_rows.get(name, 0) + classes.size
+        return sample not in (*self._inputs[-1:], *self._outputs[-1:])
 
     @property
     def unusable(self) -> tuple[str, ...]:
@@ -255,6 +260,57 @@ def label_doubts(labels: Array, classes: int) -> tuple[Doubt, ...]:
     flat = np.asarray(labels).ravel()
     wrong = flat[(flat < 0) | (flat >= classes)]
     return (Doubt("labels", int(wrong.size), int(flat.size), str(wrong[0])),) if wrong.size else ()
+
+
+# What two answers about the same network may differ by, of the larger: threads add in another order.
+_REPEATED = 1e-3
+
+
+def repeat_doubts(first: Array, second: Array) -> tuple[Doubt, ...]:
+    """The doubt about an evaluator that scores the same network otherwise the second time; none without one.
+
+    Args:
+        first: What it said.
+        second: What it said then.
+    """
+    ours, theirs = float(np.mean(first)), float(np.mean(second))
+    if abs(ours - theirs) <= _REPEATED * max(abs(ours), abs(theirs)):
+        return ()
+    return (Doubt("unrepeatable", name=f"{ours:.6g}, {theirs:.6g}"),)
+
+
+# Outputs that are indices, such as those of ArgMax: a difference of two of them is no size.
+
+# So many answers of a healthy 8-bit network may differ: those that the float network is hardly sure of.
+_FLIPS = 0.05
+
+
+def is_index(dtype: np.dtype[Any]) -> bool:
+    """Whether an output of this type holds indices or truth values; codes of 8 and 16 bits are numbers."""
+    return dtype.kind == "b" or (dtype.kind in "iu" and dtype.itemsize >= 4)
+
+
+def index_scores(equal: int, total: int) -> Mapping[str, float]:
+    """What an output of indices is judged by: perfect scores where they are equal but for what is usual.
+
+    Args:
+        equal: Indices that are equal.
+        total: Of how many.
+    """
+    differing = total - equal
+    usual = _at_least(differing, total) > _LEVEL
+    share = equal / total if total else 1.0
+    perfect = {each.name: each.perfect for each in all_metrics() if each.perfect is not None} if usual else {}
+    return {**perfect, "equal_share": share}
+
+
+def _at_least(count: int, total: int) -> float:
+    """How probable so many differing ones are, if each differs with the usual share."""
+    if total > 2000:
+        spread = math.sqrt(total * _FLIPS * (1 - _FLIPS))
+        return 0.5 * math.erfc((count - 0.5 - total * _FLIPS) / (spread * math.sqrt(2.0)))
+    below = sum(math.comb(total, each) * _FLIPS**each * (1 - _FLIPS) ** (total - each) for each in range(count))
+    return 1.0 - below
 
 
 # The grade.

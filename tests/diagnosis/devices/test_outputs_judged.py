@@ -58,13 +58,10 @@ def test_document_and_junit_carry_what_was_not_judged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "word", "judged"),
     [
-        ("healthy_0_tensors", "NOT ENOUGH EVIDENCE", "0 of 1 output judged; not judged: fc2_out (not matched)"),
-        ("healthy_two_faults", "NOT ENOUGH EVIDENCE", "0 of 1 output judged; not judged: fc_out (not matched)"),
-        (
-            "healthy_output_sign_flipped",
-            "NOT ENOUGH EVIDENCE",
-            "1 of 2 outputs judged; not judged: mask_out (not matched)",
-        ),
+        ("healthy_0_tensors", "CULPRITS", "1 emb ("),
+        ("healthy_two_faults", "CULPRITS", "2 places of 48 tensors"),
+        ("healthy_output_sign_flipped", "CULPRITS", "1 mask_conv ("),
+        ("false_layout_c_eq_h_eq_w", "CULPRITS", "1 place of 48 tensors"),
         ("elsewhere_outputs_only", "CULPRITS", "'clean_out' is 1.5 times what it should be"),
     ],
 )

@@ -169,18 +169,20 @@ def _alignment(comparison: Comparison) -> Iterator[_Line]:
         layouts = few([_layout(name, who) for name, who in changed.items()], _LISTED)
         yield translate("compare.layouts"), translate("compare.undone", layouts=layouts)
     by_value = [row for row in comparison.rows if row.how == "value"]
+    by_place = [row for row in comparison.rows if row.how in ("order", "elimination", "prediction")]
     by_shape = [row for row in comparison.rows if row.how == "shape"]
-    if by_value or by_shape:
-        least = min([*by_value, *by_shape], key=lambda row: row.confidence)
+    if by_value or by_place or by_shape:
+        least = min([*by_value, *by_place, *by_shape], key=lambda row: row.confidence)
         doubt = translate(
             "compare.least_sure",
             reference=least.reference,
             candidate=least.candidate,
             confidence=f"{least.confidence:.2f}",
         )
+        placed = translate("compare.by_place", count=len(by_place)) if by_place else ""
         only_shape = translate("compare.by_shape", count=len(by_shape)) if by_shape else ""
         many = translate("compare.by_value", count=len(by_value), all=len(comparison.rows))
-        yield translate("compare.matching"), semicolons(commas(many, only_shape), doubt)
+        yield translate("compare.matching"), semicolons(commas(many, placed, only_shape), doubt)
 
 
 def _layout(name: str, tensors: list[str]) -> str:

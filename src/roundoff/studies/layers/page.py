@@ -27,6 +27,7 @@ from roundoff.pages.blocks import (
     preparation_note,
     spoken_facts,
 )
+from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.layers.result import WEIGHTS_UNKNOWN, Culprit, LayerReport, LayerRow, LayerScore
 
 __all__ = ["layers_page"]
@@ -103,6 +104,8 @@ def _why_open(report: LayerReport) -> str:
         return translate("layers.open_method", method=translate(f"layers.method_{report.method}"))
     if _damaged(report):
         return translate("layers.open_damaged")
+    if report.judgement is not None and report.judgement.doubts:
+        return translate("layers.open_doubts")
     if report.verdict.agrees is not None and not _weights_unknown(report):
         return translate("layers.open_partly")
     return translate("layers.open_unjudged")
@@ -261,7 +264,11 @@ def _integers(report: LayerReport) -> Iterator[_Line]:
         )
 
 
-_FACTS = (_outputs, _culprits, _tried, _integers, _limits)
+def _coverage(report: LayerReport) -> Iterator[_Line]:
+    return judgement_lines(report.judgement)
+
+
+_FACTS = (_coverage, _outputs, _culprits, _tried, _integers, _limits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from roundoff.core.coverage import Judgement
 from roundoff.measure.metrics import Status
-from roundoff.messages.message import NOTHING, Remark, message
+from roundoff.messages.message import Remark, message
 
 __all__ = [
     "WEIGHTS_UNKNOWN",
@@ -264,6 +265,7 @@ class LayerReport:
         notes: What the reader should know of how the result came about.
         quantized: What was analyzed, in words: its file, or for which target and how it was quantized.
         preparation: What was noted when the model was prepared, quantized or read.
+        judgement: What the one judge says of the outputs; None in documents of older versions.
     """
 
     reference: str
@@ -276,5 +278,12 @@ class LayerReport:
     overflows: tuple[LayerOverflow, ...] = ()
     float_nodes: dict[str, str] = field(default_factory=dict)
     notes: tuple[Remark, ...] = ()
-    quantized: Remark = NOTHING
+    quantized: Remark = ""
     preparation: tuple[Remark, ...] = ()
+    judgement: Judgement | None = None
+
+    @property
+    def exit_good(self) -> bool:
+        """Whether a command ends with 0: the verdict is good, or none was asked for and the outputs are fine."""
+        fine = self.judgement is None or self.judgement.good
+        return fine and (self.verdict.kind == "fine" or self.method != "both")
