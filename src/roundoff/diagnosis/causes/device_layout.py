@@ -6,6 +6,7 @@ import numpy as np
 
 from roundoff.align.layout import find_layout
 from roundoff.core.tensors import Array
+from roundoff.diagnosis.devices.kernels.fit import is_known_kernel
 from roundoff.diagnosis.devices.proof import MOST_LEFT, called, left_over, only_dumped, tried, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
@@ -36,6 +37,8 @@ class DeviceLayout:
             as_is += float(np.square(x - y).sum())
             sorted_ += float(np.square(np.sort(x) - np.sort(y)).sum())
         left = sorted_ / as_is if as_is else 1.0
+        if left < _SORTED and is_known_kernel(case, suspect):
+            return None
         return Signal(1 - left, {"left_when_sorted": left}) if left < _SORTED else None
 
     def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
