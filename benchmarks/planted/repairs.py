@@ -112,7 +112,7 @@ class RepairCase:
         return Claim(float(held["score"]), unit, slack)
 
     def on_others(self, folder: Path, unit: str) -> float | None:
-        """The same figure of the model that was written, on samples outside of everything; None without a model."""
+        """The same figure of the model that was written, on other samples; None without a model."""
         written = next((folder / "repaired").rglob("*fake_quant_model.onnx"), None)
         if written is None:
             return None
