@@ -8,7 +8,9 @@ from roundoff.messages.message import NOTHING, Message
 
 __all__ = ["Dragged", "HoldOut", "Remaining", "Trial", "Tuning", "TuningVerdict"]
 
-TuningVerdict = Literal["met", "best_effort", "nothing_to_do"]
+TuningVerdict = Literal["met", "unproven", "best_effort", "nothing_to_do"]
+"""What came of a search: ``unproven`` is a goal that is met on the samples that were searched on, and not on
+others, or where there were no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ class Tuning:
         holdout: The metric on other samples.
         stopped: Why the search ended early; empty when it did not.
         notes: What the reader should know.
+        added: What the answer has that the plain quantized model has not; None where that is nothing.
     """
 
     reference: str
@@ -155,6 +158,7 @@ class Tuning:
     holdout: HoldOut | None = None
     stopped: Message = NOTHING
     notes: tuple[Message, ...] = ()
+    added: Message | None = None
 
     @property
     def best(self) -> Trial:
