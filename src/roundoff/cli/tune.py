@@ -207,7 +207,7 @@ def _cost(text: str) -> float:
 
 def _share(text: str) -> float:
     number = _finite(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
-    if not 0 < number < 1:
+    if not 0 <= number < 1:
         raise argparse.ArgumentTypeError(
             english("{text!r} is not a share between 0 and 1; write it as in 0.2", text=text)
         )
