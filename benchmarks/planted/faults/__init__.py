@@ -8,6 +8,7 @@ from benchmarks.planted.faults import (
     constants,
     dumping,
     kernels,
+    operations,
     operators,
     pairs,
     ranges,
@@ -23,8 +24,9 @@ _DECLARED_IN = (
     calibration,
     accumulation,
     kernels,
+    operations,
+    operators,
     arithmetics,
     dumping,
-    operators,
     pairs,
 )

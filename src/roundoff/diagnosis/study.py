@@ -24,9 +24,8 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.verdicts import PairedChange, paired_change
-from roundoff.messages.message import Argument, Message, english, joined, message, verbatim
+from roundoff.messages.message import Argument, Message, as_message, english, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
-from roundoff.messages.sentences import recognised
 from roundoff.quantize.agreement import judge_outputs
 from roundoff.run.capture import Samples
 
@@ -181,7 +180,7 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
         victims=_victims(evidence.case, findings) if kind == "culprits" and not notebook.out_of_time() else (),
         checks=tuple(notebook.checks),
         not_looked_at=tuple(notebook.skipped),
-        notes=(*notebook.notes, *evidence.case.runner.notes, *map(recognised, quantized.notes)),
+        notes=(*notebook.notes, *evidence.case.runner.notes, *map(as_message, quantized.notes)),
         samples=loss.samples,
         judgement=judgement,
         metric=None if scores is None else _metric_scores(scores, evidence.case.runner.samples.names),
