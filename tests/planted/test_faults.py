@@ -115,6 +115,16 @@ def test_the_truth_names_what_is_there(fault: str) -> None:
         assert truth.kind == "clean" or truth.causes
 
 
+def test_what_is_cut_off_at_one_node_shows_there() -> None:
+    case = planted("truncated-at-one-node")
+    network = subject(case.family, case.seed)
+    assert case.dumps is not None
+    healthy = Device(network, network.healthy).run(few_samples(network))
+    pairs = list(zip(case.dumps.samples, healthy, strict=True))
+    for tensor in case.truths[0].nodes & set(healthy[0]):
+        assert np.mean([bad[tensor] != good[tensor] for bad, good in pairs]) > 0.1
+
+
 def test_two_faults_are_at_two_places() -> None:
     for fault in ("two-quantizers", "two-weights", "two-kernels", "kernel-and-dump"):
         first, second = planted(fault).truths
