@@ -1,26 +1,31 @@
-"""What a diagnosis says of a case, and how right it is."""
+"""What a command says of a case, and how right it is."""
 
 import contextlib
 import io
 import json
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.planted.case import PlantedCase, Truth
+from benchmarks.planted.io_pairs import PairCase
+from benchmarks.planted.repairs import RepairCase
+from benchmarks.planted.variants import output_db
 
-__all__ = ["Answer", "ask", "judge"]
+__all__ = ["BROKEN_DB", "Answer", "ask", "judge", "judge_pair"]
 
 # A culprit counts as found when it is among this many.
 _TOP = 3
+BROKEN_DB = 14.0
+"""Outputs this bad are beyond what any comparison may let pass: cosine 0.98."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a diagnosis did on one case.
+    """How a command did on one case.
 
     Attributes:
         case: Its name.
@@ -36,6 +41,13 @@ class Answer:
         verdict: The kind of verdict.
         seconds: How long it took.
         error: What went wrong; empty when nothing did.
+        style: How the tensors of a dump are called; empty without one.
+        way: How the dump came.
+        output_db: Signal to noise at the worst output of a device; None without one.
+        good: Commands with a good verdict although the device is broken.
+        claim: Figure that a repair claims, and the same on other samples; empty where nothing was claimed.
+        unit: Unit of these.
+        slack: What the second may be less.
     """
 
     case: str
@@ -51,40 +63,112 @@ class Answer:
     verdict: str = ""
     seconds: float = 0.0
     error: str = ""
+    style: str = ""
+    way: str = ""
+    output_db: float | None = None
+    good: tuple[str, ...] = ()
+    claim: tuple[float, ...] = ()
+    unit: str = ""
+    slack: float = 0.0
+
+    @property
+    def broken(self) -> bool:
+        """Whether it is a device whose outputs are bad."""
+        return not self.clean and self.output_db is not None and self.output_db <= BROKEN_DB
+
+    @property
+    def holds(self) -> bool:
+        """Whether what a repair claims is true of other samples."""
+        return len(self.claim) == 2 and self.claim[1] >= self.claim[0] - self.slack
 
 
-def ask(case: PlantedCase, *, keep: Path | None = None) -> Answer:
-    """Write the files of a case, run `roundoff diagnose` on them in this process, and judge what it says."""
+def ask(case: PlantedCase | PairCase | RepairCase, *, keep: Path | None = None) -> Answer:
+    """Write the files of a case, run roundoff on them in this process, and judge what it says."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = (keep or Path(scratch)) / case.name.replace("/", "_")
+        if isinstance(case, RepairCase):
+            return _ask_repair(case, folder)
         arguments = case.write(folder)
         start = time.perf_counter()
-        document, error = _diagnose(arguments)
+        if isinstance(case, PairCase):
+            document, error = _document(["check-io", *arguments, "--json"])
+            return judge_pair(case, document, seconds=time.perf_counter() - start, error=error)
+        document, error = _document(["diagnose", *arguments, "--json"])
         elapsed = time.perf_counter() - start
-    return judge(case, document, seconds=elapsed, error=error)
+        diagnosis = document.get("diagnosis", document)
+        if case.dumps is None:
+            return judge(case, diagnosis, seconds=elapsed, error=error)
+        words = ["compare", arguments[0], str(folder / "dumps"), "--data", arguments[2], "--json"]
+        comparison = _document(words)[0].get("comparison")
+        return judge(case, diagnosis, seconds=elapsed, error=error, comparison=comparison)
 
 
-def _diagnose(arguments: Sequence[str]) -> tuple[dict[str, Any], str]:
+def _document(words: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """The run document that a command line prints, and what went wrong."""
     from roundoff.cli import main
 
     out, told = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(told):
         try:
-            main(["diagnose", *arguments, "--json"])
+            main(list(words))
         except SystemExit as stop:
             if stop.code not in (0, 1):
-                return {}, told.getvalue().strip()[-300:]
+                return {}, told.getvalue().strip()[-300:] or f"exit code {stop.code}"
         except Exception as failure:  # noqa: BLE001 - a crash is a result of the benchmark, not its end
             return {}, f"{type(failure).__name__}: {failure}"
     try:
         document: dict[str, Any] = json.loads(out.getvalue())
     except ValueError:
         return {}, told.getvalue().strip()[-300:] or "no document"
-    return document.get("diagnosis", document), ""
+    return document, ""
 
 
-def judge(case: PlantedCase, diagnosis: dict[str, Any], *, seconds: float = 0.0, error: str = "") -> Answer:
-    """Compare a diagnosis, as JSON, with the truth."""
+def _ask_repair(case: RepairCase, folder: Path) -> Answer:
+    words = case.write(folder)
+    start = time.perf_counter()
+    document, error = _document(words)
+    elapsed = time.perf_counter() - start
+    claim = case.claim(document)
+    verdict = document.get("tuning", {}).get("verdict", "") or document.get("diagnosis", {}).get("kind", "")
+    answer = Answer(case.name, case.fault, case.family, clean=False, seconds=elapsed, error=error, verdict=verdict)
+    if claim is None:
+        return answer
+    try:
+        found = case.on_others(folder, claim.unit)
+    except Exception as failure:  # noqa: BLE001 - a file that cannot be run is a result, too
+        return replace(answer, error=f"{type(failure).__name__}: {failure}")
+    if found is None:
+        return answer
+    return replace(answer, claim=(claim.value, found), unit=claim.unit, slack=claim.slack)
+
+
+def judge_pair(case: PairCase, document: Mapping[str, Any], *, seconds: float = 0.0, error: str = "") -> Answer:
+    """Compare what check-io says, as JSON, with the truth: a change may be named where there is one."""
+    kinds: list[str] = []
+    for section in document.values():
+        for stage in section.get("stages", []) if isinstance(section, dict) else []:
+            kinds += [change["kind"] for change in (stage.get("explanation") or {}).get("changes", [])]
+    base: dict[str, Any] = {"case": case.name, "fault": case.fault, "family": case.family, "error": error}
+    if case.is_clean:
+        said = tuple(kind for kind in kinds if kind not in case.true)[:1]
+        return Answer(**base, clean=True, accused=bool(said or error), said=said, seconds=seconds)
+    named = next((kind for kind in kinds if kind in case.kinds), "")
+    said = (named or next(iter(kinds), ""),)
+    found, right = (bool(kinds),), (bool(named),)
+    return Answer(
+        **base, clean=False, found=found, right=right, said=said, expected=case.kinds[:1], seconds=seconds
+    )
+
+
+def judge(
+    case: PlantedCase,
+    diagnosis: Mapping[str, Any],
+    *,
+    seconds: float = 0.0,
+    error: str = "",
+    comparison: Mapping[str, Any] | None = None,
+) -> Answer:
+    """Compare a diagnosis, and perhaps a comparison with the dump, as JSON, with the truth."""
     accused = [f for f in diagnosis.get("findings", []) if f["proven"] and f["cause"] != "metric-artefact"]
     base: dict[str, Any] = {
         "case": case.name,
@@ -94,17 +178,38 @@ def judge(case: PlantedCase, diagnosis: dict[str, Any], *, seconds: float = 0.0,
         "error": error,
     }
     verdict = diagnosis.get("kind", "")
+    if case.dumps is not None:
+        base |= {"style": case.dumps.style, "way": case.dumps.way, "output_db": output_db(case)}
     fixes = _claims(accused)
     if case.is_clean:
         wrong = bool(accused) or verdict in ("culprits", "distributed") or bool(error)
         said = tuple(f["cause"] for f in accused[:1])
         return Answer(**base, clean=True, accused=wrong, said=said, fixes=fixes, verdict=verdict)
-    judged = [_judge_one(truth, accused, verdict, many=len(case.truths)) for truth in case.truths]
-    found, right, said = zip(*judged, strict=True)
-    expected = tuple(truth.causes[0] for truth in case.truths)
-    return Answer(
-        **base, clean=False, found=found, right=right, said=said, expected=expected, fixes=fixes, verdict=verdict
+    truths = [each for each in case.truths if each.kind != "somewhere"]
+    judged = [_judge_one(truth, accused, verdict, many=len(case.truths)) for truth in truths]
+    found, right, said = zip(*judged, strict=True) if judged else ((), (), ())
+    answer = Answer(
+        **base,
+        clean=False,
+        found=found,
+        right=right,
+        said=said,
+        expected=tuple(truth.causes[0] for truth in truths),
+        fixes=fixes,
+        verdict=verdict,
     )
+    if not answer.broken:
+        return answer
+    good = [name for name, told in (("diagnose", verdict == "healthy"), ("compare", _passes(comparison))) if told]
+    return replace(answer, good=tuple(good))
+
+
+def _passes(comparison: Mapping[str, Any] | None) -> bool:
+    """Whether a comparison says PASS: nothing fails, and every output was judged."""
+    if comparison is None:
+        return False
+    missing = (comparison.get("outputs") or {}).get("not_judged")
+    return comparison["verdict"]["failed"] == 0 and comparison["verdict"]["compared"] > 0 and not missing
 
 
 def _judge_one(truth: Truth, accused: list[Any], verdict: str, *, many: int) -> tuple[bool, bool, str]:

@@ -24,12 +24,13 @@ class Truth:
     """What is wrong in a case.
 
     Attributes:
-        kind: ``clean``: nothing; ``culprits``: some nodes; ``distributed``: no node in particular.
+        kind: ``clean``: nothing; ``culprits``: some nodes; ``distributed``: no node in particular; ``somewhere``:
+            what the user has cannot tell where, only that something is wrong.
         nodes: Nodes and tensors any of which is a right answer; any at all when empty.
         causes: Names of causes any of which is right, the best one first.
     """
 
-    kind: Literal["clean", "culprits", "distributed"]
+    kind: Literal["clean", "culprits", "distributed", "somewhere"]
     nodes: frozenset[str] = frozenset()
     causes: tuple[str, ...] = ()
 
@@ -50,11 +51,17 @@ class Dumps:
         samples: For each sample its tensors in execution order.
         format: As what they are stored.
         with_quantized: Whether the user has the quantized model too.
+        names: What the device calls each tensor; its own name where nothing is said.
+        style: The style of these names, one of `naming.STYLES`.
+        way: How the dump came, one of `variants.WAYS`.
     """
 
     samples: tuple[Mapping[str, Array], ...]
     format: WriteFormat = "npz"
     with_quantized: bool = True
+    names: Mapping[str, str] = field(default_factory=dict)
+    style: str = "same names"
+    way: str = "whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +128,14 @@ class PlantedCase:
         return arguments
 
     def _write_dumps(self, dumps: Dumps, folder: Path) -> None:
+        if dumps.names:
+            for index, tensors in enumerate(dumps.samples):
+                (folder / str(index)).mkdir(parents=True)
+                # In the order of their names, so that the times of the files tell nothing.
+                for tensor in sorted(tensors, key=lambda each: dumps.names[each]):
+                    path = folder / str(index) / f"{dumps.names[tensor]}.npy"
+                    np.save(path, np.ascontiguousarray(tensors[tensor]))
+            return
         names = tuple(map(str, range(len(dumps.samples))))
         with open_writer(folder, dumps.format, samples=names) as writer:
             for name, tensors in zip(names, dumps.samples, strict=True):

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from benchmarks.planted.subject import Subject, run
+from benchmarks.planted.subject import Subject, computed, run
 from roundoff.core.quantizers import Quantizer, fake_quantize
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
@@ -58,7 +58,7 @@ class Device:
     @cached_property
     def dumped(self) -> list[str]:
         """Tensors that exist on the chip, in execution order."""
-        names = [name for node in self._model.proto.graph.node for name in node.output]
+        names = computed(self._model)
         if self.quantized is None:
             return names
         kept = {q.tensor for q in self.quantized.quantizers} | set(outputs(self._model))

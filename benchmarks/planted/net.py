@@ -65,15 +65,41 @@ class Net:
         return names
 
     def conv(
-        self, x: str, channels: int, *, name: str, kernel: int = 3, stride: int = 1, spread: Spread = _USUAL
+        self,
+        x: str,
+        channels: int,
+        *,
+        name: str,
+        kernel: int = 3,
+        stride: int = 1,
+        spread: Spread | None = _USUAL,
     ) -> str:
-        """A convolution with random weights whose outputs are normalized; of one channel each with 0 channels."""
+        """A convolution with random weights; of one channel each with 0 channels.
+
+        Its outputs are normalized; without a spread it has no bias either, for a batch normalization behind it.
+        """
         inputs = self.values[x].shape[1]
         group = 1 if channels else inputs
         channels = channels or inputs
         weight = self.rng.standard_normal((channels, inputs // group, kernel, kernel))
         attributes = {"group": group, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
+        if spread is None:
+            weight *= (2 / weight[0].size) ** 0.5
+            return self.add("Conv", [x, self.constant(f"{name}_weight", weight)], name=name, **attributes)
         return self._normalized("Conv", x, (name, weight, 1), spread=spread, **attributes)
+
+    def batch_norm(self, x: str) -> str:
+        """A batch normalization with the statistics of what it reads."""
+        values, name = self.values[x], f"{x.removesuffix('_out')}/norm"
+        count = values.shape[1]
+        parameters = {
+            "scale": self.rng.uniform(0.75, 1.25, count),
+            "shift": self.rng.uniform(0, 0.5, count),
+            "mean": values.mean(axis=(0, 2, 3)),
+            "variance": values.var(axis=(0, 2, 3)),
+        }
+        held = [self.constant(f"{name}_{part}", numbers) for part, numbers in parameters.items()]
+        return self.add("BatchNormalization", [x, *held], name=name)
 
     def dense(self, x: str, units: int, *, name: str, spread: Spread = _USUAL) -> str:
         """A fully connected layer whose outputs are normalized."""

@@ -24,7 +24,7 @@ from roundoff.quantize.targets.loading import load_target
 from roundoff.run.session import open_session
 from roundoff.samples.sample_set import ArraySamples
 
-__all__ = ["Subject", "replaced", "sqnr", "subject", "with_weights"]
+__all__ = ["Subject", "computed", "replaced", "run", "sqnr", "subject", "with_weights"]
 
 TARGETS = ("generic-int8", "onnxruntime", "axera-ax650")
 """Chips that networks are quantized for; which one, the seed decides."""
@@ -52,6 +52,10 @@ def with_weights(model: Model, changes: Mapping[str, Array]) -> Model:
     for tensor in proto.graph.initializer:
         if tensor.name in changes:
             tensor.CopyFrom(numpy_helper.from_array(changes[tensor.name].astype(np.float32), tensor.name))
+    for node in proto.graph.node:
+        if node.op_type == "Constant" and node.output[0] in changes:
+            value = numpy_helper.from_array(changes[node.output[0]].astype(np.float32))
+            node.attribute[0].t.CopyFrom(value)
     return model_from_proto(proto, path=model.path)
 
 
@@ -97,8 +101,7 @@ class Subject:
     @cached_property
     def values(self) -> dict[str, Array]:
         """What the float network computes on the user's samples, by tensor, samples along the first axis."""
-        names = [name for node in self.model.proto.graph.node for name in node.output]
-        return {**self.built.samples, **run(self.model, self.built.samples, names)}
+        return {**self.built.samples, **run(self.model, self.built.samples, computed(self.model))}
 
     @property
     def target(self) -> str:
@@ -113,6 +116,11 @@ class Subject:
     @cached_property
     def healthy(self) -> QuantizedModel:
         return self.quantization()
+
+    @cached_property
+    def prepared(self) -> "Subject":
+        """The network as it is before quantizers are put in, e.g. with its batch normalizations folded."""
+        return Subject(self.family, self.seed, replace(self.built, model=self.healthy.float_model))
 
     @cached_property
     def healthy_db(self) -> float:
@@ -166,6 +174,17 @@ def subject(family: str, seed: int) -> Subject:
     """The network of a family and seed."""
     rng = np.random.default_rng([seed, list(FAMILIES).index(family)])
     return Subject(family, seed, FAMILIES[family](rng))
+
+
+def computed(model: Model) -> list[str]:
+    """What a network computes from its inputs, in order: no constants, and no shapes with what is made of them."""
+    graph = model.proto.graph
+    known, found = {value.name for value in graph.input}, []
+    for node in graph.node:
+        if node.op_type != "Shape" and known.intersection(node.input):
+            known.update(node.output)
+            found += node.output
+    return found
 
 
 def run(model: Model, samples: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:

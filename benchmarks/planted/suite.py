@@ -1,38 +1,68 @@
 """All cases of the suite, made one at a time."""
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatch
 
 from benchmarks.planted.case import PlantedCase
 from benchmarks.planted.clean import clean_cases
 from benchmarks.planted.families import FAMILIES
 from benchmarks.planted.faults import FAULTS
+from benchmarks.planted.io_pairs import PairCase, pair_cases
+from benchmarks.planted.repairs import RepairCase, repair_cases
 from benchmarks.planted.subject import subject
 from benchmarks.planted.variants import varied
 
-__all__ = ["cases"]
+__all__ = ["AnyCase", "Choice", "cases"]
+
+AnyCase = PlantedCase | PairCase | RepairCase
 
 
-def cases(seeds: int, *, only: str = "*") -> Iterator[PlantedCase]:
-    """Every case of so many networks of each family.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which cases of the suite are wanted.
 
-    Args:
-        seeds: Networks of each family.
+    Attributes:
+        seeds: Numbers of the networks of each family.
         only: A pattern of names, ``fault/family/seed``.
+        part: Which part of how many, by chance: (0, 8) is an eighth of all names.
     """
-    for seed in range(seeds):
+
+    seeds: Sequence[int]
+    only: str = "*"
+    part: tuple[int, int] = (0, 1)
+
+    def wants(self, name: str) -> bool:
+        which, count = self.part
+        return fnmatch(name, self.only) and zlib.crc32(name.encode()) % count == which
+
+
+def cases(choice: Choice) -> Iterator[AnyCase]:
+    """Every case that is wanted, seed by seed."""
+    for seed in choice.seeds:
         for family in FAMILIES:
-            for name, plant in FAULTS.items():
-                if fnmatch(f"{name}/{family}/{seed}", only):
-                    network = subject(family, seed)
-                    rng = network.rng(name)
-                    case = plant(network, rng)
-                    if case is not None:
-                        yield varied(case, rng)
-            if fnmatch(f"clean-x/{family}/{seed}", only) or only.startswith("clean"):
-                yield from (case for case in _clean(family, seed) if fnmatch(case.name, only))
+            yield from _of_network(choice, family, seed)
+        for name, make in pair_cases(seed):
+            if choice.wants(name):
+                yield make()
 
 
-def _clean(family: str, seed: int) -> Iterator[PlantedCase]:
-    for make in clean_cases(subject(family, seed)):
-        yield make()
+def _of_network(choice: Choice, family: str, seed: int) -> Iterator[AnyCase]:
+    for number, (name, plant) in enumerate(FAULTS.items()):
+        if choice.wants(f"{name}/{family}/{seed}"):
+            network = subject(family, seed)
+            rng = network.rng(name)
+            case = plant(network, rng)
+            if case is not None:
+                yield varied(case, rng, number)
+    # Making the list of clean cases quantizes the network; only where one of them can be wanted.
+    if fnmatch("clean-", choice.only.split("/")[0][:6] + "*") or choice.only.startswith("*"):
+        for name, make in clean_cases(subject(family, seed)):
+            if choice.wants(f"{name}/{family}/{seed}"):
+                yield make()
+    for name, repair in repair_cases(family, seed):
+        if choice.wants(name):
+            wanted = repair()
+            if wanted is not None:
+                yield wanted

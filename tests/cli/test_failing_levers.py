@@ -178,12 +178,12 @@ def test_the_diagnosis_is_told_and_written_before_repair_begins(
 
 
 def test_a_search_that_fails_is_a_step(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    from roundoff.search import repair
+    from roundoff.search import tune as search
 
     def tune(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError(BROKEN)
 
-    monkeypatch.setattr(repair, "tune", tune)
+    monkeypatch.setattr(search, "tune", tune)
     save_deep(Path("deep.onnx"))
     Path("chip.toml").write_text(CHIP)
     np.save("inputs.npy", deep_inputs())

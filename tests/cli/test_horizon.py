@@ -20,7 +20,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     """Runs a sub-command in a folder with a calibrated model and its data, without drawing."""
     monkeypatch.chdir(tmp_path)
     write_case(tmp_path)
-    for module in ("channels", "curves", "distribution"):
+    for module in ("curves", "distributions"):
         monkeypatch.setattr(f"roundoff.report.plots.{module}.draw", lambda *_, **__: b"\x89PNG")
 
     def call(sub: str, *words: str) -> tuple[int, str, str]:
@@ -134,7 +134,7 @@ def test_wrong_usage_is_one_line_and_a_fix(
     assert caught.value.code == 2
     first, last = capsys.readouterr().err.splitlines()
     assert error in first
-    assert last == f"fix: see 'roundoff horizon {words[0]} -h'"
+    assert last == f"fix: see 'roundoff horizon {words[0]} --help'"
 
 
 def test_help_of_a_sub_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ def test_labels_measure_accuracy(run: Run) -> None:
     code, out, _ = run("bias-correct", str(model_path()), *words, "--labels", "labels.npy")
     assert code in (0, 1)
     headline = " ".join(out.split("  before")[0].split())
-    assert re.match(r"(KEPT|UNDONE): .*accuracy [\d.]+% -> [\d.]+% \(float [\d.]+%\), sqnr", headline)
+    assert re.match(r"(KEPT|UNDONE): .*accuracy [\d.]+ % -> [\d.]+ % \(float [\d.]+ %\), sqnr", headline)
     np.save("few.npy", labels[:3])
     code, _, err = run("bias-correct", str(model_path()), *words, "--force", "--labels", "few.npy")
     assert code == 2

@@ -30,7 +30,8 @@ def network(path: str) -> Subject:
     pictures = np.load(real_data("cifar10_test_part.npz"))["x"][:24].astype(np.float32).transpose(0, 3, 1, 2)
     if "vww" in path:
         pictures = pictures.repeat(3, axis=2).repeat(3, axis=3) / 255
-    return Subject(path, 0, Built(model, {"data": np.ascontiguousarray(pictures)}, None, {}))
+    samples = {"data": np.ascontiguousarray(pictures)}
+    return Subject(path, 0, Built(model, samples, None, {}, lambda _count: samples))
 
 
 def resnet() -> Subject:

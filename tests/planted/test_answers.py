@@ -4,12 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.planted.answers import Answer, judge
-from benchmarks.planted.case import CLEAN, Truth, truth
+import numpy as np
+import pytest
+from benchmarks.planted.answers import Answer, judge, judge_pair
+from benchmarks.planted.case import CLEAN, Dumps, Truth, truth
 from benchmarks.planted.document import page
+from benchmarks.planted.io_pairs import pair_cases
 from benchmarks.planted.journal import Journal
 from benchmarks.planted.subject import subject
-from benchmarks.planted.tables import confusion, faults_table, summary
+from benchmarks.planted.suite import Choice
+from benchmarks.planted.tables import confusion, dumps_table, faults_table, reached, repairs_table, summary
 
 NETWORK = subject("plain", 0)
 
@@ -79,9 +83,64 @@ def test_tables_and_page() -> None:
     assert rows[2][4] == "0/1"
     assert confusion([good, bad])[1] == ("clipping", "1", "1")
     assert summary([good, bad, clean])["right cause"] == (1, 2)
-    text = page([good, bad, clean], seeds=1)
+    text = page([good, bad, clean], Choice([0]))
     assert "| clipping | 1 | 1 |" in text
     assert "--seeds 1" in text
+
+
+def broken_board(kind: str, *, failed: int, not_judged: tuple[str, ...] = ()) -> Answer:
+    """What is said of a board whose output has its sign flipped, by diagnose and by compare."""
+    count = 3
+    samples = {name: values[:count] for name, values in NETWORK.built.samples.items()}
+    wrong = tuple({"classifier_out": -NETWORK.values["classifier_out"][i : i + 1]} for i in range(count))
+    dumps = Dumps(wrong, style="hashed", way="outputs only")
+    case = NETWORK.case("fault", Truth("somewhere"), samples=samples, dumps=dumps)
+    comparison = {"verdict": {"failed": failed, "compared": 1}, "outputs": {"not_judged": list(not_judged)}}
+    return judge(case, {"kind": kind, "findings": []}, comparison=comparison)
+
+
+def test_a_good_verdict_on_a_broken_board_is_counted() -> None:
+    told = broken_board("healthy", failed=0)
+    assert told.output_db == pytest.approx(-6.02, abs=0.01)
+    assert told.good == ("diagnose", "compare")
+    assert broken_board("not_enough_evidence", failed=0, not_judged=("classifier_out",)).good == ()
+    assert broken_board("elsewhere", failed=1).good == ()
+    assert dumps_table([told], "style")[1] == ("hashed", "", "", "1/1", "")
+    assert dumps_table([told], "way")[1][0] == "outputs only"
+    assert "broken boards called HEALTHY or PASS" in reached([told])
+
+
+def test_where_outputs_alone_are_known_no_place_is_asked_for() -> None:
+    assert broken_board("elsewhere", failed=1).found == ()
+
+
+def test_each_style_of_names_has_to_reach_the_target() -> None:
+    good = replace(answer(truth(("conv1",), "clipping"), finding("clipping", "conv1")), style="numbered")
+    lost = replace(answer(truth(("conv1",), "clipping")), style="hashed")
+    assert reached([good] * 30) == []
+    assert reached([*[good] * 30, lost]) == ["culprit in top 3, hashed"]
+
+
+def test_claims_of_repairs_are_held_against_other_samples() -> None:
+    base = Answer("fix-x/plain/0", "fix-x", "plain", clean=False, unit="dB", slack=1.0)
+    true, false = replace(base, claim=(25.0, 24.1)), replace(base, claim=(26.8, 17.3))
+    assert true.holds
+    assert not false.holds
+    assert not base.holds
+    assert repairs_table([true, false, base])[1] == ("fix-x", "3", "2", "1/2", "9.50 dB")
+    assert summary([true, false, base])["repairs that keep their word on other samples"] == (1, 2)
+
+
+def test_noise_that_is_given_a_name_is_a_false_accusation() -> None:
+    noise = dict(pair_cases(0))["clean-io-jpeg/unit/0"]()
+    swapped = dict(pair_cases(0))["io-swapped/unit/0"]()
+    stage = {"explanation": {"changes": [{"kind": "colour-matrix"}]}}
+    said = {"schema": 1, "check_io": {"stages": [stage]}}
+    assert judge_pair(noise, said).accused
+    assert not judge_pair(noise, {"check_io": {"stages": [{"explanation": None}]}}).accused
+    told = judge_pair(swapped, said)
+    assert (told.found, told.right, told.said) == ((True,), (False,), ("colour-matrix",))
+    assert np.array_equal(swapped.sides[0], swapped.sides[1][:, ::-1])
 
 
 def test_answers_on_disk_are_not_asked_again(tmp_path: Path) -> None:

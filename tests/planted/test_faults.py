@@ -9,7 +9,7 @@ import pytest
 from benchmarks.planted.case import PlantedCase
 from benchmarks.planted.device import Device, few_samples
 from benchmarks.planted.families import FAMILIES
-from benchmarks.planted.faults import FAULTS, arithmetics, dumping, kernels
+from benchmarks.planted.faults import FAULTS, arithmetics, dumping, kernels, operators
 from benchmarks.planted.subject import Subject, sqnr, subject
 
 from roundoff.graph.interface import outputs
@@ -18,7 +18,13 @@ from roundoff.graph.interface import outputs
 SAME_DB = 60.0
 REWRITTEN = ("outlier-weight-channel", "outlier-activation-channel", "mixed-range-add")
 # Networks that have a place for each fault that not all have.
-HOMES = {"mixed-range-add": "residual", "mixed-range-concat": "two-sided", "fp16-inside": "transformer"}
+HOMES = {
+    "mixed-range-add": "residual",
+    "mixed-range-concat": "two-sided",
+    "fp16-inside": "transformer",
+    "operator-add-skips": "residual",
+    "operator-mul-skips": "squeeze",
+}
 HARMLESS = ("near-zero-tensor", "rounds-half-up")
 # A device that is right and was read wrongly, or that is off by less than a step.
 UNHURT = ("wrong-gain-in-dump", "wrong-offset-in-dump", "layout-in-dump", "truncated-at-one-node")
@@ -37,7 +43,7 @@ def own_subject(case: PlantedCase) -> Subject:
     return Subject(case.family, case.seed, replace(home.built, model=case.model))
 
 
-DEVICE_FAULTS = (kernels, arithmetics, dumping)
+DEVICE_FAULTS = (kernels, arithmetics, dumping, operators)
 DUMPED = [name for name, plant in FAULTS.items() if plant.__module__ in {each.__name__ for each in DEVICE_FAULTS}]
 DUMPED += ["two-kernels", "kernel-and-dump"]
 QUANTIZED = [name for name in FAULTS if name not in DUMPED]

@@ -4,7 +4,19 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from benchmarks.planted.families import depthwise, detector, plain, residual, transformer, two_sided
+from benchmarks.planted.families import (
+    depthwise,
+    detector,
+    gru,
+    plain,
+    residual,
+    squeeze,
+    transformer,
+    two_sided,
+    unet,
+    vit,
+)
+from benchmarks.planted.families.exported import as_paddle, as_pytorch
 from benchmarks.planted.families.kit import Built
 
 __all__ = ["FAMILIES", "Built"]
@@ -16,4 +28,12 @@ FAMILIES: Mapping[str, Callable[[np.random.Generator], Built]] = {
     "detector": detector.build,
     "transformer": transformer.build,
     "two-sided": two_sided.build,
+    "squeeze": squeeze.build,
+    "unet": unet.build,
+    "gru": gru.build,
+    "vit": vit.build,
+    "pytorch-squeeze": as_pytorch(squeeze.build),
+    "pytorch-vit": as_pytorch(vit.build),
+    "paddle-depthwise": as_paddle(depthwise.build),
 }
+"""By name; a network depends on its number here, so that new ones stand at the end."""

@@ -8,6 +8,8 @@ from benchmarks.planted.faults import (
     constants,
     dumping,
     kernels,
+    operations,
+    operators,
     pairs,
     ranges,
 )
@@ -15,4 +17,16 @@ from benchmarks.planted.faults.registry import FAULTS, Fault, fault
 
 __all__ = ["FAULTS", "Fault", "fault"]
 
-_DECLARED_IN = (ranges, channels, constants, calibration, accumulation, kernels, arithmetics, dumping, pairs)
+_DECLARED_IN = (
+    ranges,
+    channels,
+    constants,
+    calibration,
+    accumulation,
+    kernels,
+    operations,
+    operators,
+    arithmetics,
+    dumping,
+    pairs,
+)

@@ -35,6 +35,8 @@ def near_zero_tensor(subject: Subject, rng: np.random.Generator) -> PlantedCase 
     from onnx import helper, numpy_helper
 
     layers = [name for name in subject.layers if subject.nodes[name].op_type == "Conv"]
+    if not layers:
+        return None
     name = layers[int(rng.integers(len(layers)))]
     proto = type(subject.model.proto)()
     proto.CopyFrom(subject.model.proto)

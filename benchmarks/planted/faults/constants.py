@@ -22,7 +22,7 @@ Corrupt = Callable[[Array, Quantizer, np.random.Generator], Array]
 
 
 def _codes(subject: Subject, quantizer: Quantizer) -> Array:
-    return quantize(subject.weights[quantizer.tensor], quantizer.params, quantizer.spec)
+    return quantize(subject.prepared.weights[quantizer.tensor], quantizer.params, quantizer.spec)
 
 
 def _shuffled_tail(codes: Array, quantizer: Quantizer, rng: np.random.Generator) -> Array:
@@ -76,7 +76,7 @@ def floored_weights(subject: Subject, rng: np.random.Generator) -> PlantedCase |
             continue
         coarse = with_bits(chosen, bits)
         spec = replace(coarse.spec, rounding="floor")
-        codes = quantize(subject.weights[chosen.tensor], coarse.params, spec)
+        codes = quantize(subject.prepared.weights[chosen.tensor], coarse.params, spec)
         planted = replaced(subject.healthy, {chosen.name: replace(coarse, codes=codes)})
         if subject.costs(planted):
             known = truth((chosen.consumers[0].node, chosen.tensor), "bias-shift", "corrupted-weights")
@@ -100,7 +100,7 @@ def corrupted_bias(subject: Subject, rng: np.random.Generator) -> PlantedCase | 
         layer = subject.nodes[chosen.consumers[0].node]
         spread = float(subject.values[layer.output[0]].std())
         for size in (0.7, 1.5, 3.0):
-            codes = quantize(subject.weights[chosen.tensor], chosen.params, chosen.spec).astype(np.int64)
+            codes = quantize(subject.prepared.weights[chosen.tensor], chosen.params, chosen.spec).astype(np.int64)
             moved = codes + np.rint(size * spread / chosen.params.scale).astype(np.int64)
             planted = replaced(subject.healthy, {chosen.name: replace(chosen, codes=moved.astype(np.int32))})
             if subject.costs(planted):
@@ -136,7 +136,7 @@ def _with_smallest_scales(quantized: QuantizedModel, subject: Subject, layer: st
     entering, weight, bias = read.get(0), read.get(1), read.get(2)
     if entering is None or weight is None or bias is None or weight.spec.axis is None:
         return quantized
-    values = subject.weights[weight.tensor]
+    values = subject.prepared.weights[weight.tensor]
     others = tuple(axis for axis in range(values.ndim) if axis != weight.spec.axis % values.ndim)
     params = QuantParams((np.abs(values).max(axis=others) / 127).astype(np.float32), weight.params.zero_point)
     product = (entering.params.scale * params.scale).astype(np.float32)

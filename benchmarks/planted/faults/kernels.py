@@ -62,8 +62,8 @@ def _head(subject: Subject, device: Device, tensor: str) -> Any | None:
     """The first node of the unit that computes a tensor."""
     node = subject.producer.get(tensor)
     while node is not None:
-        entering = subject.nodes[node].input[0]
-        if entering in device.dumped or entering not in subject.producer:
+        entering = next((name for name in subject.nodes[node].input if name in subject.values), None)
+        if entering is None or entering in device.dumped or entering not in subject.producer:
             return subject.nodes[node]
         node = subject.producer[entering]
     return None
@@ -88,8 +88,10 @@ def find_wrong_kernel(
     healthy = chip.run(few_samples(subject))
     for tensor in places(subject, chip, rng, kinds):
         node = _head(subject, chip, tensor)
-        model = change(subject, node, rng)
-        if node is None or model is None:
+        if node is None or node.name not in subject.prepared.nodes:
+            continue
+        model = change(subject.prepared, subject.prepared.nodes[node.name], rng)
+        if model is None:
             continue
         broken = Device(subject, subject.healthy, kernels={tensor: (model, EXACT)})
         if hurts(subject, broken.run(few_samples(subject)), healthy):

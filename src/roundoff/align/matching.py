@@ -1,4 +1,4 @@
-"""Pairing two sources: the user's word first, then names, then values."""
+"""Pairing two sources: the user's word first, then names, then values, then their order."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -7,7 +7,9 @@ from dataclasses import replace
 from roundoff.align.layout import correlation, find_layout, positions, relabelled, take
 from roundoff.align.names import by_node, check_aliases, match_by_origin, match_by_spelling
 from roundoff.align.pairing import Match, MatchedBy, NamedTensor, Pairing, TensorPair, pair_samples
-from roundoff.align.values import SampleSide, match_by_value, reported
+from roundoff.align.sequence import doubted_by_kind, match_by_order
+from roundoff.align.usual_layout import UsualLayout, usual_layout, with_usual_layout
+from roundoff.align.values import SURE, SampleSide, match_by_value, reported
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.errors import CannotAlign
@@ -16,6 +18,7 @@ from roundoff.messages.message import english
 __all__ = [
     "align",
     "match_by_shape",
+    "match_rest_by_order",
     "match_rest_by_value",
     "pair_names",
     "rename_after",
@@ -83,6 +86,51 @@ def _agreement(match: Match, ours: SampleSide, theirs: SampleSide) -> float | No
     return None if ours_seen is None or theirs_seen is None else correlation(ours_seen, theirs_seen)
 
 
+# What values leave open, or settle with doubt: the order of both sides decides.
+
+
+def match_rest_by_order(
+    found: Sequence[Match], ours: SampleSide, theirs: SampleSide, *, layout: UsualLayout, ordered: bool
+) -> list[Match]:
+    """All matches: the certain ones, and of those by value and by order the surest for each tensor.
+
+    Args:
+        found: Matches so far.
+        ours: The reference, in execution order.
+        theirs: The candidate.
+        layout: How most of the candidate is stored.
+        ordered: Whether the candidate says that it is in execution order.
+    """
+    certain = _certain(found)
+    certain = [match for match in certain if match not in doubted_by_kind(certain, ours.tensors)]
+    doubtful = {(match.reference, match.candidate): match for match in found if match not in certain}
+    placed = match_by_order(ours, theirs, known=certain, layout=layout, ordered=ordered)
+    rivals = []
+    for match in placed:
+        same = doubtful.pop((match.reference, match.candidate), None)
+        rivals.append(match if same is None else replace(same, confidence=max(same.confidence, match.confidence)))
+    kept = list(certain)
+    taken = {match.reference for match in certain}, {match.candidate for match in certain}
+    # What is placed by all there is has seen the values too; they speak alone only where it leaves a tensor open.
+    settled = [match for match in rivals if match.confidence >= _PLACED]
+    rest = [*(match for match in rivals if match.confidence < _PLACED), *doubtful.values()]
+    for match in (*settled, *sorted(rest, key=lambda match: -match.confidence)):
+        if match.reference not in taken[0] and match.candidate not in taken[1]:
+            kept.append(match)
+            taken[0].add(match.reference)
+            taken[1].add(match.candidate)
+    return kept
+
+
+_PLACED = 0.5
+"""A place as probable as this is settled."""
+
+
+def _certain(found: Sequence[Match]) -> list[Match]:
+    """Matches that others may be judged by."""
+    return [match for match in found if match.how not in ("value", "shape") or match.confidence >= SURE]
+
+
 # The last resort: tensors whose shape nobody else has.
 #
 # Behind a fault values no longer tell which tensor is which, but the ten logits are still the only ten numbers.
@@ -131,8 +179,9 @@ def align(
 
     Aliases come first, then recorded origins, equal names, names that differ in spelling, and values; each looks
     only at what the earlier ones left, except that values may show a name to be on the wrong tensor. Values are
-    those of the first sample that both sides have. Last, a shape that only one tensor of each side has is taken
-    for a hint.
+    those of the first sample that both sides have. What is left, or was found with doubt, is placed by the order
+    of both sides, by shapes, signs and values together, so that a tensor that is wrong finds its partner too.
+    Last, a shape that only one tensor of each side has is taken for a hint.
 
     Args:
         reference: The tensors that are right.
@@ -156,6 +205,10 @@ def align(
         found = _with_layouts(found, *sides, progress=progress)
         if by_value:
             found = match_rest_by_value(found, *sides, progress=progress)
+        layout = usual_layout(reference.tensors, candidate.tensors, _certain(found))
+        if by_value and reference.ordered:
+            found = match_rest_by_order(found, *sides, layout=layout, ordered=candidate.ordered)
+        found = with_usual_layout(found, layout, *sides)
     if found and by_value:
         found += match_by_shape(reference.tensors, candidate.tensors, found=found)
     if not found:

@@ -17,8 +17,12 @@ __all__ = [
 ]
 
 
-# alias: the user said so; origin: the tool that made the candidate recorded it.
-MatchedBy = Literal["alias", "origin", "name", "normalized", "value", "shape"]
+# alias: the user said so; origin: the tool that made the candidate recorded it; order: its place among the others;
+# elimination: what is left for it, by shape and kind; prediction: its values follow from what the candidate itself
+# computed before it.
+MatchedBy = Literal[
+    "alias", "origin", "name", "normalized", "value", "prediction", "order", "elimination", "shape"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ class TensorPair:
         reference: Name in the reference.
         candidate: Name in the candidate.
         how: What the match rests on.
-        confidence: 1.0 when certain; for matches by value, how sure (0 to 1).
+        confidence: 1.0 when certain; for matches by value or order, how sure (0 to 1).
         layout: The change of layout found, None when the axes agree.
     """
 

@@ -134,7 +134,7 @@ def quantize(
         options: The chip, how to quantize for it, and what the model is fed.
     """
     from roundoff.graph.interface import inputs
-    from roundoff.measure.thresholds import load_profile
+    from roundoff.measure.verdicts import usual_limits
     from roundoff.quantize.calibration.files import load_calibration
     from roundoff.quantize.page import quantization_page
     from roundoff.quantize.pipeline import quantize_model
@@ -159,8 +159,10 @@ def quantize(
     read += file_inputs(("target", target)) if is_path(target) and Path(target).is_file() else ()
     read += data_inputs("data", data, samples)
     name = model_files(given.path)[0].name
-    page = quantization_page(found, load_profile("default"), model=name)
-    return QuantizationOutcome(found, call.document(read), shown=page, given=given)
+    page = quantization_page(found, usual_limits(), model=name)
+    judgement = None if found.best.judged is None else found.best.judged.judgement
+    code = EXIT_OK if judgement is None or judgement.good else EXIT_THRESHOLD_MISSED
+    return QuantizationOutcome(found, call.document(read, judgement=judgement), code, shown=page, given=given)
 
 
 @public

@@ -122,7 +122,8 @@ def layers(
     found = replace(found, quantized=subject.words)
     file = is_path(arithmetic) and Path(arithmetic).is_file()
     more = file_inputs(("arithmetic", arithmetic)) if file else ()
-    return Outcome(found, _document(call, subject, *more, layers=found))
+    code = EXIT_OK if found.exit_good else EXIT_THRESHOLD_MISSED
+    return Outcome(found, _document(call, subject, *more, layers=found), code)
 
 
 @public

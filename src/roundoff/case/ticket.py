@@ -9,7 +9,7 @@ from roundoff.case.disguise import Confidence
 from roundoff.case.excerpt import CaseNumbers
 from roundoff.core.document import Environment
 from roundoff.diagnosis.result import Finding
-from roundoff.messages.message import english, shown
+from roundoff.messages.message import Translatable, english, shown
 from roundoff.messages.numbers import number, percentage
 from roundoff.messages.sanitize import harmless
 
@@ -280,7 +280,7 @@ def _environment(ticket: Ticket) -> Iterator[str]:
         packages=packages,
     )
     yield environment.host
-    yield environment.arithmetic
+    yield Translatable(environment.arithmetic)
     yield english("Chip, board, version of the vendor's tools: {by_hand}", by_hand=BY_HAND)
 
 

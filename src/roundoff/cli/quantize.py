@@ -72,7 +72,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, result: "Quantization") -> None:
-    from roundoff.measure.thresholds import load_profile
+    from roundoff.measure.verdicts import usual_limits
     from roundoff.messages.catalogue import bilingual
     from roundoff.pages.terminal import terminal_page
     from roundoff.quantize.page import quantization_page
@@ -82,7 +82,7 @@ def _print(args: argparse.Namespace, terminal: Terminal, result: "Quantization")
         return
     name = model_files(args.model)[0].name
     advice = bilingual("quantize.advice", model=str(args.model), folder=str(args.output))
-    page = quantization_page(result, load_profile("default"), model=name, advice=advice)
+    page = quantization_page(result, usual_limits(), model=name, advice=advice)
     terminal.print(terminal_page(page))
 
 
@@ -93,6 +93,7 @@ def _json(result: "Quantization") -> str:
         "target": result.target.name,
         "method": result.best.method,
         "samples": result.calibration.samples,
+        "judgement": None if result.best.judged is None else asdict(result.best.judged.judgement),
         "outputs": {trial.method: [asdict(each) for each in trial.agreement] for trial in result.trials},
         "nodes": [asdict(node) for node in result.best.plan.nodes],
         "rules": [asdict(resolution) for resolution in result.best.plan.resolutions],

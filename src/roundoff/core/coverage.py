@@ -1,13 +1,26 @@
-"""What of a network's outputs a verdict rests on, as data."""
+"""What a verdict rests on, as data: outputs, tensors, samples and files judged and not, doubts, and the grade."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from roundoff.messages.message import Message
+from roundoff.messages.message import Message, message
 
-__all__ = ["OutputCoverage", "Unjudged", "WhyUnjudged"]
+__all__ = [
+    "Coverage",
+    "Doubt",
+    "DoubtKind",
+    "Gap",
+    "Grade",
+    "Judgement",
+    "LeftOut",
+    "OutputCoverage",
+    "Share",
+    "Unjudged",
+    "WhyLeftOut",
+    "WhyUnjudged",
+]
 
-WhyUnjudged = Literal["missing", "unmatched", "shape", "nonfinite", "unreadable", "not_numbers"]
+WhyUnjudged = Literal["missing", "unmatched", "shape", "nonfinite", "unreadable", "not_numbers", "chance"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +32,7 @@ class Unjudged:
         why: ``missing``: nothing of its size is left on the other side. ``unmatched``: something is, and it is not
             certain that it is this tensor. ``shape``: the shapes differ. ``nonfinite``: it holds, or is computed
             from, NaN or infinite values. ``unreadable``: a sample of it cannot be read. ``not_numbers``: it holds
-            no real numbers, or codes without a scale.
+            no real numbers, or codes without a scale. ``chance``: it differs from run to run.
         detail: More of it; empty when there is no more.
     """
 
@@ -51,3 +64,136 @@ class OutputCoverage:
     def complete(self) -> bool:
         """Whether there are outputs, and every one was judged."""
         return bool(self.judged) and not self.not_judged
+
+
+WhyLeftOut = Literal[
+    "not_asked", "few_suffice", "time", "memory", "nonfinite", "unmatched", "unreadable", "shape", "profile",
+    "not_placed", "folded",
+]  # fmt: skip
+"""Why some of many were not judged: ``not_asked`` for by the user; ``few_suffice`` for what is measured; no time
+or memory; not finite; without a partner; not readable; of another shape; outside what a profile judges; files
+that belong to no tensor; tensors that the other side does not have because it computes them with others."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Some of many that were not judged, for one reason.
+
+    Attributes:
+        why: The reason.
+        count: How many.
+        names: The first of them.
+    """
+
+    why: WhyLeftOut
+    count: int
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Of so many, how many were judged.
+
+    Attributes:
+        there: How many there are.
+        judged: How many of them a verdict rests on.
+        left_out: The others by reason.
+    """
+
+    there: int
+    judged: int
+    left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Where a difference starts, when tensors before the first wrong one were not compared.
+
+    Attributes:
+        after: The last tensor before it that is right; empty where there is none.
+        first: The first one that is wrong.
+        tensors: How many between them were not compared.
+    """
+
+    after: str
+    first: str
+    tensors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What of everything a verdict rests on.
+
+    Attributes:
+        outputs: The outputs of the network.
+        tensors: Its tensors; None where a command does not look at them.
+        samples: What it was fed.
+        files: The files of a dump.
+        gap: Where a difference starts, if that is not certain.
+    """
+
+    outputs: OutputCoverage
+    tensors: Share | None = None
+    samples: Share | None = None
+    files: Share | None = None
+    gap: Gap | None = None
+
+
+DoubtKind = Literal[
+    "nonfinite_inputs", "nonfinite_outputs", "constant", "single", "repeated", "time", "labels", "unrepeatable",
+    "one_class",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why what was measured is no ground for a good verdict.
+
+    Attributes:
+        kind: ``nonfinite_inputs``, ``nonfinite_outputs``: samples with NaN or infinite values in what the network
+            is fed, or gives in float. ``constant``: samples that are the same number all over. ``single``: one
+            sample; ``repeated``: the same one many times. ``time``: it ran out. ``labels``: labels beyond the last
+            class. ``unrepeatable``: the evaluator answers differently when asked twice. ``one_class``: the float
+            network gives the same class for every sample.
+        count: How many samples or labels.
+        of: Of how many.
+        name: The first of them, or the class.
+    """
+
+    kind: DoubtKind
+    count: int = 0
+    of: int = 0
+    name: str = ""
+
+    @property
+    def text(self) -> Message:
+        """The same in a sentence."""
+        return message(f"coverage.doubt_{self.kind}", count=self.count, of=self.of, name=self.name or "-")
+
+
+Grade = Literal["fine", "lossy", "incomplete", "no_evidence"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The one judge's answer, from which every command takes its word.
+
+    Attributes:
+        grade: ``fine``: every output was judged, keeps the limits, and nothing speaks against the evidence.
+            ``lossy``: an output misses them, or the user's metric is significantly worse. ``incomplete``: what was
+            judged keeps them, and not every output was judged. ``no_evidence``: nothing was judged, or what was
+            measured is no ground for a good verdict.
+        coverage: What it rests on.
+        doubts: Why a good grade was refused, or would have been.
+        limits: What outputs must keep, in words.
+    """
+
+    grade: Grade
+    coverage: Coverage
+    doubts: tuple[Doubt, ...] = ()
+    limits: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether a command may say that all is well."""
+        return self.grade == "fine"

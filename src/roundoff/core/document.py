@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from roundoff.core.coverage import Judgement
 from roundoff.core.files import reading, regular_file
 from roundoff.core.names import shown
 from roundoff.core.tensors import Topology
@@ -102,7 +103,7 @@ class Environment:
     python: str
     packages: dict[str, str]
     host: str
-    arithmetic: str
+    arithmetic: Message
     elapsed_s: float
 
 
@@ -131,6 +132,7 @@ class RunDocument:
         diagnosis: Why accuracy is lost, and what to do; None when that was not asked.
         diff: What differs between two other runs; None when none were compared.
         audit: Requested and effective precision of every node; None when that was not asked.
+        judgement: What the verdict on the outputs rests on, where no section above says it; None where one does.
         environment: Versions, host and time.
     """
 
@@ -154,6 +156,7 @@ class RunDocument:
     diagnosis: "Diagnosis | None" = None
     diff: "RunDiff | None" = None
     audit: "Audit | None" = None
+    judgement: Judgement | None = None
     environment: Environment
 
 

@@ -15,6 +15,7 @@ from roundoff.diagnosis.registry import explain
 from roundoff.diagnosis.result import Finding, Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.wiring import producer_names
 from roundoff.messages.message import message
 
 if TYPE_CHECKING:
@@ -393,7 +394,7 @@ def asked_bits(quantized: QuantizedModel, plan: QuantPlan | None) -> dict[str, i
     if plan is None:
         return {}
     nodes = {each.node: each for each in plan.nodes}
-    producers = {name: node.name for node in quantized.float_model.proto.graph.node for name in node.output}
+    producers = producer_names(quantized.float_model.proto.graph.node)
     found: dict[str, int] = {}
     for quantizer in quantized.quantizers:
         asked = [_bits(nodes[each.node], quantizer) for each in quantizer.consumers if each.node in nodes]

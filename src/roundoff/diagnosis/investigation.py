@@ -1,11 +1,12 @@
 """What a diagnosis is asked, how long it may take, and what it has looked at so far."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from roundoff.core.coverage import Doubt
 from roundoff.core.plan import QuantPlan
 from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.target import WIDEST, Arithmetic
@@ -14,9 +15,10 @@ from roundoff.diagnosis.result import Check
 from roundoff.errors import BadInput
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.measure.verdicts import label_doubts, repeat_doubts
 from roundoff.messages.message import Message, english, message, verbatim
 from roundoff.run.capture import Samples, read_feed
-from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions, make_run
+from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_count, class_predictions, make_run
 
 __all__ = [
     "DiagnoseSettings",
@@ -27,6 +29,10 @@ __all__ = [
 ]
 
 
+def _no_doubts(_model: Model, _values: Array) -> tuple[Doubt, ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class TaskMetric:
     """Measures how good a network is at its task.
@@ -34,16 +40,22 @@ class TaskMetric:
     Attributes:
         name: What is measured.
         higher_is_better: Which way it is better.
-        measure: Gives the score of a network.
+        values: Gives the scores of a network: one for each sample, or one for all where it has no others.
         chance: What guessing scores; None where that is not known.
         samples: Samples it is measured on.
+        doubts: What speaks against it, given the float network and its scores.
     """
 
     name: Message
     higher_is_better: bool
-    measure: Callable[[Model], float]
+    values: Callable[[Model], Array]
     chance: float | None = None
     samples: int = 0
+    doubts: Callable[[Model, Array], tuple[Doubt, ...]] = _no_doubts
+
+    def measure(self, model: Model) -> float:
+        """The score of a network."""
+        return float(self.values(model).mean())
 
     def drop(self, before: float, after: float) -> float:
         """How much worse the second score is."""
@@ -53,10 +65,17 @@ class TaskMetric:
 def evaluator_metric(evaluator: Evaluator, samples: Samples, *, threads: int | None = None) -> TaskMetric:
     """What a function of the user's measures."""
 
-    def measure(model: Model) -> float:
-        return evaluator(make_run(model, threads=threads), EvaluationSamples(model, samples))
+    def values(model: Model) -> Array:
+        return np.atleast_1d(
+            evaluator.measure(make_run(model, threads=threads), EvaluationSamples(model, samples))
+        )
 
-    return TaskMetric(verbatim(evaluator.name), evaluator.higher_is_better, measure, samples=len(samples.names))
+    def doubts(model: Model, known: Array) -> tuple[Doubt, ...]:
+        again = values(model)
+        return repeat_doubts(known, again)
+
+    name, higher = verbatim(evaluator.name), evaluator.higher_is_better
+    return TaskMetric(name, higher, values, samples=len(samples.names), doubts=doubts)
 
 
 def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = None) -> TaskMetric:
@@ -66,20 +85,24 @@ def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = No
         BadInput: When it is measured: the network has no output of classes, or there are fewer labels than rows.
     """
 
-    def measure(model: Model) -> float:
-        return _accuracy(model, labels, samples, threads=threads)
+    def values(model: Model) -> Array:
+        return _right_rows(model, labels, samples, threads=threads)
+
+    def doubts(model: Model, _known: Array) -> tuple[Doubt, ...]:
+        _, classes = _classes(make_run(model, threads=threads)(read_feed(model, samples, 0)), model)
+        return label_doubts(labels, classes)
 
     _, counts = np.unique(labels[: len(samples.names)], return_counts=True)
     chance = float(counts.max() / counts.sum()) if counts.size else None
-    return TaskMetric(
-        message("diagnosis.measure_accuracy"), True, measure, chance=chance, samples=len(samples.names)
-    )
+    name = message("diagnosis.measure_accuracy")
+    return TaskMetric(name, True, values, chance=chance, samples=len(samples.names), doubts=doubts)
 
 
-def _accuracy(model: Model, labels: Array, samples: Samples, *, threads: int | None) -> float:
-    run, names = make_run(model, threads=threads), outputs(model)
+def _right_rows(model: Model, labels: Array, samples: Samples, *, threads: int | None) -> Array:
+    """Whether each row of the samples gets its right class."""
+    run = make_run(model, threads=threads)
     feeds = (read_feed(model, samples, index) for index in range(len(samples.names)))
-    rows = np.concatenate([_classes(run(feed), names, model) for feed in feeds])
+    rows = np.concatenate([_classes(run(feed), model)[0] for feed in feeds])
     if len(labels) < len(rows):
         what = english(
             "There are {count} {count:label|labels} for {count2} {count2:row|rows} of samples.",
@@ -87,14 +110,15 @@ def _accuracy(model: Model, labels: Array, samples: Samples, *, threads: int | N
             count2=len(rows),
         )
         raise BadInput(what, fix=english("give one class per sample, in their order"))
-    return float(np.mean(rows == labels[: len(rows)]))
+    return np.asarray(rows == labels[: len(rows)], dtype=np.float64)
 
 
-def _classes(found: dict[str, Array], names: Sequence[str], model: Model) -> Array:
-    for name in names:
+def _classes(found: dict[str, Array], model: Model) -> tuple[Array, int]:
+    """The class of each row, and how many classes there are."""
+    for name in outputs(model):
         classes = class_predictions(found[name])
         if classes is not None:
-            return classes
+            return classes, class_count(found[name]) or 0
     what = english("{path} has no output of one score per class, so labels say nothing of it.", path=model.path)
     raise BadInput(what, fix=english("write an evaluator and give it with --evaluator"))
 

@@ -5,15 +5,14 @@ pixels, scores between 0 and 1 could vanish without a trace in the energy of the
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.load import Model
+from roundoff.graph.output_parts import OutputPart, joined_slices, output_parts
 from roundoff.measure.metrics import ratio_db
 from roundoff.measure.thresholds import load_profile
 from roundoff.messages.message import Argument, message
@@ -40,33 +39,6 @@ NEGLIGIBLE = 10**-3.5
 # More axes are maps or sequences; a largest element in each row of them means nothing.
 _CLASSIFIER_RANK = 2
 _FEWEST_CLASSES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class OutputPart:
-    """An output of a network, or a slice of it.
-
-    Attributes:
-        output: The output.
-        axis: Axis of the slice; None for all of it.
-        start: Where the slice starts.
-        stop: Where it ends.
-        source: What it is called: the output, or the tensor that the slice is.
-    """
-
-    output: str
-    axis: int | None = None
-    start: int = 0
-    stop: int = 0
-    source: str = ""
-
-    def of(self, array: Array) -> Array:
-        """Its elements."""
-        if self.axis is None:
-            return array
-        place = [slice(None)] * array.ndim
-        place[self.axis] = slice(self.start, self.stop)
-        return array[tuple(place)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,8 +149,9 @@ class LossMeter:
         self._sums = np.zeros((3, len(self.parts)))
 
     def add(self, reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> None:
-        """Take in one sample: outputs by name."""
-        self._samples += 1
+        """Take in one sample: outputs by name; one of which no output is finite in float is none."""
+        usable = any(np.isfinite(reference[part.output].astype(np.float64)).any() for part in self.parts)
+        self._samples += usable
         noises = np.zeros(len(self.parts))
         for at, part in enumerate(self.parts):
             ours, theirs = reference[part.output], candidate[part.output]
@@ -195,7 +168,7 @@ class LossMeter:
             self._sums[:, at] += np.nan_to_num(sums, nan=np.inf)
             noises[at] = noise
         self._noises.append(noises)
-        for name in dict.fromkeys(part.output for part in self.parts):
+        for name in dict.fromkeys(part.output for part in self.parts) if usable else ():
             self._compare_classes(reference[name], candidate[name])
 
     def _compare_classes(self, ours: Any, theirs: Any) -> None:
@@ -212,83 +185,6 @@ class LossMeter:
         signal, candidate, noise = self._sums.copy()
         by_sample = tuple(float(_ratios(each, signal).sum()) for each in self._noises)
         return Loss(names, signal, candidate, noise, self._rows, self._agreeing, self._samples, by_sample)
-
-
-# The parts of a network's outputs: slices of one tensor that different branches compute.
-
-# What is only moved keeps its parts: as it is, with the axes in another order, or with others joined or split.
-_UNCHANGED = frozenset({"Identity", "Dropout", "Cast"})
-_RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
-
-
-def joined_slices(node: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, tuple[int, ...]] | None:
-    """Axis and sizes of what a Concat joins; None where they are not known.
-
-    Args:
-        node: The Concat.
-        shapes: Shapes of tensors by name.
-    """
-    found = [shapes.get(name) for name in node.input]
-    known = [shape for shape in found if shape]
-    if len(known) < len(found):
-        return None
-    axis = next((each.i for each in node.attribute if each.name == "axis"), 0) % len(known[0])
-    return axis, tuple(shape[axis] for shape in known)
-
-
-def output_parts(
-    model: Model, outputs: Mapping[str, tuple[int, ...]], shapes: Mapping[str, Any]
-) -> list[OutputPart]:
-    """What to tell apart at the outputs.
-
-    Args:
-        model: The float model.
-        outputs: The outputs that hold numbers, with their shapes.
-        shapes: Shapes of all tensors.
-    """
-    producers = {name: node for node in model.proto.graph.node for name in node.output}
-    parts: list[OutputPart] = []
-    known = {**shapes, **outputs}
-    for name in outputs:
-        slices = list(_slices(name, producers, known))
-        parts += slices or [OutputPart(name)]
-    return parts
-
-
-def _slices(output: str, producers: Mapping[str, Any], shapes: Mapping[str, Any]) -> Iterator[OutputPart]:
-    """The slices of an output; none where it is not joined."""
-    moved = []
-    node = producers.get(output)
-    while node is not None and node.op_type in {*_UNCHANGED, *_RESHAPING, "Transpose"}:
-        moved.append(node)
-        node = producers.get(node.input[0])
-    found = joined_slices(node, shapes) if node is not None and node.op_type == "Concat" else None
-    if node is None or found is None:
-        return
-    axis: int | None = found[0]
-    for each in reversed(moved):
-        axis = None if axis is None else _moved_axis(each, axis, shapes)
-    if axis is None:
-        return
-    start = 0
-    for name, size in zip(node.input, found[1], strict=True):
-        yield OutputPart(output, axis, start, start + size, name)
-        start += size
-
-
-def _moved_axis(node: Any, axis: int, shapes: Mapping[str, Any]) -> int | None:
-    """Where a node puts an axis; None where it does not stay one."""
-    before, after = shapes.get(node.input[0]), shapes.get(node.output[0])
-    if node.op_type in _UNCHANGED:
-        return axis
-    if before is None or after is None:
-        return None
-    if node.op_type == "Transpose":
-        order = next((list(each.ints) for each in node.attribute if each.name == "perm"), None)
-        return (order or list(range(len(before)))[::-1]).index(axis)
-    ahead = prod(before[:axis])
-    same = (at for at, size in enumerate(after) if size == before[axis] and prod(after[:at]) == ahead)
-    return next(same, None)
 
 
 def decibels_of(value: float) -> Argument:

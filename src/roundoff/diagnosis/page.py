@@ -31,7 +31,7 @@ from roundoff.pages.blocks import (
     notes,
     spoken_facts,
 )
-from roundoff.pages.coverage import coverage_lines, coverage_phrase
+from roundoff.pages.coverage import coverage_lines, coverage_phrase, judgement_lines
 
 __all__ = ["DiagnosisPart", "check_line", "diagnosis_page", "measure_text"]
 
@@ -139,12 +139,16 @@ def _verdict(found: Diagnosis, part: DiagnosisPart) -> Iterator[Block]:
     )
     if found.outputs is not None and not found.outputs.complete:
         yield Paragraph(coverage_phrase(found.outputs, other="dump"), on=_BROWSER)
+    if found.judgement is not None:
+        yield replace(spoken_facts(lambda: judgement_lines(found.judgement, other="dump")), on=_BROWSER)
     parts: tuple[Callable[[Diagnosis], Iterator[_Line]], ...] = (_loss, _findings, _suspected, _victims, _limits)
     if part == "whole" and found.repair is None:
         parts = (*parts, _next_lines)
 
     def lines() -> Iterator[_Line]:
-        yield from coverage_lines(found.outputs, other="dump")
+        if found.judgement is None:
+            yield from coverage_lines(found.outputs, other="dump")
+        yield from judgement_lines(found.judgement, other="dump")
         for each in parts:
             yield from each(found)
 

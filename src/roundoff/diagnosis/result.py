@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from roundoff.core.coverage import OutputCoverage
+from roundoff.core.coverage import Judgement, OutputCoverage
 from roundoff.core.plan import Rule, Step
 from roundoff.messages.message import Message, verbatim
 
@@ -243,6 +243,7 @@ class Diagnosis:
         sample_names: Samples of which the next are, where they are known.
         sample_sqnr_db: Signal to noise of each, at the part of the outputs that the first measure is of.
         outputs: Which outputs of the network were judged on a device; None where none was looked at.
+        judgement: What the one judge says of the outputs, and what that rests on; None in older documents.
     """
 
     reference: str
@@ -262,6 +263,7 @@ class Diagnosis:
     sample_names: tuple[str, ...] = ()
     sample_sqnr_db: tuple[float, ...] = ()
     outputs: OutputCoverage | None = None
+    judgement: Judgement | None = None
 
     @property
     def accused(self) -> tuple[Finding, ...]:

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.core.coverage import Doubt, Judgement
 from roundoff.core.names import shown
+from roundoff.core.progress import Deadline
 from roundoff.core.quantizers import Quantizer
 from roundoff.diagnosis.checks import check_file, check_sums, lint, remarks_text
 from roundoff.diagnosis.culprits import Record, asked_bits
@@ -21,9 +23,10 @@ from roundoff.diagnosis.subject import Case, loss_measures, open_case
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.message import Argument, Message, english, joined, message, verbatim
+from roundoff.measure.verdicts import PairedChange, paired_change
+from roundoff.messages.message import Argument, Message, as_message, english, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
-from roundoff.messages.sentences import recognised
+from roundoff.quantize.agreement import judge_outputs
 from roundoff.run.capture import Samples
 
 __all__ = [
@@ -83,6 +86,8 @@ class Scores:
         fine: Whether the second is about as good.
         chance: What guessing scores; None where that is not known.
         samples: On how many samples.
+        change: The loss with its interval, over the samples that both networks saw.
+        doubts: What speaks against the labels or the evaluator.
     """
 
     name: Message
@@ -92,6 +97,13 @@ class Scores:
     fine: bool
     chance: float | None = None
     samples: int = 0
+    change: PairedChange | None = None
+    doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def drops(self) -> bool:
+        """Whether it is worse than is tolerated, beyond chance."""
+        return not self.fine and (self.change is None or self.change.significant)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,6 +119,7 @@ class QuantizationEvidence:
         distributed: Whether the loss has no few culprits.
         worse: What the file itself loses, where that is more than its quantizers do.
         hurried: Whether there was time for so few samples that they tell nothing.
+        judgement: What the one judge says of the outputs; where it was not asked their loss decides.
     """
 
     case: Case
@@ -117,6 +130,23 @@ class QuantizationEvidence:
     distributed: bool
     worse: Loss | None = None
     hurried: bool = False
+    judgement: Judgement | None = None
+
+    def graded(self, *, skipped: bool = False) -> Judgement | None:
+        """The judgement with the user's metric, and with what there was no time for."""
+        found, scores = self.judgement, self.scores
+        if found is None:
+            return None
+        doubts = (*found.doubts, *(() if scores is None else scores.doubts))
+        if (skipped or self.hurried) and not any(each.kind == "time" for each in doubts):
+            doubts = (*doubts, Doubt("time"))
+        grade = found.grade
+        if scores is not None and scores.drops:
+            grade = "lossy"
+        elif scores is not None and scores.fine and grade == "lossy" and found.coverage.outputs.complete:
+            # Outputs that miss their limits are excused by a metric that keeps its value.
+            grade = "fine"
+        return replace(found, grade="no_evidence" if grade == "fine" and doubts else grade, doubts=doubts)
 
 
 def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnosis:
@@ -125,7 +155,8 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
     loss = evidence.worse or evidence.case.loss(more=True)
     harmful = [each for each in findings if each.cause != "metric-artefact"]
     proven = [each for each in harmful if each.proven and each.cause != "accumulated-error"]
-    kind = _kind(evidence, loss, proven, harmful)
+    judgement = evidence.graded(skipped=bool(notebook.skipped))
+    kind = _kind(evidence, loss, proven, harmful, judgement)
     hurried = kind == "not_enough_evidence" and bool(notebook.skipped)
     measures = loss_measures(loss, evidence.expected)
     scores = evidence.scores
@@ -141,14 +172,15 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
         subject=notebook.settings.subject or verbatim(""),
         side="quantization",
         kind=kind,
-        verdict=_verdict(kind, evidence, loss, proven, hurried=hurried),
+        verdict=_verdict(kind, evidence, loss, proven, hurried=hurried, judgement=judgement),
         findings=findings,
         measures=measures,
         victims=_victims(evidence.case, findings) if kind == "culprits" and not notebook.out_of_time() else (),
         checks=tuple(notebook.checks),
         not_looked_at=tuple(notebook.skipped),
-        notes=(*notebook.notes, *evidence.case.runner.notes, *map(recognised, quantized.notes)),
+        notes=(*notebook.notes, *evidence.case.runner.notes, *map(as_message, quantized.notes)),
         samples=loss.samples,
+        judgement=judgement,
         **_by_sample(evidence, notebook),
     )
 
@@ -169,22 +201,40 @@ def _numbered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def _kind(
-    evidence: QuantizationEvidence, loss: Loss, proven: Sequence[Finding], findings: Sequence[Finding]
+    evidence: QuantizationEvidence,
+    loss: Loss,
+    proven: Sequence[Finding],
+    findings: Sequence[Finding],
+    judgement: Judgement | None,
 ) -> DiagnosisKind:
     scores = evidence.scores
     fine = scores is not None and scores.fine
     if scores is not None and scores.chance is not None and scores.in_float < scores.chance * _ABOVE_CHANCE:
         return "elsewhere"
-    if proven or evidence.distributed:
-        return "culprits" if proven else "distributed"
-    unexplained = bool(findings) and loss.excess_db(evidence.expected) >= _WORSE_DB
-    if unexplained or evidence.hurried or evidence.worse is not None or not (loss.agrees or fine):
+    if proven:
+        return "culprits"
+    grade = judgement.grade if judgement is not None else "fine" if loss.agrees or fine else "lossy"
+    if evidence.distributed and grade == "lossy":
+        return "distributed"
+    explained = [each for each in findings if not (evidence.distributed and each.cause == "accumulated-error")]
+    unexplained = bool(explained) and loss.excess_db(evidence.expected) >= _WORSE_DB
+    if unexplained or evidence.hurried or evidence.worse is not None:
         return "not_enough_evidence"
-    return "elsewhere" if scores is not None and not fine else "healthy"
+    # Outputs that agree and a metric that drops: what lies behind the network is to blame.
+    agrees = loss.agrees if evidence.judgement is None else evidence.judgement.good
+    if scores is not None and scores.drops and agrees:
+        return "elsewhere"
+    return "healthy" if grade == "fine" else "not_enough_evidence"
 
 
 def _verdict(
-    kind: DiagnosisKind, evidence: QuantizationEvidence, loss: Loss, proven: Sequence[Finding], *, hurried: bool
+    kind: DiagnosisKind,
+    evidence: QuantizationEvidence,
+    loss: Loss,
+    proven: Sequence[Finding],
+    *,
+    hurried: bool,
+    judgement: Judgement | None = None,
 ) -> Message:
     now, best = decibels_of(loss.sqnr_db), decibels_of(evidence.expected.sqnr_db)
     match kind:
@@ -196,6 +246,9 @@ def _verdict(
             return message("diagnosis.verdict_distributed", db=now)
         case "elsewhere":
             return _elsewhere_text(evidence, now, agrees=loss.agrees)
+        case _ if judgement is not None and judgement.grade in ("no_evidence", "incomplete") and not hurried:
+            key = "diagnosis.verdict_no_ground" if judgement.doubts else "diagnosis.verdict_outputs_not_judged"
+            return message(key, db=now)
         case _:
             key = "diagnosis.verdict_no_proof_in_time" if hurried else "diagnosis.verdict_no_proof"
             return message(key, db=now, best=best)
@@ -235,7 +288,7 @@ def _drop_text(scores: Scores, now: Argument) -> Message:
     drop |= {"before": scores.in_float, "after": scores.quantized}
     share = min(scores.in_float, scores.quantized) >= 0 and max(scores.in_float, scores.quantized) <= 1
     lost = round(abs(scores.in_float - scores.quantized) * scores.samples)
-    if not share or not 0 < lost <= _BY_CHANCE:
+    if not share or not 0 < lost <= _BY_CHANCE or (scores.change is not None and scores.change.significant):
         return message("diagnosis.verdict_metric_drops", **drop)
     return message("diagnosis.verdict_metric_drops_chance", **drop, lost=lost, count=scores.samples)
 
@@ -250,6 +303,8 @@ def _victims(case: Case, findings: Sequence[Finding]) -> tuple[str, ...]:
     return tuple(name for _, name in worst[:_MOST_VICTIMS])
 
 
+# Of a limited time this part goes to the judge.
+_FOR_THE_JUDGE = 0.25
 # The verdict needs so many more runs of the network.
 _LAST_RUNS = 3
 # With fewer samples chance decides; the time that is given may suffice for no more.
@@ -321,7 +376,8 @@ class _QuantizationDiagnosis:
         )
         with self.notebook.check(message("diagnosis.check_outputs")) as check:
             check.result = _outputs_text(case.loss(more=True))
-            check.ok = case.loss(more=True).agrees
+            judgement = self._judgement()
+            check.ok = judgement.good
         hurried = len(case.runner.indices) < min(_FEWEST, len(self.samples.names))
         # Nobody is accused by fewer samples.
         self.notebook.reserve = math.inf if hurried else _LAST_RUNS * case.runner.seconds
@@ -345,8 +401,21 @@ class _QuantizationDiagnosis:
             distributed=stages.distributed,
             worse=self.worse,
             hurried=hurried,
+            judgement=judgement,
         )
         return conclude(evidence, self.notebook), case
+
+    def _judgement(self) -> Judgement:
+        """What the one judge says: on its own choice of samples, so that every command says the same."""
+        model, settings = self.quantized.float_model, self.notebook.settings
+        left = settings.deadline.left
+        deadline = settings.deadline
+        if math.isfinite(left):
+            deadline = Deadline.after(_FOR_THE_JUDGE * max(0.0, left), clock=deadline.clock)
+        quantized = switch_on(model, self.quantized.quantizers)
+        return judge_outputs(
+            model, quantized, self.samples, deadline=deadline, threads=settings.threads, progress=settings.progress
+        ).judgement
 
     def _asked(self, case: Case) -> None:
         """Whether what was asked for is what the model has."""
@@ -397,12 +466,24 @@ class _QuantizationDiagnosis:
             return None
         model = self.quantized.float_model
         with self.notebook.check(metric.name) as check:
-            ours = metric.measure(model)
-            theirs = metric.measure(switch_on(model, self.quantized.quantizers))
+            values = [metric.values(each) for each in (model, switch_on(model, self.quantized.quantizers))]
+            ours, theirs = (float(each.mean()) for each in values)
+            change = paired_change(values[0], values[1], higher_is_better=metric.higher_is_better)
             drop = metric.drop(ours, theirs)
             fine = drop <= _TOLERATED_DROP * max(abs(ours), abs(theirs))
             check.result, check.ok = message("diagnosis.metric_scored", before=ours, after=theirs), fine
-        return Scores(metric.name, metric.higher_is_better, ours, theirs, fine, metric.chance, metric.samples)
+            doubts = metric.doubts(model, values[0])
+        return Scores(
+            metric.name,
+            metric.higher_is_better,
+            ours,
+            theirs,
+            fine,
+            metric.chance,
+            metric.samples,
+            change=change,
+            doubts=doubts,
+        )
 
 
 def _outputs_text(loss: Loss) -> Message:

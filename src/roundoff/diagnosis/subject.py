@@ -21,6 +21,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
 from roundoff.graph.units import derived_constants, units
 from roundoff.graph.weights import Weights, codes_of
+from roundoff.graph.wiring import producers
 from roundoff.messages.message import message
 from roundoff.run.bench import MORE_SAMPLES
 from roundoff.run.capture import Samples, complete_values, read_feed
@@ -91,7 +92,7 @@ class _SuspectFinder:
         self._quantized = quantized
         self._edges = Edges(model, quantized.quantizers)
         self._nodes = {node.name: node for node in model.proto.graph.node}
-        self._producers = {name: node for node in model.proto.graph.node for name in node.output if name}
+        self._producers = producers(model.proto.graph.node)
         self._units = units(model, quantized.quantizers)
         self._constant = derived_constants(model.proto.graph)
         self._order = {name: at for at, node in enumerate(model.proto.graph.node) for name in node.output}

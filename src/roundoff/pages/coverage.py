@@ -1,21 +1,91 @@
-"""Which outputs were judged, in a line: how many of how many, and why the others were not."""
+"""What a verdict rests on, in lines: how much was judged, why the rest was not, and what speaks against it."""
 
 from collections.abc import Iterator
 from typing import Literal
 
-from roundoff.core.coverage import OutputCoverage, Unjudged
+from roundoff.core.coverage import Coverage, Doubt, Gap, Judgement, LeftOut, OutputCoverage, Share, Unjudged
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, translate
-from roundoff.messages.phrases import few
+from roundoff.messages.phrases import commas, few, semicolons
 from roundoff.messages.sanitize import short_name
 
-__all__ = ["OtherSide", "coverage_lines", "coverage_phrase", "why_unjudged"]
+__all__ = [
+    "OtherSide",
+    "coverage_lines",
+    "coverage_phrase",
+    "doubt_line",
+    "gap_line",
+    "judged_line",
+    "judgement_lines",
+    "why_unjudged",
+]
 
 _LISTED = 5
+# So many names of what was left out find room in a line.
+_NAMED = 3
 OtherSide = Literal["candidate", "dump"]
 
 
+def judgement_lines(judgement: Judgement | None, *, other: OtherSide = "candidate") -> Iterator[tuple[str, str]]:
+    """All lines with their labels: the coverage always, outputs that were not judged, doubts.
+
+    Args:
+        judgement: What a verdict rests on; no line without one.
+        other: What outputs were looked for in.
+    """
+    if judgement is None:
+        return
+    yield translate("coverage.label"), judged_line(judgement.coverage)
+    if judgement.coverage.outputs.not_judged:
+        yield from coverage_lines(judgement.coverage.outputs, other=other)
+    for index, doubt in enumerate(judgement.doubts):
+        yield "" if index else translate("coverage.label_doubt"), doubt_line(doubt)
+
+
+def judged_line(coverage: Coverage) -> str:
+    """How much was judged: outputs, tensors, samples, files of a dump."""
+    outputs = coverage.outputs
+    parts = (
+        [translate("coverage.of_outputs", judged=len(outputs.judged), there=outputs.total)]
+        if outputs.known
+        else []
+    )
+    for what, share in (("tensors", coverage.tensors), ("samples", coverage.samples), ("files", coverage.files)):
+        if share is not None:
+            parts.append(_share(what, share))
+    return translate("coverage.judged_of", parts=commas(*parts))
+
+
+def _share(what: str, share: Share) -> str:
+    text = translate(f"coverage.of_{what}", judged=share.judged, there=share.there)
+    reasons = [_reason(each) for each in share.left_out if each.count]
+    return translate("coverage.with_reasons", text=text, reasons=semicolons(*reasons)) if reasons else text
+
+
+def _reason(left: LeftOut) -> str:
+    why = translate(f"coverage.why_{left.why}")
+    if not left.names:
+        return translate("coverage.reason", count=left.count, why=why)
+    shown = [short_name(name) for name in left.names[:_NAMED]]
+    names = ", ".join(shown) + (" ..." if left.count > len(shown) else "")
+    return translate("coverage.reason_named", count=left.count, why=why, names=names)
+
+
+def doubt_line(doubt: Doubt) -> str:
+    """Why a good verdict is refused."""
+    return translate(
+        f"coverage.doubt_{doubt.kind}", count=doubt.count, of=doubt.of, name=short_name(doubt.name) or "-"
+    )
+
+
+def gap_line(gap: Gap) -> str:
+    """Where a difference starts when tensors there were not compared."""
+    key = "coverage.gap" if gap.after else "coverage.gap_from_start"
+    names = {"first": short_name(gap.first), **({"after": short_name(gap.after)} if gap.after else {})}
+    return translate(key, count=gap.tensors, **names)
+
+
 def coverage_lines(outputs: OutputCoverage | None, *, other: OtherSide) -> Iterator[tuple[str, str]]:
-    """The line with its label, for a terminal; none where all outputs were judged.
+    """The line on outputs with its label, for a terminal; none where all outputs were judged.
 
     Args:
         outputs: What was judged.
@@ -26,7 +96,7 @@ def coverage_lines(outputs: OutputCoverage | None, *, other: OtherSide) -> Itera
 
 
 def coverage_phrase(outputs: OutputCoverage, *, other: OtherSide) -> Phrase:
-    """The line in every language."""
+    """The line on outputs in every language."""
     return in_all(lambda: _line(outputs, other))
 
 

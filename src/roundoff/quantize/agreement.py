@@ -6,24 +6,32 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.progress import SILENT, Progress
+from roundoff.core.coverage import Coverage, Doubt, Judgement, LeftOut, OutputCoverage, Share, Unjudged
+from roundoff.core.names import shown
+from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import RoundoffError
 from roundoff.graph.interface import outputs, random_outputs
 from roundoff.graph.load import Model
+from roundoff.graph.output_parts import OutputPart, output_parts
+from roundoff.graph.shapes import values
 from roundoff.graph.wiring import by_number
 from roundoff.measure.metrics import OutputAgreement, Status, TensorScore, score, sqnr_db
-from roundoff.measure.pairs import NOTHING, PairSums, measure_pair
-from roundoff.messages.message import english
-from roundoff.messages.numbers import counted, decibels_text
-from roundoff.run.bench import Bench
+from roundoff.measure.pairs import PairSums, measure_pair
+from roundoff.measure.verdicts import SampleSanity, index_scores, is_index, judge
+from roundoff.messages.message import Message, english, message
+from roundoff.messages.numbers import decibels_message
+from roundoff.run.bench import Bench, spread
 from roundoff.run.capture import Samples
 
 __all__ = [
+    "JUDGED_SAMPLES",
+    "JudgedOutputs",
     "OutputCheck",
     "PreparationCheck",
     "check_preparation",
     "compare_outputs",
+    "judge_outputs",
     "same_output",
     "without_numbers",
 ]
@@ -53,6 +61,24 @@ def same_output(ours: Any, theirs: Any) -> bool:
 # Outputs with more axes are maps or sequences; a largest element in each row of them means nothing.
 _CLASSIFIER_RANK = 2
 
+JUDGED_SAMPLES = 64
+"""On so many samples, evenly spaced, outputs are judged: by `quantize`, `layers` and `diagnose` alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedOutputs:
+    """How the outputs of a quantized model agree with those of the float one, and what that is worth.
+
+    Attributes:
+        agreement: How each output agrees.
+        parts: The same of slices of an output that own branches of the network compute; none where there are none.
+        judgement: The grade, with what it rests on.
+    """
+
+    agreement: tuple[OutputAgreement, ...]
+    parts: tuple[OutputAgreement, ...]
+    judgement: Judgement
+
 
 def compare_outputs(
     reference: Model,
@@ -73,29 +99,115 @@ def compare_outputs(
         threads: Threads per node.
         progress: Told of every sample.
     """
+    return judge_outputs(
+        reference, candidate, samples, indices=indices, threads=threads, progress=progress
+    ).agreement
+
+
+def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may take
+    reference: Model,
+    candidate: Model,
+    samples: Samples,
+    *,
+    indices: Sequence[int] | None = None,
+    deadline: Deadline = NO_DEADLINE,
+    threads: int | None = None,
+    progress: Progress = SILENT,
+) -> JudgedOutputs:
+    """Run two models with the same inputs and outputs side by side, and judge the second.
+
+    Samples that hold NaN, or for which the reference gives nothing finite, are not measured on; that is a doubt.
+
+    Args:
+        reference: Is taken for right.
+        candidate: Is judged.
+        samples: What both are fed.
+        indices: Which of the samples; those that every command judges on by default.
+        deadline: When to be done; what is left then is not judged on.
+        threads: Threads per node.
+        progress: Told of every sample.
+
+    Raises:
+        BadInput: A sample does not fit.
+        ModelFailed: A model cannot be run.
+    """
+    total = len(samples.names)
+    chosen = spread(total, JUDGED_SAMPLES) if indices is None else tuple(indices)
     bench = Bench(reference, samples, threads=threads)
     networks = [bench.open(model) for model in (reference, candidate)]
     chance = random_outputs(reference)
     tallies = [_OutputTally(name, chance=chance.get(name, "")) for name in outputs(reference)]
-    progress.start("comparing outputs", len(indices))
+    parts: dict[str, list[tuple[OutputPart, _OutputTally]]] | None = None
+    sanity, late = SampleSanity(), 0
+    progress.start("comparing outputs", len(chosen))
     try:
-        for left, right in bench.run(indices, *networks):
-            for tally, ours, theirs in zip(tallies, left.values(), right.values(), strict=True):
-                tally.add(ours, theirs)
+        for done, index in enumerate(chosen):
+            if done and deadline.left <= 0:
+                late = len(chosen) - done
+                break
+            feed, name = bench.feed(index), samples.names[index]
+            left, right = (network.run(feed, sample=name) for network in networks)
+            if sanity.add(shown(name), feed, left):
+                if parts is None:
+                    parts = _parts(reference, feed, left)
+                for tally, ours, theirs in zip(tallies, left.values(), right.values(), strict=True):
+                    tally.add(ours, theirs)
+                    for part, own in parts.get(tally.name, ()):
+                        if getattr(ours, "shape", None) == getattr(theirs, "shape", None):
+                            own.add(part.of(ours), part.of(theirs))
             progress.advance()
     finally:
         progress.finish()
-    return tuple(tally.result() for tally in tallies)
+    slices = [own for each in (parts or {}).values() for _, own in each]
+    found = tuple(tally.result() for tally in tallies)
+    measured = len(chosen) - late - len(sanity.unusable)
+    left_out = (
+        LeftOut("few_suffice", total - len(chosen)),
+        LeftOut("time", late),
+        LeftOut("nonfinite", len(sanity.unusable), sanity.unusable[:1]),
+    )
+    coverage = Coverage(
+        _coverage(tallies), samples=Share(total, measured, tuple(each for each in left_out if each.count))
+    )
+    scores = {tally.name: tally.judged for tally in (*tallies, *slices) if tally.judged is not None}
+    doubts = (*sanity.doubts(), *((Doubt("time"),) if late else ()))
+    judgement = judge(scores, coverage, doubts=doubts)
+    return JudgedOutputs(found, tuple(own.result() for own in slices), judgement)
+
+
+def _parts(
+    model: Model, feed: Mapping[str, Array], found: Mapping[str, Any]
+) -> "dict[str, list[tuple[OutputPart, _OutputTally]]]":
+    """The slices of each output that has any, to be told apart."""
+    numbers = {name: each.shape for name, each in found.items() if not without_numbers(each)}
+    inferred = values(model, {name: array.shape for name, array in feed.items()})
+    shapes = {value.name: value.shape for value in inferred if value.shape is not None}
+    grouped: dict[str, list[tuple[OutputPart, _OutputTally]]] = {}
+    for part in output_parts(model, numbers, shapes):
+        if part.axis is not None:
+            grouped.setdefault(part.output, []).append((part, _OutputTally(part.source)))
+    return grouped
+
+
+def _coverage(tallies: "Sequence[_OutputTally]") -> OutputCoverage:
+    why = {tally.name: tally.unjudged for tally in tallies}
+    return OutputCoverage(
+        tuple(name for name, each in why.items() if each is None),
+        tuple(each for each in why.values() if each is not None),
+    )
 
 
 class _OutputTally:
     """What was seen of one output."""
 
     def __init__(self, name: str, *, chance: str = "") -> None:
-        self._name = name
+        self.name = name
         self._chance = chance and f"it depends on {chance}, which gives other values in each run"
-        self._moments = NOTHING
+        self._moments: PairSums | None = None
         self._samples = self._rows = self._agreeing = self._differing = 0
+        # Of outputs that are indices: elements, and those that are equal.
+        self._elements = self._equal = 0
+        self._indices = self._damaged = False
         self._problem, self._unreadable = "", False
 
     def add(self, ours: Array, theirs: Array) -> None:
@@ -114,22 +226,52 @@ class _OutputTally:
             self._problem = f"shapes differ: {list(ours.shape)} and {list(theirs.shape)}"
             return
         moments = measure_pair(ours, theirs)
-        self._moments = self._moments.merge(moments) if self._samples > 1 else moments
-        if 1 <= ours.ndim <= _CLASSIFIER_RANK and ours.shape[-1] > 1 and ours.size:
+        self._moments = moments if self._moments is None else self._moments.merge(moments)
+        if is_index(ours.dtype):
+            self._indices = True
+            self._elements += int(ours.size)
+            self._equal += int(np.count_nonzero(ours == theirs))
+        elif ours.dtype.kind == "f":
+            self._damaged = self._damaged or bool((np.isfinite(ours) & ~np.isfinite(theirs)).any())
+        if 1 <= ours.ndim <= _CLASSIFIER_RANK and ours.shape[-1] > 1 and ours.size and not self._indices:
             same = np.argmax(ours, axis=-1) == np.argmax(theirs, axis=-1)
             self._rows += int(np.size(same))
             self._agreeing += int(np.count_nonzero(same))
 
+    @property
+    def unjudged(self) -> Unjudged | None:
+        """Why nothing can be said of it; None where something can."""
+        if self._chance:
+            return Unjudged(self.name, "chance", self._chance)
+        if self._problem:
+            return Unjudged(self.name, "not_numbers" if self._unreadable else "shape", self._problem)
+        if self._moments is None or not (self._moments.count or self._moments.excluded):
+            return Unjudged(self.name, "not_numbers" if self._samples else "nonfinite")
+        return None if self._moments.count else Unjudged(self.name, "nonfinite")
+
+    @property
+    def judged(self) -> Mapping[str, float] | None:
+        """What it is judged by; None where nothing can be said of it."""
+        if self.unjudged is not None or self._moments is None:
+            return None
+        if self._indices:
+            return index_scores(self._equal, self._elements)
+        return {} if self._damaged else score(self._moments).values
+
     def result(self) -> OutputAgreement:
         if self._chance:
-            return OutputAgreement(self._name, self._samples, TensorScore("unreadable", {}, self._chance), None)
+            return OutputAgreement(self.name, self._samples, TensorScore("unreadable", {}, self._chance), None)
         if self._problem:
             status: Status = "unreadable" if self._unreadable else "shape"
-            return OutputAgreement(self._name, self._samples, TensorScore(status, {}, self._problem), None)
-        if not self._moments.count and not self._moments.excluded:
-            return OutputAgreement(self._name, self._samples, TensorScore("degenerate", {}, "it is empty"), None)
+            return OutputAgreement(self.name, self._samples, TensorScore(status, {}, self._problem), None)
+        moments = self._moments
+        if moments is None or not (moments.count or moments.excluded):
+            detail = "it is empty" if self._samples else "no sample could be measured on"
+            return OutputAgreement(self.name, self._samples, TensorScore("degenerate", {}, detail), None)
         top1 = self._agreeing / self._rows if self._rows else None
-        return OutputAgreement(self._name, self._samples, score(self._moments), top1)
+        if self._indices and self._elements:
+            top1 = self._equal / self._elements
+        return OutputAgreement(self.name, self._samples, score(moments), top1)
 
 
 # Proof that a prepared model still computes what the original did: both are run on samples and compared.
@@ -182,44 +324,45 @@ class PreparationCheck:
         return not self.problem and not any(map(self._differs, self.outputs))
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Message, ...]:
         """What the user should know: the largest difference if all is well, else each output that differs."""
         return (*self._differences(), *self._left_to_chance())
 
-    def _left_to_chance(self) -> Iterator[str]:
+    def _left_to_chance(self) -> Iterator[Message]:
         for source in dict.fromkeys(self.chance.values()):
             names = [name for name, each in self.chance.items() if each == source]
-            yield (
-                f"{source} gives other values in each run, so two runs cannot be compared by "
-                f"{', '.join(map(repr, names))}: neither the preparation nor the quantization is checked by that"
-            )
+            yield message("quantize.outputs_by_chance", source=source, names=", ".join(map(repr, names)))
 
-    def _differences(self) -> tuple[str, ...]:
+    def _differences(self) -> tuple[Message, ...]:
         if self.problem:
-            return (f"the prepared model could not be compared with the original: {self.problem}",)
+            return (message("quantize.prepared_unchecked", why=self.problem),)
         bad = [output for output in self.outputs if self._differs(output)]
         if not self.outputs:
             return ()
         if not bad:
             worst = max(self.outputs, key=lambda output: output.max_abs_error, default=OutputCheck(""))
             if worst.max_abs_error == 0:
-                over = counted(self.samples, "sample")
-                return (f"the prepared model's outputs equal the original's to the last bit ({over})",)
-            return (f"the prepared model's outputs equal the original's: {self._figures(worst)}",)
+                return (message("quantize.prepared_equal_bits", count=self.samples),)
+            return (message("quantize.prepared_equal", figures=self._figures(worst)),)
         return tuple(
-            f"output {output.output!r} of the prepared model differs from the original's: "
-            f"{output.problem or self._figures(output)}"
+            message(
+                "quantize.prepared_differs", output=output.output, figures=output.problem or self._figures(output)
+            )
             for output in bad
         )
 
     def _differs(self, output: OutputCheck) -> bool:
         return bool(output.problem) or output.max_abs_error > self.tolerance * output.magnitude
 
-    def _figures(self, output: OutputCheck) -> str:
-        return (
-            f"largest difference {output.max_abs_error:.3g} at values up to {output.magnitude:.3g}, "
-            f"{decibels_text(output.sqnr_db)}, {counted(self.samples, 'sample')}; "
-            f"up to {self.tolerance:g} of the largest value counts as rounding"
+    def _figures(self, output: OutputCheck) -> Message:
+        return message(
+            "quantize.prepared_figures",
+            # As many digits as are shown: documents are compared across machines.
+            most=float(f"{output.max_abs_error:.3g}"),
+            size=float(f"{output.magnitude:.3g}"),
+            db=decibels_message(output.sqnr_db),
+            count=self.samples,
+            share=self.tolerance,
         )
 
 
@@ -274,9 +417,11 @@ class _PreparationTally:
         if without_numbers(ours):
             self._problem = self._problem or ("" if same_output(ours, theirs) else without_numbers(ours))
         elif ours.shape != theirs.shape:
-            self._problem = f"its shape is {list(theirs.shape)} instead of {list(ours.shape)}"
+            self._problem = english(
+                "its shape is {shape} instead of {shape2}", shape=list(theirs.shape), shape2=list(ours.shape)
+            )
         elif not np.array_equal(np.isfinite(ours), np.isfinite(theirs)):
-            self._problem = "values that are not finite are at other places"
+            self._problem = english("values that are not finite are at other places")
         else:
             moments = measure_pair(ours, theirs)
             self._moments = moments if self._moments is None else self._moments.merge(moments)

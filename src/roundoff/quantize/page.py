@@ -11,12 +11,13 @@ from roundoff.messages.message import Message, phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, percent_digits, score_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.pages.blocks import Block, Column, Headline, Page, Place, TableBlock, Tone, notes, spoken_facts
+from roundoff.pages.coverage import judgement_lines
 from roundoff.quantize.pipeline import Quantization
 
 __all__ = ["agreement_line", "quantization_page"]
 
 _LISTED = 4
-_TONES: dict[str, Tone] = {"fine": "good", "lossy": "bad", "not_judged": "open"}
+_TONES: dict[str, Tone] = {"fine": "good", "lossy": "bad"}
 _METHODS = (
     Column("method", bilingual("quantize.column_method"), "text"),
     Column("outputs", bilingual("quantize.column_outputs"), "text"),
@@ -48,10 +49,9 @@ def quantization_page(
         model: What the model is called.
         advice: What to type next when they do not.
     """
-    agreements, plan = result.best.agreement, result.best.plan
-    judged = [each.score.values for each in agreements if each.score.values]
-    fine = all(limits.holds(values) for values in judged)
-    kind = ("fine" if fine else "lossy") if judged else "not_judged"
+    agreements, plan, best = result.best.agreement, result.best.plan, result.best.judged
+    judgement = None if best is None else best.judgement
+    kind = "not_judged" if judgement is None else judgement.grade
     title = bilingual(
         "quantize.title",
         model=model,
@@ -59,21 +59,25 @@ def quantization_page(
         method=result.best.method,
         samples=in_all(lambda: count_of(result.calibration.samples, "sample")),
     )
-    headline = Headline(
-        _TONES[kind], bilingual("quantize.titled", title=title), word=bilingual(f"quantize.word_{kind}")
-    )
+    word = bilingual(f"quantize.word_{kind}")
+    headline = Headline(_TONES.get(kind, "open"), bilingual("quantize.titled", title=title), word=word)
 
     def lines() -> Iterator[tuple[str, str]]:
         for index, agreement in enumerate(agreements):
             yield "" if index else translate("quantize.output"), agreement_line(agreement)
+        for part in () if best is None else best.parts:
+            # A slice that keeps the limits is told by its output.
+            if part.score.values and not limits.holds(part.score.values):
+                yield "", agreement_line(part)
         judged_by = translate("quantize.no_numbers") if agreements else translate("quantize.no_samples")
-        if judged:
-            samples = count_of(agreements[0].samples, "sample")
+        if judgement is not None and judgement.coverage.outputs.judged and judgement.coverage.samples is not None:
+            samples = count_of(judgement.coverage.samples.judged, "sample")
             judged_by = translate("quantize.against_float", samples=samples, limits=limits.describe())
         yield translate("quantize.judged"), judged_by
+        yield from judgement_lines(judgement)
         for index, line in enumerate(_plan_lines(plan)):
             yield "" if index else translate("quantize.nodes"), line
-        if advice is not None and not fine:
+        if advice is not None and kind != "fine":
             yield translate("quantize.next"), advice.within(current_language())
 
     rows = tuple(

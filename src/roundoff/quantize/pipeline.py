@@ -14,23 +14,20 @@ from roundoff.graph.preparation.steps import Prepared
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import DeferredModel
 from roundoff.measure.metrics import OutputAgreement
-from roundoff.messages.message import Remark, english
-from roundoff.quantize.agreement import PreparationCheck, check_preparation, compare_outputs
+from roundoff.messages.message import Message, english
+from roundoff.quantize.agreement import JudgedOutputs, PreparationCheck, check_preparation, judge_outputs
 from roundoff.quantize.calibration.calibration import Calibration
 from roundoff.quantize.calibration.methods import get_method, options_of
 from roundoff.quantize.parameters import QuantNumbers, sum_notes
 from roundoff.quantize.plan_file import subgraph_notes
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.recipes import Making, RecipeBuilder
-from roundoff.run.bench import spread
 from roundoff.run.capture import NO_INPUTS, Samples
 
 __all__ = ["MethodTrial", "Quantization", "QuantizeSettings", "quantize_model"]
 
-# Samples on which outputs are compared; the figure is a first impression, `roundoff layers` measures on all.
-_CHECKED_SAMPLES = 16
-# To choose between methods takes more, and a difference below this many decibels is noise.
-_CHOOSING_SAMPLES, _NOISE_DB = 64, 0.5
+# Between calibration methods a difference below this many decibels is noise.
+_NOISE_DB = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +65,7 @@ class MethodTrial:
         plan: The plan with it.
         numbers: The scales it gives.
         agreement: How the outputs agree with those of the float model.
+        judged: The same with what it is worth; None without samples to compare on.
     """
 
     method: str
@@ -75,6 +73,7 @@ class MethodTrial:
     plan: QuantPlan
     numbers: QuantNumbers
     agreement: tuple[OutputAgreement, ...]
+    judged: JudgedOutputs | None = None
 
     @property
     def sqnr_db(self) -> float:
@@ -101,7 +100,7 @@ class Quantization:
     check: PreparationCheck | None
     best: MethodTrial
     trials: tuple[MethodTrial, ...]
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[Message, ...] = ()
 
     @property
     def target(self) -> Target:
@@ -119,7 +118,7 @@ class Quantization:
         return self.builder.calibration(self.best.recipe)
 
     @property
-    def notes(self) -> tuple[Remark, ...]:
+    def notes(self) -> tuple[Message, ...]:
         """What the user should know."""
         checked = () if self.check is None else self.check.notes
         return (*self.prepared.notes, *checked, *self.calibration.notes, *self.best.numbers.notes, *self.remarks)
@@ -188,19 +187,16 @@ def quantize_model(
             "To choose between {names}, outputs must be compared on samples, and none were given.", names=names
         )
         raise BadInput(what, fix=english("add --data PATH, or name one method"))
-    most = _CHECKED_SAMPLES if len(recipes) == 1 else _CHOOSING_SAMPLES
-    indices = () if samples is None else spread(len(samples.names), most)
     trials = []
     for recipe in recipes:
         built = builder.build(recipe)
-        agreement: tuple[OutputAgreement, ...] = ()
+        judged: JudgedOutputs | None = None
         if samples is not None:
             quantized = switch_on(prepared.model, built.numbers.quantizers)
-            agreement = compare_outputs(
-                prepared.model, quantized, samples, indices=indices, threads=settings.threads, progress=progress
-            )
+            judged = judge_outputs(prepared.model, quantized, samples, threads=settings.threads, progress=progress)
         method = recipe.method or settings.target.calibration.method
-        trials.append(MethodTrial(method, recipe, built.plan, built.numbers, agreement))
+        agreement = () if judged is None else judged.agreement
+        trials.append(MethodTrial(method, recipe, built.plan, built.numbers, agreement, judged))
     limit = max(trial.sqnr_db for trial in trials) - _NOISE_DB
     best = next(trial for trial in trials if trial.sqnr_db >= limit)
     remarks = (

@@ -11,6 +11,7 @@ from roundoff.core.coverage import OutputCoverage
 from roundoff.core.document import SCHEMA, Environment, RunDocument, load_document, to_json
 from roundoff.diagnosis.result import Diagnosis
 from roundoff.messages.catalogue import use_language
+from roundoff.messages.message import verbatim
 from roundoff.report.junit import document_junit
 from tests.diagnosis.devices.devices import diagnosed
 from tests.diagnosis.devices.test_causes import clean
@@ -44,7 +45,7 @@ def test_without_its_outputs_it_is_not_healthy() -> None:
 
 def test_document_and_junit_carry_what_was_not_judged(tmp_path: Path) -> None:
     found = without_outputs()
-    where = Environment("0.1.0", "3.11", {"numpy": "2"}, "host", "float64", 0.5)
+    where = Environment("0.1.0", "3.11", {"numpy": "2"}, "host", verbatim("float64"), 0.5)
     document = RunDocument(schema=SCHEMA, command=("roundoff",), inputs=(), environment=where, diagnosis=found)
     (tmp_path / "run.json").write_text(to_json(document), encoding="utf-8")
     read = load_document(tmp_path)
@@ -58,13 +59,10 @@ def test_document_and_junit_carry_what_was_not_judged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "word", "judged"),
     [
-        ("healthy_0_tensors", "NOT ENOUGH EVIDENCE", "0 of 1 output judged; not judged: fc2_out (not matched)"),
-        ("healthy_two_faults", "NOT ENOUGH EVIDENCE", "0 of 1 output judged; not judged: fc_out (not matched)"),
-        (
-            "healthy_output_sign_flipped",
-            "NOT ENOUGH EVIDENCE",
-            "1 of 2 outputs judged; not judged: mask_out (not matched)",
-        ),
+        ("healthy_0_tensors", "CULPRITS", "1 emb ("),
+        ("healthy_two_faults", "CULPRITS", "2 places of 48 tensors"),
+        ("healthy_output_sign_flipped", "CULPRITS", "1 mask_conv ("),
+        ("false_layout_c_eq_h_eq_w", "CULPRITS", "1 place of 48 tensors"),
         ("elsewhere_outputs_only", "CULPRITS", "'clean_out' is 1.5 times what it should be"),
     ],
 )

@@ -9,11 +9,17 @@ from roundoff.studies.sensitivity.ranking import judge
 from roundoff.studies.sensitivity.result import SensitivityRow
 
 
-def ranking(values: list[float], chances: list[float | None], metric: str = "sqnr_db") -> list[SensitivityRow]:
+def ranking(
+    values: list[float],
+    chances: list[float | None],
+    metric: str = "sqnr_db",
+    first: list[float | None] | None = None,
+) -> list[SensitivityRow]:
+    first = [None, *chances[:1], *[None] * len(chances)] if first is None else first
     return [
         SensitivityRow(
             place + 1, f"n{place}", "", "", "", (), {metric: value}, {metric: None}, {metric: (value,)}, 4, (), "",
-            chance,
+            chance, differs_from_first=first[place],
         )
         for place, (value, chance) in enumerate(zip(values, chances, strict=True))
     ]  # fmt: skip
@@ -28,11 +34,18 @@ def test_a_few_stand_out_where_the_step_is_largest() -> None:
 
 
 def test_a_step_that_may_be_chance_does_not_count() -> None:
-    rows = ranking([20.0, 40.0, 40.1, 40.2], [0.2, 0.001, 0.5, None])
+    rows = ranking([20.0, 40.0, 40.1, 40.2], [0.2, 0.001, 0.5, None], first=[None, 0.2, 0.01, 0.01])
     verdict = judge("node", rows, get_metric("sqnr_db"), None)
     assert (verdict.standing, verdict.names) == ("tied", ("n0", "n1"))
     unknown = judge("node", ranking([20.0, 40.0, 40.1, 40.2], [None] * 4), get_metric("sqnr_db"), None)
     assert (unknown.standing, unknown.names, unknown.sure) == ("stand_out", ("n0",), None)
+
+
+def test_neighbours_that_are_alike_make_no_chain() -> None:
+    # Each is like the next one, and the fourth is nothing like the first.
+    rows = ranking([28.8, 31.0, 33.0, 70.2], [0.4, 0.4, 0.4, None], first=[None, 0.4, 0.1, 0.001])
+    verdict = judge("node", rows, get_metric("sqnr_db"), None)
+    assert (verdict.standing, verdict.names) == ("tied", ("n0", "n1", "n2"))
 
 
 def test_small_steps_are_a_spread() -> None:

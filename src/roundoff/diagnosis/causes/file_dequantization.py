@@ -5,8 +5,8 @@ from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy
 from roundoff.diagnosis.subject import loss_measures
 from roundoff.graph.quantized_model import Oddity
-from roundoff.messages.message import message
-from roundoff.messages.sentences import recognised
+from roundoff.graph.wiring import producer_names
+from roundoff.messages.message import as_message, message
 
 __all__ = ["FileDequantization"]
 
@@ -26,13 +26,13 @@ class FileDequantization:
         if case.loss is None:
             return None
         odd, right = _disagreements(case), case.case.loss()
-        producers = {name: node.name for node in case.case.facts.nodes.values() for name in node.output}
+        producers = producer_names(case.case.facts.nodes.values())
         names = tuple(dict.fromkeys(each.node for each in odd))
         return Intervention(
             message("diagnosis.file_pairs_changed"),
             loss_measures(case.loss, right),
             1.0 if right.value < case.loss.value else 0.0,
-            recognised(odd[0].text),
+            as_message(odd[0].text),
             nodes=tuple(producers.get(name, name) for name in names),
             tensors=tuple(name for name in names if name in producers),
         )

@@ -8,9 +8,9 @@ from typing import Any
 
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, bilingual, explained, in_all, plain, translate
+from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import percentage, score_text, shape_text
 from roundoff.messages.phrases import commas, count_of, semicolons
-from roundoff.messages.sentences import sentence
 from roundoff.pages.blocks import (
     Cell,
     Chart,
@@ -27,6 +27,7 @@ from roundoff.pages.blocks import (
     preparation_note,
     spoken_facts,
 )
+from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.layers.result import WEIGHTS_UNKNOWN, Culprit, LayerReport, LayerRow, LayerScore
 
 __all__ = ["layers_page"]
@@ -103,6 +104,8 @@ def _why_open(report: LayerReport) -> str:
         return translate("layers.open_method", method=translate(f"layers.method_{report.method}"))
     if _damaged(report):
         return translate("layers.open_damaged")
+    if report.judgement is not None and report.judgement.doubts:
+        return translate("layers.open_doubts")
     if report.verdict.agrees is not None and not _weights_unknown(report):
         return translate("layers.open_partly")
     return translate("layers.open_unjudged")
@@ -110,7 +113,7 @@ def _why_open(report: LayerReport) -> str:
 
 def _weights_unknown(report: LayerReport) -> bool:
     # Documents of the first schema have it as a sentence.
-    return any(text in (WEIGHTS_UNKNOWN, str(WEIGHTS_UNKNOWN)) for text in report.verdict.not_judged)
+    return str(WEIGHTS_UNKNOWN) in map(str, report.verdict.not_judged)
 
 
 def _damaged(report: LayerReport) -> bool:
@@ -240,9 +243,9 @@ def _tried(report: LayerReport) -> Iterator[_Line]:
 
 def _limits(report: LayerReport) -> Iterator[_Line]:
     for text in report.verdict.not_judged:
-        yield translate("layers.beware"), sentence(text)
+        yield translate("layers.beware"), shown(text)
     samples = count_of(len(report.samples), "sample")
-    yield translate("layers.run"), semicolons(sentence(report.quantized), sentence(report.arithmetic), samples)
+    yield translate("layers.run"), semicolons(shown(report.quantized), shown(report.arithmetic), samples)
 
 
 def _integers(report: LayerReport) -> Iterator[_Line]:
@@ -250,7 +253,7 @@ def _integers(report: LayerReport) -> Iterator[_Line]:
         first = report.overflows[0]
         more = len(report.overflows) - 1
         name = translate("layers.culprit", node=first.node, op=first.op_type)
-        text = translate("layers.score", name=name, score=sentence(first.text))
+        text = translate("layers.score", name=name, score=shown(first.text))
         text = translate("layers.overflow_more", text=text, count=more) if more else text
         yield translate("layers.overflow"), text
     if report.float_nodes:
@@ -261,7 +264,11 @@ def _integers(report: LayerReport) -> Iterator[_Line]:
         )
 
 
-_FACTS = (_outputs, _culprits, _tried, _integers, _limits)
+def _coverage(report: LayerReport) -> Iterator[_Line]:
+    return judgement_lines(report.judgement)
+
+
+_FACTS = (_coverage, _outputs, _culprits, _tried, _integers, _limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +375,8 @@ def _score_columns(method: str, *, shown: bool) -> list[_RowColumn]:
             score: LayerScore | None = getattr(row, method)
             if score is not None and name == "sqnr_db" and score.sqnr_db is None:
                 return _no_score(score)
+            if score is not None and name == "detail":
+                return phrase_of(score.detail)
             return None if score is None else getattr(score, name)
 
         return value
@@ -451,7 +460,7 @@ def _legend(report: LayerReport) -> str:
 
 def _in_words(score: LayerScore | None) -> str:
     if score is None or score.sqnr_db is None:
-        return translate("terminal.no_score") if score is None else score.detail
+        return translate("terminal.no_score") if score is None else shown(score.detail)
     text = translate("layers.in_words", db=_db(score.sqnr_db), cosine=score_text("cosine", score.cosine))
     return translate("layers.nonfinite", text=text, detail=score.detail) if score.status == "nonfinite" else text
 

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from roundoff.core.coverage import Judgement
 from roundoff.measure.metrics import Status
-from roundoff.messages.message import NOTHING, Remark, message
+from roundoff.messages.message import NOTHING, Message, message
 
 __all__ = [
     "WEIGHTS_UNKNOWN",
@@ -56,7 +57,7 @@ class LayerScore:
     """
 
     status: Status
-    detail: str = ""
+    detail: Message = NOTHING
     cosine: float | None = None
     mse: float | None = None
     sqnr_db: float | None = None
@@ -204,7 +205,7 @@ class LayerOverflow:
 
     node: str
     op_type: str
-    text: Remark
+    text: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +245,7 @@ class LayerVerdict:
     after: Experiment | None = None
     float_weights: Experiment | None = None
     float_activations: Experiment | None = None
-    not_judged: tuple[Remark, ...] = ()
+    not_judged: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,17 +265,25 @@ class LayerReport:
         notes: What the reader should know of how the result came about.
         quantized: What was analyzed, in words: its file, or for which target and how it was quantized.
         preparation: What was noted when the model was prepared, quantized or read.
+        judgement: What the one judge says of the outputs; None in documents of older versions.
     """
 
     reference: str
     samples: tuple[str, ...]
     method: Method
     mode: Mode
-    arithmetic: Remark
+    arithmetic: Message
     rows: tuple[LayerRow, ...]
     verdict: LayerVerdict
     overflows: tuple[LayerOverflow, ...] = ()
-    float_nodes: dict[str, str] = field(default_factory=dict)
-    notes: tuple[Remark, ...] = ()
-    quantized: Remark = NOTHING
-    preparation: tuple[Remark, ...] = ()
+    float_nodes: dict[str, Message] = field(default_factory=dict)
+    notes: tuple[Message, ...] = ()
+    quantized: Message = NOTHING
+    preparation: tuple[Message, ...] = ()
+    judgement: Judgement | None = None
+
+    @property
+    def exit_good(self) -> bool:
+        """Whether a command ends with 0: the verdict is good, or none was asked for and the outputs are fine."""
+        fine = self.judgement is None or self.judgement.good
+        return fine and (self.verdict.kind == "fine" or self.method != "both")

@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from roundoff.core.coverage import Judgement, LeftOut, Share
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, dequantize, fake_quantize
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import check_repeatable, hidden_tensors
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
@@ -26,8 +28,12 @@ from roundoff.measure.metrics import (
     worst_channel,
     worst_channel_sqnr_db,
 )
-from roundoff.measure.thresholds import ThresholdSet, load_profile
-from roundoff.messages.message import Message, Remark, english, message
+from roundoff.measure.thresholds import ThresholdSet
+from roundoff.measure.verdicts import judge as judge_grade
+from roundoff.measure.verdicts import usual_limits
+from roundoff.messages.message import Message, as_message, english, message
+from roundoff.quantize.agreement import JUDGED_SAMPLES
+from roundoff.quantize.agreement import judge_outputs as outputs_judgement
 from roundoff.run.bench import FEW_SAMPLES, spread_over
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples, complete_values, read_feed
@@ -58,7 +64,7 @@ from roundoff.studies.layers.result import (
     Method,
     Mode,
 )
-from roundoff.studies.layers.verdict import judge, judge_outputs
+from roundoff.studies.layers.verdict import judge, judge_outputs, score_values
 
 __all__ = [
     "LayerSettings",
@@ -80,7 +86,7 @@ _LISTED = 3
 
 def with_limits(verdict: LayerVerdict, quantized: QuantizedModel) -> LayerVerdict:
     """The verdict with what it does not cover; without anything it covers it is left open."""
-    unjudged: list[Remark] = []
+    unjudged: list[Message] = []
     weights = [each for each in quantized.quantizers if each.kind == "weight"]
     values_of = Weights(quantized.float_model)
     # Quantizing changes no weight: then the float ones are not known.
@@ -128,7 +134,7 @@ def layer_row(order: int, tensor: LayerTensor, tally: Tally | None, variants: Co
     """
     value = tensor.value
     if tally is None:
-        scores = {variant: LayerScore("unreadable", value.obstacle()) for variant in variants}
+        scores = {variant: LayerScore("unreadable", as_message(value.obstacle())) for variant in variants}
     else:
         scores = {variant: layer_score(tally, variant) for variant in variants}
     return LayerRow(
@@ -159,16 +165,17 @@ def layer_score(tally: Tally, variant: Variant) -> LayerScore:
     """The scores of one variant of a tensor."""
     part = tally.variants[variant]
     if part.failure is not None:
-        return LayerScore(*part.failure)
+        status, reason = part.failure
+        return LayerScore(status, as_message(reason))
     moments = part.totals.sums()
     status, detail = status_of(moments)
     if moments.count == 0:
-        return LayerScore(status, detail)
+        return LayerScore(status, as_message(detail))
     channel = int(worst_channel(moments))
     rms_steps, max_steps = _steps(tally, part)
     return LayerScore(
         status=status,
-        detail=detail,
+        detail=as_message(detail),
         cosine=cosine(moments),
         mse=mse(moments),
         sqnr_db=sqnr_db(moments),
@@ -275,7 +282,8 @@ def analyze_layers(
     rows = tuple(
         layer_row(order, tensor, tallies.get(tensor.name), variants) for order, tensor in enumerate(computed)
     )
-    rows, verdict = _judged(rows, tallies, layers, indices, settings)
+    judgement = _judgement(quantized, rows, samples, indices, settings, progress)
+    rows, verdict = _judged(rows, tallies, layers, indices, settings, judgement)
     verdict = with_limits(verdict, quantized)
     met = None if runner is None else runner.report
     return LayerReport(
@@ -289,10 +297,47 @@ def analyze_layers(
         rows=rows,
         verdict=verdict,
         overflows=() if met is None else overflows(met, {row.node: row.op_type for row in rows}),
-        float_nodes={} if met is None else {each.node: f"{each.op_type}: {each.why}" for each in met.float_nodes},
+        float_nodes={}
+        if met is None
+        else {each.node: message("layers.float_node", op=each.op_type, why=each.why) for each in met.float_nodes},
         notes=notes,
         preparation=(*quantized.preparation, *quantized.notes),
+        judgement=judgement,
     )
+
+
+def _judgement(
+    quantized: QuantizedModel,
+    rows: Sequence[LayerRow],
+    samples: Samples,
+    indices: Sequence[int],
+    settings: LayerSettings,
+    progress: Progress,
+) -> Judgement:
+    """What the one judge says of the outputs; of exact integers by their own scores."""
+    model = quantized.float_model
+    found = outputs_judgement(
+        model,
+        switch_on(model, quantized.quantizers),
+        samples,
+        indices=spread_over(indices, JUDGED_SAMPLES),
+        threads=settings.threads,
+        progress=progress,
+    ).judgement
+    scores = [(row.tensor, row.accumulated) for row in rows if row.accumulated is not None]
+    measured = sum(1 for row in rows if (row.accumulated or row.local) and row.samples)
+    coverage = replace(found.coverage, tensors=Share(len(rows), measured, _left_out(rows, measured)))
+    if settings.mode == "reference" or settings.method == "local":
+        return replace(found, coverage=coverage)
+    judged = set(found.coverage.outputs.judged)
+    exact = {name: score_values(score) for name, score in scores if name in judged}
+    return judge_grade(exact, coverage, doubts=found.doubts)
+
+
+def _left_out(rows: Sequence[LayerRow], measured: int) -> tuple[LeftOut, ...]:
+    lost = len(rows) - measured
+    names = [row.tensor for row in rows if not row.samples]
+    return (LeftOut("unreadable", lost, tuple(names[:1])),) if lost else ()
 
 
 def _judged(
@@ -301,8 +346,9 @@ def _judged(
     layers: LayerBench,
     indices: Sequence[int],
     settings: LayerSettings,
+    judgement: Judgement,
 ) -> tuple[tuple[LayerRow, ...], LayerVerdict]:
-    thresholds = load_profile("default")
+    thresholds = usual_limits()
     if settings.method != "both":
         outputs, agrees = judge_outputs(rows, thresholds)
         return rows, LayerVerdict("open", outputs, agrees, thresholds.describe())
@@ -310,7 +356,7 @@ def _judged(
     by_tensor = {each.tensor: each.introduced() for each in found}
     rows = tuple(replace(row, introduced=by_tensor.get(row.tensor)) for row in rows)
     proving = _Proving(layers, indices, settings, thresholds)
-    return rows, proving.completed(judge(rows, found, thresholds, proving.prove))
+    return rows, proving.completed(judge(rows, found, thresholds, proving.prove, judgement=judgement))
 
 
 class _Proving:

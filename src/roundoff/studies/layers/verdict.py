@@ -5,13 +5,15 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from roundoff.core.coverage import Judgement
 from roundoff.measure.metrics import ratio_db
 from roundoff.measure.thresholds import ThresholdSet
+from roundoff.measure.verdicts import may_say
 from roundoff.studies.layers.attribution import Contribution
 from roundoff.studies.layers.experiments import Proof
 from roundoff.studies.layers.result import LayerRow, LayerScore, LayerVerdict
 
-__all__ = ["Prover", "judge", "judge_outputs"]
+__all__ = ["Prover", "judge", "judge_outputs", "score_values"]
 
 
 # A unit stands out when what it adds is this much worse than what the median unit adds: where the outputs are
@@ -30,22 +32,32 @@ _NOTHING_LOST_DB, _LITTLE_LOST_DB = 30.0, 20.0
 _FEW, _MOST_NAMED = 0.2, 8
 
 
+_AGREES = {"fine": True, "lossy": False}
+
 Prover = Callable[[Sequence[Sequence[Contribution]], int], Proof]
 """Tries units in some orders, at most so many of each, and says what came of it."""
 
 
 def judge(
-    rows: Sequence[LayerRow], contributions: Sequence[Contribution], thresholds: ThresholdSet, prove: Prover
+    rows: Sequence[LayerRow],
+    contributions: Sequence[Contribution],
+    thresholds: ThresholdSet,
+    prove: Prover,
+    *,
+    judgement: Judgement | None = None,
 ) -> LayerVerdict:
-    """Decide whether the loss is local or distributed.
+    """Decide whether the loss is local or distributed; whether there is one at all is the judge's word.
 
     Args:
         rows: All rows, with accumulated scores.
         contributions: Of all units that add an error.
         thresholds: What the outputs must keep.
         prove: Called when something is lost, to find out what takes it away.
+        judgement: What the one judge says of the outputs; they are judged by the rows alone without it.
     """
     outputs, agrees = judge_outputs(rows, thresholds)
+    if judgement is not None and judgement.grade in _AGREES:
+        agrees = _AGREES[judgement.grade]
     damaged = any(row.output and row.accumulated and row.accumulated.status == "nonfinite" for row in rows)
     if damaged or (outputs and agrees is None):
         return LayerVerdict("open", outputs, agrees, thresholds.describe())
@@ -65,6 +77,9 @@ def judge(
         orders = [worth] if passes else [ranked] if agrees else spoilt
         proof = prove(orders, min(_MOST_NAMED, math.ceil(_FEW * len(ranked))))
     verdict = fine if proof is None else _verdict(fine, proof, ranked, passes=passes)
+    if judgement is not None and not may_say("layers", verdict.kind, judgement):
+        # Where the outputs are fine, what adds up over many units is what the arithmetic costs.
+        verdict = fine if judgement.good else replace(verdict, kind="open")
     named = {*verdict.tried, *(each.tensor for each in verdict.culprits)}
     masked = [
         each.tensor
@@ -89,7 +104,7 @@ def judge_outputs(rows: Sequence[LayerRow], thresholds: ThresholdSet) -> tuple[t
     scored = [(row.tensor, row.accumulated) for row in rows if row.output and row.accumulated is not None]
     scored.sort(key=lambda pair: _db(pair[1]))
     judged = [score for _, score in scored if not _without_numbers(score)]
-    agrees = all(_keeps(score, thresholds) for score in judged) if judged else None
+    agrees = all(thresholds.holds(score_values(score)) for score in judged) if judged else None
     return tuple(name for name, _ in scored), agrees
 
 
@@ -98,12 +113,12 @@ def _without_numbers(score: LayerScore) -> bool:
     return score.status == "unreadable" or (score.status != "shape" and score.sqnr_db is None)
 
 
-def _keeps(score: LayerScore, thresholds: ThresholdSet) -> bool:
+def score_values(score: LayerScore) -> dict[str, float]:
+    """What thresholds ask of a score; nothing where it has NaN or no numbers, so that none holds."""
     if score.sqnr_db is None or score.cosine is None or score.status == "nonfinite":
-        return False
+        return {}
     relative = 0.0 if score.sqnr_db == math.inf else 10 ** (-score.sqnr_db / 20)
-    values = {"cosine": score.cosine, "sqnr_db": score.sqnr_db, "relative_euclidean": relative}
-    return thresholds.holds(values)
+    return {"cosine": score.cosine, "sqnr_db": score.sqnr_db, "relative_euclidean": relative}
 
 
 def _db(score: LayerScore) -> float:

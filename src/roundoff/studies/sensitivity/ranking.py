@@ -129,7 +129,8 @@ def rank(
     for place, score in enumerate(ordered):
         following = ordered[place + 1] if place + 1 < len(ordered) else None
         chance = None if following is None else _chance(score, following, metric)
-        rows.append(RankedSubject(place + 1, score, chance))
+        from_first = _chance(ordered[0], score, metric) if place else None
+        rows.append(RankedSubject(place + 1, score, chance, from_first))
     return tuple(rows)
 
 
@@ -243,6 +244,7 @@ def _row(row: RankedSubject, found: Sensitivity, metric: Metric) -> SensitivityR
         worst_sample=_worst_sample(values, [found.samples[index] for index in score.samples], metric),
         differs_from_next=row.differs_from_next,
         means=dict(score.mean),
+        differs_from_first=row.differs_from_first,
     )
 
 
@@ -274,8 +276,9 @@ def judge(
     count = _standing_out(rows, harms)
     if count:
         return KindVerdict(kind, "stand_out", len(rows), *_named(rows, harms, count, total))
+    # Each is held against the first: in a chain of neighbours that are alike, the last is unlike the first.
     tied = 1
-    while tied < len(rows) and rows[tied - 1].told_apart is False:
+    while tied < len(rows) and rows[tied].tied_with_first:
         tied += 1
     if tied > 1:
         return KindVerdict(kind, "tied", len(rows), *_named(rows, harms, tied, total))

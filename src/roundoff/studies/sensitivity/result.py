@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from roundoff.core.tensors import Array
-from roundoff.messages.message import Remark
+from roundoff.messages.message import Message
 
 __all__ = [
     "Effort",
@@ -88,11 +88,13 @@ class RankedSubject:
         score: What was measured.
         differs_from_next: How probable a difference like that to the next row is when there is none (paired t-test
             over the samples both were measured on); None when it cannot be said.
+        differs_from_first: The same of the difference to the first row.
     """
 
     rank: int
     score: SubjectScore
     differs_from_next: float | None = None
+    differs_from_first: float | None = None
 
     @property
     def told_apart(self) -> bool | None:
@@ -157,7 +159,7 @@ class Sensitivity:
     unreached: tuple[SwitchedSubject, ...]
     complete: bool
     effort: Effort
-    notes: tuple[Remark, ...] = field(default=())
+    notes: tuple[Message, ...] = field(default=())
 
 
 # Rankings of what hurts a network, in plain numbers for documents, tables and pictures.
@@ -189,6 +191,7 @@ class SensitivityRow:
         differs_from_next: Probability of a difference like that to the next row by chance; None when not known.
         means: Each metric, mean over samples scored alone, then over outputs: what the intervals are of. Empty in
             documents of older versions, whose scores are these means.
+        differs_from_first: Probability of a difference like that to the first row by chance; None when not known.
     """
 
     rank: int
@@ -205,6 +208,12 @@ class SensitivityRow:
     worst_sample: str
     differs_from_next: float | None
     means: dict[str, float] = field(default_factory=dict)
+    differs_from_first: float | None = None
+
+    @property
+    def tied_with_first(self) -> bool:
+        """Whether this row cannot be told apart from the first one."""
+        return self.differs_from_first is not None and self.differs_from_first >= 0.05
 
     @property
     def told_apart(self) -> bool | None:
@@ -265,5 +274,5 @@ class SensitivityReport:
     unreached: tuple[str, ...]
     complete: bool
     effort: Effort
-    notes: tuple[Remark, ...] = ()
-    preparation: tuple[Remark, ...] = ()
+    notes: tuple[Message, ...] = ()
+    preparation: tuple[Message, ...] = ()

@@ -1,0 +1,362 @@
+"""The one judge: outputs' scores, coverage, sanity of the samples and the user's metric give one grade.
+
+Every command derives its word from the grade, so that no two of them contradict each other on the same model, chip
+and data. Commands differ in what they add: who makes a loss, and how to repair it.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.coverage import Coverage, Doubt, DoubtKind, Grade, Judgement
+from roundoff.core.tensors import Array
+from roundoff.measure.inference import mean_interval, paired_probability
+from roundoff.measure.metrics import all_metrics
+from roundoff.measure.thresholds import ThresholdSet, load_profile
+
+__all__ = [
+    "PROFILE",
+    "WORDS",
+    "PairedChange",
+    "SampleSanity",
+    "index_scores",
+    "is_index",
+    "judge",
+    "label_doubts",
+    "may_say",
+    "one_class",
+    "paired_change",
+    "repeat_doubts",
+    "usual_limits",
+]
+
+PROFILE = "default"
+"""The profile by which outputs are judged where the user gives none; the same in every command."""
+
+WORDS: Mapping[str, Mapping[str, frozenset[str]]] = {
+    "quantize": {
+        "fine": frozenset({"fine"}),
+        "lossy": frozenset({"lossy"}),
+        "incomplete": frozenset({"incomplete"}),
+        "not_enough_evidence": frozenset({"no_evidence"}),
+    },
+    "layers": {
+        "fine": frozenset({"fine"}),
+        "local": frozenset({"lossy", "fine", "incomplete", "no_evidence"}),
+        "distributed": frozenset({"lossy"}),
+        "open": frozenset({"incomplete", "no_evidence", "fine", "lossy"}),
+    },
+    "diagnose": {
+        "healthy": frozenset({"fine"}),
+        "culprits": frozenset({"lossy", "fine", "incomplete", "no_evidence"}),
+        "distributed": frozenset({"lossy"}),
+        "elsewhere": frozenset({"lossy", "fine"}),
+        "not_enough_evidence": frozenset({"incomplete", "no_evidence", "lossy", "fine"}),
+    },
+}
+"""The words of each command, and the grades with which each may stand. A place that is needlessly bad may be named
+although the outputs are fine; nothing good is ever said of what is not."""
+
+
+def usual_limits() -> ThresholdSet:
+    """What outputs must keep where the user says nothing."""
+    return load_profile(PROFILE)
+
+
+# Whether a metric got worse: paired, since both networks see the same samples.
+
+_LEVEL = 0.05
+# The normal quantile of a two-sided interval of 95 %.
+_Z = 1.959964
+
+
+@dataclass(frozen=True, slots=True)
+class PairedChange:
+    """How much worse a metric is, over samples that both networks were given.
+
+    Attributes:
+        loss: Mean loss, positive where it got worse.
+        low: Lower end of its interval of 95 %; NaN where samples cannot be told apart.
+        high: Its upper end.
+        chance: How probable so large a change is where there is none; None where that cannot be told.
+        samples: On how many samples.
+    """
+
+    loss: float
+    low: float = math.nan
+    high: float = math.nan
+    chance: float | None = None
+    samples: int = 0
+
+    @property
+    def significant(self) -> bool:
+        """Whether it got worse beyond chance; without scores of samples the loss itself decides."""
+        return self.loss > 0 and (self.chance is None or self.chance <= _LEVEL)
+
+    def within(self, budget: float) -> bool:
+        """Whether nothing shows that more than so much is lost."""
+        return self.loss <= budget or (not math.isnan(self.low) and self.low <= budget)
+
+
+def paired_change(before: Array, after: Array, *, higher_is_better: bool = True) -> PairedChange:
+    """How much worse a metric is, with an interval and a test.
+
+    Answers that are right or wrong, and so change by one step or not at all, get the exact sign test of those that
+    changed (McNemar's) and the interval of Agresti and Min, which holds for few samples; other scores a t-test.
+
+    Args:
+        before: Scores of the samples, of shape (n,), or of shape () where there is one for all.
+        after: Scores of the same samples.
+        higher_is_better: Which way it is better.
+    """
+    before, after = np.atleast_1d(before).astype(np.float64), np.atleast_1d(after).astype(np.float64)
+    losses = before - after if higher_is_better else after - before
+    losses = losses[~np.isnan(losses)]
+    if losses.size < 2:
+        return PairedChange(float(losses.sum()), samples=int(losses.size))
+    loss = float(losses.mean())
+    steps = np.unique(np.abs(losses[losses != 0]))
+    if steps.size == 1 and np.isfinite(steps).all():
+        step, worse, better = float(steps[0]), int((losses > 0).sum()), int((losses < 0).sum())
+        low, high = _share_interval(worse, better, losses.size)
+        return PairedChange(loss, step * low, step * high, _sign_test(worse, better), int(losses.size))
+    if not steps.size:
+        return PairedChange(0.0, *_share_interval(0, 0, losses.size), 1.0, int(losses.size))
+    interval = mean_interval(losses) or (math.nan, math.nan)
+    return PairedChange(loss, *interval, paired_probability(before, after), int(losses.size))
+
+
+def _sign_test(worse: int, better: int) -> float:
+    """Two-sided: how probable it is that of so many changes no more went the rarer way."""
+    total, rarer = worse + better, min(worse, better)
+    if total > 1000:
+        return math.erfc(max(0.0, abs(worse - better) - 1) / math.sqrt(2.0 * total))
+    return min(1.0, 2.0 * sum(math.comb(total, each) for each in range(rarer + 1)) / 2.0**total)
+
+
+def _share_interval(worse: int, better: int, total: int) -> tuple[float, float]:
+    """Agresti and Min (2005): half a sample is added to each cell of the table of pairs."""
+    lost, won, size = worse + 0.5, better + 0.5, total + 2.0
+    middle = (lost - won) / size
+    half = _Z * math.sqrt(max(0.0, lost + won - (lost - won) ** 2 / size)) / size
+    return max(-1.0, middle - half), min(1.0, middle + half)
+
+
+# Whether the samples, the labels and the float network are any ground for a verdict.
+
+# Fewer numbers than these may well be all the same.
+_FEWEST_NUMBERS = 16
+# Fewer rows than these may well be all of one class, and of two classes even more.
+_FEWEST_ROWS, _FEWEST_CLASSES = 10, 3
+_CLASSIFIER_RANK = 2
+
+
+class SampleSanity:
+    """What was seen of the samples and of the float network's outputs."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._inputs: list[str] = []
+        self._outputs: list[str] = []
+        self._constant: list[str] = []
+        self._prints: set[bytes] = set()
+        self._rows = 1
+        self._fed = False
+        self._classes: dict[str, set[int]] = {}
+        self._class_rows: dict[str, int] = {}
+
+    def add(self, sample: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
+        """Take in a sample; whether anything can be measured on it.
+
+        Args:
+            sample: Its name.
+            inputs: What the network is fed.
+            outputs: What it gives in float.
+        """
+        self._seen += 1
+        arrays = [np.asarray(each) for each in inputs.values()]
+        self._fed = self._fed or bool(arrays)
+        if not all(map(_finite, arrays)):
+            self._inputs.append(sample)
+        large = [each for each in arrays if each.size >= _FEWEST_NUMBERS and each.dtype.kind in "fiub"]
+        if large and all(each.min() == each.max() for each in large):
+            self._constant.append(sample)
+        print_of = hashlib.blake2b(digest_size=16)
+        for name, each in zip(inputs, arrays, strict=True):
+            print_of.update(f"{name} {each.dtype.str} {each.shape} ".encode())
+            print_of.update(
+                np.ascontiguousarray(each).tobytes() if each.dtype.kind in "fiub" else repr(each).encode()
+            )
+        self._prints.add(print_of.digest())
+        self._rows = max([self._rows, *(each.shape[0] for each in arrays if each.ndim > 1)])
+        found = {name: each for name, each in outputs.items() if isinstance(each, np.ndarray)}
+        if any(each.size and each.dtype.kind == "f" and not np.isfinite(each).any() for each in found.values()):
+            self._outputs.append(sample)
+        for name, each in found.items():
+            if each.dtype.kind == "f" and 1 <= each.ndim <= _CLASSIFIER_RANK and each.shape[-1] >= _FEWEST_CLASSES:
+                classes = np.atleast_1d(each.argmax(axis=-1))
+                self._classes.setdefault(name, set()).update(classes.tolist())
+                self._class_rows[name] = self._class_rows.get(name, 0) + classes.size
+        return sample not in (*self._inputs[-1:], *self._outputs[-1:])
+
+    @property
+    def unusable(self) -> tuple[str, ...]:
+        """Samples that hold, or give, what is not finite."""
+        return tuple(dict.fromkeys((*self._inputs, *self._outputs)))
+
+    def doubts(self) -> tuple[Doubt, ...]:
+        """What speaks against a good verdict."""
+        # What is fed NaN gives NaN: said once.
+        lost = [name for name in self._outputs if name not in self._inputs]
+        kinds: tuple[tuple[DoubtKind, list[str]], ...] = (
+            ("nonfinite_inputs", self._inputs),
+            ("nonfinite_outputs", lost),
+            ("constant", self._constant),
+        )
+        found = [Doubt(kind, len(names), self._seen, names[0]) for kind, names in kinds if names]
+        if self._fed and self._seen == 1 and self._rows == 1:
+            found.append(Doubt("single", 1, 1))
+        elif self._fed and self._seen > 1 and len(self._prints) == 1 and not self._constant:
+            found.append(Doubt("repeated", self._seen, self._seen))
+        # The same input gives the same class: that is said already.
+        if len(self._prints) > 1:
+            for name, classes in self._classes.items():
+                if len(classes) == 1 and self._class_rows[name] >= _FEWEST_ROWS:
+                    found.append(
+                        Doubt("one_class", self._class_rows[name], self._class_rows[name], str(min(classes)))
+                    )
+                    break
+        return tuple(found)
+
+
+def _finite(array: Array) -> bool:
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+
+
+def one_class(predicted: Array, classes: int) -> tuple[Doubt, ...]:
+    """The doubt about a network that answers the same whatever it is asked; none where it does not.
+
+    Args:
+        predicted: Its classes, one for each row.
+        classes: How many it knows.
+    """
+    rows = np.asarray(predicted).ravel()
+    if rows.size < _FEWEST_ROWS or classes < _FEWEST_CLASSES or (rows != rows[0]).any():
+        return ()
+    return (Doubt("one_class", rows.size, rows.size, str(int(rows[0]))),)
+
+
+def label_doubts(labels: Array, classes: int) -> tuple[Doubt, ...]:
+    """The doubt about labels that are no class of the network; none where all are.
+
+    Args:
+        labels: The right class of each row.
+        classes: How many the network knows.
+    """
+    flat = np.asarray(labels).ravel()
+    wrong = flat[(flat < 0) | (flat >= classes)]
+    return (Doubt("labels", int(wrong.size), int(flat.size), str(wrong[0])),) if wrong.size else ()
+
+
+# What two answers about the same network may differ by, of the larger: threads add in another order.
+_REPEATED = 1e-3
+
+
+def repeat_doubts(first: Array, second: Array) -> tuple[Doubt, ...]:
+    """The doubt about an evaluator that scores the same network otherwise the second time; none without one.
+
+    Args:
+        first: What it said.
+        second: What it said then.
+    """
+    ours, theirs = float(np.mean(first)), float(np.mean(second))
+    if abs(ours - theirs) <= _REPEATED * max(abs(ours), abs(theirs)):
+        return ()
+    return (Doubt("unrepeatable", name=f"{ours:.6g}, {theirs:.6g}"),)
+
+
+# Outputs that are indices, such as those of ArgMax: a difference of two of them is no size.
+
+# So many answers of a healthy 8-bit network may differ: those that the float network is hardly sure of.
+_FLIPS = 0.05
+
+
+def is_index(dtype: np.dtype[Any]) -> bool:
+    """Whether an output of this type holds indices or truth values; codes of 8 and 16 bits are numbers."""
+    return dtype.kind == "b" or (dtype.kind in "iu" and dtype.itemsize >= 4)
+
+
+def index_scores(equal: int, total: int) -> Mapping[str, float]:
+    """What an output of indices is judged by: perfect scores where they are equal but for what is usual.
+
+    Args:
+        equal: Indices that are equal.
+        total: Of how many.
+    """
+    differing = total - equal
+    usual = _at_least(differing, total) > _LEVEL
+    share = equal / total if total else 1.0
+    perfect = {each.name: each.perfect for each in all_metrics() if each.perfect is not None} if usual else {}
+    return {**perfect, "equal_share": share}
+
+
+def _at_least(count: int, total: int) -> float:
+    """How probable so many differing ones are, if each differs with the usual share."""
+    if total > 2000:
+        spread = math.sqrt(total * _FLIPS * (1 - _FLIPS))
+        return 0.5 * math.erfc((count - 0.5 - total * _FLIPS) / (spread * math.sqrt(2.0)))
+    below = sum(math.comb(total, each) * _FLIPS**each * (1 - _FLIPS) ** (total - each) for each in range(count))
+    return 1.0 - below
+
+
+# The grade.
+
+
+def judge(
+    scores: Mapping[str, Mapping[str, float]],
+    coverage: Coverage,
+    *,
+    limits: ThresholdSet | None = None,
+    doubts: Iterable[Doubt] = (),
+    metric: PairedChange | None = None,
+    tolerated: float = 0.0,
+) -> Judgement:
+    """Grade what was measured.
+
+    A significant loss of the user's metric beyond what is tolerated is a loss whatever the outputs look like; a
+    metric that keeps its value excuses outputs that miss their limits; a change within chance does neither.
+
+    Args:
+        scores: Of each output, or part of one, that was judged.
+        coverage: What was judged and what not.
+        limits: What every one must keep; the usual ones by default.
+        doubts: What speaks against the samples, the labels, the evaluator or the time.
+        metric: How the user's metric changed, where there is one.
+        tolerated: How much of it may be lost.
+    """
+    limits = usual_limits() if limits is None else limits
+    doubts = tuple(doubts)
+    agrees = all(limits.holds(dict(values)) for values in scores.values()) if scores else None
+    if metric is not None:
+        if metric.loss > tolerated and metric.significant:
+            agrees = False
+        elif metric.loss <= tolerated and agrees is not None:
+            agrees = True
+    other_shape = any(each.why == "shape" for each in coverage.outputs.not_judged)
+    grade: Grade
+    if agrees is False or other_shape:
+        grade = "lossy"
+    elif agrees is None or doubts:
+        grade = "no_evidence"
+    else:
+        grade = "fine" if coverage.outputs.complete else "incomplete"
+    return Judgement(grade, coverage, doubts, limits.describe())
+
+
+def may_say(command: str, word: str, judgement: Judgement) -> bool:
+    """Whether a command may say a word of what was graded."""
+    return judgement.grade in WORDS[command][word]

@@ -1,0 +1,172 @@
+"""The one judge: grades, sanity of samples, paired changes."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roundoff.core.coverage import Coverage, Doubt, OutputCoverage, Unjudged
+from roundoff.measure.verdicts import (
+    WORDS,
+    PairedChange,
+    SampleSanity,
+    judge,
+    label_doubts,
+    may_say,
+    one_class,
+    paired_change,
+)
+
+_GOOD = {"cosine": 0.9999, "relative_euclidean": 0.01, "sqnr_db": 40.0}
+_BAD = {"cosine": 0.9, "relative_euclidean": 0.5, "sqnr_db": 6.0}
+_ALL = Coverage(OutputCoverage(("a", "b")))
+_PART = Coverage(OutputCoverage(("a",), (Unjudged("b", "missing"),)))
+
+
+def _sanity(*samples: dict[str, np.ndarray], outputs: list[dict[str, np.ndarray]] | None = None) -> list[str]:
+    check = SampleSanity()
+    for at, feed in enumerate(samples):
+        given = {"y": np.array([[float(at % 3), 1.5, float(at)]])} if outputs is None else outputs[at]
+        check.add(f"sample {at}", feed, given)
+    return [each.kind for each in check.doubts()]
+
+
+def _noise(seed: int, shape: tuple[int, ...] = (1, 4, 8)) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def test_fine_needs_every_output_good_scores_and_no_doubt() -> None:
+    assert judge({"a": _GOOD, "b": _GOOD}, _ALL).grade == "fine"
+    assert judge({"a": _GOOD, "b": _BAD}, _ALL).grade == "lossy"
+    assert judge({"a": _GOOD}, _PART).grade == "incomplete"
+    assert judge({"a": _BAD}, _PART).grade == "lossy"
+    assert judge({}, Coverage(OutputCoverage(()))).grade == "no_evidence"
+    assert judge({"a": _GOOD, "b": _GOOD}, _ALL, doubts=[Doubt("time")]).grade == "no_evidence"
+    assert judge({"a": _BAD, "b": _GOOD}, _ALL, doubts=[Doubt("constant", 1, 4)]).grade == "lossy"
+
+
+def test_another_shape_is_a_loss_and_nan_is_not_kept() -> None:
+    shape = Coverage(OutputCoverage(("a",), (Unjudged("b", "shape"),)))
+    assert judge({"a": _GOOD}, shape).grade == "lossy"
+    assert judge({"a": _GOOD | {"cosine": math.nan}, "b": _GOOD}, _ALL).grade == "lossy"
+
+
+def test_a_metric_decides_only_beyond_chance() -> None:
+    both = {"a": _GOOD, "b": _GOOD}
+    worse = PairedChange(0.1, 0.05, 0.15, 0.001, 100)
+    maybe = PairedChange(0.06, -0.03, 0.15, 0.5, 32)
+    kept = PairedChange(0.0, -0.02, 0.02, 1.0, 100)
+    assert judge(both, _ALL, metric=worse, tolerated=0.01).grade == "lossy"
+    assert judge(both, _ALL, metric=maybe, tolerated=0.01).grade == "fine"
+    assert judge(both | {"a": _BAD}, _ALL, metric=maybe, tolerated=0.01).grade == "lossy"
+    assert judge(both | {"a": _BAD}, _ALL, metric=kept, tolerated=0.01).grade == "fine"
+    assert judge({}, _ALL, metric=kept).grade == "no_evidence"
+
+
+def test_good_words_stand_only_with_a_good_grade_and_no_two_words_contradict() -> None:
+    good = {("quantize", "fine"), ("layers", "fine"), ("diagnose", "healthy")}
+    bad = {("quantize", "lossy"), ("layers", "distributed"), ("diagnose", "distributed")}
+    grades = {
+        judge(scores, coverage, doubts=doubts).grade: judge(scores, coverage, doubts=doubts)
+        for scores, coverage, doubts in itertools.product(
+            ({}, {"a": _GOOD}, {"a": _BAD}), (_ALL, _PART), ((), (Doubt("time"),))
+        )
+    }
+    assert set(grades) == {"fine", "lossy", "incomplete", "no_evidence"}
+    for grade, judgement in grades.items():
+        said = {
+            (command, word) for command in WORDS for word in WORDS[command] if may_say(command, word, judgement)
+        }
+        assert not (said & good and said & bad)
+        assert bool(said & good) is (grade == "fine")
+
+
+def test_samples_that_are_no_ground_for_a_verdict() -> None:
+    fine = [{"x": _noise(seed)} for seed in range(12)]
+    assert _sanity(*fine) == []
+    broken = [*fine[:-1], {"x": np.where(np.arange(8) == 3, np.nan, fine[-1]["x"])}]
+    assert _sanity(*broken) == ["nonfinite_inputs"]
+    assert _sanity({"x": np.zeros((1, 4, 8))}, *fine) == ["constant"]
+    assert _sanity(*[{"x": np.full((1, 16), 3.0)}] * 4) == ["constant"]
+    assert _sanity(fine[0]) == ["single"]
+    assert _sanity({"x": _noise(0, (6, 4, 8))}) == []
+    assert _sanity(*[fine[0]] * 5) == ["repeated"]
+    # A state that starts at zero is no sample of zeros, and one number is always constant.
+    assert _sanity(*[{**each, "h": np.zeros((1, 32))} for each in fine]) == []
+    assert _sanity(*[{"x": np.array([seed], np.float32)} for seed in range(4)]) == []
+
+
+def test_float_outputs_that_say_nothing() -> None:
+    fine = [{"x": _noise(seed)} for seed in range(12)]
+    nan = [{"y": np.full((1, 3), np.nan if at == 2 else float(at))} for at in range(12)]
+    assert _sanity(*fine, outputs=nan)[:1] == ["nonfinite_outputs"]
+    same = [{"y": np.array([[0, 9 + at, 1]], np.float32)} for at in range(12)]
+    assert _sanity(*fine, outputs=same) == ["one_class"]
+    assert _sanity(*fine[:6], outputs=same[:6]) == []
+    assert SampleSanity().doubts() == ()
+
+
+def test_no_samples_fed_is_no_single_sample() -> None:
+    check = SampleSanity()
+    check.add("run", {}, {"y": np.array([1, 2], np.float32)})
+    assert check.doubts() == ()
+
+
+def test_labels_and_classes() -> None:
+    assert label_doubts(np.array([0, 1, 2]), 3) == ()
+    [found] = label_doubts(np.array([0, 7, -1, 2]), 3)
+    assert (found.kind, found.count, found.of, found.name) == ("labels", 2, 4, "7")
+    assert one_class(np.zeros(12, int), 10)[0].kind == "one_class"
+    assert one_class(np.zeros(12, int), 2) == one_class(np.zeros(4, int), 10) == ()
+    assert one_class(np.arange(12), 12) == ()
+
+
+def test_two_of_32_may_be_chance_and_twelve_of_100_are_not() -> None:
+    before = np.ones(32)
+    after = before.copy()
+    after[:2] = 0
+    found = paired_change(before, after)
+    assert found.loss == pytest.approx(2 / 32)
+    assert found.chance == pytest.approx(0.5)
+    assert not found.significant
+    assert found.low < 0 < found.high
+    many = paired_change(np.ones(100), np.arange(100) >= 12)
+    assert many.significant
+    assert many.chance == pytest.approx(2 * 0.5**12)
+    assert 0 < many.low < 0.12 < many.high
+    assert not many.within(0.005)
+    assert found.within(0.005)
+
+
+@given(st.lists(st.sampled_from([(1, 0), (0, 1), (1, 1), (0, 0)]), min_size=2, max_size=60))
+def test_the_exact_test_of_right_and_wrong(pairs: list[tuple[int, int]]) -> None:
+    before, after = np.array(pairs, dtype=float).T
+    found = paired_change(before, after)
+    worse, better = pairs.count((1, 0)), pairs.count((0, 1))
+    total, rarer = worse + better, min(worse, better)
+    expected = min(1.0, 2 * sum(math.comb(total, each) for each in range(rarer + 1)) * 0.5**total)
+    assert found.chance == pytest.approx(expected)
+    assert found.low <= found.loss <= found.high
+    back = paired_change(after, before)
+    assert (back.loss, back.low) == pytest.approx((-found.loss, -found.high))
+
+
+@given(st.lists(st.floats(-50, 50), min_size=3, max_size=30), st.booleans())
+def test_other_scores_get_an_interval_around_their_mean(values: list[float], higher: bool) -> None:
+    before = np.array(values)
+    after = before - np.linspace(0.5, 1.5, before.size)
+    found = paired_change(before, after, higher_is_better=higher)
+    assert found.loss == pytest.approx(1.0 if higher else -1.0)
+    assert found.low <= found.loss <= found.high
+    assert found.significant is (higher and (found.chance or 0) <= 0.05)
+
+
+def test_one_number_for_all_samples_decides_by_itself() -> None:
+    found = paired_change(np.asarray(0.9), np.asarray(0.8))
+    assert found.loss == pytest.approx(0.1)
+    assert found.chance is None
+    assert found.significant
+    assert not found.within(0.05)
