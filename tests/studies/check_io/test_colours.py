@@ -138,7 +138,7 @@ def test_gray_against_colour(weights: tuple[float, ...], channels: int, deployed
     assert found.kinds == ("channels",)
     first = "(R + G" if weights[0] == weights[1] else f"{weights[0]} R"
     assert first in str(found.changes[0].text)
-    assert any("made" in str(note) for note in found.notes) == deployed_is_gray
+    assert any("verified by making" in str(note) for note in found.notes) == deployed_is_gray
 
 
 @pytest.mark.parametrize("exponent", [2.2, 1 / 2.2, 1.8])

@@ -393,7 +393,7 @@ def _arranged(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[tuple[t
 
 
 def _activations(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[_Way]:
-    """A function that one side alone applies; where that is the deployed side, training's values are put through it.
+    """A function that one side alone applies; where that is the deployed one, training's values go through it.
 
     Nothing is inverted: softmax forgets a constant, and a sigmoid that is nearly 1 has lost its digits.
     """
