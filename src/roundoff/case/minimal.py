@@ -381,8 +381,8 @@ _AROUND = frozenset({"QuantizeLinear", "DequantizeLinear", "Cast", "Identity"})
 
 def is_of_file(case: Case, given: Model, finding: Finding) -> bool:
     """Whether a finding is about what the file computes beyond what its quantizers say."""
-    found = check_file(case, given)[1]
-    return found is not None and (found.cause, found.nodes) == (finding.cause, finding.nodes)
+    found = check_file(case, given).findings
+    return any((each.cause, each.nodes) == (finding.cause, finding.nodes) for each in found)
 
 
 def reproduce_file(case: Case, given: Model, finding: Finding, *, most_samples: int = MOST_SAMPLES) -> Reproducer:

@@ -291,12 +291,13 @@ class QuantizationFacts:
         ]
         return max(found, key=lambda each: each.channel_loss, default=None)
 
-    def value_range(self, suspect: Suspect) -> tuple[float, float]:
-        """Smallest and largest value of all tensors of a suspect, zero included."""
+    def value_range(self, suspect: Suspect, places: Sequence[int] | None = None) -> tuple[float, float]:
+        """Smallest and largest value of all tensors of a suspect, zero included; in all samples or some."""
         if suspect.tensor in self.weights:
             values = self.values(suspect.tensor)
             return float(values.min(initial=0.0)), float(values.max(initial=0.0))
-        ranges = [self.observed[name].range for name in suspect.tensors if name in self.observed]
+        seen = [self.observed[name] for name in suspect.tensors if name in self.observed]
+        ranges = [each.range if places is None else each.range_of(places) for each in seen]
         low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
         quantizer = self.quantizers[suspect.name]
         if not self._partly or quantizer.params.scale.size != 1:
