@@ -8,7 +8,7 @@ from benchmarks.planted.faults import (
     constants,
     dumping,
     kernels,
-    operators,
+    operations,
     pairs,
     ranges,
 )
@@ -23,8 +23,8 @@ _DECLARED_IN = (
     calibration,
     accumulation,
     kernels,
+    operations,
     arithmetics,
     dumping,
-    operators,
     pairs,
 )

@@ -14,7 +14,7 @@ from roundoff.graph.preparation.steps import Prepared
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import DeferredModel
 from roundoff.measure.metrics import OutputAgreement
-from roundoff.messages.message import Remark, english
+from roundoff.messages.message import Message, english
 from roundoff.quantize.agreement import JudgedOutputs, PreparationCheck, check_preparation, judge_outputs
 from roundoff.quantize.calibration.calibration import Calibration
 from roundoff.quantize.calibration.methods import get_method, options_of
@@ -94,13 +94,15 @@ class Quantization:
         best: The method taken.
         trials: All methods that were tried, in the order asked for.
         remarks: What the plan leaves in float inside of subgraphs, and sums that the target cannot hold.
+        on_samples: What is to be said of the samples, before anything else.
     """
 
     builder: RecipeBuilder
     check: PreparationCheck | None
     best: MethodTrial
     trials: tuple[MethodTrial, ...]
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[Message, ...] = ()
+    on_samples: tuple[Message, ...] = ()
 
     @property
     def target(self) -> Target:
@@ -118,10 +120,11 @@ class Quantization:
         return self.builder.calibration(self.best.recipe)
 
     @property
-    def notes(self) -> tuple[Remark, ...]:
+    def notes(self) -> tuple[Message, ...]:
         """What the user should know."""
         checked = () if self.check is None else self.check.notes
-        return (*self.prepared.notes, *checked, *self.calibration.notes, *self.best.numbers.notes, *self.remarks)
+        said = (*self.on_samples, *self.prepared.notes, *checked, *self.calibration.notes)
+        return (*said, *self.best.numbers.notes, *self.remarks)
 
     @property
     def quantized(self) -> QuantizedModel:

@@ -14,7 +14,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import Prepared, prepare
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.message import Remark, english
+from roundoff.messages.message import Message, english
 from roundoff.quantize.calibration.calibration import Calibration, compare_methods
 from roundoff.quantize.calibration.files import load_calibration, save_calibration
 from roundoff.quantize.calibration.methods import all_methods
@@ -26,6 +26,8 @@ from roundoff.quantize.steps import INSTALLED, Corrections, StepContext, StepLib
 from roundoff.run.capture import Samples
 
 __all__ = [
+    "BIAS_CORRECTION",
+    "EXPLICIT_BIAS",
     "PER_CHANNEL",
     "SHARED_SCALE",
     "Built",
@@ -40,6 +42,9 @@ __all__ = [
 
 PER_CHANNEL = "per_channel"
 """Weights have a scale per slice wherever the target can have one."""
+
+BIAS_CORRECTION, EXPLICIT_BIAS = "bias_correct", "explicit_bias"
+"""The correction of biases, and the transform that makes a place for it in layers without one."""
 
 SHARED_SCALE = "shared_scale:"
 """With an op type behind it: inputs and output of these operations share one scale, and are not rounded twice."""
@@ -146,7 +151,7 @@ class Built:
     calibration: Calibration
     numbers: QuantNumbers
     taken: Mapping[str, tuple[Participation, ...]]
-    notes: tuple[Remark, ...]
+    notes: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,7 +160,7 @@ class _Chain:
 
     model: Model
     taken: dict[str, tuple[Participation, ...]]
-    notes: tuple[Remark, ...]
+    notes: tuple[Message, ...]
 
 
 class RecipeBuilder:
@@ -175,7 +180,7 @@ class RecipeBuilder:
 
     def __init__(self, model: Model, samples: Samples, target: Target, *, making: Making | None = None) -> None:
         self.target = target
-        self._samples, self._making = samples, making or Making()
+        self._model, self._samples, self._making = model, samples, making or Making()
         self.prepared: Prepared = prepare(model, may_fold=lambda _: self._making.fold)
         self._context = StepContext(
             target,
@@ -193,6 +198,13 @@ class RecipeBuilder:
         self._ranges: dict[tuple[Step, ...], _KnownRanges] = {}
         self._plans: dict[Recipe, QuantPlan] = {}
         self._best: dict[Recipe, tuple[tuple[str, str], ...]] = {}
+
+    def on(self, samples: Samples) -> "RecipeBuilder":
+        """The same with activations observed on other samples; itself where these are its own."""
+        if samples is self._samples:
+            return self
+        making = replace(self._making, folder=None, key="", calibration=None, explore=True)
+        return RecipeBuilder(self._model, samples, self.target, making=making)
 
     @property
     def library(self) -> StepLibrary:
@@ -313,7 +325,7 @@ class RecipeBuilder:
     def _chain(self, steps: tuple[Step, ...]) -> _Chain:
         if steps in self._chains:
             return self._chains[steps]
-        notes: tuple[Remark, ...]
+        notes: tuple[Message, ...]
         if not steps:
             model, taken, notes = self.prepared.model, {}, self.prepared.notes
         else:

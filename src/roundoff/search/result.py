@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from roundoff.core.coverage import Doubt
 from roundoff.core.plan import Recipe
-from roundoff.messages.message import Remark
+from roundoff.messages.message import NOTHING, Message
 
 __all__ = ["Dragged", "HoldOut", "Remaining", "Trial", "Tuning", "TuningVerdict"]
 
@@ -29,7 +30,7 @@ class Trial:
     """
 
     recipe: Recipe
-    change: Remark
+    change: Message
     met: bool
     score: float
     loss: float
@@ -75,7 +76,7 @@ class Dragged:
 
     node: str
     precision: str
-    reason: Remark
+    reason: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ class Tuning:
         holdout: The metric on other samples.
         stopped: Why the search ended early; empty when it did not.
         notes: What the reader should know.
+        doubts: What speaks against a good verdict: labels, evaluator or the float network itself.
     """
 
     reference: str
@@ -137,7 +139,7 @@ class Tuning:
     metric: str
     higher_is_better: bool
     float_score: float
-    goal: Remark
+    goal: Message
     goal_value: float | None
     verdict: TuningVerdict
     answer: int
@@ -153,8 +155,14 @@ class Tuning:
     sample_runs: int = 0
     ranking_runs: int = 0
     holdout: HoldOut | None = None
-    stopped: Remark = ""
-    notes: tuple[Remark, ...] = ()
+    stopped: Message = NOTHING
+    notes: tuple[Message, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        """Whether the goal was met, and nothing speaks against the evidence."""
+        return self.verdict != "best_effort" and not self.doubts
 
     @property
     def best(self) -> Trial:

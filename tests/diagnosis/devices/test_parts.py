@@ -88,7 +88,7 @@ def test_patterns_of_errors() -> None:
     assert "its padding" in str(pattern(pairs_of(exact, border)))
     moved = np.roll(exact, (1, 0), (-2, -1))
     assert "shifted by +1 rows and +0 columns" in str(pattern(pairs_of(exact, moved)))
-    assert str(pattern(pairs_of(exact, exact + 1))) == "100.0% of its values are off by more than that, offset +1"
+    assert str(pattern(pairs_of(exact, exact + 1))) == "100.0 % of its values are off by more than that, offset +1"
 
 
 def test_squares_that_do_not_fit_half_precision() -> None:

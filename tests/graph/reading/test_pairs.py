@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -69,8 +70,14 @@ def test_type_and_symmetry_come_from_the_zero_point(
     np.testing.assert_array_equal(read_back(read, FEED), reference(model, FEED))
 
 
+# The newest opset that every onnxruntime runs that we allow, and the version that runs the next one.
+_RUN_OPSET, _RUNS_MORE = 21, (1, 24)
+
+
 @pytest.mark.parametrize(("opset", "ir_version"), [(10, 5), (13, 7), (19, 9), (21, 10), (23, 11)])
 def test_any_opset(tmp_path: Path, opset: int, ir_version: int) -> None:
+    if opset > _RUN_OPSET and tuple(map(int, onnxruntime.__version__.split(".")[:2])) < _RUNS_MORE:
+        pytest.skip(f"onnxruntime {onnxruntime.__version__} has no QuantizeLinear of opset {opset}")
     nodes = [*pair("x", "xq"), node("Relu", ["xq"], "y")]
     model = small(tmp_path, nodes, PARAMETERS, opset=opset, ir_version=ir_version)
     read = read_quantized(model)
@@ -363,7 +370,7 @@ def test_different_scales_of_the_two_halves_are_reported(tmp_path: Path) -> None
     read = read_quantized(small(tmp_path, nodes, {**PARAMETERS, "s2": np.float32(0.1)}))
     (oddity,) = read.oddities
     assert oddity.kind == "disagreement"
-    assert oddity.text == (
+    assert str(oddity.text) == (
         "'x' is quantized with u8, scale 0.05, zero point 100 but dequantized by 'd_DequantizeLinear' with u8, "
         "scale 0.1, zero point 100; taken here is the first"
     )
@@ -382,7 +389,7 @@ def test_what_cannot_be_represented_stays_and_is_named(tmp_path: Path) -> None:
     assert read.quantizers == ()
     assert ops(read).count("QuantizeLinear") == ops(read).count("DequantizeLinear") == 1
     assert read.oddities[0].kind == "dynamic"
-    assert "its scale is computed while the model runs" in read.oddities[0].text
+    assert "its scale is computed while the model runs" in str(read.oddities[0].text)
     np.testing.assert_array_equal(run_model(read.float_model, FEED)[0], reference(model, FEED))
 
 
@@ -396,7 +403,7 @@ def test_one_scale_per_block_is_not_supported_and_says_so(tmp_path: Path) -> Non
     model = small(tmp_path, nodes, {"c": codes, "s": scales}, shape=(2, 4), opset=21, ir_version=10)
     read = read_quantized(model)
     assert read.quantizers == ()
-    assert "one scale per block of 2 elements" in read.oddities[0].text
+    assert "one scale per block of 2 elements" in str(read.oddities[0].text)
     feed = random_feed({"x": (2, 4)})
     np.testing.assert_array_equal(run_model(read.float_model, feed)[0], reference(model, feed))
 
@@ -406,7 +413,7 @@ def test_float8_codes_are_not_supported_and_say_so(tmp_path: Path) -> None:
     nodes = [*pair("x", "xq"), node("Neg", ["xq"], "y")]
     read = read_quantized(small(tmp_path, nodes, [constant("s", SCALE), zero], opset=19, ir_version=9))
     assert read.quantizers == ()
-    assert "its codes are float8e4m3fn" in read.oddities[0].text
+    assert "its codes are float8e4m3fn" in str(read.oddities[0].text)
 
 
 def test_integers_that_other_nodes_need_stay(tmp_path: Path) -> None:
@@ -452,7 +459,7 @@ def test_quantizers_inside_subgraphs_are_left_and_said_to_be(tmp_path: Path) -> 
     read = read_quantized(model)
     assert read.quantizers == ()
     assert [(oddity.kind, oddity.node) for oddity in read.oddities] == [("not_represented", "y_If")]
-    assert "2 quantizers inside 'y_If' (If) stay as they are" in read.oddities[0].text
+    assert "2 quantizers inside 'y_If' (If) stay as they are" in str(read.oddities[0].text)
     np.testing.assert_array_equal(run_model(read.float_model, FEED)[0], reference(model, FEED))
 
 

@@ -36,7 +36,12 @@ class IntegerImplementation:
 
     def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
         """The mean difference in steps."""
-        if not case.quantizers or suspect.tensor not in case.golden.coded or suspect.flow == "dump only":
+        if (
+            not case.quantizers
+            or suspect.tensor not in case.golden.coded
+            or suspect.flow == "dump only"
+            or suspect.whole
+        ):
             return None
         return Signal(1.0, {"mean_steps": suspect.error.mean_shift, "largest_steps": suspect.error.largest})
 

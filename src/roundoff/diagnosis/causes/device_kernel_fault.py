@@ -2,22 +2,17 @@
 
 import numpy as np
 
-from roundoff.core.target import Arithmetic
-from roundoff.diagnosis.devices.proof import called, pattern
+from roundoff.diagnosis.devices.kernels.fit import KernelFit, try_kernels
+from roundoff.diagnosis.devices.proof import called, pattern, recovered
 from roundoff.diagnosis.devices.replay import DeviceReplay
-from roundoff.diagnosis.devices.suspects import DeviceSuspect, LocalError
+from roundoff.diagnosis.devices.suspects import ONE_KERNEL, DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Measure, Remedy, RemedyChange
-from roundoff.messages.message import Argument, message
+from roundoff.messages.message import Argument, Message, joined, message
 from roundoff.messages.sanitize import short_name
 
 __all__ = ["KernelFault"]
 
-# Another right way to compute the same: what it differs by, any right kernel may.
-_CONTROL = Arithmetic(rounding="half_away", requantization="fixed_point", accumulator_bits=64)
-
-# More nodes than one kernel computes: an activation in pieces has about as many.
-_FUSED = 7
 # Where it is not known how tensors are coded, codes that end before the values do explain smaller errors.
 _MILD_DB = 25.0
 
@@ -30,50 +25,97 @@ class KernelFault:
         """How many values are off by more than arithmetic explains."""
         unsure = not case.quantizers and case.numbers.kind == "integer"
         # What reads it had the right values: no kernel is wrong.
-        if suspect.flow == "dump only":
+        if suspect.flow == "dump only" or suspect.tensor not in case.tensors:
             return None
-        if suspect.tensor not in case.tensors or (unsure and suspect.error.sqnr_db > _MILD_DB):
+        if unsure and suspect.error.sqnr_db > _MILD_DB and try_kernels(case, suspect).fit is None:
             return None
         numbers = {"share_off": suspect.error.share_beyond(), "largest_steps": suspect.error.largest}
         return Signal(1.0, numbers)
 
     def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
-        """Another implementation on the same inputs."""
-        control = case.golden.with_arithmetic(_CONTROL)
-        other = LocalError()
-        for sample, pair in zip(suspect.places, suspect.pairs, strict=True):
-            other.add(pair.exact, control.compute(suspect.tensor, case.view(sample)), pair.expected)
-        own = suspect.error
+        """Known wrong kernels on the device's own inputs; without one that fits, how its other kernels do."""
+        trial = try_kernels(case, suspect)
+        if trial.fit is not None:
+            return _fitted(case, suspect, trial.fit, trial.tried)
+        if suspect.whole:
+            return _open(case, suspect)
+        own = suspect.error.share_beyond(suspect.floor)
         measure = Measure(
-            message("diagnosis.measure_share_off", tensor=called(suspect)),
+            message("diagnosis.measure_share_off_elsewhere", tensor=called(suspect)),
             "",
-            own.share_beyond(),
-            other.share_beyond(),
+            own,
+            suspect.others_off,
             higher_is_better=False,
-            samples=len(suspect.pairs),
+            samples=len(case.indices),
         )
-        wrong = max(own.share_beyond(), np.finfo(float).tiny)
         what = _what(case, suspect)
-        summary = f"diagnosis.kernel_fault_{'step' if case.quantizers else 'arithmetic'}"
+        summary = message(
+            f"diagnosis.kernel_fault_{'step' if case.quantizers else 'arithmetic'}",
+            what=what,
+            pattern=pattern(suspect.pairs),
+        )
+        if trial.tried:
+            summary = joined([summary, message("diagnosis.kernel_fault_none_fits", count=trial.tried)])
         return Intervention(
-            message("diagnosis.kernel_fault_changed", what=what),
+            message("diagnosis.kernel_fault_elsewhere_changed", count=suspect.others),
             (measure,),
-            1 - other.share_beyond() / wrong,
-            message(summary, what=what, pattern=pattern(suspect.pairs)),
+            1 - suspect.others_off / max(own, np.finfo(float).tiny),
+            summary,
             (RemedyChange("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
         )
 
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Only the vendor can."""
-        if _is_wide(case, suspect):
+        if suspect.wide and try_kernels(case, suspect).fit is None:
             between: dict[str, Argument] = {"reads": _reads(case, suspect), "tensor": called(suspect)}
             return Remedy(message("diagnosis.kernel_fault_remedy_wide", **between), "outside", proof.changes)
         return Remedy(message("diagnosis.kernel_fault_remedy"), "outside", proof.changes)
 
 
-def _is_wide(case: DeviceReplay, suspect: DeviceSuspect) -> bool:
-    """Whether so few tensors were dumped that it cannot be told which node it is."""
-    return len(case.spans[suspect.tensor].nodes) > _FUSED
+def _fitted(case: DeviceReplay, suspect: DeviceSuspect, fit: KernelFit, tried: int) -> Intervention:
+    """A wrong kernel that gives what the device wrote."""
+    what = called(suspect)
+    measure = Measure(
+        message("diagnosis.measure_wrong_kernel", tensor=what),
+        "dB",
+        fit.right_db,
+        fit.sqnr_db,
+        samples=fit.samples,
+    )
+    summary = message(
+        "diagnosis.kernel_fault_fitted",
+        tensor=what,
+        way=fit.text,
+        share=fit.share,
+        right=fit.right_share,
+    )
+    changed: Message = message("diagnosis.kernel_fault_fitted_changed", count=tried)
+    if fit.next_db is not None:
+        changed = joined([changed, message("diagnosis.kernel_fault_next", db=fit.next_db)])
+    nodes = (fit.node,) if fit.node else suspect.nodes
+    change = RemedyChange("report", nodes=nodes, tensors=(suspect.tensor,), value=str(fit.text))
+    return Intervention(changed, (measure,), recovered(suspect, fit.explained), summary, (change,))
+
+
+def _open(case: DeviceReplay, suspect: DeviceSuspect) -> Intervention:
+    """The whole network at once, and nothing of the device that is right: nothing is proven by that."""
+    measure = Measure(
+        message("diagnosis.measure_device", tensor=called(suspect)),
+        "dB",
+        suspect.error.sqnr_db,
+        suspect.error.sqnr_db,
+        samples=len(suspect.pairs),
+    )
+    return Intervention(
+        message("diagnosis.kernel_fault_cannot_tell_changed"),
+        (measure,),
+        0.0,
+        message(
+            f"diagnosis.kernel_fault_cannot_tell{'_node' if case.inputs else ''}",
+            tensor=called(suspect),
+            count=len(suspect.nodes),
+        ),
+    )
 
 
 def _reads(case: DeviceReplay, suspect: DeviceSuspect) -> Argument:
@@ -83,8 +125,8 @@ def _reads(case: DeviceReplay, suspect: DeviceSuspect) -> Argument:
 
 def _what(case: DeviceReplay, suspect: DeviceSuspect) -> Argument:
     """What is computed: the operations, or where they are when they are many."""
-    if _is_wide(case, suspect):
+    if suspect.wide:
         between: dict[str, Argument] = {"reads": _reads(case, suspect), "tensor": called(suspect)}
         return message("diagnosis.kernel_fault_one_of", count=len(suspect.nodes), **between)
     kinds = {node.name: node.op_type for node in case.model.proto.graph.node}
-    return " + ".join(dict.fromkeys(kinds[name] for name in reversed(suspect.nodes[:_FUSED])))
+    return " + ".join(dict.fromkeys(kinds[name] for name in reversed(suspect.nodes[:ONE_KERNEL])))

@@ -6,14 +6,14 @@ import numpy as np
 
 from roundoff.align.layout import find_layout
 from roundoff.core.tensors import Array
+from roundoff.diagnosis.devices.kernels.fit import is_known_kernel
 from roundoff.diagnosis.devices.proof import MOST_LEFT, called, left_over, only_dumped, tried, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.measure.pairs import channel_axis_of
-from roundoff.messages.message import Argument, message
-from roundoff.messages.sentences import recognised
+from roundoff.messages.message import Argument, as_message, message
 
 __all__ = ["DeviceLayout", "slice_order"]
 
@@ -36,6 +36,8 @@ class DeviceLayout:
             as_is += float(np.square(x - y).sum())
             sorted_ += float(np.square(np.sort(x) - np.sort(y)).sum())
         left = sorted_ / as_is if as_is else 1.0
+        if left < _SORTED and is_known_kernel(case, suspect):
+            return None
         return Signal(1 - left, {"left_when_sorted": left}) if left < _SORTED else None
 
     def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
@@ -60,7 +62,7 @@ def _by_axes(suspect: DeviceSuspect) -> Intervention | None:
     explained = [_inverse(layout.apply, pair.exact) for pair in suspect.pairs]
     if left_over(suspect, explained) > MOST_LEFT:
         return None
-    what, turn = called(suspect), recognised(layout.name)
+    what, turn = called(suspect), as_message(layout.name)
     return tried(
         suspect,
         explained,

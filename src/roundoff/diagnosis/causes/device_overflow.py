@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from roundoff.diagnosis.devices.kernels.fit import is_known_kernel
 from roundoff.diagnosis.devices.proof import called, tried
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
@@ -24,7 +25,7 @@ class DeviceOverflow:
         """Differences of many steps, where sums are made of codes."""
         if not case.quantizers or suspect.error.largest < _LEAST_STEPS or suspect.tensor not in case.tensors:
             return None
-        if suspect.flow == "dump only":
+        if suspect.flow == "dump only" or suspect.whole or is_known_kernel(case, suspect):
             return None
         return Signal(1.0, {"largest_steps": suspect.error.largest})
 

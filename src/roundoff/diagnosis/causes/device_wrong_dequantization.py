@@ -6,6 +6,7 @@ import numpy as np
 
 from roundoff.core.quantizers import representable_range
 from roundoff.core.tensors import Array
+from roundoff.diagnosis.devices.kernels.fit import is_known_kernel
 from roundoff.diagnosis.devices.proof import (
     MOST_LEFT,
     ChannelLine,
@@ -60,6 +61,8 @@ class WrongDequantization:
 
     def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
         """Gain and offset of the best line, or of the channels that have some of their own."""
+        if is_known_kernel(case, suspect):
+            return None
         line = _noticed(suspect)
         if line is not None:
             return Signal(1.0, {"gain": line[0], "offset": line[1]})

@@ -7,12 +7,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from roundoff.core.quantizers import Consumer, Quantizer, QuantSpec, parameters_from_range
+from roundoff.core.quantizers import Quantizer, QuantSpec, parameters_from_range
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.core.tensors import Array, NodeInfo, Topology
 from roundoff.graph.interface import topology
 from roundoff.graph.load import Model
 from roundoff.graph.weights import Weights
+from roundoff.graph.wiring import consumers
 from roundoff.measure.pairs import channel_axis_of
 from roundoff.run.integer.runner import IntegerRunner
 
@@ -382,20 +383,17 @@ def ideal_quantizers(
     """
     weights = Weights(model)
     found: dict[str, Quantizer] = {}
-    readers: dict[str, list[Consumer]] = {}
-    for node in model.proto.graph.node:
-        for position, name in enumerate(node.input):
-            readers.setdefault(name, []).append(Consumer(node.name, position))
+    readers = consumers(model.proto.graph.node)
     for node in model.proto.graph.node:
         if node.op_type not in _LAYERS:
             continue
         for name in node.input[:2]:
-            consumers = tuple(each for each in readers[name] if each.node == node.name)
+            own = tuple(each for each in readers[name] if each.node == node.name)
             if name in weights and weights[name].dtype == np.float32:
                 size = float(np.abs(weights[name]).max(initial=0.0))
                 params = parameters_from_range(-size, size, _WEIGHT)
                 found[f"{node.name}:{name}"] = Quantizer(
-                    f"ideal:{node.name}:{name}", name, "weight", _WEIGHT, params, consumers
+                    f"ideal:{node.name}:{name}", name, "weight", _WEIGHT, params, own
                 )
             elif name in ranges and name not in rounded:
                 params = parameters_from_range(*ranges[name], _ACTIVATION)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -74,6 +75,7 @@ class DeviceReplay:
         believed: Tensors whose dump is wrong while the device went on with the right values.
         indices: Samples that are used, by their place in the readout.
         threads: Threads of matrix products.
+        trials: Wrong kernels that were tried on tensors, by the tensor.
     """
 
     model: Model
@@ -84,6 +86,7 @@ class DeviceReplay:
     indices: tuple[int, ...] = (0,)
     threads: int | None = None
     believed: set[str] = field(default_factory=set)
+    trials: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def golden(self) -> Golden:

@@ -21,6 +21,7 @@ from roundoff.measure.metrics import ratio_db
 from roundoff.studies.compare.study import absent, stand_ins
 
 __all__ = [
+    "ONE_KERNEL",
     "DeviceSuspect",
     "LocalError",
     "OutputLoss",
@@ -223,10 +224,15 @@ def judged_outputs(replay: DeviceReplay, not_finite: NotFinite) -> OutputCoverag
 
 Flow = Literal["dump only", "flows on", "not known"]
 
+ONE_KERNEL = 7
+"""More nodes than one kernel computes: an activation in pieces has about as many."""
+
 # The device went on with one value rather than the other when what reads it fits so many times better.
 _CLEARLY = 4.0
 # Samples that suspects are held in memory for.
 _HELD = 4
+# How far a dump is followed: behind so many readers of readers, and not behind a tensor that more read.
+_HOPS, _MOST_READERS = 3, 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -241,6 +247,8 @@ class DeviceSuspect:
         pairs: The tensor and what it should be, in a few samples.
         places: Which samples those are.
         floor: By how much the device is coarser than expected in the middle of its tensors; at least 1.
+        others: How many tensors of the device follow from what they read.
+        others_off: Share of their elements that are off by more than arithmetic explains.
     """
 
     tensor: str
@@ -250,6 +258,18 @@ class DeviceSuspect:
     pairs: tuple[Pair, ...]
     places: tuple[int, ...]
     floor: float = 1.0
+    others: int = 0
+    others_off: float = 0.0
+
+    @property
+    def wide(self) -> bool:
+        """Whether so few tensors were dumped that it cannot be told which node it is."""
+        return len(self.nodes) > ONE_KERNEL
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is all that was seen of the device: nothing else there follows from what it reads."""
+        return self.wide and not self.others
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,18 +318,32 @@ def find_suspects(replay: DeviceReplay, found: Survey, progress: Progress = SILE
     """Go through suspect tensors in execution order; a wrong dump is set right before those that read it."""
     suspects = []
     guessed = not replay.quantizers
-    doubtful = [name for name, error in found.local.items() if error.is_suspect(found.floor, guessed=guessed)]
-    progress.start("checking suspects", len(doubtful))
+    doubtful = {name for name, error in found.local.items() if error.is_suspect(found.floor, guessed=guessed)}
+    fine = [name for name in found.local if name not in doubtful]
+    computed_rightly = {node for name in fine for node in replay.spans[name].nodes}
+    count = sum(found.local[name].count for name in fine)
+    off = sum(found.local[name].share_beyond(found.floor) * found.local[name].count for name in fine) / max(
+        1, count
+    )
+    progress.start("checking suspects", len(found.local))
     try:
-        for name in doubtful:
-            error = _again(replay, name) if replay.believed else found.local[name]
+        for name, error in found.local.items():
             progress.advance()
-            if not error.is_suspect(found.floor, guessed=guessed):
+            # What followed from a dump that is wrong need not follow from the right values.
+            misled = not replay.believed.isdisjoint(replay.spans[name].reads)
+            if name not in doubtful and not misled:
+                continue
+            own = _again(replay, name) if replay.believed else error
+            if not own.is_suspect(found.floor, guessed=guessed):
                 continue
             flow = _flow(replay, name, found.floor)
             places, nodes = replay.indices[:_HELD], replay.spans[name].nodes
+            # Nodes that something else comes out of rightly are not to blame, unless all are such.
+            nodes = tuple(node for node in nodes if node not in computed_rightly) or nodes
             pairs = tuple(replay.pair(name, sample) for sample in places)
-            suspects.append(DeviceSuspect(name, nodes, error, flow, pairs, places, found.floor))
+            suspects.append(
+                DeviceSuspect(name, nodes, own, flow, pairs, places, found.floor, others=len(fine), others_off=off)
+            )
             if flow == "dump only":
                 replay.believed.add(name)
     finally:
@@ -326,14 +360,43 @@ def _again(replay: DeviceReplay, name: str) -> LocalError:
 
 
 def _flow(replay: DeviceReplay, name: str, floor: float) -> Flow:
-    """Whether what reads a tensor fits its dump, or what it should have been."""
+    """Whether what reads a tensor fits its dump, or what it should have been.
+
+    A reader may be dumped wrongly in the same way (half of everything stays half behind a Relu): one that follows
+    from the dump is asked itself whether its own readers follow from it, or from what is right.
+    """
+    followers: tuple[str, ...] = (name,)
+    told: Flow = "not known"
+    for hop in range(_HOPS):
+        readers = tuple(
+            dict.fromkeys(
+                each for one in followers for each in replay.consumers.get(one, ()) if each not in followers
+            )
+        )
+        if not readers:
+            break
+        found = _fits(replay, followers, readers, floor)
+        if found == "dump only":
+            return "dump only"
+        if found == "not known":
+            break
+        told = "flows on"
+        followers = (*followers, *readers)
+        if hop == 0 and len(readers) > _MOST_READERS:
+            break
+    return told
+
+
+def _fits(replay: DeviceReplay, wrong: tuple[str, ...], readers: tuple[str, ...], floor: float) -> Flow:
+    """Whether readers fit the dumps of some tensors, or what these should have been one after the other."""
     as_dumped = as_computed = 0.0
-    readers = replay.consumers.get(name, ())
     lost, fits = False, bool(readers)
     for sample in replay.indices[:_HELD]:
         view = replay.view(sample)
-        right = view.but({name: replay.golden.compute(name, view)})
-        lost = lost or not np.isfinite(view[name]).all()
+        right = view
+        for name in wrong:
+            lost = lost or not np.isfinite(view[name]).all()
+            right = right.but({name: replay.golden.compute(name, right)})
         for reader in readers:
             for given in (view, right):
                 pair = replay.pair(reader, sample, given)

@@ -11,7 +11,6 @@ from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, transl
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, score_text, shape_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
-from roundoff.messages.sentences import known, sentence
 from roundoff.pages.blocks import (
     Block,
     Cell,
@@ -29,7 +28,7 @@ from roundoff.pages.blocks import (
     notes,
     spoken_facts,
 )
-from roundoff.pages.coverage import coverage_lines
+from roundoff.pages.coverage import coverage_lines, gap_line, judgement_lines
 from roundoff.studies.compare.result import Comparison, TensorComparison, was_not_read
 
 __all__ = ["comparison_page"]
@@ -66,7 +65,9 @@ def comparison_page(document: RunDocument, view: View = View()) -> Page | None: 
 
     def lines() -> Iterator[_Line]:
         yield from _judged(found)
-        yield from coverage_lines(found.outputs, other="candidate")
+        if found.judgement is None:
+            yield from coverage_lines(found.outputs, other="candidate")
+        yield from judgement_lines(found.judgement, other="candidate")
         yield from _start(found, rows)
         yield from _worst(found, rows)
         for part in (_culprits, _not_read, _alignment, _unmatched):
@@ -117,6 +118,9 @@ def _start(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterato
     if first is not None:
         what = _what(rows[first])
         yield translate("compare.starts_at"), _said(rows[first], what)
+        gap = None if comparison.judgement is None else comparison.judgement.coverage.gap
+        if gap is not None:
+            yield "", gap_line(gap)
     elif any(row.passed is False and not was_not_read(row) for row in comparison.rows):
         yield translate("compare.starts_at"), translate("compare.start_unknown")
 
@@ -135,7 +139,7 @@ def _not_read(comparison: Comparison) -> Iterator[_Line]:
     unread = [row for row in comparison.rows if row.passed is False and was_not_read(row)]
     for index, row in enumerate(unread[:_LISTED]):
         label = "" if index else translate("compare.not_read")
-        yield label, _said(row, sentence(row.score.detail))
+        yield label, _said(row, shown(row.score.detail))
     if len(unread) > _LISTED:
         yield "", few([row.reference for row in unread[_LISTED:]], _LISTED)
 
@@ -187,7 +191,7 @@ def _alignment(comparison: Comparison) -> Iterator[_Line]:
 
 def _layout(name: str, tensors: list[str]) -> str:
     who = ", ".join(tensors) if len(tensors) <= _NAMED_LAYOUT else count_of(len(tensors), "tensor")
-    return f"{name} ({who})"
+    return f"{shown(name)} ({who})"
 
 
 def _usual_layout(comparison: Comparison) -> str:
@@ -212,7 +216,7 @@ def _named(row: TensorComparison) -> str:
 
 def _what(row: TensorComparison) -> str:
     """What differs, or why nothing is known of it."""
-    return shown(row.difference) if row.difference else sentence(row.score.detail)
+    return shown(row.difference) if row.difference else shown(row.score.detail)
 
 
 def _cosine(row: TensorComparison) -> str:
@@ -296,11 +300,11 @@ def _columns(found: Comparison) -> list[_PairColumn]:
         ),
         _PairColumn(
             Column("remark", bilingual("compare.column_difference"), "text", on=("terminal",)),
-            lambda row: in_all(lambda: _remark(row, "" if row.layout == usual else row.layout)),
+            lambda row: in_all(lambda: _remark(row, "" if row.layout == usual else shown(row.layout))),
         ),
         _PairColumn(
             Column("shown_difference", bilingual("compare.difference"), "text", on=("html",)),
-            lambda row: phrase_of(row.difference) if row.difference else known(row.score.detail),
+            lambda row: phrase_of(row.difference) if row.difference else phrase_of(row.score.detail),
         ),
         _PairColumn(Column("node", bilingual("common.node"), "node", on=kept), lambda row: row.node),
         _PairColumn(Column("candidate", bilingual("compare.partner"), "text", on=kept), lambda row: row.candidate),
@@ -311,7 +315,9 @@ def _columns(found: Comparison) -> list[_PairColumn]:
         _PairColumn(
             Column("sure", bilingual("compare.confidence"), "share", on=("html",)), lambda row: row.confidence
         ),
-        _PairColumn(Column("layout", bilingual("compare.layout"), "text", on=kept), lambda row: row.layout),
+        _PairColumn(
+            Column("layout", bilingual("compare.layout"), "text", on=kept), lambda row: phrase_of(row.layout)
+        ),
         *(_PairColumn(Column(name, plain(name), "text", on=("csv",)), cell) for name, cell in _FILE_ALONE.items()),
     ]
 
