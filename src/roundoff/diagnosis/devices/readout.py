@@ -21,6 +21,7 @@ from roundoff.diagnosis.devices.expectation import Golden, Span
 from roundoff.errors import BadInput, CannotAlign
 from roundoff.messages.message import Message, as_message, english, message
 from roundoff.studies.compare.pairs import find_samples, laid_out, read_pair
+from roundoff.tensors.stored import StoredSource
 
 __all__ = [
     "SURE",
@@ -228,6 +229,9 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
             what, fix=english("dump outputs of nodes under the names of the model, or give --aliases")
         )
     notes = [as_message(matched.note)] if matched.note else []
+    if isinstance(device, StoredSource) and device.runs:
+        run, *others = device.runs
+        notes.append(message("compare.run_taken", where=device.label, run=run, others=", ".join(others)))
     if fits:
         notes.append(message("diagnosis.note_unknown_scale", count=len(fits)))
     return Readout(reference, device, kept, matched.pairs, quantizers, fits, tuple(left_out), tuple(notes))
