@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from roundoff.core.coverage import Judgement, OutputCoverage
+from roundoff.core.coverage import Judgement, MetricScores, OutputCoverage
 from roundoff.core.plan import Rule, Step
 from roundoff.messages.message import Message, verbatim
 
@@ -293,6 +293,7 @@ class Diagnosis:
         sample_sqnr_db: Signal to noise of each, at the part of the outputs that the first measure is of.
         outputs: Which outputs of the network were judged on a device; None where none was looked at.
         judgement: What the one judge says of the outputs, and what that rests on; None in older documents.
+        metric: The user's metric of the quantized network; None without one.
     """
 
     reference: str
@@ -313,6 +314,7 @@ class Diagnosis:
     sample_sqnr_db: tuple[float, ...] = ()
     outputs: OutputCoverage | None = None
     judgement: Judgement | None = None
+    metric: MetricScores | None = None
 
     @property
     def accused(self) -> tuple[Finding, ...]:

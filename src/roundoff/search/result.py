@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from roundoff.core.coverage import Doubt
 from roundoff.core.plan import Recipe
 from roundoff.messages.message import NOTHING, Message
 
@@ -132,6 +133,7 @@ class Tuning:
         stopped: Why the search ended early; empty when it did not.
         notes: What the reader should know.
         added: What the answer has that the plain quantized model has not; None where that is nothing.
+        doubts: What speaks against a good verdict: labels, evaluator or the float network itself.
     """
 
     reference: str
@@ -159,6 +161,12 @@ class Tuning:
     stopped: Message = NOTHING
     notes: tuple[Message, ...] = ()
     added: Message | None = None
+    doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        """Whether the goal was met, and nothing speaks against the evidence."""
+        return self.verdict not in ("best_effort", "unproven") and not self.doubts
 
     @property
     def best(self) -> Trial:

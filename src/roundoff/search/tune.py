@@ -453,6 +453,7 @@ class _TuneSearch:
                     (*self._judge.notes, *self._parts.notes, *self._fed(), *self._skipped(), *built.notes)
                 )
             ),
+            doubts=self._judge.doubts,
         )
         return Tuned(tuning, built)
 
