@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from roundoff.messages.message import verbatim
 from roundoff.studies.distribution.result import (
     Bins,
     ChannelBox,
@@ -87,13 +88,15 @@ def distribution(name: str = "conv1", *, quantized: bool = True) -> TensorDistri
         peaks=(0.01,),
         resolution=1 / 256,
         suits=not quantized,
-        advice="0.2 % of the values are clipped: do something" if quantized else "one peak",
+        advice=verbatim("0.2 % of the values are clipped: do something" if quantized else "one peak"),
     )
 
 
 def distribution_report(*names: str) -> DistributionReport:
     """Distributions of these names."""
-    return DistributionReport("m.onnx", ("s0", "s1"), tuple(map(distribution, names)), notes=("[a] note",))
+    return DistributionReport(
+        "m.onnx", ("s0", "s1"), tuple(map(distribution, names)), notes=(verbatim("[a] note"),)
+    )
 
 
 def channel_spread(name: str = "conv1", *, channels: int = 8, uneven: bool = False) -> ChannelSpread:
@@ -134,13 +137,13 @@ def channel_spread(name: str = "conv1", *, channels: int = 8, uneven: bool = Fal
         gain_db=5.25,
         risk="high",
         resolution=0.125,
-        advice="many channels have fewer than 16 levels",
+        advice=verbatim("many channels have fewer than 16 levels"),
     )
 
 
 def channel_report(*names: str) -> ChannelReport:
     """Channels of tensors of these names."""
-    return ChannelReport("m.onnx", ("s0",), tuple(map(channel_spread, names)), notes=("[a] note",))
+    return ChannelReport("m.onnx", ("s0",), tuple(map(channel_spread, names)), notes=(verbatim("[a] note"),))
 
 
 def outlier_report(*names: str) -> OutlierReport:
@@ -171,7 +174,12 @@ def outlier_report(*names: str) -> OutlierReport:
         for order, name in enumerate(names)
     )
     return OutlierReport(
-        "m.onnx", ("s0", "s1"), 2.0, rows, {"ids": "its values are of the type int64"}, ("[a] note",)
+        "m.onnx",
+        ("s0", "s1"),
+        2.0,
+        rows,
+        {"ids": verbatim("its values are of the type int64")},
+        (verbatim("[a] note"),),
     )
 
 
@@ -197,5 +205,5 @@ def worst_samples(*names: str, outputs: int = 1) -> WorstSamples:
         median=15.0,
         unscored=1,
         moved_top=1,
-        notes=("[a] note",),
+        notes=(verbatim("[a] note"),),
     )

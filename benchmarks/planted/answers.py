@@ -137,6 +137,8 @@ def _ask_repair(case: RepairCase, folder: Path) -> Answer:
         found = case.on_others(folder, claim.unit)
     except Exception as failure:  # noqa: BLE001 - a file that cannot be run is a result, too
         return replace(answer, error=f"{type(failure).__name__}: {failure}")
+    if found is None:
+        return answer
     return replace(answer, claim=(claim.value, found), unit=claim.unit, slack=claim.slack)
 
 

@@ -20,6 +20,8 @@ __all__ = ["clean_cases"]
 
 _TARGETS = ("generic-int8", "generic-int8-per-tensor", "onnxruntime", "axera-ax650")
 _FIXED_POINT = Arithmetic(rounding="half_away", requantization="fixed_point")
+# Sums of products of 16 bits do not fit 32; chips that have such products have wider sums.
+_LONG_SUMS = Arithmetic(accumulator_bits=64)
 
 
 def clean_cases(subject: Subject) -> Iterator[tuple[str, Callable[[], PlantedCase]]]:
@@ -49,8 +51,8 @@ def _devices(subject: Subject) -> Mapping[str, Callable[[str], PlantedCase]]:
         "some-tensors": lambda name: some_tensors(_dumped(integer, name), subject.rng("clean")),
         "channels-last": lambda name: channels_last(_dumped(integer, name)),
         "half-channels-last": lambda name: channels_last(_dumped(in_half, name)),
-        "w8a16": partial(_dumped, Device(subject, wide)),
-        "w8a16-alone": partial(_dumped, Device(subject, wide), with_quantized=False),
+        "w8a16": partial(_dumped, Device(subject, wide, _LONG_SUMS)),
+        "w8a16-alone": partial(_dumped, Device(subject, wide, _LONG_SUMS), with_quantized=False),
         "outputs-only": lambda name: only_outputs(_dumped(integer, name)),
         "float-outputs-only": lambda name: only_outputs(_dumped(in_float, name)),
     }

@@ -111,9 +111,12 @@ class RepairCase:
             slack = max(slack, held["score"] - (held["float_score"] - held["interval"][1]))
         return Claim(float(held["score"]), unit, slack)
 
-    def on_others(self, folder: Path, unit: str) -> float:
-        """The same figure of the model that was written, on samples outside of everything."""
-        model = load_model(next((folder / "repaired").rglob("*fake_quant_model.onnx")))
+    def on_others(self, folder: Path, unit: str) -> float | None:
+        """The same figure of the model that was written, on other samples; None without a model."""
+        written = next((folder / "repaired").rglob("*fake_quant_model.onnx"), None)
+        if written is None:
+            return None
+        model = load_model(written)
         samples = self.others(OTHERS)
         names = outputs(self.case.model)
         exact = run(self.case.model, samples, names)

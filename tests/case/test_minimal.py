@@ -277,8 +277,7 @@ def edited(input_at: int, change: float) -> tuple[Case, Model]:
 @pytest.mark.parametrize(("input_at", "change"), [(1, 1.6), (2, 40)], ids=["scale", "zero point"])
 def test_a_node_of_the_file_shows_a_wrong_dequantization(input_at: int, change: float, tmp_path: Path) -> None:
     case, given = edited(input_at, change)
-    _, finding, _ = check_file(case, given)
-    assert finding is not None
+    [finding] = check_file(case, given).findings
     assert is_of_file(case, given, finding)
     found = reproduce_file(case, given, finding)
     assert len(found.nodes) == 1

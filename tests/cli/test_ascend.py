@@ -468,7 +468,7 @@ def test_unknown_words_are_told(run: Run, capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit) as caught:
         main(["ascend", "compare", "-nonsense"])
     assert caught.value.code == 2
-    assert "fix: see 'roundoff ascend compare -h'" in capsys.readouterr().err
+    assert "fix: see 'roundoff ascend compare --help'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("sub", ["compare", "convert", "overflow", "file_compare", "advisor"])

@@ -134,7 +134,7 @@ def test_wrong_usage_is_one_line_and_a_fix(
     assert caught.value.code == 2
     first, last = capsys.readouterr().err.splitlines()
     assert error in first
-    assert last == f"fix: see 'roundoff horizon {words[0]} -h'"
+    assert last == f"fix: see 'roundoff horizon {words[0]} --help'"
 
 
 def test_help_of_a_sub_command(capsys: pytest.CaptureFixture[str]) -> None:

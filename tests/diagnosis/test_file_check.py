@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx import helper, numpy_helper
+from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
 
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.investigation import DiagnoseSettings
@@ -108,3 +110,37 @@ def test_a_file_that_cannot_be_run_is_said() -> None:
     check = next(each for each in found.checks if str(each.name) == "the file itself")
     assert str(check.result).startswith("it could not be run here, so that its quantizers stand for it")
     assert found.kind == "healthy"
+
+
+def run_file_db(model: Model, proto: Any, samples: Samples) -> float:
+    """Signal to noise of a file as onnxruntime runs it, against its float model, on all samples."""
+    options = SessionOptions()
+    options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+    ours, theirs = (InferenceSession(each.SerializeToString(), options) for each in (model.proto, proto))
+    signal = noise = 0.0
+    for index in range(len(samples.names)):
+        feed = dict(samples.feed(index))
+        want, got = (each.run(None, feed)[0].astype(np.float64) for each in (ours, theirs))
+        signal, noise = signal + float(np.square(want).sum()), noise + float(np.square(want - got).sum())
+    return float(10 * np.log10(signal / noise))
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.9, 0.98, 1.05, 2.0])
+def test_a_pair_that_disagrees_is_always_found_and_the_figure_is_that_of_the_file(factor: float) -> None:
+    model, proto, samples = plain()
+    before = run_file_db(model, proto, samples)
+    _, back = pair(proto, "r1")
+    replaced(proto, back, 1, np.asarray(constant(proto, back.input[1]) * np.float32(factor)))
+    found = diagnosed(model, proto, samples)
+    finding = next(each for each in found.findings if each.cause == "wrong-dequantization")
+    assert "relu1" in finding.nodes
+    assert found.measures[0].before == pytest.approx(run_file_db(model, proto, samples), abs=1e-3)
+    assert finding.measures[0].before == pytest.approx(found.measures[0].before, abs=1e-6)
+    assert finding.measures[0].after == pytest.approx(before, abs=0.5)
+    assert found.kind == "culprits"
+
+
+def test_the_figure_of_a_sound_file_is_that_of_the_file() -> None:
+    model, proto, samples = plain()
+    found = diagnosed(model, proto, samples)
+    assert found.measures[0].before == pytest.approx(run_file_db(model, proto, samples), abs=1e-3)

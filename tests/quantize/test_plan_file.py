@@ -11,7 +11,7 @@ from roundoff.core.plan import NodePlan, PlannedQuantizer, Precision, QuantPlan,
 from roundoff.core.quantizers import Consumer, QuantParams, QuantSpec
 from roundoff.core.target import Arithmetic
 from roundoff.errors import BadInput
-from roundoff.messages.message import message
+from roundoff.messages.message import message, verbatim
 from roundoff.quantize.parameters import QuantNumbers, planned_with
 from roundoff.quantize.plan_file import PLAN_NAME, SavedPlan, load_plan, plan_json, saved_numbers
 
@@ -44,7 +44,7 @@ SAVED = SavedPlan(
     plan=PLAN,
     numbers=saved_numbers(NUMBERS),
     files={"deploy": "d.onnx"},
-    notes=("a note",),
+    notes=(verbatim("a note"),),
 )
 
 

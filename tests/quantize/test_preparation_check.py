@@ -39,7 +39,9 @@ def test_equal_models_agree_without_difference() -> None:
     assert check.agrees
     assert check.samples == 3
     assert [(each.output, each.max_abs_error, each.sqnr_db) for each in check.outputs] == [("logits", 0.0, np.inf)]
-    assert check.notes == ("the prepared model's outputs equal the original's to the last bit (3 samples)",)
+    assert tuple(map(str, check.notes)) == (
+        "the prepared model's outputs equal the original's to the last bit (3 samples)",
+    )
 
 
 def test_folding_differs_by_rounding_only() -> None:
@@ -55,8 +57,8 @@ def test_folding_differs_by_rounding_only() -> None:
     assert 110 < output.sqnr_db < 160
     assert output.magnitude > 1
     (note,) = check.notes
-    assert note.startswith("the prepared model's outputs equal the original's: largest difference ")
-    assert note.endswith("dB, 1 sample; up to 0.0001 of the largest value counts as rounding")
+    assert str(note).startswith("the prepared model's outputs equal the original's: largest difference ")
+    assert str(note).endswith("dB, 1 sample; up to 0.0001 of the largest value counts as rounding")
 
 
 def _scaled(factor: float, dtype: Any = np.float32) -> Model:
@@ -104,7 +106,7 @@ def test_other_shapes_and_what_holds_no_numbers() -> None:
         in_memory(single_node(helper.make_node("Transpose", ["x"], ["y"], perm=perm), [value("x", (2, 3))]))
         for perm in ([0, 1], [1, 0])
     )
-    assert "its shape is [3, 2] instead of [2, 3]" in check_preparation(straight, turned, samples).notes[0]
+    assert "its shape is [3, 2] instead of [2, 3]" in str(check_preparation(straight, turned, samples).notes[0])
     proto = with_sequence()
     proto.graph.output.append(value("text", (2, 3), TensorProto.STRING))
     text = in_memory(deepcopy(proto))

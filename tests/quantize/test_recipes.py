@@ -15,6 +15,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.messages.message import verbatim
 from roundoff.quantize import recipes
 from roundoff.quantize.calibration.run import calibrate as observe
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
@@ -54,7 +55,7 @@ class FakeStepLibrary(StepLibrary):
     def transform(self, step: Step, model: Model, context: StepContext) -> Any:
         self.done.append(step.name)
         return SimpleNamespace(
-            model=replace(model), taken=(Participation("everybody", "", ""),), notes=("transformed",)
+            model=replace(model), taken=(Participation("everybody", "", verbatim("")),), notes=("transformed",)
         )
 
     def correct(self, step: Step, quantized: QuantizedModel, context: StepContext) -> Any:
@@ -67,7 +68,7 @@ class FakeStepLibrary(StepLibrary):
         )
         return SimpleNamespace(
             quantized=replace(quantized, quantizers=coarse),
-            taken=(Participation("w", "", ""),),
+            taken=(Participation("w", "", verbatim("")),),
             notes=("corrected",),
         )
 
@@ -117,7 +118,10 @@ def test_activations_are_observed_once_for_each_chain_of_transforms(counted: lis
     builder.build(Recipe(method="mse", transforms=(Step("same"),)))
     assert len(counted) == 2
     assert library.done.count("same") == 1
-    assert built.taken == {"same": (Participation("everybody", "", ""),), "coarse": (Participation("w", "", ""),)}
+    assert built.taken == {
+        "same": (Participation("everybody", "", verbatim("")),),
+        "coarse": (Participation("w", "", verbatim("")),),
+    }
     assert {"transformed", "corrected"} <= set(built.notes)
     again = RecipeBuilder(loaded(conv_net(), tmp_path), Images(), TARGET, making=making)
     assert scales(again.build(Recipe(method="mse"))) == scales(builder.build(Recipe(method="mse")))

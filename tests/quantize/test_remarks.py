@@ -74,12 +74,10 @@ def test_sums_that_cancel_fit(tmp_path: Path) -> None:
 
 
 def test_narrow_products_are_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from roundoff.quantize import parameters as sums
-
     def never(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(sums, "IntegerRunner", never)
+    monkeypatch.setattr("roundoff.run.integer.runner.IntegerRunner", never)
     assert about_sums(quantized(product(), tmp_path, positive())) == []
 
 

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+from roundoff.messages.message import verbatim
 from roundoff.studies.accumulate.result import (
     Accumulation,
     AccumulationVerdict,
@@ -62,7 +63,7 @@ def sweep_of() -> PartialQuantization:
         higher_is_better=True,
         float_score=0.78788,
         to="float",
-        ranking="as given",
+        ranking=verbatim("as given"),
         subjects=("a/conv", "b/conv", "c/conv", "d/conv"),
         steps=steps,
         goal=ScoreGoal("99%", 0.78788 * 0.99),

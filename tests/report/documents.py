@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument
 from roundoff.core.tensors import NodeInfo, Topology
+from roundoff.messages.message import verbatim
 from tests import inspections
 from tests.report.curves import curves_of, sweep_of
 from tests.report.diffs import diff_of
@@ -19,7 +20,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)> \"'`${x}` =1+1 卷积 😀 " + 
 
 def empty_document(**found: object) -> RunDocument:
     """A document that says nothing but where it came from."""
-    host = Environment("0.1", "3.11", {"numpy": "2.0"}, "linux", "plain", 1.5)
+    host = Environment("0.1", "3.11", {"numpy": "2.0"}, "linux", verbatim("plain"), 1.5)
     document = RunDocument(
         schema=SCHEMA,
         command=("roundoff", "layers", HOSTILE),

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 from roundoff.core.document import SCHEMA, Environment, RunDocument, load_document
+from roundoff.messages.message import verbatim
 from roundoff.messages.numbers import decibels, number, percentage
 from roundoff.report.pages import write_run
 from tests import inspections
@@ -19,7 +20,7 @@ def test_documents_can_be_read_again(tmp_path: Path) -> None:
         channels=inspections.channel_report("conv1"),
         outliers=inspections.outlier_report("a"),
         worst_samples=inspections.worst_samples("a", "b"),
-        environment=Environment("0", "3", {}, "here", "float64", 1.0),
+        environment=Environment("0", "3", {}, "here", verbatim("float64"), 1.0),
     )
     files = write_run(document, tmp_path / "run", force=False, pictures={"a.png": b"\x89PNG"})
     assert [path.name for path in files] == [

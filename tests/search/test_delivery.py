@@ -18,6 +18,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
+from roundoff.messages.message import verbatim
 from roundoff.quantize.plan_file import load_plan
 from roundoff.quantize.recipes import Making, RecipeBuilder
 from roundoff.quantize.steps import StepContext, StepLibrary
@@ -29,7 +30,7 @@ from tests.models import conv_net, loaded
 from tests.search.test_judges import Images
 
 TARGET = load_target("generic-int8")
-TRIAL = Trial(Recipe(), "plain", True, 1.0, 0.0, 1.0, 1, whole=True)
+TRIAL = Trial(Recipe(), verbatim("plain"), True, 1.0, 0.0, 1.0, 1, whole=True)
 
 
 class Rounding(StepLibrary):

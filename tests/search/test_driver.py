@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from roundoff.core.plan import FLOAT, Recipe
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.messages.message import verbatim
 from roundoff.search.engine import SearchFound
 from roundoff.search.result import Trial
 from roundoff.search.strategies import STRATEGIES
@@ -187,7 +188,9 @@ def test_histories_of_strategies_are_their_only_memory() -> None:
         if recipe is None:
             break
         score = accuracy(recipe)
-        history.append(Trial(recipe, "", score >= 0.99, score, 1 - score, problem.cost(recipe), 200, whole=True))
+        history.append(
+            Trial(recipe, verbatim(""), score >= 0.99, score, 1 - score, problem.cost(recipe), 200, whole=True)
+        )
     assert history
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roundoff.messages.message import NOTHING, verbatim
 from roundoff.search.strategies.bisect import next_count
 from roundoff.search.strategies.strategy import BudgetSpent, run_trials
 
@@ -57,22 +58,26 @@ def halving(start: int) -> Generator[int, bool, str]:
 
 
 def test_a_strategy_is_sent_what_came_of_what_it_proposed() -> None:
-    assert run_trials(halving(16), lambda number: number <= 3) == ("2 is enough", "")
+    assert run_trials(halving(16), lambda number: number <= 3) == ("2 is enough", NOTHING)
 
 
 def test_a_refused_strategy_may_still_answer() -> None:
-    answer = run_trials(halving(16), lambda number: False, refusal=lambda number: "over" if number < 8 else "")
-    assert answer == ("4 not tried, over", "over")
+    answer = run_trials(
+        halving(16), lambda number: False, refusal=lambda number: verbatim("over") if number < 8 else NOTHING
+    )
+    assert answer == ("4 not tried, over", verbatim("over"))
 
 
 def test_a_strategy_that_has_no_answer_without_more_trials() -> None:
     def stubborn() -> Generator[int, int, int]:
         return (yield (yield 1))
 
-    assert run_trials(stubborn(), lambda number: number + 1) == (3, "")
-    assert run_trials(stubborn(), lambda number: 7, refusal=lambda number: "late" if number == 7 else "") == (
+    assert run_trials(stubborn(), lambda number: number + 1) == (3, NOTHING)
+    assert run_trials(
+        stubborn(), lambda number: 7, refusal=lambda number: verbatim("late") if number == 7 else NOTHING
+    ) == (
         None,
-        "late",
+        verbatim("late"),
     )
 
 
@@ -81,4 +86,4 @@ def test_a_strategy_with_nothing_to_try() -> None:
         return "nothing"
         yield 0
 
-    assert run_trials(silent(), lambda number: number) == ("nothing", "")
+    assert run_trials(silent(), lambda number: number) == ("nothing", NOTHING)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from roundoff.core.plan import FLOAT, Recipe
 from roundoff.errors import BadInput
+from roundoff.messages.message import verbatim
 from roundoff.search.result import Trial
 from roundoff.search.strategies import STRATEGIES
 from roundoff.search.strategies.pareto import pareto_front
@@ -59,7 +60,9 @@ def test_bisection_takes_a_logarithm_of_evaluations(nodes: int, data: st.DataObj
 
 
 def trial(cost: float, loss: float, number: int) -> Trial:
-    return Trial(Recipe(method=str(number)), "", True, 1 - loss, loss, cost, 1, whole=True, number=number)
+    return Trial(
+        Recipe(method=str(number)), verbatim(""), True, 1 - loss, loss, cost, 1, whole=True, number=number
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12))

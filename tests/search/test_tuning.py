@@ -9,16 +9,17 @@ from rich.console import Console
 
 from roundoff.core.document import SCHEMA, Environment, RunDocument
 from roundoff.core.plan import Precision, Recipe, Rule
+from roundoff.messages.message import verbatim
 from roundoff.pages.terminal import terminal_page
 from roundoff.report.pages import run_files
 from roundoff.search.page import trial_line, tuning_page
 from roundoff.search.result import Dragged, HoldOut, Remaining, Trial, Tuning
 
 RULE = Rule("node", ("[conv]/with a long name/of its own",), Precision("float", "float"))
-PLAIN = Trial(Recipe(), "plain", False, 0.5, 0.4, 1.0, 32, whole=False, number=1, seconds=1.25)
+PLAIN = Trial(Recipe(), verbatim("plain"), False, 0.5, 0.4, 1.0, 32, whole=False, number=1, seconds=1.25)
 BEST = Trial(
     Recipe(rules=(RULE,)),
-    "1 node at float: [conv]",
+    verbatim("1 node at float: [conv]"),
     True,
     0.895,
     0.005,
@@ -30,7 +31,7 @@ BEST = Trial(
 )
 LOST = Trial(
     Recipe(method="x"),
-    "ranges by x: impossible, no",
+    verbatim("ranges by x: impossible, no"),
     False,
     -math.inf,
     math.inf,
@@ -46,7 +47,7 @@ FOUND = Tuning(
     metric="accuracy",
     higher_is_better=True,
     float_score=0.9,
-    goal="within 1% of float",
+    goal=verbatim("within 1% of float"),
     goal_value=0.891,
     verdict="met",
     answer=2,
@@ -55,7 +56,7 @@ FOUND = Tuning(
     interval=(-0.01, 0.02),
     minimal=True,
     remaining=Remaining(9, 10, 2, 900, 1000, 250, 1000),
-    dragged=(Dragged("relu", "u16", "shares a tensor"),),
+    dragged=(Dragged("relu", "u16", verbatim("shares a tensor")),),
     evaluations=2,
     sample_runs=1032,
     ranking_runs=88,
@@ -63,7 +64,7 @@ FOUND = Tuning(
 )
 
 
-ENVIRONMENT = Environment("0.1.0", "3.11", {}, "host", "float64", 0.5)
+ENVIRONMENT = Environment("0.1.0", "3.11", {}, "host", verbatim("float64"), 0.5)
 
 
 def document(found: Tuning) -> RunDocument:
@@ -108,7 +109,7 @@ def test_the_headline_says_what_other_samples_say() -> None:
 
 def test_a_trial_is_told_in_a_line() -> None:
     assert trial_line(BEST, BEST, "accuracy") == "trial 2: 1 node at float: [conv]: 89.50 %, met"
-    long = replace(LOST, change="x" * 60)
+    long = replace(LOST, change=verbatim("x" * 60))
     line = trial_line(long, BEST, "accuracy")
     assert line.endswith("; best 89.50 %, trial 2")
     assert len(line) <= 80
@@ -116,7 +117,12 @@ def test_a_trial_is_told_in_a_line() -> None:
 
 def test_a_goal_that_is_not_met_says_how_far_it_is() -> None:
     found = replace(
-        FOUND, verdict="best_effort", answer=1, minimal=None, stopped="when the time was over", holdout=None
+        FOUND,
+        verdict="best_effort",
+        answer=1,
+        minimal=None,
+        stopped=verbatim("when the time was over"),
+        holdout=None,
     )
     page = " ".join(text(found).split())
     assert page.startswith(

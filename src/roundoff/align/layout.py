@@ -11,6 +11,7 @@ import numpy.typing as npt
 from roundoff.align.pairing import Layout
 from roundoff.core.tensors import Array
 from roundoff.measure.statistics import release_pages
+from roundoff.messages.message import english
 
 __all__ = [
     "MOST_AXES",
@@ -103,6 +104,11 @@ def full_axes(order: tuple[int, ...], source: Shape, target: Shape) -> tuple[int
     return tuple(next(units) if size == 1 else next(ordered) for size in target)
 
 
+def _then(before: str, after: str) -> str:
+    """Two steps of a change of layout, one after the other."""
+    return english("{before}, {after}", before=before, after=after)
+
+
 def name_of(axes: tuple[int, ...], target: Shape) -> str:
     """What a person calls the change of axes that ends in the shape `target`.
 
@@ -110,7 +116,15 @@ def name_of(axes: tuple[int, ...], target: Shape) -> str:
         axes: Order of all axes, or of those longer than one.
         target: Shape after the change, axes of length one included.
     """
-    return usual_name(axes, target) or f"axes {show(axes)}"
+    return usual_name(axes, target) or english("axes {axes}", axes=show(axes))
+
+
+def _padding_name(axis: int, length: int, padded: int) -> str:
+    return english("axis {axis} padded {length} -> {padded}", axis=axis, length=length, padded=padded)
+
+
+def _reshape_name(before: Shape, after: Shape) -> str:
+    return english("reshaped {before} -> {after}", before=show(before), after=show(after))
 
 
 def usual_name(axes: tuple[int, ...], target: Shape) -> str | None:
@@ -159,13 +173,14 @@ class _Blocks:
         others = [place for place in range(len(stored) - 1) if place != self.leading]
         channels = stored[self.leading] * stored[-1]
         wide = (*reference[: self.axis], channels, *reference[self.axis + 1 :])
-        parts = [self.name]
+        name = self.name
         if wide != reference:
-            parts.append(f"axis {self.axis} padded {reference[self.axis]} -> {channels}")
+            padding = _padding_name(self.axis, reference[self.axis], channels)
+            name = _then(name, padding)
         if stored != candidate:
-            parts.append(f"reshaped {show(candidate)} -> {show(stored)}")
+            name = _then(name, _reshape_name(candidate, stored))
         return Layout(
-            ", ".join(parts),
+            name,
             split=None if stored == candidate else stored,
             axes=(*others[: self.axis], self.leading, len(stored) - 1, *others[self.axis :]),
             merged=wide,
@@ -245,7 +260,8 @@ def layouts_within(shape: Shape) -> tuple[Layout, ...]:
         stored = tuple(longer[axis] for axis in order)
         if stored != longer:
             back = inverse(order)
-            name = f"{name_of(back, shape)}, though labelled {show(shape)}"
+            turned = name_of(back, shape)
+            name = english("{order}, though labelled {shape}", order=turned, shape=show(shape))
             found.append(Layout(name, split=stored, axes=back, merged=shape))
     return tuple(found)
 
@@ -262,7 +278,7 @@ def _all_orders(longer: Shape) -> Iterator[tuple[int, ...]]:
 def _exchange_name(axes: tuple[int, ...], shape: Shape) -> str:
     moved = [place for place, axis in enumerate(axes) if place != axis]
     if len(moved) == 2:
-        return f"axes {moved[0]},{moved[1]} swapped"
+        return english("axes {first},{second} swapped", first=moved[0], second=moved[1])
     return name_of(axes, shape)
 
 
@@ -287,7 +303,7 @@ def _permuted(order: tuple[int, ...], candidate: Shape, reference: Shape) -> Lay
         return _reshaped(candidate, reference)
     if same_rank:
         return Layout(name_of(axes, turned), axes=axes)
-    name = f"{name_of(axes, turned)}, {_reshaped(candidate, reference).name}"
+    name = _then(name_of(axes, turned), _reshaped(candidate, reference).name)
     return Layout(name, split=None if given == candidate else given, axes=order, merged=reference)
 
 
@@ -304,14 +320,14 @@ def _split(order: tuple[int, ...], candidate: Shape, reference: Shape) -> Layout
         return plain
     wanted = core(reference)
     back = inverse(order)
-    name = f"{name_of(back, reference)}, {plain.name}"
+    name = _then(name_of(back, reference), plain.name)
     return Layout(name, split=tuple(wanted[axis] for axis in order), axes=back, merged=reference)
 
 
 def _reshaped(candidate: Shape, reference: Shape) -> Layout:
     if candidate == reference:
         return _AS_STORED
-    return Layout(f"reshaped {show(candidate)} -> {show(reference)}", merged=reference)
+    return Layout(_reshape_name(candidate, reference), merged=reference)
 
 
 def _padded(reference: Shape, candidate: Shape) -> Iterator[Layout]:
@@ -329,9 +345,9 @@ def _padded(reference: Shape, candidate: Shape) -> Iterator[Layout]:
             layouts = [layout for layout in layouts if not layout.axes or usual_name(layout.axes, wide)]
         elif sorted(given) != sorted(core(wide)):
             continue
-        padding = f"axis {axis} padded {reference[axis]} -> {wide[axis]}"
+        padding = _padding_name(axis, reference[axis], wide[axis])
         for layout in layouts:
-            name = f"{layout.name}, {padding}" if layout.name else padding
+            name = _then(layout.name, padding) if layout.name else padding
             yield replace(layout, name=name, crop=reference)
 
 

@@ -284,8 +284,7 @@ class _Work:
     def settings(self, time: float | None, tell: "Callable[[Check], None] | None") -> "DiagnoseSettings":
         """How to diagnose."""
         from roundoff.diagnosis.investigation import DiagnoseSettings
-        from roundoff.messages.message import verbatim
-        from roundoff.messages.sentences import recognised
+        from roundoff.messages.message import as_message, verbatim
 
         subject, call = self.subject, self.subject.call
         planned = call.get("target") is None or call.get("set") or call.get("rules")
@@ -297,7 +296,7 @@ class _Work:
             threads=call.threads,
             max_memory=call.max_memory,
             progress=call.progress,
-            subject=recognised(subject.words) if self.dumps is None else called,
+            subject=as_message(subject.words) if self.dumps is None else called,
             given=subject.file,
             # What was asked for each node, where a run of ours or the rules say so.
             plan=subject.plan if planned else None,

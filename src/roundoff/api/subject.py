@@ -20,7 +20,7 @@ from roundoff.api.inputs import (
 )
 from roundoff.core.provenance import bytes_input, input_file
 from roundoff.errors import BadInput
-from roundoff.messages.message import Remark, english, message
+from roundoff.messages.message import NOTHING, Message, as_message, english, message
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile
@@ -80,7 +80,7 @@ class Subject:
     quantized: "QuantizedModel"
     samples: "Samples"
     arithmetic: "Arithmetic"
-    words: Remark
+    words: Message
     call: Call
     given: GivenModel | None = None
     file: "Model | None" = None
@@ -291,8 +291,10 @@ def _option_number(key: str, value: Any) -> float:
 # Opening.
 
 
-def _called(quantized: QuantizedLike) -> str:
-    return str(quantized) if is_path(quantized) else english("the {name}", name=type(quantized).__name__)
+def _called(quantized: QuantizedLike) -> Message:
+    return as_message(
+        str(quantized) if is_path(quantized) else english("the {name}", name=type(quantized).__name__)
+    )
 
 
 def _quantized_here(call: Call, model: ModelLike, *, explore: bool) -> Subject:
@@ -322,7 +324,7 @@ def _quantized_before(call: Call, model: ModelLike | None, *, needs_samples: boo
     from roundoff.graph.reading.read import read_quantized
 
     given = call.get("quantized")
-    words: Remark = "" if given is None else _called(given)
+    words = NOTHING if given is None else _called(given)
     arithmetic, file, plan = WIDEST, None, None
     ours = None if model is None else open_model(model)
     if given is None and ours is not None:
@@ -369,7 +371,7 @@ class StoredQuantization(NamedTuple):
 
     quantized: "QuantizedModel"
     arithmetic: "Arithmetic"
-    words: Remark
+    words: Message
     model: "Model | None"
     plan: "QuantPlan"
 

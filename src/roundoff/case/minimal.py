@@ -40,6 +40,7 @@ from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.shapes import Value
 from roundoff.graph.shapes import values as shapes_of
 from roundoff.graph.subgraph import ModelPart, ModelParts
+from roundoff.graph.wiring import producers
 from roundoff.messages.message import english, message
 from roundoff.messages.numbers import decibels_text
 from roundoff.run.integer.runner import IntegerRunner
@@ -380,8 +381,8 @@ _AROUND = frozenset({"QuantizeLinear", "DequantizeLinear", "Cast", "Identity"})
 
 def is_of_file(case: Case, given: Model, finding: Finding) -> bool:
     """Whether a finding is about what the file computes beyond what its quantizers say."""
-    found = check_file(case, given)[1]
-    return found is not None and (found.cause, found.nodes) == (finding.cause, finding.nodes)
+    found = check_file(case, given).findings
+    return any((each.cause, each.nodes) == (finding.cause, finding.nodes) for each in found)
 
 
 def reproduce_file(case: Case, given: Model, finding: Finding, *, most_samples: int = MOST_SAMPLES) -> Reproducer:
@@ -460,7 +461,7 @@ def _candidates(case: Case, given: Model, finding: Finding) -> Iterator[str]:
 def _cut_from_file(given: Model, theirs: ModelParts, node: Any) -> tuple[Model, tuple[str, ...]] | None:
     """The node as it is in the file, with the quantize nodes before it, and what it reads, by its float names."""
     graph = given.proto.graph
-    makers = {name: each for each in graph.node for name in each.output}
+    makers = producers(graph.node)
     twin = next(each for each in graph.node if each.name == node.name)
     chain, names = [twin.name], dict(zip(twin.output, node.output, strict=False))
     for ours, name in zip(node.input, twin.input, strict=False):

@@ -8,8 +8,9 @@ from typing import Literal
 from roundoff.case.disguise import Confidence
 from roundoff.case.excerpt import CaseNumbers
 from roundoff.core.document import Environment
+from roundoff.diagnosis.page import control_text
 from roundoff.diagnosis.result import Finding
-from roundoff.messages.message import english, shown
+from roundoff.messages.message import Translatable, english, shown
 from roundoff.messages.numbers import number, percentage
 from roundoff.messages.sanitize import harmless
 
@@ -193,6 +194,8 @@ def _finding(finding: Finding, confidence: Confidence | None) -> Iterator[str]:
     for measure in finding.measures[:1]:
         what = measure.what if confidence is None else "then"
         yield f"   {what}: {number(measure.before)} -> {number(measure.after)} {measure.unit}".rstrip()
+    if finding.control is not None:
+        yield english("   control: {control}", control=control_text(finding.control))
 
 
 def _dump(fault: DumpFault) -> Iterator[str]:
@@ -280,7 +283,7 @@ def _environment(ticket: Ticket) -> Iterator[str]:
         packages=packages,
     )
     yield environment.host
-    yield environment.arithmetic
+    yield Translatable(environment.arithmetic)
     yield english("Chip, board, version of the vendor's tools: {by_hand}", by_hand=BY_HAND)
 
 

@@ -4,26 +4,25 @@ import argparse
 import importlib
 import io
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from roundoff import __version__
 from roundoff.cli.language import (
     add_language_option,
     chosen_command,
     chosen_language,
-    translate_help,
-    translated_argparse,
     with_language_first,
     without_language,
 )
+from roundoff.cli.parser import CommandParser, help_formatter, translated_argparse
 from roundoff.cli.process import heard, interrupt_tidily
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, nearest, on_the_command_line
+from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, on_the_command_line
 from roundoff.messages.catalogue import translate, use_language
-from roundoff.messages.message import english, shown
+from roundoff.messages.message import english
 
 __all__ = ["COMMANDS", "main", "parse_words"]
 
@@ -152,60 +151,10 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong and where to read on, instead of repeating the whole usage."""
-
-    def error(self, message: str) -> NoReturn:
-        self.refuse(message)
-
-    def format_help(self) -> str:
-        translate_help(self)
-        return super().format_help()
-
-    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        try:
-            return super()._get_value(action, arg_string)
-        except argparse.ArgumentError as error:
-            # What is wrong with a value is part of a longer text, where its language would be lost.
-            error.message = shown(error.message)
-            raise
-
-    def refuse(self, message: str, *, wrong: str = "", known: Iterable[str] = ()) -> NoReturn:
-        """End with an error.
-
-        Args:
-            message: What is wrong.
-            wrong: A word that is not known.
-            known: Words that are; one that is much like it is suggested.
-        """
-        # Where nothing is alike the help is the better list.
-        meant = nearest(wrong, known) if wrong else ""
-        if meant.endswith("?"):
-            fix = english("{meant} See '{prog} --help'", meant=meant, prog=self.prog)
-        else:
-            fix = english("see '{prog} --help'", prog=self.prog)
-        error = translate("terminal.error", what=message, fix=fix)
-        self.exit(BadInput.exit_code, f"{error}\n")
-
-
-def _formatter() -> type[argparse.HelpFormatter]:
-    """Help in colours, with room for the longest command."""
-    from rich_argparse import RawDescriptionRichHelpFormatter
-
-    class Formatter(RawDescriptionRichHelpFormatter):
-        def add_argument(self, action: argparse.Action) -> None:
-            super().add_argument(action)
-            # argparse forgets that commands are indented when it measures them.
-            if isinstance(action, argparse._SubParsersAction):
-                self._action_max_length += self._indent_increment
-
-    return Formatter
-
-
 def parse_words(argv: Sequence[str]) -> argparse.Namespace | None:
     """The options of the command that words choose; None when there is none to choose, and the help is shown."""
-    formatter = _formatter()
-    parser = _Parser(
+    formatter = help_formatter()
+    parser = CommandParser(
         prog="roundoff",
         description="Find where a quantized or deployed neural network loses accuracy, and why.",
         epilog=_EXIT_CODES,

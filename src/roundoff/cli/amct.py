@@ -17,8 +17,9 @@ Written are <save_path>_fake_quant_model.onnx, which runs anywhere,
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from roundoff.cli.parser import CommandParser
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.messages.message import english
@@ -42,16 +43,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if name not in _SUBCOMMANDS:
         raise BadInput(english("There is no sub-command {sub!r}.", sub=args.sub), fix=nearest(name, _SUBCOMMANDS))
     add_flags, work = _SUBCOMMANDS[name]
-    parser = _Parser(prog=f"roundoff amct {name}", description=(work.__doc__ or "").splitlines()[0])
+    parser = CommandParser(prog=f"roundoff amct {name}", description=(work.__doc__ or "").splitlines()[0])
     add_flags(parser)
     return work(parser.parse_args(args.rest), terminal)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong and where to read on."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(BadInput.exit_code, f"error: {message}\nfix: see '{self.prog} --help'\n")
 
 
 def _model_flags(parser: argparse.ArgumentParser) -> None:

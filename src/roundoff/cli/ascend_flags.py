@@ -2,20 +2,12 @@
 
 import argparse
 from pathlib import Path
-from typing import NoReturn
 
-from roundoff.errors import BadInput
+from roundoff.cli.parser import CommandParser
 
 __all__ = ["PARSERS", "parser_of"]
 
 _STRICT = "reproduce the vendor's tool, also where it drops, crops or exits oddly"
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong and where to read on."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(BadInput.exit_code, f"error: {message}\nfix: see '{self.prog} -h'\n")
 
 
 def _compare(parser: argparse.ArgumentParser) -> None:
@@ -118,6 +110,6 @@ PARSERS = {
 def parser_of(name: str) -> argparse.ArgumentParser:
     """The parser of a sub-command."""
     declare, summary = PARSERS[name]
-    parser = _Parser(prog=f"roundoff ascend {name}", description=summary, allow_abbrev=False)
+    parser = CommandParser(prog=f"roundoff ascend {name}", description=summary, allow_abbrev=False)
     declare(parser)
     return parser

@@ -66,9 +66,9 @@ def _print(packed: "Bundle", terminal: Terminal) -> None:
     from rich.text import Text
 
     from roundoff.messages.catalogue import translate
+    from roundoff.messages.message import shown
     from roundoff.messages.numbers import format_size
     from roundoff.messages.sanitize import for_people
-    from roundoff.messages.sentences import sentence
     from roundoff.pages.terminal import verdict_page
 
     headline = Text()
@@ -78,7 +78,7 @@ def _print(packed: "Bundle", terminal: Terminal) -> None:
     else:
         headline.append(translate("case.word_not_packed"), style="bold red")
         headline.append(translate("case.not_packed"))
-    lines = [(_label(label), sentence(text)) for label, text in for_people(packed.lines)]
+    lines = [(_label(label), shown(text)) for label, text in for_people(packed.lines)]
     if packed.shown:
         files = sorted(packed.members.items())
         for place, (name, content) in enumerate(files):

@@ -15,8 +15,9 @@ DATA is the folder of calibration data. 'roundoff horizon SUB -h' lists flags.
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from roundoff.cli.parser import CommandParser
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, BadInput, nearest
 from roundoff.messages.message import english
@@ -245,16 +246,9 @@ _SUBCOMMANDS: dict[str, _Subcommand] = {
 }  # fmt: skip
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong and where to read on."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(BadInput.exit_code, f"error: {message}\nfix: see '{self.prog} -h'\n")
-
-
 def _parser(name: str) -> argparse.ArgumentParser:
     command = _SUBCOMMANDS[name]
-    parser = _Parser(
+    parser = CommandParser(
         prog=f"roundoff horizon {name}",
         description=command.summary,
         epilog="Lists are written [a,b], ['a','b'] or [[a,b],[c]]; switches take True or False.",

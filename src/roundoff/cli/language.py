@@ -3,10 +3,9 @@
 import argparse
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 from roundoff.errors import BadInput
-from roundoff.messages.catalogue import LANGUAGES, Language, current_language, translation
+from roundoff.messages.catalogue import LANGUAGES, Language
 from roundoff.messages.message import english
 
 __all__ = [
@@ -14,8 +13,6 @@ __all__ = [
     "add_language_option",
     "chosen_command",
     "chosen_language",
-    "translate_help",
-    "translated_argparse",
     "with_language_first",
     "without_language",
 ]
@@ -65,45 +62,6 @@ def _locale_language() -> Language:
     """Chinese wherever it is spoken (zh_CN.UTF-8, zh_TW, zh); all else, and no locale at all, is English."""
     locale = next(filter(None, map(os.environ.get, _LOCALE_VARIABLES)), "")
     return "zh" if locale.lower().startswith("zh") else "en"
-
-
-@contextmanager
-def translated_argparse() -> Iterator[None]:
-    """While it lasts, argparse speaks the language of the terminal of wrong options and in its titles.
-
-    It asks gettext for each text by the English one. What it asks for is in our catalogue, which needs no files of
-    gettext's own.
-    """
-    if current_language() == "en":
-        yield
-        return
-    gettext, ngettext = argparse._, argparse.ngettext  # type: ignore[attr-defined]
-    argparse._ = _help_text  # type: ignore[attr-defined]
-    argparse.ngettext = lambda one, more, count: _help_text(one if count == 1 else more)  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        argparse._, argparse.ngettext = gettext, ngettext  # type: ignore[attr-defined]
-
-
-def translate_help(parser: argparse.ArgumentParser) -> None:
-    """Put all that a parser shows as its help into the language of the terminal."""
-    if current_language() == "en":
-        return
-    described = (parser, *parser._action_groups)
-    for each in described:
-        each.description = each.description and _help_text(each.description)
-    parser.epilog = parser.epilog and _help_text(parser.epilog)
-    for group in parser._action_groups:
-        group.title = group.title and _help_text(group.title)
-    commands = [each for action in parser._actions for each in getattr(action, "_choices_actions", ())]
-    for action in (*parser._actions, *commands):
-        if action.help is not argparse.SUPPRESS:
-            action.help = action.help and _help_text(action.help)
-
-
-def _help_text(text: str) -> str:
-    return translation(text) or text
 
 
 def chosen_command(words: Sequence[str]) -> str | None:

@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from roundoff.cli.options import size
+from roundoff.cli.parser import CommandParser
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.messages.message import english
@@ -102,7 +103,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             english("There is no sub-command {sub!r}.", sub=args.sub), fix=nearest(args.sub, _SUBCOMMANDS)
         )
     add_flags, work, takes_settings = _SUBCOMMANDS[args.sub]
-    parser = _Parser(
+    parser = CommandParser(
         prog=f"roundoff pulsar2 {args.sub}",
         description=work.__doc__,
         epilog=_SETTINGS if takes_settings else "",
@@ -118,13 +119,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         found = parser.parse_args(args.rest)
     found.words = args.words
     return work(found, terminal)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong and where to read on."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(BadInput.exit_code, f"error: {message}\nfix: see '{self.prog} --help'\n")
 
 
 _SETTINGS = """\

@@ -15,7 +15,6 @@ from roundoff.messages.catalogue import translate
 from roundoff.messages.message import Message, english
 from roundoff.messages.message import shown as text_of
 from roundoff.messages.sanitize import harmless
-from roundoff.messages.sentences import sentence
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,7 +124,7 @@ class Terminal:
 
     def remark(self, text: str | Message) -> None:
         """Say what the reader should know of a result."""
-        self.note(translate("terminal.note", text=sentence(text)))
+        self.note(translate("terminal.note", text=text_of(text)))
 
     def note(self, text: str) -> None:
         """Say something that is not a result."""

@@ -103,7 +103,7 @@ class Environment:
     python: str
     packages: dict[str, str]
     host: str
-    arithmetic: str
+    arithmetic: Message
     elapsed_s: float
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from roundoff import __version__
 from roundoff.core.files import is_caffe, model_files, reading
-from roundoff.messages.message import english
+from roundoff.messages.message import english, message
 
 if TYPE_CHECKING:
     from roundoff.core.document import Environment, InputFile
@@ -21,7 +21,6 @@ __all__ = ["array_input", "bytes_input", "data_paths", "environment", "input_fil
 # More than this is told apart by names and sizes: hashing it would take longer than the comparison.
 _HASHED_BYTES = 256 << 20
 _PACKAGES = ("numpy", "onnx", "onnxruntime")
-_ARITHMETIC = "sums in float64; models run by onnxruntime on the CPU with graph optimization off"
 
 
 def input_file(role: str, path: Path) -> "InputFile":
@@ -95,7 +94,7 @@ def environment(elapsed_s: float) -> "Environment":
         python=platform.python_version(),
         packages={name: metadata.version(name) for name in _PACKAGES},
         host=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        arithmetic=_ARITHMETIC,
+        arithmetic=message("about.arithmetic_used"),
         elapsed_s=round(elapsed_s, 3),
     )
 

@@ -25,6 +25,7 @@ from roundoff.messages.message import Argument, Message, joined, message
 __all__ = [
     "WORSE_DB",
     "FileCase",
+    "FileChecked",
     "FileSuspect",
     "Remark",
     "check_file",
@@ -187,9 +188,9 @@ class FileCase:
     loss: Loss | None = None
     known: dict[str, Any] = field(default_factory=dict)
 
-    def measured(self, model: Model) -> Loss | None:
-        """What a changed file loses; None where its outputs are of another kind."""
-        return _loss(self.case, model)
+    def measured(self, model: Model, *, more: bool = False) -> Loss | None:
+        """What a changed file loses, on few samples or on all; None where its outputs are of another kind."""
+        return _loss(self.case, model, more=more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,30 +204,54 @@ class FileSuspect:
     nodes: tuple[str, ...] = ()
 
 
-def check_file(case: Case, given: Model) -> tuple[Message, Finding | None, Loss | None]:
+@dataclass(frozen=True, slots=True, eq=False)
+class FileChecked:
+    """What came of running a file.
+
+    Attributes:
+        result: In a sentence without its full stop.
+        loss: What the file loses as it runs, on all samples that are used; None where it could not be run.
+        worse: Whether that is more than its quantizers do.
+        findings: Why, or what else is wrong in it; their numbers are still open.
+    """
+
+    result: Message
+    loss: Loss | None = None
+    worse: bool = False
+    findings: tuple[Finding, ...] = ()
+
+
+def check_file(case: Case, given: Model) -> FileChecked:
     """Run the file, and compare its outputs with those of the float model and its quantizers.
 
     Args:
         case: The float model and the quantizers that were read from the file.
         given: The file.
-
-    Returns:
-        What came of it; where the file is worse than its quantizers a finding, and what it loses.
     """
     try:
-        ours = _loss(case, given)
+        ours = _loss(case, given, more=True)
     except RoundoffError as error:
-        return message("diagnosis.file_not_run", reason=str(error.what)), None, None
+        return FileChecked(message("diagnosis.file_not_run", reason=str(error.what)))
     if ours is None:
-        return message("diagnosis.file_other_outputs"), None, None
-    theirs = case.loss()
-    if ours.excess_db(theirs) < WORSE_DB:
-        return message("diagnosis.file_computes", db=decibels_of(ours.sqnr_db)), None, None
-    found = explain(FileCase(case, given, ours), FileSuspect(), of="file", nodes=(), tensors=())
-    if found is None or not found.proven:
-        keeps, alone = decibels_of(ours.sqnr_db), decibels_of(theirs.sqnr_db)
-        return message("diagnosis.file_more", db=keeps, other=alone), None, ours
-    return found.summary, replace(found, share=1.0), ours
+        return FileChecked(message("diagnosis.file_other_outputs"))
+    theirs = case.loss(more=True)
+    worse = ours.excess_db(theirs) >= WORSE_DB
+    file, whole = FileCase(case, given, ours), FileSuspect()
+    # Codes that are not dequantized as they were quantized are a fault whatever they cost here.
+    odd = ask(find_cause("wrong-dequantization", "file"), file, whole, nodes=(), tensors=())
+    found = None if odd is None else odd[0]
+    if worse and (found is None or not found.proven):
+        found = explain(file, whole, of="file", nodes=(), tensors=()) or found
+    findings = () if found is None else (replace(found, share=1.0, places=max(1, len(found.nodes))),)
+    if found is not None and (found.proven or not worse):
+        return FileChecked(found.summary, ours, worse, findings)
+    keeps, alone = decibels_of(ours.sqnr_db), decibels_of(theirs.sqnr_db)
+    result = (
+        message("diagnosis.file_more", db=keeps, other=alone)
+        if worse
+        else message("diagnosis.file_computes", db=keeps)
+    )
+    return FileChecked(result, ours, worse, findings)
 
 
 def check_sums(case: Case, nodes: Sequence[str]) -> Finding | None:
@@ -247,12 +272,12 @@ def check_sums(case: Case, nodes: Sequence[str]) -> Finding | None:
     return replace(asked[0], share=1.0) if asked is not None and asked[0].proven else None
 
 
-def _loss(case: Case, model: Model) -> Loss | None:
-    """What a file loses; None where its outputs are of another kind."""
+def _loss(case: Case, model: Model, *, more: bool = False) -> Loss | None:
+    """What a file loses, on few samples or on all; None where its outputs are of another kind."""
     runner = case.runner
     names = dict(zip(outputs(runner.model), outputs(model), strict=False))
     meter = LossMeter(runner.parts)
-    for exact, arrays in runner.pairs(model, runner.few()):
+    for exact, arrays in runner.pairs(model, None if more else runner.few()):
         found = {name: arrays[names[name]] for name in exact if name in names}
         if any(name not in found or found[name].dtype != array.dtype for name, array in exact.items()):
             return None

@@ -4,17 +4,21 @@ A fault can hide another: next to a tensor that is wrecked, nothing seems to cos
 first judged in a network in which all others are at their best, and only then in the network as it is.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from roundoff.core.plan import FLOAT, NodePlan, QuantPlan
 from roundoff.core.quantizers import Quantizer
+from roundoff.diagnosis.controls import controlled
 from roundoff.diagnosis.loss import Loss
-from roundoff.diagnosis.registry import explain
-from roundoff.diagnosis.result import Finding, Remedy, RemedyChange
+from roundoff.diagnosis.registry import Intervention, explain
+from roundoff.diagnosis.result import Control, Finding, Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.wiring import producer_names
 from roundoff.messages.message import message
 
 if TYPE_CHECKING:
@@ -34,6 +38,7 @@ __all__ = [
     "rank",
     "takes_most",
     "together",
+    "with_control",
 ]
 
 
@@ -99,28 +104,35 @@ class Accused:
 
 
 def find_needed(
-    case: Case, candidates: Sequence[tuple[Suspect, Fixes]], *, out_of_time: Callable[[], bool]
+    case: Case,
+    candidates: Sequence[tuple[Suspect, Fixes]],
+    *,
+    blatant: Container[str] = (),
+    out_of_time: Callable[[], bool],
 ) -> list[Accused]:
     """The fixes that are needed to bring the loss down to what all of them reach, costliest first.
 
     Args:
         case: The network.
         candidates: Suspects, with what puts each right.
+        blatant: Names of those that are wrong in plain view, whatever the outputs say; they are tried first.
         out_of_time: Whether to stop looking.
     """
     # Costs are measured leave-one-out against the network with all fixes in, not one-in against the network as it
     # is: beside a wrecked tensor every other one looks harmless, since its error drowns in what is lost already.
     best = merged(fixes for _, fixes in candidates)
     goal = case.loss(best)
+    costs = _costs(case, candidates, best, goal=goal, out_of_time=out_of_time)
+    most = max((each.cost for each in costs), default=0.0)
     ranked = sorted(
-        _costs(case, candidates, best, goal=goal, out_of_time=out_of_time), key=lambda each: -each.cost
+        (each for each in costs if each.cost >= _LEAST_COST * most or each.suspect.name in blatant),
+        key=lambda each: (each.suspect.name not in blatant, -each.cost),
     )
     # Greedy, costliest first, until what is chosen does as well as everything; the order of leave-one-out costs is
     # not quite that of joint ones, which is why those that turned out not to be needed are pruned in the end.
+    # What is wrong in plain view goes first: beside it a lucky change of a sound place may cost as much.
     chosen: list[Accused] = []
     for accused in ranked:
-        if accused.cost < _LEAST_COST * ranked[0].cost:
-            break
         chosen.append(accused)
         if case.loss(merged(each.fixes for each in chosen)).excess_db(goal) <= _AS_GOOD_DB:
             break
@@ -226,7 +238,7 @@ MOST_EXPLAINED = 12
 def explained(
     case: Case, accused: Sequence[Accused], *, out_of_time: Callable[[], bool], most: int = MOST_EXPLAINED
 ) -> list[Finding]:
-    """The cause of each accused, each with all others put right.
+    """The cause of each accused, each with all others put right; with a control where they are few.
 
     Args:
         case: The network, with nothing of the accused mended.
@@ -236,6 +248,8 @@ def explained(
     """
     total = sum(max(0.0, each.cost) for each in accused) or 1.0
     found: list[Finding] = []
+    # Of many those that have one cause are told together, and controlled together.
+    few = len(accused) <= _TOLD_ONE_BY_ONE
     for each in accused[:most]:
         if out_of_time():
             break
@@ -248,10 +262,36 @@ def explained(
             nodes=suspect.nodes,
             tensors=suspect.tensors,
             out_of_time=out_of_time,
+            control=partial(_control_of, others, out_of_time) if few else _none,
         )
         if finding is not None:
             found.append(replace(_confirmed(finding), share=max(0.0, each.cost) / total))
     return found
+
+
+def _control_of(case: Case, out_of_time: Callable[[], bool], proof: Intervention) -> Control | None:
+    return controlled(case, proof.fixes, out_of_time=out_of_time) if proof.fixes else None
+
+
+def _none(proof: Intervention) -> None:
+    """No control yet."""
+
+
+def with_control(finding: Finding, case: Case, fixes: Fixes, *, out_of_time: Callable[[], bool]) -> Finding:
+    """A finding with its control, unless it has one; where that does not hold, it is suspected only.
+
+    Args:
+        finding: The finding.
+        case: The network, with all others mended.
+        fixes: What puts its places right.
+        out_of_time: Whether there is no time for it.
+    """
+    if not finding.proven or finding.control is not None:
+        return finding
+    control = controlled(case, fixes, out_of_time=out_of_time)
+    if control is None or control.holds:
+        return replace(finding, control=control)
+    return replace(finding, control=control, proven=False, remedy=None)
 
 
 def _confirmed(finding: Finding) -> Finding:
@@ -261,30 +301,45 @@ def _confirmed(finding: Finding) -> Finding:
     return replace(finding, proven=False, remedy=None)
 
 
-def grouped(case: Case, findings: Sequence[Finding], accused: Sequence[Accused]) -> list[Finding]:
-    """Findings with those of one cause told together where they are many.
+def grouped(
+    case: Case, findings: Sequence[Finding], accused: Sequence[Accused], *, out_of_time: Callable[[], bool]
+) -> list[Finding]:
+    """Findings with their controls, those of one cause told together where they are many.
 
     Args:
         case: The network, with nothing of the accused mended.
         findings: Worst first.
         accused: All accused, whose fixes a group is measured with.
+        out_of_time: Whether there is no time for more.
     """
     by_cause: dict[tuple[str, bool], list[Finding]] = {}
     for finding in findings:
         by_cause.setdefault((finding.cause, finding.proven), []).append(finding)
     result = []
     for members in by_cause.values():
-        result += members if len(members) <= _TOLD_ONE_BY_ONE else [_group(case, members, accused)]
+        if len(members) <= _TOLD_ONE_BY_ONE:
+            told = [([each], each) for each in members]
+        else:
+            told = [(members, _group(case, members, accused))]
+        for group, finding in told:
+            alike, others = _apart(group, accused)
+            result.append(with_control(finding, case.mend(others), alike, out_of_time=out_of_time))
     return sorted(result, key=lambda each: (not each.proven, -each.share))
 
 
 def _group(case: Case, members: Sequence[Finding], accused: Sequence[Accused]) -> Finding:
     alike = [each for each in accused if any(_is_of(member, each) for member in members)]
-    others = merged(each.fixes for each in accused if each not in alike)
+    others = _apart(members, accused)[1]
     changes = tuple(dict.fromkeys(change for each in members if each.remedy for change in each.remedy.changes))
     found = together(case.mend(others), members[0], alike)
     remedy = None if found.remedy is None else replace(found.remedy, changes=changes)
     return replace(found, remedy=remedy, share=sum(each.share for each in members))
+
+
+def _apart(members: Sequence[Finding], accused: Sequence[Accused]) -> tuple[Fixes, Fixes]:
+    """What puts the places of some findings right, and what all other accused."""
+    mine = [each for each in accused if any(_is_of(member, each) for member in members)]
+    return merged(each.fixes for each in mine), merged(each.fixes for each in accused if each not in mine)
 
 
 def _is_of(finding: Finding, accused: Accused) -> bool:
@@ -341,6 +396,10 @@ def _shared_remedy(remedy: Remedy | None, count: int, changes: tuple[RemedyChang
 # What a diagnosis has found so far, and what share of the loss each finding has.
 
 
+# An error beyond all measure.
+_LOWEST_DB = -60.0
+
+
 @dataclass(slots=True)
 class Record:
     """Findings, stage by stage.
@@ -358,10 +417,14 @@ class Record:
         self.findings += findings
         self._drops += [drop] * len(findings)
 
-    def add_one(self, finding: Finding, drop: float) -> None:
-        """Take in a finding that took so much away."""
+    def add_one(self, finding: Finding) -> None:
+        """Take in a finding on its own, by what its first measure, in decibels, says it took away."""
+        before, after = (
+            math.log1p(10 ** (-max(end, _LOWEST_DB) / 10))
+            for end in (finding.measures[0].before, finding.measures[0].after)
+        )
         self.findings.append(finding)
-        self._drops.append(drop)
+        self._drops.append(max(0.0, before - after))
 
     @property
     def tensors(self) -> set[str]:
@@ -393,7 +456,7 @@ def asked_bits(quantized: QuantizedModel, plan: QuantPlan | None) -> dict[str, i
     if plan is None:
         return {}
     nodes = {each.node: each for each in plan.nodes}
-    producers = {name: node.name for node in quantized.float_model.proto.graph.node for name in node.output}
+    producers = producer_names(quantized.float_model.proto.graph.node)
     found: dict[str, int] = {}
     for quantizer in quantized.quantizers:
         asked = [_bits(nodes[each.node], quantizer) for each in quantizer.consumers if each.node in nodes]

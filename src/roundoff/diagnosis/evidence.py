@@ -92,6 +92,7 @@ class Observed:
         count: How many values there are.
         nonfinite: Values that are NaN or infinite, and left out.
         damage: By quantizer.
+        ends: Smallest and largest value of each sample, of shape (samples, 2).
     """
 
     low: Array
@@ -102,6 +103,12 @@ class Observed:
     count: int
     nonfinite: int = 0
     damage: Mapping[str, Damage] = field(default_factory=dict)
+    ends: Array = field(default_factory=lambda: np.zeros((0, 2)))
+
+    def range_of(self, places: Sequence[int]) -> tuple[float, float]:
+        """Smallest and largest value in some of the samples, by their places, zero included."""
+        ends = self.ends[[place for place in places if place < len(self.ends)]]
+        return float(ends[:, 0].min(initial=0.0)), float(ends[:, 1].max(initial=0.0))
 
     @property
     def range(self) -> tuple[float, float]:
@@ -224,6 +231,7 @@ def _look(array: Array, quantizers: Sequence[Quantizer], axis: int | None) -> Ob
         count=values.size,
         nonfinite=nonfinite,
         damage={each.name: quantize_values(values, each, axis) for each in quantizers},
+        ends=np.asarray([[low.min(initial=0.0), high.max(initial=0.0)]], np.float64),
     )
 
 
@@ -260,6 +268,7 @@ def _merged(left: Observed, right: Observed) -> Observed:
         count=left.count + right.count,
         nonfinite=left.nonfinite + right.nonfinite,
         damage={name: each.merge(right.damage[name]) for name, each in left.damage.items()},
+        ends=np.concatenate([left.ends, right.ends]),
     )
 
 
@@ -279,4 +288,5 @@ def _whole(seen: Observed) -> Observed:
         count=seen.count,
         nonfinite=seen.nonfinite,
         damage={name: joined(each) for name, each in seen.damage.items()},
+        ends=seen.ends,
     )

@@ -78,7 +78,11 @@ class IdealOption:
 
     def is_better(self, loss: float, ratio: float) -> bool:
         """Whether a tensor that loses so much loses clearly less this way."""
-        return self.loss * _CLEARLY < loss or (ratio > _WRECKED and self.ratio * _FAR < ratio)
+        return self.loss * _CLEARLY < loss or self.is_blatant(ratio)
+
+    def is_blatant(self, ratio: float) -> bool:
+        """Whether a tensor whose error has this part of its energy is wrecked, and sound this way."""
+        return ratio > _WRECKED and self.ratio * _FAR < ratio
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -295,7 +299,8 @@ def tried(
         summary: The finding.
         changes: What is changed, as data.
     """
-    return Intervention(changed, case.measures(fixes), case.recovered(suspect, fixes), summary, tuple(changes))
+    measures, recovered = case.measures(fixes), case.recovered(suspect, fixes)
+    return Intervention(changed, measures, recovered, summary, tuple(changes), fixes=fixes)
 
 
 def option_fixes(case: Case, suspect: Suspect, kind: OptionKind) -> Fixes | None:

@@ -17,7 +17,7 @@ from roundoff.graph.interface import check_repeatable, outputs, random_outputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value
 from roundoff.messages.message import Message, english, message
-from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Bench, spread
+from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Bench, spread, spread_over
 from roundoff.run.capture import Samples
 from roundoff.run.holdout import Subset
 
@@ -91,6 +91,7 @@ class InterventionRunner:
         self._known: dict[tuple[tuple[int, ...], frozenset[tuple[str, int]]], Loss] = {}
         self._kept: list[Quantizer] = []  # as long as these live, no other has the id of one of them
         self._few: tuple[int, ...] = ()
+        self._losing: tuple[int, ...] = ()
         self.runs = 0
         self._run_float()
         first = self._exact[0]
@@ -200,15 +201,27 @@ class InterventionRunner:
 
         What is cut off in few of the samples would else not show in any that are looked at.
         """
-        evenly = spread(len(self._exact), FEW_SAMPLES)
-        if len(evenly) == len(self._exact):
+        own = self.loss(quantizers, more=True).by_sample
+        self._losing = tuple(sorted(range(len(own)), key=lambda place: -own[place]))
+        if len(own) <= FEW_SAMPLES:
             return
         # Half of the few are the worst samples, half are spread evenly: chosen on the worst alone, an intervention
-        # may harm all others. What was chosen is confirmed on all samples (`more`).
-        own = self.loss(quantizers, more=True).by_sample
-        worst = sorted(range(len(own)), key=lambda place: -own[place])[: FEW_SAMPLES // 2]
-        others = [place for place in spread(len(self._exact), FEW_SAMPLES // 2) if place not in worst]
+        # may harm all others. Where there are enough, all are of one half, so that the other half was never asked
+        # when anything was chosen. What was chosen is confirmed on all samples (`more`).
+        half = self.halves()[0]
+        pool = half if len(half) >= FEW_SAMPLES else range(len(own))
+        worst = [place for place in self._losing if place in pool][: FEW_SAMPLES // 2]
+        others = [place for place in spread_over(pool, FEW_SAMPLES // 2) if place not in worst]
         self._few = tuple(sorted((*worst, *others)))
+
+    def halves(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Places of the samples on which something is chosen, and of those on which it is shown.
+
+        Both lose about as much: of each pair, from the worst on, one is in each half, first and second by turns.
+        """
+        order = self._losing or tuple(range(len(self._exact)))
+        first = {place for rank, place in enumerate(order) if rank % 4 in (0, 3)}
+        return tuple(sorted(first)), tuple(place for place in range(len(self._exact)) if place not in first)
 
     def loss(
         self, quantizers: Sequence[Quantizer], *, more: bool = False, places: Sequence[int] | None = None

@@ -54,6 +54,7 @@ class Loss:
         agreeing: Those with the same largest element.
         samples: Samples that were run.
         by_sample: What each of them adds to the loss, all parts together.
+        sums: Energies of signal, candidate and difference of each sample, of shape (samples, 3, parts).
     """
 
     parts: tuple[str, ...]
@@ -64,6 +65,7 @@ class Loss:
     agreeing: int = 0
     samples: int = 0
     by_sample: tuple[float, ...] = ()
+    sums: Array = field(default_factory=lambda: np.zeros((0, 3, 0)))
 
     @property
     def ratios(self) -> Array:
@@ -116,7 +118,20 @@ class Loss:
             signal=self.signal[place],
             candidate=self.candidate[place],
             noise=self.noise[place],
+            sums=self.sums[:, :, place],
         )
+
+    def of_samples(self, places: Sequence[int]) -> "Loss":
+        """The loss of some of the samples that were run, by their places; without classes."""
+        sums = self.sums[list(places)]
+        signal, candidate, noise = sums.sum(axis=0)
+        by_sample = tuple(self.by_sample[place] for place in places)
+        return Loss(self.parts, signal, candidate, noise, samples=len(places), by_sample=by_sample, sums=sums)
+
+    def sample_decibels(self, part: int) -> Array:
+        """Error of each sample in decibels of its signal, at one part; below `NEGLIGIBLE` all are the same."""
+        ratios = _ratios(self.sums[:, 2, part], self.sums[:, 0, part])
+        return np.asarray(10 * np.log10(np.maximum(ratios, NEGLIGIBLE)))
 
     def excess_db(self, expected: "Loss") -> float:
         """By how many decibels some part is worse than expected; what is below `NEGLIGIBLE` is all the same."""
@@ -139,24 +154,20 @@ class LossMeter:
     """
 
     parts: Sequence[OutputPart]
-    _sums: Array = field(init=False)
     _rows: int = 0
     _agreeing: int = 0
     _samples: int = 0
-    _noises: list[Array] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._sums = np.zeros((3, len(self.parts)))
+    _sums: list[Array] = field(default_factory=list)
 
     def add(self, reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> None:
         """Take in one sample: outputs by name; one of which no output is finite in float is none."""
         usable = any(np.isfinite(reference[part.output].astype(np.float64)).any() for part in self.parts)
         self._samples += usable
-        noises = np.zeros(len(self.parts))
+        mine = np.zeros((3, len(self.parts)))
         for at, part in enumerate(self.parts):
             ours, theirs = reference[part.output], candidate[part.output]
             if ours.shape != theirs.shape:
-                self._sums[2, at] = noises[at] = np.inf
+                mine[2, at] = np.inf
                 continue
             ours, theirs = (part.of(each).astype(np.float64).ravel() for each in (ours, theirs))
             finite = np.isfinite(ours)
@@ -165,9 +176,8 @@ class LossMeter:
             with np.errstate(over="ignore", invalid="ignore"):
                 noise = float(np.square(ours - theirs).sum())
                 sums = float(np.square(ours).sum()), float(np.square(theirs).sum()), noise
-            self._sums[:, at] += np.nan_to_num(sums, nan=np.inf)
-            noises[at] = noise
-        self._noises.append(noises)
+            mine[:, at] = np.nan_to_num(sums, nan=np.inf, posinf=np.inf)
+        self._sums.append(mine)
         for name in dict.fromkeys(part.output for part in self.parts) if usable else ():
             self._compare_classes(reference[name], candidate[name])
 
@@ -182,9 +192,20 @@ class LossMeter:
     def loss(self) -> Loss:
         """What was lost so far."""
         names = tuple(part.source or part.output for part in self.parts)
-        signal, candidate, noise = self._sums.copy()
-        by_sample = tuple(float(_ratios(each, signal).sum()) for each in self._noises)
-        return Loss(names, signal, candidate, noise, self._rows, self._agreeing, self._samples, by_sample)
+        sums = np.stack(self._sums) if self._sums else np.zeros((0, 3, len(self.parts)))
+        signal, candidate, noise = sums.sum(axis=0)
+        by_sample = tuple(float(_ratios(each[2], signal).sum()) for each in sums)
+        return Loss(
+            names,
+            signal,
+            candidate,
+            noise,
+            self._rows,
+            self._agreeing,
+            self._samples,
+            by_sample=by_sample,
+            sums=sums,
+        )
 
 
 def decibels_of(value: float) -> Argument:

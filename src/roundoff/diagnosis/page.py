@@ -8,7 +8,7 @@ from typing import Literal
 from rich.cells import cell_len
 
 from roundoff.core.document import RunDocument
-from roundoff.diagnosis.result import Check, Diagnosis, Finding, Measure, Repair
+from roundoff.diagnosis.result import Check, Control, Diagnosis, Finding, Measure, Repair
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, named, plain, translate, use_language
 from roundoff.messages.message import Message, phrase_of, shown, verbatim
 from roundoff.messages.numbers import EXACT_DB, decibels, score_text, share_text
@@ -33,7 +33,7 @@ from roundoff.pages.blocks import (
 )
 from roundoff.pages.coverage import coverage_lines, coverage_phrase, judgement_lines
 
-__all__ = ["DiagnosisPart", "check_line", "diagnosis_page", "measure_text"]
+__all__ = ["DiagnosisPart", "check_line", "control_text", "diagnosis_page", "measure_text"]
 
 DiagnosisPart = Literal["whole", "verdict", "repair"]
 """What of the page is shown: a command that repairs tells the verdict before it begins, the rest afterwards."""
@@ -66,11 +66,12 @@ _FINDINGS = (
     Column("cost", bilingual("diagnosis.cost"), "text", on=_BROWSER),
     *_MEASURES,
     Column("intervention", bilingual("diagnosis.intervention"), "text", on=_BROWSER),
+    Column("control", bilingual("diagnosis.control"), "text", on=_BROWSER),
 )
 _OTHERS = Column("others", bilingual("diagnosis.others"), "text", on=_BROWSER)
 _FILE = (
     "number", "proven", "cause", "node", "tensor", "share", "measure", "unit", "before", "after", "samples",
-    "intervention", "remedy", "cost", "summary",
+    "intervention", "remedy", "cost", "summary", "elsewhere", "other_half", "probability",
 )  # fmt: skip
 _LOSS = (
     Column("measure", bilingual("diagnosis.measure"), "text", on=_KEPT),
@@ -226,12 +227,34 @@ def _in_full(finding: Finding, found: Diagnosis) -> Iterator[_Line]:
         if finding.intervention:
             proof = _said(shown(finding.intervention), proof)
         yield translate("diagnosis.label_proof"), _cut(_than_above(proof, finding, found), finding)
+    if finding.control is not None:
+        yield translate("diagnosis.label_control"), control_text(finding.control)
     if finding.remedy is not None:
         title, cost = shown(finding.remedy.title), cost_name(finding.remedy.cost)
         yield (
             translate("diagnosis.label_remedy"),
             _cut(translate("diagnosis.priced", title=title, cost=cost), finding),
         )
+
+
+def control_text(control: Control) -> str:
+    """What the same change does elsewhere and on other samples: ``elsewhere +0.1 dB; other half +11.2 dB``."""
+    said = []
+    if control.elsewhere is not None:
+        change = _change(control.elsewhere)
+        said.append(translate("diagnosis.control_elsewhere", count=control.others, change=change))
+    if control.other_half is not None:
+        said.append(translate("diagnosis.control_half", change=_change(control.other_half)))
+        said.append(translate("diagnosis.control_samples", better=control.better, count=control.samples))
+    return semicolons(*said)
+
+
+def _change(measure: Measure) -> str:
+    """By how much a number changes: ``+11.2 dB``; what it is where that is exact."""
+    if not math.isfinite(measure.after - measure.before):
+        return _number(measure.after, measure)
+    # Rounded first: a loss of 0.04 dB is no "-0.0".
+    return f"{round(measure.after - measure.before, 1) + 0.0:+.1f} {measure.unit}".rstrip()
 
 
 def _said(name: str, text: str) -> str:
@@ -272,6 +295,8 @@ def _suspected(found: Diagnosis) -> Iterator[_Line]:
         text = translate("diagnosis.not_proven", cause=cause_name(finding.cause), summary=shown(finding.summary))
         if finding.measures:
             text = translate("diagnosis.with_change", text=text, change=measure_text(finding.measures[0]))
+        if finding.control is not None and not finding.control.holds:
+            text = translate("diagnosis.within_chance", text=text, control=control_text(finding.control))
         yield "" if index else translate("diagnosis.label_suspected"), text
 
 
@@ -370,7 +395,13 @@ def _card(each: Finding) -> tuple[Cell, ...]:
         *remedy,
         *measure,
         phrase_of(each.intervention) if each.intervention else None,
+        _control(each),
     )
+
+
+def _control(finding: Finding) -> Phrase | None:
+    control = finding.control
+    return None if control is None else in_all(lambda: control_text(control))
 
 
 def _rows(each: Finding) -> Iterator[tuple[Cell, ...]]:
@@ -378,9 +409,12 @@ def _rows(each: Finding) -> Iterator[tuple[Cell, ...]]:
     remedy = ("", "") if each.remedy is None else (str(each.remedy.title), each.remedy.cost)
     words = ("" if each.intervention is None else str(each.intervention), *remedy, str(each.summary))
     place = (" ".join(each.nodes), " ".join(each.tensors))
+    control = each.control or Control()
+    sides = (control.elsewhere, control.other_half)
+    beside = (*(None if side is None else side.after - side.before for side in sides), control.probability)
     for measure in each.measures or (Measure(verbatim(""), "", math.nan, math.nan),):
         numbers = (str(measure.what), measure.unit, measure.before, measure.after, measure.samples)
-        yield each.number, each.proven, each.cause, *place, round(each.share, 4), *numbers, *words
+        yield each.number, each.proven, each.cause, *place, round(each.share, 4), *numbers, *words, *beside
 
 
 def _cost(cost: str) -> Phrase:

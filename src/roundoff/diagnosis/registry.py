@@ -5,7 +5,7 @@ intervention takes away most of what the suspect costs is the cause; a hint alon
 """
 
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from roundoff.diagnosis import causes
-from roundoff.diagnosis.result import Finding, Measure, Remedy, RemedyChange
+from roundoff.diagnosis.result import Control, Finding, Measure, Remedy, RemedyChange
 from roundoff.messages.message import Argument, Message
 
 __all__ = [
@@ -41,6 +41,9 @@ ENOUGH = 0.8
 Less would let a general intervention, which always takes some of the loss away, pass for a specific cause; more
 would deny causes because of the rounding error that every repaired quantizer keeps.
 """
+
+ProofControl = Callable[["Intervention"], Control | None]
+"""Tells what stands beside an intervention that seems to be a proof; None where that is not known."""
 
 CaseT_contra = TypeVar("CaseT_contra", contravariant=True)
 SuspectT_contra = TypeVar("SuspectT_contra", contravariant=True)
@@ -73,6 +76,7 @@ class Intervention:
         nodes: Further nodes that have to do with it.
         tensors: Further tensors.
         detail: What the remedy goes on to say; None when it has nothing to add.
+        fixes: Quantizers by name that were put in the place of others, for the control.
     """
 
     changed: Message
@@ -83,6 +87,7 @@ class Intervention:
     nodes: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
     detail: Argument = None
+    fixes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Sought(Protocol[CaseT_contra, SuspectT_contra]):
@@ -182,7 +187,13 @@ def _never() -> bool:
     return False
 
 
-def explain(
+def _uncontrolled(proof: Intervention) -> Control | None:
+    """Nothing stands beside a proof."""
+    del proof
+    return None
+
+
+def explain(  # noqa: PLR0913 - what is diagnosed, who is suspected of what, and who is told
     case: Any,
     suspect: Any,
     *,
@@ -190,6 +201,7 @@ def explain(
     nodes: tuple[str, ...],
     tensors: tuple[str, ...],
     out_of_time: Callable[[], bool] = _never,
+    control: ProofControl = _uncontrolled,
 ) -> Finding | None:
     """Find the cause of what a suspect costs.
 
@@ -200,6 +212,7 @@ def explain(
         nodes: Nodes to blame, for the finding.
         tensors: Tensors to blame.
         out_of_time: Whether to ask no more causes.
+        control: Whether a proof stands.
 
     Returns:
         A finding, with its number and share still open: proven by the first cause whose intervention is enough;
@@ -210,7 +223,7 @@ def explain(
     for kind in all_causes(of):
         if out_of_time():
             break
-        asked = ask(kind, case, suspect, nodes=nodes, tensors=tensors)
+        asked = ask(kind, case, suspect, nodes=nodes, tensors=tensors, control=control)
         if asked is None:
             continue
         if asked[0].proven:
@@ -221,7 +234,13 @@ def explain(
 
 
 def ask(
-    kind: CauseKind[Any], case: Any, suspect: Any, *, nodes: tuple[str, ...], tensors: tuple[str, ...]
+    kind: CauseKind[Any],
+    case: Any,
+    suspect: Any,
+    *,
+    nodes: tuple[str, ...],
+    tensors: tuple[str, ...],
+    control: ProofControl = _uncontrolled,
 ) -> tuple[Finding, float] | None:
     """Whether one cause is at work: a finding, proven or suspected, and how much its intervention took away."""
     signal = kind.sought.signal(case, suspect)
@@ -231,6 +250,8 @@ def ask(
     if proof is None:
         return None
     proven = proof.recovered >= kind.enough
+    beside = control(proof) if proven else None
+    proven = proven and (beside is None or beside.holds)
     finding = Finding(
         number=0,
         cause=kind.name,
@@ -242,5 +263,6 @@ def ask(
         measures=proof.measures,
         remedy=kind.sought.remedy(case, suspect, proof) if proven else None,
         proven=proven,
+        control=beside,
     )
     return finding, proof.recovered

@@ -11,6 +11,7 @@ __all__ = [
     "COSTS",
     "ChangeKind",
     "Check",
+    "Control",
     "CostClass",
     "DiagnosedSide",
     "Diagnosis",
@@ -128,6 +129,30 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True)
+class Control:
+    """What stands beside a proof, so that chance does not pass for one.
+
+    Attributes:
+        elsewhere: The same number before and after the best of some changes of the same kind at other places; None
+            where there are no others.
+        others: At how many other places.
+        other_half: The same number on samples that the change was not fitted to; None with a single sample.
+        better: Samples that are better with the change; a difference far below what matters is none.
+        samples: Of how many.
+        probability: Of a mean difference between samples at least as large by chance; None with a single sample.
+        holds: Whether the proof stands: others do not do as much, or all samples confirm it.
+    """
+
+    elsewhere: Measure | None = None
+    others: int = 0
+    other_half: Measure | None = None
+    better: int = 0
+    samples: int = 0
+    probability: float | None = None
+    holds: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One cause of a loss, at one place.
 
@@ -144,6 +169,7 @@ class Finding:
         remedy: What to do about it; None where nothing is to be done.
         proven: Whether the intervention took the loss away; otherwise it is suspected only, and no verdict.
         places: At how many places it is the same; those are told together where they are many.
+        control: What the same kind of change does elsewhere and on other samples; None where that was not tried.
     """
 
     number: int
@@ -158,6 +184,7 @@ class Finding:
     remedy: Remedy | None = None
     proven: bool = False
     places: int = 1
+    control: Control | None = None
 
     @property
     def accused_nodes(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from roundoff.diagnosis.culprits import (
     grouped,
     merged,
     together,
+    with_control,
 )
 from roundoff.diagnosis.ideal import Ideal, IdealOption
 from roundoff.diagnosis.investigation import Investigation
@@ -88,7 +89,14 @@ class CulpritStages:
         fresh = [
             (suspect, option) for suspect, option in candidates if not case.mended.keys() & suspect.quantizers
         ]
-        accused = find_needed(case, [(suspect, option.fixes) for suspect, option in fresh], out_of_time=stop)
+        damages = {suspect.name: case.facts.damage(suspect) for suspect, _ in fresh}
+        blatant = {
+            suspect.name
+            for suspect, option in fresh
+            if (damage := damages[suspect.name]) is not None and option.is_blatant(damage.ratio)
+        }
+        fixed = [(suspect, option.fixes) for suspect, option in fresh]
+        accused = find_needed(case, fixed, blatant=blatant, out_of_time=stop)
         kinds = {suspect.name: (suspect.kind, option.kind) for suspect, option in fresh}
         case, accused = self._samples(case, accused, fresh)
         for kind in dict.fromkeys(kinds[each.suspect.name] for each in accused):
@@ -110,8 +118,14 @@ class CulpritStages:
             reasons = [each for each in reasons if each.cause in _DESIGN or _asks_for_a_range(each)]
             blamed = {name for each in reasons for name in each.tensors}
             accused = [each for each in accused if each.suspect.tensor in blamed]
-        mended = case.mend(merged(each.fixes for each in accused))
-        self.record.add(grouped(case, reasons, accused), case, mended)
+        return self._recorded(case, grouped(case, reasons, accused, out_of_time=stop), accused)
+
+    def _recorded(self, case: Case, findings: Sequence[Finding], accused: Sequence[Accused]) -> Case:
+        """Take in findings; the network with all accused mended but those of whom chance is not ruled out."""
+        chance = {name for each in findings if _by_chance(each) for name in each.tensors}
+        chance -= {name for each in findings if not _by_chance(each) for name in each.tensors}
+        mended = case.mend(merged(each.fixes for each in accused if each.suspect.tensor not in chance))
+        self.record.add(findings, case, mended)
         return mended
 
     def _samples(
@@ -146,8 +160,10 @@ class CulpritStages:
         first = explained(case, alike, out_of_time=self.notebook.out_of_time, most=1)
         if not first or not first[0].proven:
             return None
-        found = together(case, first[0], alike)
-        return found if found.measures[0].improved else None
+        found = replace(together(case, first[0], alike), control=None)
+        fixes = merged(each.fixes for each in alike)
+        found = with_control(found, case, fixes, out_of_time=self.notebook.out_of_time)
+        return found if found.proven and found.measures[0].improved else None
 
     def _calibration(
         self, case: Case, places: Sequence[Suspect], cause: str = "calibration-coverage"
@@ -187,9 +203,9 @@ class CulpritStages:
             return case, False
         if accused:
             found = explained(case, accused, out_of_time=stop)
-            mended = case.mend(merged(each.fixes for each in accused))
-            self.record.add(grouped(case, found, accused), case, mended)
-            return mended, bool(found)
+            told = grouped(case, found, accused, out_of_time=stop)
+            mended = self._recorded(case, told, accused)
+            return mended, any(not _by_chance(each) for each in told)
         self.distributed = True
         if any(each.proven for each in self.record.findings):
             return case, False
@@ -201,6 +217,11 @@ class CulpritStages:
         if asked is not None:
             self.record.add([replace(asked[0], share=1.0)], case, case.mend(dict.fromkeys(case.facts.quantizers)))
         return case, False
+
+
+def _by_chance(finding: Finding) -> bool:
+    """Whether a proof did not stand beside its control."""
+    return finding.control is not None and not finding.control.holds
 
 
 def _asks_for_a_range(finding: Finding) -> bool:

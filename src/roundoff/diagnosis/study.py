@@ -11,7 +11,7 @@ from roundoff.core.coverage import Doubt, Judgement
 from roundoff.core.names import shown
 from roundoff.core.progress import Deadline
 from roundoff.core.quantizers import Quantizer
-from roundoff.diagnosis.checks import check_file, check_sums, lint, remarks_text
+from roundoff.diagnosis.checks import FileChecked, check_file, check_sums, lint, remarks_text
 from roundoff.diagnosis.culprits import Record, asked_bits
 from roundoff.diagnosis.ideal import ideals
 from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
@@ -24,9 +24,8 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.verdicts import PairedChange, paired_change
-from roundoff.messages.message import Argument, Message, english, joined, message, verbatim
+from roundoff.messages.message import Argument, Message, as_message, english, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
-from roundoff.messages.sentences import recognised
 from roundoff.quantize.agreement import judge_outputs
 from roundoff.run.capture import Samples
 
@@ -69,6 +68,8 @@ _AGREES = 0.99
 _MOST_VICTIMS = 12
 # As expected, but for chance between samples.
 _WORSE_DB = 3.0
+# Causes that only the file has, not its quantizers.
+_FILE_CAUSES = frozenset({"wrong-dequantization"})
 # So near to chance, a network knows nothing of what it is fed.
 _ABOVE_CHANCE = 1.5
 # A coin falls on the same side so often in a row.
@@ -118,7 +119,8 @@ class QuantizationEvidence:
         expected: What the outputs would lose with every quantizer at its best.
         scores: The user's metric.
         distributed: Whether the loss has no few culprits.
-        worse: What the file itself loses, where that is more than its quantizers do.
+        file: What the file loses as it runs, on all samples that are used; None without one.
+        worse: Whether that is more than its quantizers do.
         hurried: Whether there was time for so few samples that they tell nothing.
         judgement: What the one judge says of the outputs; where it was not asked their loss decides.
     """
@@ -129,7 +131,8 @@ class QuantizationEvidence:
     expected: Loss
     scores: Scores | None
     distributed: bool
-    worse: Loss | None = None
+    file: Loss | None = None
+    worse: bool = False
     hurried: bool = False
     judgement: Judgement | None = None
 
@@ -153,7 +156,8 @@ class QuantizationEvidence:
 def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnosis:
     """The diagnosis."""
     findings = _numbered(evidence.findings)
-    loss = evidence.worse or evidence.case.loss(more=True)
+    # The figure that is printed is that of the file as it runs.
+    loss = evidence.file or evidence.case.loss(more=True)
     harmful = [each for each in findings if each.cause != "metric-artefact"]
     proven = [each for each in harmful if each.proven and each.cause != "accumulated-error"]
     judgement = evidence.graded(skipped=bool(notebook.skipped))
@@ -179,7 +183,7 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
         victims=_victims(evidence.case, findings) if kind == "culprits" and not notebook.out_of_time() else (),
         checks=tuple(notebook.checks),
         not_looked_at=tuple(notebook.skipped),
-        notes=(*notebook.notes, *evidence.case.runner.notes, *map(recognised, quantized.notes)),
+        notes=(*notebook.notes, *evidence.case.runner.notes, *map(as_message, quantized.notes)),
         samples=loss.samples,
         judgement=judgement,
         **_by_sample(evidence, notebook),
@@ -189,7 +193,7 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
 def _by_sample(evidence: QuantizationEvidence, notebook: Investigation) -> dict[str, Any]:
     """Signal to noise of each sample at the worst part, by which runs are told apart; nothing without time."""
     case = evidence.case
-    if evidence.worse is not None or notebook.out_of_time(case.runner.seconds):
+    if evidence.worse or notebook.out_of_time(case.runner.seconds):
         return {}
     worst = case.loss(more=True).worst
     found = [each.of_part(worst).sqnr_db for each in sample_losses(case.runner, case.quantizers())]
@@ -219,7 +223,7 @@ def _kind(
         return "distributed"
     explained = [each for each in findings if not (evidence.distributed and each.cause == "accumulated-error")]
     unexplained = bool(explained) and loss.excess_db(evidence.expected) >= _WORSE_DB
-    if unexplained or evidence.hurried or evidence.worse is not None:
+    if unexplained or evidence.hurried or evidence.worse:
         return "not_enough_evidence"
     # Outputs that agree and a metric that drops: what lies behind the network is to blame.
     agrees = loss.agrees if evidence.judgement is None else evidence.judgement.good
@@ -265,7 +269,11 @@ def _healthy_text(loss: Loss, expected: Loss) -> Message:
 
 
 def _culprits_text(evidence: QuantizationEvidence, now: Argument, proven: Sequence[Finding]) -> Message:
-    after = decibels_of(evidence.mended.loss(more=True).sqnr_db)
+    cured = evidence.mended.loss(more=True).sqnr_db
+    if all(each.cause in _FILE_CAUSES and each.measures for each in proven) and evidence.file is not None:
+        # What is wrong in the file alone was put right in the file, and its figure is the one to go by.
+        cured = max(each.measures[0].after for each in proven)
+    after = decibels_of(cured)
     names = list(dict.fromkeys(name for each in proven for name in each.nodes[:1] or each.tensors[:1]))
     others = sum(each.places for each in proven) - 1
     key = f"diagnosis.verdict_culprit{'s' if others else ''}{'_part' if evidence.distributed else ''}"
@@ -310,6 +318,8 @@ _FOR_THE_JUDGE = 0.25
 _LAST_RUNS = 3
 # With fewer samples chance decides; the time that is given may suffice for no more.
 _FEWEST = 4
+# The file as it runs and its quantizers differ by so much that both figures are told.
+_NOTED_DB = 0.5
 # So many tensors are named in a check.
 _NAMED = 3
 # A metric that drops by less than this part of its value is as good.
@@ -358,7 +368,7 @@ class _QuantizationDiagnosis:
     samples: Samples
     notebook: Investigation
     record: Record = field(default_factory=Record)
-    worse: Loss | None = None
+    file: FileChecked | None = None
 
     def run(self) -> tuple[Diagnosis, Case]:
         settings = self.notebook.settings
@@ -400,7 +410,8 @@ class _QuantizationDiagnosis:
             expected=mended.loss(best_fixes(better, settings=True), more=True),
             scores=scores,
             distributed=stages.distributed,
-            worse=self.worse,
+            file=None if self.file is None else self.file.loss,
+            worse=self.file is not None and self.file.worse,
             hurried=hurried,
             judgement=judgement,
         )
@@ -438,10 +449,16 @@ class _QuantizationDiagnosis:
             self.notebook.skip(message("diagnosis.skip_file"))
             return
         with self.notebook.check(message("diagnosis.check_file")) as check:
-            check.result, found, self.worse = check_file(case, given)
-            check.ok = self.worse is None
-            if found is not None:
-                self.record.add_one(found, found.measures[0].after - found.measures[0].before)
+            self.file = check_file(case, given)
+            check.result = self.file.result
+            check.ok = not self.file.worse and not self.file.findings
+            for found in self.file.findings:
+                self.record.add_one(found)
+        ours, theirs = self.file.loss, case.loss(more=True)
+        explained = any(found.proven for found in self.file.findings)
+        if ours is not None and not explained and max(ours.excess_db(theirs), theirs.excess_db(ours)) >= _NOTED_DB:
+            keeps, other = decibels_of(ours.sqnr_db), decibels_of(theirs.sqnr_db)
+            self.notebook.notes.append(message("diagnosis.note_by_quantizers", db=keeps, other=other))
 
     def _sums(self, case: Case, nodes: Sequence[str]) -> None:
         """Whether sums that may not fit their register do not."""
@@ -455,7 +472,7 @@ class _QuantizationDiagnosis:
             check.result, check.ok = message("diagnosis.sums_fit"), found is None
             if found is not None:
                 check.result = found.summary
-                self.record.add_one(found, found.measures[0].after - found.measures[0].before)
+                self.record.add_one(found)
 
     def _scores(self, case: Case) -> Scores | None:
         metric = self.notebook.settings.metric

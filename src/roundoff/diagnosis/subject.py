@@ -21,6 +21,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
 from roundoff.graph.units import derived_constants, units
 from roundoff.graph.weights import Weights, codes_of
+from roundoff.graph.wiring import producers
 from roundoff.messages.message import message
 from roundoff.run.bench import MORE_SAMPLES
 from roundoff.run.capture import Samples, complete_values, read_feed
@@ -91,7 +92,7 @@ class _SuspectFinder:
         self._quantized = quantized
         self._edges = Edges(model, quantized.quantizers)
         self._nodes = {node.name: node for node in model.proto.graph.node}
-        self._producers = {name: node for node in model.proto.graph.node for name in node.output if name}
+        self._producers = producers(model.proto.graph.node)
         self._units = units(model, quantized.quantizers)
         self._constant = derived_constants(model.proto.graph)
         self._order = {name: at for at, node in enumerate(model.proto.graph.node) for name in node.output}
@@ -290,12 +291,13 @@ class QuantizationFacts:
         ]
         return max(found, key=lambda each: each.channel_loss, default=None)
 
-    def value_range(self, suspect: Suspect) -> tuple[float, float]:
-        """Smallest and largest value of all tensors of a suspect, zero included."""
+    def value_range(self, suspect: Suspect, places: Sequence[int] | None = None) -> tuple[float, float]:
+        """Smallest and largest value of all tensors of a suspect, zero included; in all samples or some."""
         if suspect.tensor in self.weights:
             values = self.values(suspect.tensor)
             return float(values.min(initial=0.0)), float(values.max(initial=0.0))
-        ranges = [self.observed[name].range for name in suspect.tensors if name in self.observed]
+        seen = [self.observed[name] for name in suspect.tensors if name in self.observed]
+        ranges = [each.range if places is None else each.range_of(places) for each in seen]
         low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
         quantizer = self.quantizers[suspect.name]
         if not self._partly or quantizer.params.scale.size != 1:

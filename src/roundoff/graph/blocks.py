@@ -14,7 +14,7 @@ from roundoff.graph.quantized_model import FakeConstants, chain_of, fake_quantiz
 from roundoff.graph.save import add_declared
 from roundoff.graph.shapes import Value
 from roundoff.graph.units import derived_constants, with_constant_nodes
-from roundoff.graph.wiring import all_names, reads
+from roundoff.graph.wiring import all_names, producer_names, reads
 
 __all__ = [
     "BlockModels",
@@ -62,7 +62,7 @@ class BlockModels:
         self._values: Mapping[str, Value] = {value.name: value for value in values}
         self._nodes = {node.name: node for node in graph.node}
         constant = derived_constants(graph)
-        self._makers = {name: node.name for node in graph.node for name in node.output if name in constant}
+        self._makers = {name: node for name, node in producer_names(graph.node).items() if name in constant}
         self._initializers = {tensor.name: tensor for tensor in graph.initializer}
         self._sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
         self._taken = frozenset(all_names(graph))

@@ -14,7 +14,7 @@ from roundoff.graph.save import drop_unused
 from roundoff.graph.shapes import ranks
 from roundoff.graph.weights import HeldConstants
 from roundoff.graph.wiring import OnnxType, all_names, captured, free_name, rename_captured
-from roundoff.messages.message import english
+from roundoff.messages.message import Argument, Message, english, some
 
 __all__ = ["MOST_NAMED", "Assembly", "CannotFold", "Draft", "change_constants", "named"]
 
@@ -146,7 +146,7 @@ class Draft:
         self.opset = opset_of(model.proto)
         self.constants = HeldConstants(model) if constants is None else constants
         self.outputs = {value.name: value.name for value in graph.output}
-        self.notes: list[str] = []
+        self.notes: list[Message] = []
         self._tensor_names = set(all_names(graph, declared=not only_replaced))
         self._node_names = {node.name for node in graph.node}
         self.replace(graph.node if only_replaced else map(_copied, graph.node))
@@ -316,10 +316,9 @@ def _copied(node: Any) -> Any:
     return copy
 
 
-def named(names: list[str]) -> str:
-    """Names in a sentence; of many only the first."""
-    shown = ", ".join(map(repr, names[:MOST_NAMED]))
-    return shown if len(names) <= MOST_NAMED else f"{shown} and {len(names) - MOST_NAMED} more"
+def named(names: list[str]) -> Argument:
+    """Names for a gap of a message; of many only the first."""
+    return some(names, MOST_NAMED, quoted=True)
 
 
 # Changing single nodes of a draft.

@@ -11,6 +11,7 @@ from typing import Any
 
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
+from roundoff.graph.wiring import producers
 
 __all__ = ["OutputPart", "joined_slices", "output_parts"]
 
@@ -72,22 +73,22 @@ def output_parts(
         outputs: The outputs that hold numbers, with their shapes.
         shapes: Shapes of all tensors.
     """
-    producers = {name: node for node in model.proto.graph.node for name in node.output}
+    made_by = producers(model.proto.graph.node)
     parts: list[OutputPart] = []
     known = {**shapes, **outputs}
     for name in outputs:
-        slices = list(_slices(name, producers, known))
+        slices = list(_slices(name, made_by, known))
         parts += slices or [OutputPart(name)]
     return parts
 
 
-def _slices(output: str, producers: Mapping[str, Any], shapes: Mapping[str, Any]) -> Iterator[OutputPart]:
+def _slices(output: str, made_by: Mapping[str, Any], shapes: Mapping[str, Any]) -> Iterator[OutputPart]:
     """The slices of an output; none where it is not joined."""
     moved = []
-    node = producers.get(output)
+    node = made_by.get(output)
     while node is not None and node.op_type in {*_UNCHANGED, *_RESHAPING, "Transpose"}:
         moved.append(node)
-        node = producers.get(node.input[0])
+        node = made_by.get(node.input[0])
     found = joined_slices(node, shapes) if node is not None and node.op_type == "Concat" else None
     if node is None or found is None:
         return

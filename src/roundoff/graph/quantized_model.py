@@ -16,7 +16,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.load import Model, weight_tensors
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import constants
-from roundoff.messages.message import Remark
+from roundoff.messages.message import Message
 
 __all__ = [
     "FakeConstants",
@@ -47,12 +47,12 @@ class Oddity:
             ``interface``: an input or output is integers in the file, and float here.
             ``restored``: an activation that only the limits of the codes still computed was put back.
         node: The node or tensor it is about, by its name in the float model where it has one there.
-        text: What it is, as a sentence without its full stop.
+        text: What it is, without a full stop.
     """
 
     kind: OddityKind
     node: str
-    text: str
+    text: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class QuantizedModel:
 
     float_model: Model
     quantizers: tuple[Quantizer, ...]
-    notes: tuple[Remark, ...] = ()
+    notes: tuple[Message, ...] = ()
     oddities: tuple[Oddity, ...] = ()
-    preparation: tuple[Remark, ...] = ()
+    preparation: tuple[Message, ...] = ()
 
 
 # What a quantized model says of its own tensors.

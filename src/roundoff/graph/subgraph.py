@@ -12,7 +12,7 @@ from roundoff.graph.save import add_declared
 from roundoff.graph.shapes import Value
 from roundoff.graph.units import derived_constants, with_constant_nodes
 from roundoff.graph.weights import constant_value
-from roundoff.graph.wiring import by_dtype, readers, reads
+from roundoff.graph.wiring import by_dtype, producer_names, readers, reads
 from roundoff.messages.message import english
 
 __all__ = [
@@ -104,7 +104,7 @@ class ModelParts:
         )
         graph = proto.graph
         graph.name = "part"
-        makers = {name: node.name for node in source.graph.node for name in node.output if name in self.constant}
+        makers = {name: node for name, node in producer_names(source.graph.node).items() if name in self.constant}
         nodes = with_constant_nodes(self._nodes, part.nodes, makers)
         graph.node.extend(nodes)
         for entries, names in ((graph.input, part.reads), (graph.output, part.writes)):

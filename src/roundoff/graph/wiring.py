@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from roundoff.core.quantizers import Consumer
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
 
@@ -18,8 +19,10 @@ __all__ = [
     "by_session_name",
     "captured",
     "constants",
+    "consumers",
     "free_name",
     "is_sorted",
+    "producer_names",
     "producers",
     "readers",
     "reads",
@@ -66,6 +69,20 @@ def _captured(graph: Any) -> Iterator[str]:
 def producers(nodes: Iterable[Any]) -> dict[str, Any]:
     """The node that computes each tensor."""
     return {name: node for node in nodes for name in node.output if name}
+
+
+def producer_names(nodes: Iterable[Any]) -> dict[str, str]:
+    """The name of the node that computes each tensor."""
+    return {name: node.name for name, node in producers(nodes).items()}
+
+
+def consumers(nodes: Iterable[Any]) -> defaultdict[str, list[Consumer]]:
+    """The inputs of nodes that read each tensor, in order; those of subgraphs are not counted."""
+    found = defaultdict(list)
+    for node in nodes:
+        for position, name in enumerate(node.input):
+            found[name].append(Consumer(node.name, position))
+    return found
 
 
 def readers(nodes: Iterable[Any]) -> defaultdict[str, list[Any]]:

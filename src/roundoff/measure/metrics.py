@@ -540,13 +540,21 @@ def status_of(sums: PairSums) -> tuple[Status, str]:
     """The status of a pair, and in words what was left out or is not there."""
     if sums.excluded:
         total = sums.count + sums.excluded
-        sides = f"{sums.reference.nonfinite} in the reference, {sums.candidate.nonfinite} in the candidate"
-        return "nonfinite", f"{sums.excluded} of {total} elements are NaN or infinite ({sides})"
+        text = english(
+            "{excluded} of {total} elements are NaN or infinite ({reference} in the reference, {candidate} in the "
+            "candidate)",
+            excluded=sums.excluded,
+            total=total,
+            reference=sums.reference.nonfinite,
+            candidate=sums.candidate.nonfinite,
+        )
+        return "nonfinite", text
     if sums.count == 0:
-        return "degenerate", "the tensor is empty"
+        return "degenerate", english("the tensor is empty")
     zero = (sums.reference.is_zero, sums.candidate.is_zero)
     if all(zero):
-        return "degenerate", "both sides are all zero"
+        return "degenerate", english("both sides are all zero")
     if any(zero):
-        return "degenerate", f"the {'reference' if zero[0] else 'candidate'} is all zero"
+        side = english("the reference is all zero") if zero[0] else english("the candidate is all zero")
+        return "degenerate", side
     return "ok", ""

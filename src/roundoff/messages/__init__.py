@@ -15,7 +15,6 @@ from roundoff.messages.catalogue import (
     translate,
     use_language,
 )
-from roundoff.messages.sentences import known, sentence
 
 __all__ = [
     "LANGUAGES",
@@ -26,11 +25,9 @@ __all__ = [
     "english_of",
     "explained",
     "in_all",
-    "known",
     "named",
     "phrase_names",
     "plain",
-    "sentence",
     "translate",
     "use_language",
 ]

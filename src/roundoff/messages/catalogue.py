@@ -27,7 +27,6 @@ __all__ = [
     "named",
     "phrase_names",
     "plain",
-    "template",
     "translate",
     "translation",
     "use_language",
@@ -122,12 +121,6 @@ def named(key: str) -> Phrase | None:
     stem, _, name = key.partition(".")
     found = next((each for each in (name, name.replace("-", "_")) if each in _phrases(stem)), None)
     return None if found is None else bilingual(f"{stem}.{found}")
-
-
-def template(key: str) -> str:
-    """A phrase in English with its gaps open."""
-    stem, _, name = key.partition(".")
-    return _phrases(stem)[name]["en"]
 
 
 def english_of(name: str) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ __all__ = [
     "Message",
     "Remark",
     "Translatable",
+    "as_message",
     "english",
     "joined",
     "message",
@@ -187,9 +188,18 @@ def some(names: Sequence[str], most: int, *, quoted: bool = False) -> Argument:
     return message("terminal.and_more", names=listed, count=len(names) - most) if len(names) > most else listed
 
 
-def phrase_of(text: Message | Translatable) -> Phrase:
-    """A message in all languages, for pages."""
-    return Phrase(text.within("en"), text.within("zh"))
+def phrase_of(text: Remark) -> Phrase:
+    """A text in all languages, for pages; one that is no message is the same in all."""
+    if isinstance(text, Message | Translatable):
+        return Phrase(text.within("en"), text.within("zh"))
+    return Phrase(text, text)
+
+
+def as_message(text: Remark) -> Message:
+    """A text as a message; English that does not know its own is the same in every language."""
+    if isinstance(text, Message):
+        return text
+    return text.message if isinstance(text, Translatable) else verbatim(text)
 
 
 def shown(text: Remark) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from roundoff.errors import BadInput
 from roundoff.messages.catalogue import translate
-from roundoff.messages.message import Message, english, message
+from roundoff.messages.message import Message, english, message, verbatim
 from roundoff.messages.sanitize import safe_cell
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "counted",
     "csv_text",
     "decibels",
+    "decibels_message",
     "decibels_text",
     "decibels_with_unit",
     "duration_text",
@@ -61,6 +62,11 @@ def counted(number: int, noun: str) -> str:
 def decibels_text(value: float) -> str:
     """Decibels in an English sentence, as documents hold them: ``31.5 dB``, ``exact``."""
     return "exact" if value >= EXACT_DB else f"{value:.1f} dB"
+
+
+def decibels_message(value: float) -> Message:
+    """Decibels in a gap of a message: ``31.5 dB``, ``exact``."""
+    return message("common.exact") if value >= EXACT_DB else verbatim(f"{value:.1f} dB")
 
 
 def nonfinite_note(noun: str, names: Sequence[str]) -> tuple[Message, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from roundoff.messages.catalogue import LANGUAGES, Phrase, bilingual, explained, in_all, named, plain, use_language
-from roundoff.messages.message import Remark
+from roundoff.messages.message import Remark, phrase_of
 from roundoff.messages.numbers import (
     EXACT_DB,
     counted,
@@ -20,7 +20,6 @@ from roundoff.messages.numbers import (
     score_text,
     time_text,
 )
-from roundoff.messages.sentences import known
 
 __all__ = [
     "NODE_COLUMNS",
@@ -447,7 +446,7 @@ _SHARES = frozenset({"accuracy", "same_top1"})
 
 def notes(*groups: Iterable[Remark]) -> tuple[Paragraph, ...]:
     """Remarks of a run, each as a note; plain texts that are not known again are in English."""
-    return tuple(Paragraph(known(note), note=True) for group in groups for note in group)
+    return tuple(Paragraph(phrase_of(note), note=True) for group in groups for note in group)
 
 
 def few_names(names: Sequence[str]) -> Phrase:

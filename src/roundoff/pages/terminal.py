@@ -11,9 +11,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from roundoff.messages.catalogue import current_language, translate
+from roundoff.messages.message import shown
 from roundoff.messages.numbers import BLOCKS, PLAIN_BLOCKS
 from roundoff.messages.sanitize import for_people, short_name
-from roundoff.messages.sentences import sentence
 from roundoff.pages.blocks import (
     NUMBERS,
     Block,
@@ -185,4 +185,4 @@ def note_lines(notes: Sequence[str], preparation: Sequence[str] = ()) -> list[Te
             looks into the model, so that it is only counted here; documents hold it.
     """
     said = [*notes, *([translate("terminal.preparation", count=len(preparation))] if preparation else [])]
-    return [Text(translate("terminal.note", text=sentence(text)), style="dim") for text in said]
+    return [Text(translate("terminal.note", text=shown(text)), style="dim") for text in said]

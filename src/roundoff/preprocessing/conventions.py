@@ -12,10 +12,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.messages.message import Message, message, verbatim
 
-__all__ = ["BYTE", "REVERSED", "Convention", "MeanStd", "alike", "conventions", "preparations", "table_rows"]
-
-REVERSED = " in reversed order"
-"""What is added to the name of a mean and std for channels in the opposite order."""
+__all__ = ["BYTE", "Convention", "MeanStd", "alike", "conventions", "preparations", "table_rows"]
 
 BYTE = 255.0
 """The largest pixel."""
@@ -39,15 +36,22 @@ class MeanStd:
         name: Whose they are.
         mean: Per channel.
         std: Per channel.
+        backwards: Whether they are given for channels in the opposite order.
     """
 
     name: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    backwards: bool = False
+
+    @property
+    def called(self) -> Message:
+        """The name for people, with the order where it is the opposite one."""
+        return message("preprocessing.reversed", name=self.name) if self.backwards else verbatim(self.name)
 
     def reversed(self) -> "MeanStd":
         """The same for channels in the opposite order."""
-        return MeanStd(f"{self.name}{REVERSED}", self.mean[::-1], self.std[::-1])
+        return MeanStd(self.name, self.mean[::-1], self.std[::-1], backwards=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -232,16 +236,17 @@ def _forms(source: MeanStd, *, rarity: float, order: ChannelOrder) -> list[Conve
         ("std of pixels", unit**2 / std, -unit * mean / std, 1.1),
         ("pixel mean only", 1 + 0 * std, -BYTE * mean, 1.1),
     )
-    known = source.name.removesuffix(REVERSED)
     found = []
     for form, gain, offset, cost in table:
         # Where std is one or the mean nothing, some slips are no slips.
         if form != "right" and np.allclose(gain, unit / std) and np.allclose(offset, -mean / std):
             continue
         name = form.replace(" ", "_")
-        gaps = {"name": source.name} if form == "right" else {}
+        gaps = {"name": source.called} if form == "right" else {}
         text = message(f"preprocessing.form_{name}", **gaps)
-        formula = message(f"preprocessing.formula_{name if form in _SLIPS else 'right'}", name=known)
+        formula = message(f"preprocessing.formula_{name if form in _SLIPS else 'right'}", name=source.name)
         slip = form not in ("right", "no std")
-        found.append(Convention(known, form, text, formula, order, gain, offset, source, cost + rarity, slip))
+        found.append(
+            Convention(source.name, form, text, formula, order, gain, offset, source, cost + rarity, slip)
+        )
     return found

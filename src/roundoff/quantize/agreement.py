@@ -19,8 +19,8 @@ from roundoff.graph.wiring import by_number
 from roundoff.measure.metrics import OutputAgreement, Status, TensorScore, score, sqnr_db
 from roundoff.measure.pairs import PairSums, measure_pair
 from roundoff.measure.verdicts import SampleSanity, index_scores, is_index, judge
-from roundoff.messages.message import english
-from roundoff.messages.numbers import counted, decibels_text
+from roundoff.messages.message import Message, english, message
+from roundoff.messages.numbers import decibels_message
 from roundoff.run.bench import Bench, spread
 from roundoff.run.capture import Samples
 
@@ -324,44 +324,45 @@ class PreparationCheck:
         return not self.problem and not any(map(self._differs, self.outputs))
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Message, ...]:
         """What the user should know: the largest difference if all is well, else each output that differs."""
         return (*self._differences(), *self._left_to_chance())
 
-    def _left_to_chance(self) -> Iterator[str]:
+    def _left_to_chance(self) -> Iterator[Message]:
         for source in dict.fromkeys(self.chance.values()):
             names = [name for name, each in self.chance.items() if each == source]
-            yield (
-                f"{source} gives other values in each run, so two runs cannot be compared by "
-                f"{', '.join(map(repr, names))}: neither the preparation nor the quantization is checked by that"
-            )
+            yield message("quantize.outputs_by_chance", source=source, names=", ".join(map(repr, names)))
 
-    def _differences(self) -> tuple[str, ...]:
+    def _differences(self) -> tuple[Message, ...]:
         if self.problem:
-            return (f"the prepared model could not be compared with the original: {self.problem}",)
+            return (message("quantize.prepared_unchecked", why=self.problem),)
         bad = [output for output in self.outputs if self._differs(output)]
         if not self.outputs:
             return ()
         if not bad:
             worst = max(self.outputs, key=lambda output: output.max_abs_error, default=OutputCheck(""))
             if worst.max_abs_error == 0:
-                over = counted(self.samples, "sample")
-                return (f"the prepared model's outputs equal the original's to the last bit ({over})",)
-            return (f"the prepared model's outputs equal the original's: {self._figures(worst)}",)
+                return (message("quantize.prepared_equal_bits", count=self.samples),)
+            return (message("quantize.prepared_equal", figures=self._figures(worst)),)
         return tuple(
-            f"output {output.output!r} of the prepared model differs from the original's: "
-            f"{output.problem or self._figures(output)}"
+            message(
+                "quantize.prepared_differs", output=output.output, figures=output.problem or self._figures(output)
+            )
             for output in bad
         )
 
     def _differs(self, output: OutputCheck) -> bool:
         return bool(output.problem) or output.max_abs_error > self.tolerance * output.magnitude
 
-    def _figures(self, output: OutputCheck) -> str:
-        return (
-            f"largest difference {output.max_abs_error:.3g} at values up to {output.magnitude:.3g}, "
-            f"{decibels_text(output.sqnr_db)}, {counted(self.samples, 'sample')}; "
-            f"up to {self.tolerance:g} of the largest value counts as rounding"
+    def _figures(self, output: OutputCheck) -> Message:
+        return message(
+            "quantize.prepared_figures",
+            # As many digits as are shown: documents are compared across machines.
+            most=float(f"{output.max_abs_error:.3g}"),
+            size=float(f"{output.magnitude:.3g}"),
+            db=decibels_message(output.sqnr_db),
+            count=self.samples,
+            share=self.tolerance,
         )
 
 
@@ -416,9 +417,11 @@ class _PreparationTally:
         if without_numbers(ours):
             self._problem = self._problem or ("" if same_output(ours, theirs) else without_numbers(ours))
         elif ours.shape != theirs.shape:
-            self._problem = f"its shape is {list(theirs.shape)} instead of {list(ours.shape)}"
+            self._problem = english(
+                "its shape is {shape} instead of {shape2}", shape=list(theirs.shape), shape2=list(ours.shape)
+            )
         elif not np.array_equal(np.isfinite(ours), np.isfinite(theirs)):
-            self._problem = "values that are not finite are at other places"
+            self._problem = english("values that are not finite are at other places")
         else:
             moments = measure_pair(ours, theirs)
             self._moments = moments if self._moments is None else self._moments.merge(moments)

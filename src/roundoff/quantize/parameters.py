@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -23,8 +23,9 @@ from roundoff.messages.message import Message, english, joined, message, some
 from roundoff.quantize.calibration.calibration import weight_range
 from roundoff.run.bench import spread
 from roundoff.run.capture import Samples, read_feed
-from roundoff.run.integer.results import AccumulatorOverflow
-from roundoff.run.integer.runner import IntegerRunner
+
+if TYPE_CHECKING:
+    from roundoff.run.integer.results import AccumulatorOverflow
 
 __all__ = [
     "QuantNumbers",
@@ -287,7 +288,7 @@ def _found(
     *,
     samples: Samples | None,
     ratios: Mapping[str, float],
-) -> list[tuple[str, float, AccumulatorOverflow | None]]:
+) -> list[tuple[str, float, "AccumulatorOverflow | None"]]:
     """Each node with the worst ratio to what fits, and what was measured of that."""
     if samples is None:
         return [(name, ratio, None) for name, ratio in ratios.items()]
@@ -328,14 +329,16 @@ def _largest_code(quantizer: Quantizer) -> int:
 
 def _measured(
     model: Model, quantizers: Sequence[Quantizer], target: Target, samples: Samples
-) -> Iterator[AccumulatorOverflow]:
+) -> Iterator["AccumulatorOverflow"]:
+    from roundoff.run.integer.runner import IntegerRunner
+
     runner = IntegerRunner(model, quantizers, target.arithmetic)
     for index in spread(len(samples.names), _SAMPLES):
         runner.run(read_feed(model, samples, index), sample=samples.names[index])
     return (each for each in runner.report.overflows if each.kind == "accumulator")
 
 
-def _in_words(node: Any, ratio: float, overflow: AccumulatorOverflow | None, target: Target) -> Message:
+def _in_words(node: Any, ratio: float, overflow: "AccumulatorOverflow | None", target: Target) -> Message:
     times = f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
     bits = target.arithmetic.accumulator_bits
     if overflow is None:

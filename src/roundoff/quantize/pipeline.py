@@ -14,7 +14,7 @@ from roundoff.graph.preparation.steps import Prepared
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import DeferredModel
 from roundoff.measure.metrics import OutputAgreement
-from roundoff.messages.message import Remark, english
+from roundoff.messages.message import Message, english
 from roundoff.quantize.agreement import JudgedOutputs, PreparationCheck, check_preparation, judge_outputs
 from roundoff.quantize.calibration.calibration import Calibration
 from roundoff.quantize.calibration.methods import get_method, options_of
@@ -100,7 +100,7 @@ class Quantization:
     check: PreparationCheck | None
     best: MethodTrial
     trials: tuple[MethodTrial, ...]
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[Message, ...] = ()
 
     @property
     def target(self) -> Target:
@@ -118,7 +118,7 @@ class Quantization:
         return self.builder.calibration(self.best.recipe)
 
     @property
-    def notes(self) -> tuple[Remark, ...]:
+    def notes(self) -> tuple[Message, ...]:
         """What the user should know."""
         checked = () if self.check is None else self.check.notes
         return (*self.prepared.notes, *checked, *self.calibration.notes, *self.best.numbers.notes, *self.remarks)

@@ -18,7 +18,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.load import Model
 from roundoff.graph.wiring import captured, subgraphs
-from roundoff.messages.message import Message, Remark, english, joined, message, some
+from roundoff.messages.message import Message, english, joined, message, some
 from roundoff.quantize.parameters import QuantNumbers, planned_with
 
 __all__ = [
@@ -78,7 +78,7 @@ class SavedPlan:
     plan: QuantPlan
     numbers: dict[str, SavedNumbers]
     files: dict[str, str]
-    notes: tuple[Remark, ...]
+    notes: tuple[Message, ...]
 
     def quantizers(self) -> tuple[Quantizer, ...]:
         """The quantizers, as they were used."""

@@ -14,7 +14,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import Prepared, prepare
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.message import Remark, english
+from roundoff.messages.message import Message, english
 from roundoff.quantize.calibration.calibration import Calibration, compare_methods
 from roundoff.quantize.calibration.files import load_calibration, save_calibration
 from roundoff.quantize.calibration.methods import all_methods
@@ -146,7 +146,7 @@ class Built:
     calibration: Calibration
     numbers: QuantNumbers
     taken: Mapping[str, tuple[Participation, ...]]
-    notes: tuple[Remark, ...]
+    notes: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,7 +155,7 @@ class _Chain:
 
     model: Model
     taken: dict[str, tuple[Participation, ...]]
-    notes: tuple[Remark, ...]
+    notes: tuple[Message, ...]
 
 
 class RecipeBuilder:
@@ -313,7 +313,7 @@ class RecipeBuilder:
     def _chain(self, steps: tuple[Step, ...]) -> _Chain:
         if steps in self._chains:
             return self._chains[steps]
-        notes: tuple[Remark, ...]
+        notes: tuple[Message, ...]
         if not steps:
             model, taken, notes = self.prepared.model, {}, self.prepared.notes
         else:

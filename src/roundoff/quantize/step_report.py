@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roundoff.measure.metrics import OutputAgreement
-from roundoff.messages.message import Remark
+from roundoff.messages.message import Message
 
 __all__ = ["Participation", "StepReport", "TransformReport", "TransformScore"]
 
@@ -21,7 +21,7 @@ class Participation:
 
     node: str
     role: str
-    text: Remark
+    text: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class StepReport:
     kind: Literal["transform", "correction"]
     options: dict[str, str]
     taken: tuple[Participation, ...]
-    notes: tuple[Remark, ...]
+    notes: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class TransformReport:
     after: tuple[OutputAgreement, ...]
     score: TransformScore | None
     kept: bool
-    notes: tuple[Remark, ...] = ()
+    notes: tuple[Message, ...] = ()
 
     @property
     def changed(self) -> bool:

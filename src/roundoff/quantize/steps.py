@@ -15,7 +15,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, RoundoffError, StepFailed, nearest, reason
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import ModelHashes, QuantizedModel, quantizer_hash
-from roundoff.messages.message import Message, Remark, english, message
+from roundoff.messages.message import Message, english, message
 from roundoff.quantize.agreement import PreparationCheck, check_preparation
 from roundoff.quantize.step_report import Participation
 from roundoff.run.capture import Samples
@@ -242,7 +242,7 @@ class Transformed:
 
     model: Model
     taken: tuple[Participation, ...]
-    notes: tuple[Remark, ...]
+    notes: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +314,7 @@ class Corrected:
 
     quantized: QuantizedModel
     taken: tuple[Participation, ...]
-    notes: tuple[Remark, ...]
+    notes: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True)

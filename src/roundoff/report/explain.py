@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from roundoff.core.document import RunDocument
+from roundoff.diagnosis.page import control_text
 from roundoff.diagnosis.result import Finding
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.catalogue import english_of, phrase_names, translate
@@ -69,6 +70,8 @@ def finding_text(finding: Finding) -> str:
     for measure in finding.measures[:1]:
         before, after = f"{measure.before:.4g}", f"{measure.after:.4g} {measure.unit}".rstrip()
         said.append(translate("explain_text.went", what=shown(measure.what), before=before, after=after))
+    if finding.control is not None:
+        said.append(translate("explain_text.control", control=control_text(finding.control)))
     if finding.share:
         said.append(translate("explain_text.share", share=f"{100 * finding.share:.0f}"))
     if finding.remedy is not None:

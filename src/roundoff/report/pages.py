@@ -9,8 +9,8 @@ from pathlib import Path, PurePath
 from roundoff.core.document import DOCUMENT_NAME, RunDocument, to_json
 from roundoff.core.files import output_directory, write_bytes, write_text
 from roundoff.messages.catalogue import bilingual, plain
+from roundoff.messages.message import phrase_of
 from roundoff.messages.numbers import time_text
-from roundoff.messages.sentences import known
 from roundoff.pages.blocks import (
     Block,
     Cell,
@@ -93,7 +93,7 @@ def about_page(document: RunDocument) -> Page:
         ("Python", host.python),
         *host.packages.items(),
         (bilingual("about.host"), host.host),
-        (bilingual("about.arithmetic"), known(host.arithmetic)),
+        (bilingual("about.arithmetic"), phrase_of(host.arithmetic)),
         (bilingual("about.elapsed"), time_text(host.elapsed_s)),
     )
     blocks = (

@@ -18,7 +18,7 @@ from roundoff.errors import BadInput, reason
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import ModelHashes, combined_hash, quantizer_hash
-from roundoff.messages.message import Message, Remark, english, message, verbatim
+from roundoff.messages.message import NOTHING, Message, english, message, verbatim
 from roundoff.quantize.recipes import Built, RecipeBuilder
 from roundoff.search.goal import GoalReading
 from roundoff.search.judges import TrialJudge
@@ -255,7 +255,7 @@ class SearchFound:
 
     answer: Trial
     trials: tuple[Trial, ...]
-    stopped: Remark
+    stopped: Message
 
 
 def run_search(
@@ -315,16 +315,16 @@ class _Loop:
         self._told: Recipe | None = None
         self._tried: dict[Recipe, None] = {}
 
-    def drive(self) -> tuple[list[Trial], Remark]:
+    def drive(self) -> tuple[list[Trial], Message]:
         """Ask the strategy from the start; what is known costs nothing."""
         history: list[Trial] = []
         asked: Counter[Recipe] = Counter()
 
-        def refusal(recipe: Recipe) -> Remark:
+        def refusal(recipe: Recipe) -> Message:
             asked[recipe] += 1
             if asked[recipe] > _MOST_REPEATS:
                 return message("search.ended_repeating", change=repr(str(describe(recipe, self._problem.base))))
-            return self._budget.exhausted(len(self._tried)) if history and self._is_new(recipe) else ""
+            return self._budget.exhausted(len(self._tried)) if history and self._is_new(recipe) else NOTHING
 
         def attempt(recipe: Recipe) -> Trial:
             new = self._is_new(recipe)

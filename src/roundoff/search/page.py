@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from roundoff.core.document import RunDocument
 from roundoff.core.plan import inputs_text
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
+from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, in_decibels, score_heading, score_text, share_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
-from roundoff.messages.sentences import known, sentence
 from roundoff.pages.blocks import (
     Cell,
     Chart,
@@ -53,7 +53,7 @@ def tuning_page(document: RunDocument) -> Page | None:
 
 def _headline(found: Tuning) -> Headline:
     best, term = found.best, f"tuning_{found.verdict}"
-    goal = {"metric": in_all(lambda: _name(found)), "goal": known(found.goal)}
+    goal = {"metric": in_all(lambda: _name(found)), "goal": phrase_of(found.goal)}
     if found.verdict == "nothing_to_do":
         return Headline("good", bilingual("search.nothing", **goal), term, bilingual("search.word_nothing"))
     if found.verdict == "met":
@@ -61,7 +61,7 @@ def _headline(found: Tuning) -> Headline:
         word = "met" if others is None else "met_others" if others else "met_alone"
         tone: Tone = "open" if others is False else "good"
         return Headline(
-            tone, bilingual("search.met", change=known(best.change)), term, bilingual(f"search.word_{word}")
+            tone, bilingual("search.met", change=phrase_of(best.change)), term, bilingual(f"search.word_{word}")
         )
     text = bilingual("search.short", **goal)
     if found.goal_value is not None:
@@ -74,7 +74,7 @@ def _lines(found: Tuning) -> Iterator[_Line]:
     best, kept = found.best, found.remaining
     goal = "" if found.goal_value is None else _score(found, found.goal_value)
     if found.verdict == "met":
-        yield translate("search.goal"), commas(f"{_name(found)} {sentence(found.goal)}", goal)
+        yield translate("search.goal"), commas(f"{_name(found)} {shown(found.goal)}", goal)
     yield _name(found), _loss(found)
     if found.holdout is not None:
         held = found.holdout
@@ -82,9 +82,9 @@ def _lines(found: Tuning) -> Iterator[_Line]:
         others = commas(count_of(held.samples, "other_sample"), _interval(found, held.interval))
         yield translate("search.not_searched"), semicolons(scores, others)
         if held.met is False and found.verdict != "best_effort":
-            yield "", translate("search.less", goal=sentence(found.goal))
+            yield "", translate("search.less", goal=shown(found.goal))
     if found.verdict == "best_effort":
-        yield translate("search.best_is"), sentence(best.change)
+        yield translate("search.best_is"), shown(best.change)
     elif _unsure(found):
         text = translate("search.too_few", count=found.samples)
         yield translate("search.beware"), semicolons(text, "" if found.holdout else translate("search.hold_out"))
@@ -99,7 +99,7 @@ def _lines(found: Tuning) -> Iterator[_Line]:
         yield translate("search.needed"), needed
     yield translate("search.search"), _effort(found)
     if found.stopped:
-        yield translate("search.ended"), translate("search.early", why=sentence(found.stopped))
+        yield translate("search.ended"), translate("search.early", why=shown(found.stopped))
 
 
 def _scores(found: Tuning, score: float, float_score: float) -> str:
@@ -177,7 +177,7 @@ def _metric_text(metric: str, value: float) -> str:
 
 def trial_line(trial: Trial, best: Trial, metric: str) -> str:
     """One trial that is over, while others follow."""
-    change = sentence(trial.change)
+    change = shown(trial.change)
     change = change if len(change) <= _LONGEST_CHANGE else change[: _LONGEST_CHANGE - 4] + " ..."
     score = commas(_metric_text(metric, trial.score), translate("search.trial_met") if trial.met else "")
     text = translate("search.trial", number=trial.number, change=change, score=score)
@@ -237,7 +237,7 @@ def _row(found: Tuning, place: int, trial: Trial) -> tuple[Cell, ...]:
     loss = "-" if not math.isfinite(trial.loss) else _plain_loss(found, trial)
     return (
         trial.number,
-        known(trial.change),
+        phrase_of(trial.change),
         trial.score,
         trial.loss,
         trial.cost,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roundoff.core.plan import Recipe
-from roundoff.messages.message import Remark
+from roundoff.messages.message import NOTHING, Message
 
 __all__ = ["Dragged", "HoldOut", "Remaining", "Trial", "Tuning", "TuningVerdict"]
 
@@ -29,7 +29,7 @@ class Trial:
     """
 
     recipe: Recipe
-    change: Remark
+    change: Message
     met: bool
     score: float
     loss: float
@@ -75,7 +75,7 @@ class Dragged:
 
     node: str
     precision: str
-    reason: Remark
+    reason: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Tuning:
     metric: str
     higher_is_better: bool
     float_score: float
-    goal: Remark
+    goal: Message
     goal_value: float | None
     verdict: TuningVerdict
     answer: int
@@ -153,8 +153,8 @@ class Tuning:
     sample_runs: int = 0
     ranking_runs: int = 0
     holdout: HoldOut | None = None
-    stopped: Remark = ""
-    notes: tuple[Remark, ...] = ()
+    stopped: Message = NOTHING
+    notes: tuple[Message, ...] = ()
 
     @property
     def best(self) -> Trial:

@@ -11,6 +11,7 @@ from roundoff.core.coverage import OutputCoverage
 from roundoff.core.document import SCHEMA, Environment, RunDocument, load_document, to_json
 from roundoff.diagnosis.result import Diagnosis
 from roundoff.messages.catalogue import use_language
+from roundoff.messages.message import verbatim
 from roundoff.report.junit import document_junit
 from tests.diagnosis.devices.devices import diagnosed
 from tests.diagnosis.devices.test_causes import clean
@@ -44,7 +45,7 @@ def test_without_its_outputs_it_is_not_healthy() -> None:
 
 def test_document_and_junit_carry_what_was_not_judged(tmp_path: Path) -> None:
     found = without_outputs()
-    where = Environment("0.1.0", "3.11", {"numpy": "2"}, "host", "float64", 0.5)
+    where = Environment("0.1.0", "3.11", {"numpy": "2"}, "host", verbatim("float64"), 0.5)
     document = RunDocument(schema=SCHEMA, command=("roundoff",), inputs=(), environment=where, diagnosis=found)
     (tmp_path / "run.json").write_text(to_json(document), encoding="utf-8")
     read = load_document(tmp_path)

@@ -33,7 +33,7 @@ def test_weights_of_a_dynamically_quantized_model_are_quantizers(tmp_path: Path,
     found = by_name(read)
     assert {name: each.kind for name, each in found.items()} == {"w1": "weight", "w2": "weight", "w3": "weight"}
     assert [oddity.kind for oddity in read.oddities] == ["dynamic"] * 3
-    assert read.oddities[0].text == (
+    assert str(read.oddities[0].text) == (
         "'image' is quantized for 'Conv1' with a scale computed in each run; a quantizer has a fixed one, "
         "so it is float here, and only the weight is quantized"
     )

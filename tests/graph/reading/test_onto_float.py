@@ -217,5 +217,5 @@ def test_weights_of_another_training_are_reported(tmp_path: Path) -> None:
     moved = read_quantized(model, float_model=loaded(retrained, tmp_path))
     (oddity,) = [oddity for oddity in moved.oddities if oddity.kind == "disagreement"]
     assert oddity.node == "Conv1"
-    assert "of the weights of 'Conv1' differ from the float model's by more than a step" in oddity.text
+    assert "of the weights of 'Conv1' differ from the float model's by more than a step" in str(oddity.text)
     assert by_name(moved)["w1"].codes is not None

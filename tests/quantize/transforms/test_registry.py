@@ -5,6 +5,7 @@ import pytest
 
 from roundoff.core.plan import Step
 from roundoff.errors import BadInput
+from roundoff.messages.message import verbatim
 from roundoff.quantize import steps as registry
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import (
@@ -81,7 +82,7 @@ def test_a_change_that_shows_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
         net = small()
         net.weights[0].raw_data = (np.frombuffer(net.weights[0].raw_data, np.float32) * 1.01).tobytes()
         spoilt = net.model({"x": (1, 3, 4, 4)}, ["out"])
-        return Transformed(spoilt, (Participation("first", "writer", "spoilt"),), ())
+        return Transformed(spoilt, (Participation("first", "writer", verbatim("spoilt")),), ())
 
     monkeypatch.setitem(registry.TRANSFORMS, "spoil", StepKind("spoil", "Spoils.", {}, spoil))
     done = apply_transform(step("spoil"), model, context_for(model))

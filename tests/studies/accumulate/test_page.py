@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from roundoff.messages.catalogue import Language
-from roundoff.messages.message import message
+from roundoff.messages.message import message, verbatim
 from roundoff.pages.blocks import View
 from roundoff.pages.csv import table_csv
 from roundoff.report.pages import run_files
@@ -78,7 +78,7 @@ def test_averages_are_shown_when_asked_for() -> None:
 
 def test_five_hundred_nodes_and_thirty_curves_fit() -> None:
     found = curves_of(500, tuple(f"partial_qmodel_{number}" for number in range(30)))
-    text = text_of(replace(found, notes=("something",)), most=20)
+    text = text_of(replace(found, notes=(verbatim("something"),)), most=20)
     assert "27 more curves in --csv and --json" in text
     assert "480 rows that matter less are left out" in text
     assert "note: something" in text

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from roundoff.core.document import SCHEMA, Environment, RunDocument
 from roundoff.core.plan import Precision
+from roundoff.messages.message import verbatim
 from roundoff.pages.blocks import Page, TableBlock, View
 from roundoff.pages.csv import table_csv
 from roundoff.pages.terminal import terminal_page
@@ -48,7 +49,7 @@ KNOWN = AuditRow(
 AUDIT = Audit("model.onnx", "target t", (CLEAN, REMARK, BAD, KNOWN), notes=("read as QDQ",))
 
 
-ENVIRONMENT = Environment("0.1.0", "3.11", {}, "host", "float64", 0.5)
+ENVIRONMENT = Environment("0.1.0", "3.11", {}, "host", verbatim("float64"), 0.5)
 
 
 def page(audit: Audit, *, everything: bool = False) -> Page:

@@ -9,6 +9,7 @@ import pytest
 
 from roundoff.core.quantizers import Consumer, Quantizer, QuantParams
 from roundoff.graph.quantized_model import Oddity, QuantizedModel
+from roundoff.messages.message import verbatim
 from roundoff.studies.audit.checks import EffectiveView, check_structure
 from roundoff.studies.audit.study import audit_model
 from tests.graph.reading.tools import node
@@ -171,10 +172,12 @@ def test_quantizing_twice_is_a_remark(tmp_path: Path) -> None:
 
 def test_what_the_reader_of_the_file_found_is_part_of_the_audit(tmp_path: Path) -> None:
     oddities = (
-        Oddity("disagreement", "deep", "'deep' is quantized with one scale but dequantized with another"),
-        Oddity("dynamic", "last", "'flat' has no fixed scale"),
-        Oddity("not_represented", "gone", "QLinearX 'gone' stays as it is"),
-        Oddity("restored", "first", "Relu put back"),
+        Oddity(
+            "disagreement", "deep", verbatim("'deep' is quantized with one scale but dequantized with another")
+        ),
+        Oddity("dynamic", "last", verbatim("'flat' has no fixed scale")),
+        Oddity("not_represented", "gone", verbatim("QLinearX 'gone' stays as it is")),
+        Oddity("restored", "first", verbatim("Relu put back")),
     )
     audit = audit_model(replace(sound(tmp_path), oddities=oddities), subject="odd")
     found = {row.node: [(each.kind, each.severity) for each in row.findings] for row in audit.rows if row.findings}

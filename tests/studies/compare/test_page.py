@@ -89,7 +89,7 @@ DOCUMENT = RunDocument(
     command=("roundoff", "compare", "a", "b"),
     inputs=(InputFile("reference", "a", 3, "00", "content"),),
     comparison=FOUND,
-    environment=Environment("0.1.0", "3.11", {"numpy": "2"}, "host", "float64", 0.5),
+    environment=Environment("0.1.0", "3.11", {"numpy": "2"}, "host", verbatim("float64"), 0.5),
 )
 
 

@@ -25,6 +25,7 @@ from roundoff.graph.quantized_model import Oddity, QuantizedModel
 from roundoff.graph.reading.read import read_quantized
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import channel_axis_of, measure_pair
+from roundoff.messages.message import verbatim
 from roundoff.studies.layers.result import LayerReport, LayerRow
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
 from tests.models import conv_net, loaded, random_feed, residual, two_inputs, with_if, with_sequence, wrapped
@@ -300,7 +301,7 @@ def test_weights_that_are_rounded_already_are_said_not_to_be_judged() -> None:
 
 def test_scales_that_are_computed_while_it_runs_are_said_not_to_be_judged() -> None:
     quantized, samples = demo_network()
-    odd = replace(quantized, oddities=(Oddity("dynamic", "stem/conv", "its scale is computed"),))
+    odd = replace(quantized, oddities=(Oddity("dynamic", "stem/conv", verbatim("its scale is computed")),))
     (text,) = analyze_layers(odd, samples).verdict.not_judged
     assert str(text) == "activations of 1 node are not judged: their scales are computed while it runs"
 
@@ -427,7 +428,7 @@ def test_values_that_are_no_tensors_of_numbers_have_a_row_without_scores(tmp_pat
     parts = row_of(report, "parts")
     assert parts.local is not None
     assert (parts.local.status, parts.local.sqnr_db) == ("unreadable", None)
-    assert "sequence" in parts.local.detail
+    assert "sequence" in str(parts.local.detail)
     joined = row_of(report, "joined")
     assert joined.accumulated is not None
     assert joined.accumulated.status == "ok"

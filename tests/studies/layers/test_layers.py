@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument, load_document, to_json
 from roundoff.core.target import WIDEST
 from roundoff.messages.catalogue import use_language
-from roundoff.messages.message import message
+from roundoff.messages.message import message, verbatim
 from roundoff.pages.blocks import View
 from roundoff.pages.terminal import terminal_page
 from roundoff.report.pages import run_files, write_run
@@ -33,8 +33,8 @@ from roundoff.studies.layers.result import (
     LayerVerdict,
 )
 
-GOOD = LayerScore("ok", "", 0.99999, 1e-4, 44.4, 0.3, 1.5, 240, 3, 41.0, "s1", 43.0)
-BAD = LayerScore("ok", "", 0.8, 0.5, 4.5, 40.0, 300.0, 256, 1, 0.5, "s0", 3.3)
+GOOD = LayerScore("ok", verbatim(""), 0.99999, 1e-4, 44.4, 0.3, 1.5, 240, 3, 41.0, "s1", 43.0)
+BAD = LayerScore("ok", verbatim(""), 0.8, 0.5, 4.5, 40.0, 300.0, 256, 1, 0.5, "s0", 3.3)
 
 
 def row(
@@ -85,19 +85,19 @@ REPORT = LayerReport(
     samples=("s0", "s1"),
     method="both",
     mode="reference",
-    arithmetic="fake quantization",
+    arithmetic=verbatim("fake quantization"),
     rows=ROWS,
     verdict=VERDICT,
-    notes=("2 passes per sample",),
-    quantized="quantized for generic-int8, calibrated by mse",
-    preparation=("two nodes were folded",),
+    notes=(verbatim("2 passes per sample"),),
+    quantized=verbatim("quantized for generic-int8, calibrated by mse"),
+    preparation=(verbatim("two nodes were folded"),),
 )
 DOCUMENT = RunDocument(
     schema=SCHEMA,
     command=("roundoff", "layers", "a"),
     inputs=(InputFile("model", "a", 3, "00", "content"),),
     layers=REPORT,
-    environment=Environment("0.1.0", "3.11", {"numpy": "2"}, "host", "float64", 0.5),
+    environment=Environment("0.1.0", "3.11", {"numpy": "2"}, "host", verbatim("float64"), 0.5),
 )
 
 
@@ -215,7 +215,7 @@ def test_a_fine_network_is_called_so() -> None:
 
 
 def test_weights_that_are_not_judged_are_never_called_fine() -> None:
-    unjudged = ("weights are not judged: no float model with unrounded weights was given",)
+    unjudged = (verbatim("weights are not judged: no float model with unrounded weights was given"),)
     changed = LayerVerdict("fine", ("logits",), True, "cosine >= 0.99", not_judged=unjudged)
     text = said(replace(REPORT, verdict=changed))
     assert text.startswith("FINE as far as activations go: ")
@@ -261,10 +261,10 @@ def test_several_outputs_are_told_by_the_worst() -> None:
 
 def test_integer_runs_tell_of_overflows_and_float_nodes() -> None:
     overflows = (
-        LayerOverflow("conv1", "Conv", "3 of 9 sums do not fit"),
-        LayerOverflow("conv2", "Conv", "1 of 9"),
+        LayerOverflow("conv1", "Conv", verbatim("3 of 9 sums do not fit")),
+        LayerOverflow("conv2", "Conv", verbatim("1 of 9")),
     )
-    text = said(replace(REPORT, overflows=overflows, float_nodes={"softmax": "Softmax: no table"}))
+    text = said(replace(REPORT, overflows=overflows, float_nodes={"softmax": verbatim("Softmax: no table")}))
     assert "overflow conv1 (Conv): 3 of 9 sums do not fit; and 1 more" in text
     assert "run float 1 node: softmax" in text
 
@@ -291,7 +291,7 @@ def test_worst_rows_come_first_and_the_rest_is_counted() -> None:
 
 
 def test_rows_without_a_score_come_before_all_others() -> None:
-    broken = replace(ROWS[3], local=LayerScore("shape", "1x2 against 1x3"), accumulated=GOOD)
+    broken = replace(ROWS[3], local=LayerScore("shape", verbatim("1x2 against 1x3")), accumulated=GOOD)
     lines = table(replace(REPORT, rows=(*ROWS[:3], broken))).splitlines()
     assert "logits" in lines[2]
     assert "shape" in lines[2]
@@ -342,13 +342,15 @@ def test_a_document_mentions_only_its_own_kind_of_result() -> None:
 
 def test_outputs_without_a_score_are_named() -> None:
     output = next(row for row in REPORT.rows if row.output)
-    text = replace(output, tensor="label", accumulated=LayerScore("unreadable", "it holds text, not numbers"))
+    text = replace(
+        output, tensor="label", accumulated=LayerScore("unreadable", verbatim("it holds text, not numbers"))
+    )
     changed = replace(REPORT.verdict, outputs=(output.tensor, "label"))
     assert "; 1 other, without a score: label" in said(replace(REPORT, rows=(*REPORT.rows, text), verdict=changed))
 
 
 def test_what_has_no_score_leaves_room_for_the_other_columns() -> None:
-    scores = [LayerScore(status, "") for status in ("unreadable", "nonfinite", "degenerate")]
+    scores = [LayerScore(status, verbatim("")) for status in ("unreadable", "nonfinite", "degenerate")]
     rows = [*REPORT.rows, *(replace(REPORT.rows[0], local=score, accumulated=score) for score in scores)]
     text = table(replace(REPORT, rows=tuple(rows)))
     assert max(map(len, text.splitlines())) <= 80

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from roundoff.measure.thresholds import load_profile
+from roundoff.messages.message import verbatim
 from roundoff.studies.layers.attribution import ChannelLoss, Contribution, OwnError
 from roundoff.studies.layers.experiments import ExperimentOutcome, Proof, Role, UnitQuantizers
 from roundoff.studies.layers.result import Experiment, LayerRow, LayerScore, LayerVerdict
@@ -139,7 +140,17 @@ def test_a_unit_that_also_reads_copies_is_put_into_float_as_a_whole() -> None:
 
 def test_outputs_are_listed_worst_first() -> None:
     broken = LayerRow(
-        2, "c", "Conv", "c", "c", (1,), "float32", "u8", True, 1, accumulated=LayerScore("shape", "1 against 2")
+        2,
+        "c",
+        "Conv",
+        "c",
+        "c",
+        (1,),
+        "float32",
+        "u8",
+        True,
+        1,
+        accumulated=LayerScore("shape", verbatim("1 against 2")),
     )
     names, agrees = judge_outputs([output(40, name="a"), output(12, name="b"), broken], DEFAULT)
     assert (names, agrees) == (("c", "b", "a"), False)

@@ -4,6 +4,7 @@ import csv
 import io
 from dataclasses import replace
 
+from roundoff.messages.message import verbatim
 from roundoff.report.pages import run_files
 from roundoff.studies.partial.page import partial_page
 from roundoff.studies.partial.result import PartialQuantization, ScoreGoal
@@ -17,7 +18,7 @@ def text_of(found: PartialQuantization) -> str:
 
 
 def test_the_whole_page() -> None:
-    assert text_of(replace(sweep_of(), notes=("something",))) == (
+    assert text_of(replace(sweep_of(), notes=(verbatim("something"),))) == (
         "TOP 2 in float reach the goal of 99% of float, accuracy 78.00 %\n"
         "  quantized      accuracy 71.14 % (90.29 % of float); float 78.79 %; 50 samples\n"
         "  top 2          accuracy 78.00 % (99.00 % of float)\n"

@@ -8,6 +8,7 @@ import numpy as np
 from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument
 from roundoff.core.tensors import Array
 from roundoff.measure.inference import keep_samples
+from roundoff.messages.message import verbatim
 from roundoff.studies.layers.result import LayerReport, LayerRow, LayerScore, LayerVerdict
 from roundoff.studies.run_diff.result import RunDiff
 from roundoff.studies.run_diff.study import diff_runs
@@ -46,14 +47,14 @@ def layer_run(
         rows.append(replace(row, local=score) if measure == "local" else replace(row, accumulated=score))
     samples = tuple(str(at) for at in range(levels.shape[1]))
     verdict = LayerVerdict("fine", (names[-1],), True, "")
-    report = LayerReport("m.onnx", samples, "both", "reference", "", tuple(rows), verdict)
+    report = LayerReport("m.onnx", samples, "both", "reference", verbatim(""), tuple(rows), verdict)
     return RunDocument(
         schema=SCHEMA,
         command=("roundoff", "layers", "m.onnx"),
         inputs=(InputFile("data", f"{data}.npy", 1, data, "content"),),
         network=chain(*(f"n{at}" for at in range(len(levels)))),
         layers=report,
-        environment=Environment("0.1", "3.11", {"numpy": "2.0"}, "linux", "plain", 1.0),
+        environment=Environment("0.1", "3.11", {"numpy": "2.0"}, "linux", verbatim("plain"), 1.0),
     )
 
 

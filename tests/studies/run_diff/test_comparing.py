@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roundoff.errors import BadInput
+from roundoff.messages.message import verbatim
 from roundoff.studies.layers.result import LayerScore
 from tests.report.curves import curves_of
 from tests.report.documents import empty_document
@@ -125,7 +126,7 @@ def test_renamed_nodes_are_matched_by_operation_shape_and_place() -> None:
 def test_a_tensor_that_lost_its_score_is_worse_without_a_test() -> None:
     run = layer_run(noisy(4, SAMPLES, seed=11))
     assert run.layers is not None
-    broken = LayerScore("nonfinite", "3 values are NaN", sqnr_db=30.0)
+    broken = LayerScore("nonfinite", verbatim("3 values are NaN"), sqnr_db=30.0)
     rows = (run.layers.rows[0], replace(run.layers.rows[1], accumulated=broken), *run.layers.rows[2:])
     after = replace(run, layers=replace(run.layers, rows=rows))
     found = diffed(run, after)

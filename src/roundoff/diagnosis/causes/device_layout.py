@@ -13,8 +13,7 @@ from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.measure.pairs import channel_axis_of
-from roundoff.messages.message import Argument, message
-from roundoff.messages.sentences import recognised
+from roundoff.messages.message import Argument, as_message, message
 
 __all__ = ["DeviceLayout", "slice_order"]
 
@@ -63,7 +62,7 @@ def _by_axes(suspect: DeviceSuspect) -> Intervention | None:
     explained = [_inverse(layout.apply, pair.exact) for pair in suspect.pairs]
     if left_over(suspect, explained) > MOST_LEFT:
         return None
-    what, turn = called(suspect), recognised(layout.name)
+    what, turn = called(suspect), as_message(layout.name)
     return tried(
         suspect,
         explained,

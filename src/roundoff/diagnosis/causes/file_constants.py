@@ -1,7 +1,7 @@
 """Float constants in the file of a quantized model that are not those of the float model."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -103,13 +103,17 @@ def _best(case: FileCase) -> _StoredConstant | None:
     given, nodes = case.given, case.case.facts.nodes
     if given is None or case.loss is None:
         return None
-    best: _StoredConstant | None = None
+    best: tuple[float, _StoredConstant, Model] | None = None
     for name, node, position, values in list(_other_constants(case.case, given))[:_MOST_TRIED]:
-        loss = case.measured(_with_constant(given, name, values))
-        if loss is not None and (best is None or loss.value < best.after.value):
+        model = _with_constant(given, name, values)
+        loss = case.measured(model)
+        if loss is not None and (best is None or loss.value < best[0]):
             bias = position == _BIAS_INPUT or nodes[node].op_type == "Add"
-            best = _StoredConstant(name, node, nodes[node].input[position], bias, loss)
-    return None if best is None or case.loss.excess_db(best.after) < WORSE_DB else best
+            best = loss.value, _StoredConstant(name, node, nodes[node].input[position], bias, loss), model
+    after = None if best is None else case.measured(best[2], more=True)
+    if best is None or after is None or case.loss.excess_db(after) < WORSE_DB:
+        return None
+    return replace(best[1], after=after)
 
 
 def _other_constants(case: Case, given: Model) -> Iterator[tuple[str, str, int, Array]]:

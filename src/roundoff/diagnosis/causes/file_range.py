@@ -12,7 +12,6 @@ import numpy as np
 from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_range
 from roundoff.diagnosis.checks import FileCase, FileSuspect
 from roundoff.diagnosis.interventions import reach
-from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, loss_measures
@@ -44,12 +43,13 @@ class FileRange:
         del suspect
         if case.given is None or case.loss is None:
             return None
-        best: tuple[float, Quantizer, Loss] | None = None
+        best: tuple[float, Quantizer, Model] | None = None
         for quantizer, model in list(_repaired(case.case, case.given))[:_MOST_TRIED]:
             loss = case.measured(model)
             if loss is not None and (best is None or loss.value < best[0]):
-                best = loss.value, quantizer, loss
-        if best is None or case.loss.excess_db(best[2]) < _BETTER_DB:
+                best = loss.value, quantizer, model
+        after = None if best is None else case.measured(best[2], more=True)
+        if best is None or after is None or case.loss.excess_db(after) < _BETTER_DB:
             return None
         facts, quantizer = case.case.facts, best[1]
         blamed = next(each for each in facts.suspects if quantizer.name in each.quantizers)
@@ -57,7 +57,7 @@ class FileRange:
         code_low, code_high = reach(quantizer)
         return Intervention(
             message("diagnosis.file_range_changed", tensor=quantizer.tensor, low=low, high=high),
-            loss_measures(case.loss, best[2]),
+            loss_measures(case.loss, after),
             1.0,
             message(
                 "diagnosis.file_range_summary",

@@ -13,9 +13,8 @@ from roundoff.diagnosis.registry import Intervention
 from roundoff.diagnosis.result import Measure, RemedyChange
 from roundoff.measure.metrics import ratio_db
 from roundoff.measure.pairs import channel_axis_of, measure_pair
-from roundoff.messages.message import Argument, Message, joined, message
+from roundoff.messages.message import Argument, Message, as_message, joined, message
 from roundoff.messages.sanitize import short_name
-from roundoff.messages.sentences import recognised
 from roundoff.studies.compare.difference import describe
 
 __all__ = [
@@ -109,7 +108,7 @@ def _kind(pairs: tuple[Pair, ...]) -> Message | None:
     with np.errstate(all="ignore"):
         moments = measure_pair(worst.exact, worst.found, channel_axis=channel_axis_of(worst.exact.shape))
         found = describe(moments, worst.exact, worst.found)
-    return None if found.kind == "noise" else recognised(found.text)
+    return None if found.kind == "noise" else as_message(found.text)
 
 
 # Single channels of a tensor that have a gain or an offset of their own.

@@ -17,8 +17,7 @@ from roundoff.core.quantizers import Quantizer, dequantize
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.diagnosis.devices.expectation import Golden
 from roundoff.errors import BadInput, CannotAlign
-from roundoff.messages.message import Message, english, message
-from roundoff.messages.sentences import recognised
+from roundoff.messages.message import Message, as_message, english, message
 from roundoff.studies.compare.pairs import SamplePairs, find_samples, laid_out, read_pair
 
 __all__ = [
@@ -226,7 +225,7 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
         raise CannotAlign(
             what, fix=english("dump outputs of nodes under the names of the model, or give --aliases")
         )
-    notes = [recognised(matched.note)] if matched.note else []
+    notes = [as_message(matched.note)] if matched.note else []
     if fits:
         notes.append(message("diagnosis.note_unknown_scale", count=len(fits)))
     return Readout(reference, device, kept, matched.pairs, quantizers, fits, tuple(left_out), tuple(notes))

@@ -11,6 +11,7 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import (
+    Coarseness,
     DeviceNumbers,
     Expected,
     Golden,
@@ -18,8 +19,12 @@ from roundoff.diagnosis.devices.expectation import (
     cancelling_input,
     expect_coded,
     expect_uncoded,
+    has_weights,
     ideal_quantizers,
+    storage_noise,
+    tell_noise,
     tell_numbers,
+    tell_weights,
 )
 from roundoff.diagnosis.devices.readout import DeviceView, Readout
 from roundoff.errors import BadInput
@@ -195,7 +200,51 @@ class DeviceReplay:
         expected = expect_uncoded(
             tensor, exact, found, numbers=numbers, simulated=simulated, largest_input=largest
         )
-        return Pair(found, exact, expected.wider(self._fit_error(tensor) * float(exact.std())), free)
+        expected = expected.wider(self._fit_error(tensor) * float(exact.std()))
+        if numbers.kind != "integer":
+            expected = self._coarsened(expected, tensor, exact, given)
+        return Pair(found, exact, expected, free)
+
+    def _coarsened(self, expected: Expected, tensor: str, exact: Array, given: DeviceView) -> Expected:
+        """What may differ where the whole device is coarser than its numbers."""
+        coarse = self.coarseness
+        if coarse.weights and tensor in self._layers:
+            expected = expected.with_error(coarse.weights * (self._rough.compute(tensor, given) - exact))
+        return expected.wider(coarse.relative * float(exact.std()))
+
+    @cached_property
+    def coarseness(self) -> Coarseness:
+        """How much coarser than its numbers a float device is in all of its layers, or in all of its tensors."""
+        if self.quantizers or self.numbers.kind == "integer":
+            return Coarseness()
+        view, kind = self.view(self.indices[0]), self.numbers.kind
+        layers, others = [], []
+        for name in self.tensors:
+            exact, found = self.golden.compute(name, view), self.readout.read(name, self.indices[0])
+            spread = float(exact.std()) if exact.dtype.kind == "f" and exact.size else 0.0
+            if exact.shape != found.shape or not spread > 0:
+                continue
+            with np.errstate(all="ignore"):
+                error = float(np.square(found.astype(np.float64) - exact).mean()) - storage_noise(exact, kind)
+            rough = 0.0
+            if name in self._layers:
+                rough = float(np.square(self._rough.compute(name, view).astype(np.float64) - exact).mean())
+            if rough > 0:
+                layers.append(float(np.sqrt(max(0.0, error) / rough)))
+            if np.isfinite(error):
+                others.append((max(0.0, error), rough, spread))
+        weights = tell_weights([each for each in layers if np.isfinite(each)])
+        left = [np.sqrt(max(0.0, error - weights**2 * rough)) / spread for error, rough, spread in others]
+        return Coarseness(weights, tell_noise([float(each) for each in left]))
+
+    @cached_property
+    def _layers(self) -> frozenset[str]:
+        return frozenset(name for name in self.tensors if has_weights(self.golden, self.spans[name]))
+
+    @cached_property
+    def _rough(self) -> Golden:
+        """The float model with weights in plain 8 bits, one scale for each."""
+        return self.golden.with_quantizers(ideal_quantizers(self.model, {}, ()))
 
     def _fit_error(self, tensor: str) -> float:
         """How uncertain values are, relative to their spread, by fitted scales and stand-ins for wrong dumps."""

@@ -33,9 +33,8 @@ from roundoff.diagnosis.subject import loss_measures
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.message import Argument, Message, joined, message, verbatim
+from roundoff.messages.message import Argument, Message, as_message, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, decibels_text
-from roundoff.messages.sentences import recognised
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource, Samples
 
@@ -393,7 +392,7 @@ def _replay(
     notebook.notes += readout.notes
     left_out = tuple(each for each in readout.left_out if each.name not in whole.pairs)
     notebook.skipped += [
-        message("diagnosis.left_out", tensor=each.name, why=recognised(each.detail)) for each in left_out
+        message("diagnosis.left_out", tensor=each.name, why=as_message(each.detail)) for each in left_out
     ]
     return replace(replay, readout=replace(whole, left_out=left_out))
 

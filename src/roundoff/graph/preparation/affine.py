@@ -9,7 +9,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import CannotFold, Draft, change_constants, named
 from roundoff.graph.wiring import attribute, set_attribute
-from roundoff.messages.message import english
+from roundoff.messages.message import english, message
 
 __all__ = [
     "NORMALIZATION",
@@ -223,9 +223,9 @@ def fold_affine(draft: Draft, *, may_fold: Callable[[str], bool] = lambda _: Tru
             if op_type == NORMALIZATION:
                 stays.setdefault(str(reason), []).append(node.name)
     for op_type, names in folded.items():
-        draft.notes.append(f"{op_type} folded into the layer in front: {named(names)}")
+        draft.notes.append(message("graph.folded", op=op_type, names=named(names)))
     for why, names in stays.items():
-        draft.notes.append(f"{NORMALIZATION} stays, because {why}: {named(names)}")
+        draft.notes.append(message("graph.not_folded", op=NORMALIZATION, why=why, names=named(names)))
 
 
 def _fold(draft: Draft, node: Any, may_fold: Callable[[str], bool]) -> None:

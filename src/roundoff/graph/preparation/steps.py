@@ -17,7 +17,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.preparation.affine import fold_affine
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.wiring import attribute, set_attribute, subgraphs
-from roundoff.messages.message import english
+from roundoff.messages.message import Message, english, message
 
 __all__ = [
     "CannotEvaluate",
@@ -101,7 +101,7 @@ def merge_padding(draft: Draft) -> None:
     """Merge Pad into the Conv that alone reads it, where that is exactly the same."""
     merged = [node.name for node in draft.of_type("Pad") if _merge(draft, node)]
     if merged:
-        draft.notes.append(f"Pad merged into the convolution behind it: {named(merged)}")
+        draft.notes.append(message("graph.pads_merged", names=named(merged)))
 
 
 def _merge(draft: Draft, pad: Any) -> bool:
@@ -160,11 +160,11 @@ def remove_passthroughs(draft: Draft) -> None:
     for node in draft.of_type("Identity", "Dropout"):
         reason = _training(draft, node) if node.op_type == "Dropout" else ""
         if reason:
-            stays.append(f"{node.op_type} {node.name!r} stays: {reason}")
+            stays.append(message("graph.node_stays", op=node.op_type, node=node.name, why=reason))
         elif _bypass(draft, node):
             removed.append(node.name)
     if removed:
-        draft.notes.append(f"Identity and Dropout taken out, which do nothing: {named(removed)}")
+        draft.notes.append(message("graph.passthroughs_removed", names=named(removed)))
     draft.notes += stays
 
 
@@ -175,13 +175,13 @@ def _training(draft: Draft, node: Any) -> str:
         and node.output[1]
         and (draft.readers(node.output[1]) or node.output[1] in draft.outputs)
     ):
-        return "its mask is used"
+        return english("its mask is used")
     mode = node.input[_TRAINING_MODE] if len(node.input) > _TRAINING_MODE else ""
     if not mode:
         return ""
     if mode not in draft.constants:
-        return f"{mode!r} decides at run time whether it drops"
-    return "it is in training mode" if draft.constants.value(mode).any() else ""
+        return english("{mode!r} decides at run time whether it drops", mode=mode)
+    return english("it is in training mode") if draft.constants.value(mode).any() else ""
 
 
 def _bypass(draft: Draft, node: Any) -> bool:
@@ -383,7 +383,7 @@ def _fold_shapes(draft: Draft, known: dict[str, Value]) -> None:
         draft.remove(node, into="")
         folded.append(node.name)
     if folded:
-        draft.notes.append(f"shapes that are fixed computed once: {named(folded)}")
+        draft.notes.append(message("graph.shapes_computed", names=named(folded)))
 
 
 class _Folder:
@@ -422,12 +422,12 @@ class _Folder:
         sizes = [value.size_bytes for value in known if value.shape is not None and value.element is not None]
         if len(sizes) < sum(map(bool, node.output)):
             if used > _TINY_BYTES or node.op_type in _EXPLOSIVE:
-                return "the size of their results is not known beforehand", 0
+                return english("the size of their results is not known beforehand"), 0
             return "", _MOST_GROWTH_BYTES
         grown = sum(sizes)
         if grown > used + _MOST_GROWTH_BYTES:
-            return "their results are much larger than what they are made of", 0
-        return ("", grown) if self._draft.has_room(grown) else ("the model would exceed one file", 0)
+            return english("their results are much larger than what they are made of"), 0
+        return ("", grown) if self._draft.has_room(grown) else (english("the model would exceed one file"), 0)
 
     def finish(self) -> None:
         """Compute all nodes taken, and put their results in their place."""
@@ -439,9 +439,9 @@ class _Folder:
         if folded:
             counted = Counter(node.op_type for node in folded)
             listed = ", ".join(f"{count} {op_type}" for op_type, count in counted.most_common())
-            self._draft.notes.append(f"nodes of constants computed once: {listed}")
+            self._draft.notes.append(message("graph.constants_computed", counts=listed))
         for reason, names in self._left.items():
-            self._draft.notes.append(f"nodes of constants left as they are, because {reason}: {named(names)}")
+            self._draft.notes.append(message("graph.constants_left", why=reason, names=named(names)))
 
     def _compute(self, nodes: list[Any]) -> list[Any]:
         """Give the nodes that were computed: all of them, or none."""
@@ -480,7 +480,7 @@ class Prepared:
     """
 
     model: Model
-    notes: tuple[str, ...]
+    notes: tuple[Message, ...]
     origins: Mapping[str, str]
 
 
@@ -498,14 +498,10 @@ def prepare(model: Model, *, may_fold: Callable[[str], bool] = lambda _: True) -
     check_supported(model)
     draft = Draft(model)
     for operation, names in unknown_operations(model).items():
-        draft.notes.append(
-            f"{operation} is not an operation of ONNX, nothing is known of its results: {named(names)}"
-        )
+        draft.notes.append(message("graph.foreign_operation", op=operation, names=named(names)))
     for name, others in model.renamed.items():
         given = named(list(others))
-        draft.notes.append(
-            f"{len(others) + 1} nodes have the name {name!r}: the first keeps it, the others are now {given}"
-        )
+        draft.notes.append(message("graph.renamed", count=len(others) + 1, name=name, others=given))
     _note_defaults(draft)
     hold_constants(draft)
     remove_passthroughs(draft)
@@ -521,7 +517,7 @@ def _note_defaults(draft: Draft) -> None:
         return
     names = [value.name for value in draft.model.proto.graph.input if value.name in draft.constants]
     if names:
-        draft.notes.append(f"inputs with a default value are now constants, and cannot be fed: {named(names)}")
+        draft.notes.append(message("graph.defaults_fixed", names=named(names)))
 
 
 _FIRST_WITH_CONSTANTS = 4

@@ -17,7 +17,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.reading.code_flow import data_inputs
 from roundoff.graph.reading.points import Coding, DialectDraft, Rewriting
 from roundoff.graph.wiring import OnnxType, attribute, by_dtype
-from roundoff.messages.message import english
+from roundoff.messages.message import english, message
 
 __all__ = [
     "ToNumbers",
@@ -378,15 +378,19 @@ class _Following:
                 self._draft.odd(
                     "disagreement",
                     numbers.origin.source,
-                    f"{start.name!r} quantizes {numbers.origin.source!r} with the scale {expected[0]:.6g} but "
-                    f"{node.name!r} dequantizes with {end.step.ravel()[0]:.6g}; taken here is the first",
+                    message(
+                        "graph.scale_differs",
+                        first=start.name,
+                        tensor=numbers.origin.source,
+                        scale=float(expected[0]),
+                        second=node.name,
+                        other=float(end.step.ravel()[0]),
+                    ),
                 )
         else:
             self._weights(numbers, end)
         if np.any(end.shift):
-            text = (
-                f"sums of {node.name!r} are shifted right by up to {end.shift.max()} bits, which is left out here"
-            )
+            text = message("graph.shifted", node=node.name, bits=int(end.shift.max()))
             self._draft.odd("not_represented", node.name, text)
 
     def _weights(self, numbers: _Numbers, end: ToValues) -> None:

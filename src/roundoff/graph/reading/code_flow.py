@@ -19,7 +19,7 @@ from roundoff.graph.reading.points import (
     read_point,
 )
 from roundoff.graph.wiring import OnnxType, attribute, by_dtype, by_number, reads
-from roundoff.messages.message import english
+from roundoff.messages.message import english, message
 
 __all__ = [
     "CodeFlow",
@@ -225,7 +225,7 @@ def _quantizer(draft: DialectDraft, node: Any) -> Point | None:
         constant = node.input[0] in draft.constants
         return read_point(draft, node, shape=draft.constants.shape(node.input[0]) if constant else None)
     except CannotRepresent as reason:
-        _leave(draft, node, str(reason))
+        _leave(draft, node, reason)
         return None
 
 
@@ -241,7 +241,7 @@ def _dequantizer(draft: DialectDraft, node: Any, flow: CodeFlow) -> Point | None
             return read_point(draft, node, known=element, shape=shape)
         raise CannotRepresent(english("its integers are not codes of a known scale"))
     except CannotRepresent as reason:
-        _leave(draft, node, str(reason))
+        _leave(draft, node, reason)
         return None
 
 
@@ -257,11 +257,9 @@ def _element(point: Point) -> OnnxType | None:
     return by_dtype(f"{'int' if point.spec.signed else 'uint'}{point.spec.bits}")
 
 
-def _leave(draft: DialectDraft, node: Any, reason: str) -> None:
-    kind = "dynamic" if "while the model runs" in reason else "not_represented"
-    text = f"{node.op_type} {node.name!r} stays in the float model: {reason}"
-    if all(oddity.text != text for oddity in draft.oddities):
-        draft.odd("dynamic" if kind == "dynamic" else "not_represented", node.name, text)
+def _leave(draft: DialectDraft, node: Any, reason: CannotRepresent) -> None:
+    text = message("graph.stays_float", op=node.op_type, node=node.name, why=str(reason))
+    draft.odd("dynamic" if reason.dynamic else "not_represented", node.name, text)
 
 
 def _move(draft: DialectDraft, node: Any, flow: CodeFlow) -> None:
@@ -283,5 +281,6 @@ def _find_needed(draft: DialectDraft, flow: CodeFlow) -> None:
         if node.op_type in _FLOAT_ONLY and not node.domain:
             for name in node.input:
                 if name in flow.codes:
-                    text = f"{node.op_type} {node.name!r} reads the codes {name!r}, which nothing dequantizes"
+                    key = "graph.codes_not_dequantized"
+                    text = message(key, op=node.op_type, node=node.name, tensor=name)
                     draft.odd("disagreement", node.name, text)

@@ -16,6 +16,7 @@ from roundoff.graph.reading.code_flow import (
 )
 from roundoff.graph.reading.points import DEQUANTIZE, QUANTIZE, DialectDraft, Point, is_operator, limited
 from roundoff.graph.wiring import attribute, by_number, free_name, reads
+from roundoff.messages.message import message
 
 __all__ = [
     "CodeWire",
@@ -260,7 +261,7 @@ class Extraction:
         """Do it."""
         for name in sorted(self._flow.inputs):
             self._wires[name] = CodeWire(Wire(name), self._flow.codes[name], name)
-            self.draft.odd("interface", name, f"input {name!r} is codes in the file, and values here")
+            self.draft.odd("interface", name, message("graph.input_codes", name=name))
         for node in self.draft.nodes.values():
             self._take(node)
         self._computed = {name for node in self.nodes for name in node.output}
@@ -304,8 +305,13 @@ class Extraction:
         self.draft.odd(
             "disagreement",
             codes.source.tensor,
-            f"{codes.source.tensor!r} is quantized with {codes.point.describe()} but dequantized by {node.name!r} "
-            f"with {point.describe()}; taken here is the first",
+            message(
+                "graph.pair_differs",
+                tensor=codes.source.tensor,
+                quantized=codes.point.describe(),
+                node=node.name,
+                dequantized=point.describe(),
+            ),
         )
 
     def _values(self, codes: CodeWire) -> Wire:
@@ -413,7 +419,7 @@ class Extraction:
         if isinstance(known, CodeWire):
             if tensor in self._flow.needed or output in self._fed:
                 return
-            self.draft.odd("interface", output, f"output {output!r} is codes in the file, and values here")
+            self.draft.odd("interface", output, message("graph.output_codes", name=output))
             known = self._values(known)
         if known is None:
             known = Wire(tensor)

@@ -16,7 +16,7 @@ from roundoff.graph.reading.extraction import Extraction, Stage
 from roundoff.graph.reading.points import DEQUANTIZE, DialectDraft, Point, is_operator
 from roundoff.graph.save import drop_unused
 from roundoff.graph.wiring import attribute, by_dtype, reads, rename_captured
-from roundoff.messages.message import english
+from roundoff.messages.message import english, message
 
 __all__ = [
     "codes_of",
@@ -394,7 +394,8 @@ def _activation(extraction: Extraction, node: Any, stage: Stage) -> Any:
     six = params.scale.ndim == 0 and abs(largest - _SIX) < _SIX * 1e-5
     op_type = "Clip" if six else "Relu"
     name = draft.free_node(f"{node.name}_{op_type}")
-    draft.odd("restored", node.name, f"{op_type} put back behind {node.name!r}: codes of {tensor!r} start at zero")
+    text = message("graph.activation_restored", op=op_type, node=node.name, tensor=tensor)
+    draft.odd("restored", node.name, text)
     if not six:
         return make_node("Relu", [node.output[0]], [tensor], name=name)
     if draft.opset < _CLIP_TAKES_INPUTS:

@@ -16,6 +16,7 @@ from roundoff.graph.reading.points import (
     plain_name,
 )
 from roundoff.graph.wiring import OnnxType, attribute, by_dtype
+from roundoff.messages.message import english, message
 
 __all__ = [
     "rewrite_integer_products",
@@ -82,10 +83,15 @@ def rewrite_qoperators(draft: DialectDraft) -> None:
             _rewrite(rewriting, node, form)
             continue
         if problem or (node.domain in _DOMAINS and node.op_type.startswith(_UNKNOWN)):
-            why = problem or "its meaning cannot be said with quantizers and float operators"
-            draft.odd("not_represented", node.name, f"{node.op_type} {node.name!r} stays as it is: {why}")
+            why = problem or english("its meaning cannot be said with quantizers and float operators")
+            _stays(draft, node, why)
         rewriting.keep(node)
     rewriting.finish()
+
+
+def _stays(draft: DialectDraft, node: Any, why: str) -> None:
+    text = message("graph.stays", op=node.op_type, node=node.name, why=why)
+    draft.odd("not_represented", node.name, text)
 
 
 def _form(node: Any) -> _Form | None:
@@ -99,17 +105,17 @@ def _form(node: Any) -> _Form | None:
 def _problem(draft: DialectDraft, node: Any, form: _Form) -> str:
     """Why a node cannot be written anew; empty when it can."""
     if attribute(node, "channels_last", 0):
-        return "it keeps channels last, which its float version does not know"
+        return english("it keeps channels last, which its float version does not know")
     if node.op_type == "QLinearSoftmax":
         old = int(attribute(node, "opset", draft.opset)) < _SOFTMAX_CHANGED
         if old != (draft.opset < _SOFTMAX_CHANGED) and int(attribute(node, "axis", -1)) != -1:
-            return "it follows another opset than the model"
+            return english("it follows another opset than the model")
     scales = [at + 1 for at in form.coded] + ([form.output] if _input(node, form.output) else [])
     if any(_input(node, at) not in draft.constants for at in scales):
-        return "its scale is computed while the model runs"
+        return english("its scale is computed while the model runs")
     sizes = [draft.constants.size(_input(node, at)) for at in scales]
     if form.bias is not None and 1 not in sizes[:2]:
-        return f"its operands have {sizes[0]} and {sizes[1]} scales"
+        return english("its operands have {first} and {second} scales", first=sizes[0], second=sizes[1])
     return ""
 
 
@@ -203,8 +209,8 @@ def rewrite_integer_products(draft: DialectDraft) -> None:
         if node.op_type in _PRODUCTS and node.domain in ("", "ai.onnx"):
             found = _product(draft, node)
             if found is None:
-                why = "the scale of its operands or of its result was not found"
-                draft.odd("not_represented", node.name, f"{node.op_type} {node.name!r} stays as it is: {why}")
+                why = english("the scale of its operands or of its result was not found")
+                _stays(draft, node, why)
             else:
                 products[found.last.name] = found
                 gone |= {node.name, draft.only_reader(node.output[0]).name}
@@ -295,8 +301,8 @@ def _rewrite_fused(rewriting: Rewriting, node: Any) -> None:
     own = "" if fused else inputs[2]
     static = own in draft.constants
     if second not in draft.constants or scale not in draft.constants or not (fused or dynamic or static):
-        why = "the scale of its operands was not found"
-        draft.odd("not_represented", node.name, f"{node.op_type} {node.name!r} stays as it is: {why}")
+        why = english("the scale of its operands was not found")
+        _stays(draft, node, why)
         rewriting.keep(node)
         return
     if static:
@@ -316,6 +322,5 @@ def _say_dynamic(draft: DialectDraft, node: Any, activation: str) -> None:
     draft.odd(
         "dynamic",
         plain_name(node.name),
-        f"{activation!r} is quantized for {plain_name(node.name)!r} with a scale computed in each run; "
-        "a quantizer has a fixed one, so it is float here, and only the weight is quantized",
+        message("graph.dynamic_scale", tensor=activation, node=plain_name(node.name)),
     )

@@ -14,7 +14,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import Oddity, OddityKind
 from roundoff.graph.weights import DerivedConstants
 from roundoff.graph.wiring import OnnxType, attribute, by_dtype, by_number
-from roundoff.messages.message import english
+from roundoff.messages.message import Message, english, message
 
 __all__ = [
     "DEQUANTIZE",
@@ -61,7 +61,7 @@ class DialectDraft(Draft):
         super().__init__(model, constants=DerivedConstants(model), only_replaced=True)
         self.oddities: list[Oddity] = []
 
-    def odd(self, kind: OddityKind, node: str, text: str) -> None:
+    def odd(self, kind: OddityKind, node: str, text: Message) -> None:
         """Write down what the float model and its quantizers will not say."""
         oddity = Oddity(kind, node, text)
         if oddity not in self.oddities:
@@ -69,7 +69,15 @@ class DialectDraft(Draft):
 
 
 class CannotRepresent(Exception):
-    """A quantizer cannot be made of a node; the reason is the end of a sentence about it."""
+    """A quantizer cannot be made of a node; the reason is the end of a sentence about it.
+
+    Attributes:
+        dynamic: Whether the reason is that its numbers are computed while the model runs.
+    """
+
+    def __init__(self, reason: str, *, dynamic: bool = False) -> None:
+        super().__init__(reason)
+        self.dynamic = dynamic
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,12 +104,13 @@ class Point:
         )
         return alike and all(np.array_equal(one.ravel(), two.ravel()) for one, two in pairs)
 
-    def describe(self) -> str:
+    def describe(self) -> Message:
         """Type, scale and zero point in a few words."""
         scale, zero = self.params.scale, self.params.zero_point
         if scale.size > 1:
-            return f"{self.spec.dtype}, {scale.size} scales {scale.min():.6g} to {scale.max():.6g}"
-        return f"{self.spec.dtype}, scale {scale.item():.6g}, zero point {zero.item()}"
+            low, high = float(scale.min()), float(scale.max())
+            return message("graph.point_many", dtype=self.spec.dtype, count=scale.size, low=low, high=high)
+        return message("graph.point_one", dtype=self.spec.dtype, scale=float(scale.item()), zero=int(zero.item()))
 
 
 def is_operator(node: Any, op_type: str) -> bool:
@@ -197,9 +206,14 @@ def read_point(
         asked = 1 if given is None else int(given)
         spec = replace(spec, axis=_axis(asked, scale.size, shape))
         if shape is not None and asked not in (spec.axis, (spec.axis or 0) - len(shape)):
-            text = (
-                f"{node.op_type} {node.name!r} has {scale.size} scales along axis {asked} of a tensor of shape "
-                f"{list(shape)}, where they do not fit; taken here is axis {spec.axis}"
+            text = message(
+                "graph.other_axis",
+                op=node.op_type,
+                node=node.name,
+                count=scale.size,
+                asked=asked,
+                shape=str(list(shape)),
+                axis=spec.axis,
             )
             draft.odd("disagreement", node.name, text)
     stored = draft.constants.element(node.input[1])
@@ -216,7 +230,7 @@ def parameters(draft: DialectDraft, node: Any) -> tuple[Array, Array]:
     if not node.input[1]:
         raise CannotRepresent(english("it has no scale"))
     if any(name not in draft.constants for name in names):
-        raise CannotRepresent(english("its scale is computed while the model runs"))
+        raise CannotRepresent(english("its scale is computed while the model runs"), dynamic=True)
     try:
         scale = draft.constants.value(names[0]).astype(np.float32)
         zeros = np.zeros(scale.shape, np.int64)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -21,8 +21,7 @@ from roundoff.graph.reading.integer_operators import rewrite_integer_products, r
 from roundoff.graph.reading.points import QUANTIZE, CannotRepresent, Coding, DialectDraft, Rewriting
 from roundoff.graph.reading.transfer import onto_float_model
 from roundoff.graph.wiring import OnnxType, attribute, by_dtype, subgraphs
-from roundoff.messages.message import english
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, english, message, some
 
 __all__ = [
     "check_arity",
@@ -55,7 +54,7 @@ def inside_subgraphs(model: Model) -> Iterator[Oddity]:
     for node in model.proto.graph.node:
         count = sum(_quantizes(inner) for graph in subgraphs(node) for inner in _nodes(graph))
         if count:
-            text = f"{counted(count, 'quantizer')} inside {node.name!r} ({node.op_type}) stay as they are"
+            text = message("graph.inside_subgraph", count=count, node=node.name, op=node.op_type)
             yield Oddity("not_represented", node.name, text)
 
 
@@ -182,7 +181,7 @@ def rewrite_fake_nodes(draft: DialectDraft) -> None:
         try:
             coding = readers[node.op_type](draft, node)
         except CannotRepresent as reason:
-            text = f"{node.op_type} {node.name!r} passes float values on: {reason}"
+            text = message("graph.passes_float", op=node.op_type, node=node.name, why=str(reason))
             draft.odd("not_represented", node.name, text)
             rewriting.rename(node.output[0], node.input[0])
         except _NotQuantized:
@@ -304,7 +303,7 @@ def _openvino(draft: DialectDraft, node: Any) -> Coding:
     """x, lowest and highest value in, lowest and highest value out; ``levels`` values between."""
     names = list(node.input[1:5])
     if len(names) != 4 or any(name not in draft.constants for name in names):
-        raise CannotRepresent(english("its range is computed while the model runs"))
+        raise CannotRepresent(english("its range is computed while the model runs"), dynamic=True)
     low, high, out_low, out_high = (draft.constants.value(name).astype(np.float64) for name in names)
     levels = int(attribute(node, "levels", 256))
     if levels < _FEWEST_LEVELS:
@@ -347,7 +346,7 @@ def _qonnx(draft: DialectDraft, node: Any) -> Coding:
     """x, scale, zero point, bit width; attributes ``signed``, ``narrow``, ``rounding_mode``."""
     names = list(node.input[1:4])
     if len(names) != 3 or any(name not in draft.constants for name in names):
-        raise CannotRepresent(english("its scale is computed while the model runs"))
+        raise CannotRepresent(english("its scale is computed while the model runs"), dynamic=True)
     scale, zero_point, width = (draft.constants.value(name) for name in names)
     bits, signed = int(width.ravel()[0]), bool(attribute(node, "signed", 1))
     rounding = _ROUNDINGS.get(str(attribute(node, "rounding_mode", "ROUND")).upper())
@@ -360,13 +359,6 @@ def _qonnx(draft: DialectDraft, node: Any) -> Coding:
 
 
 _LISTED = 5
-_SAID: dict[OddityKind, str] = {
-    "disagreement": "not dequantized as quantized, or not the weights of the float model",
-    "not_represented": "could not be read as quantizers, and stays as it is",
-    "dynamic": "has scales that are computed while the model runs, and is float here",
-    "interface": "integers in the file, values here",
-    "restored": "an activation that the limits of the codes had replaced was put back behind",
-}
 _DIALECTS = (rewrite_fake_nodes, rewrite_ascend, rewrite_qoperators, rewrite_integer_products)
 
 
@@ -405,10 +397,9 @@ def read_quantized(model: Model, *, float_model: Model | None = None) -> Quantiz
     return replace(found, notes=tuple(_notes(oddities)), oddities=oddities)
 
 
-def _notes(oddities: Sequence[Oddity]) -> Iterator[str]:
+def _notes(oddities: Sequence[Oddity]) -> Iterator[Message]:
     """All oddities of one kind in a sentence."""
-    for kind, text in _SAID.items():
+    for kind in get_args(OddityKind):
         names = list(dict.fromkeys(oddity.node for oddity in oddities if oddity.kind == kind))
         if names:
-            more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-            yield f"{text}: {', '.join(names[:_LISTED])}{more}"
+            yield message(f"graph.odd_{kind}", nodes=some(names, _LISTED))

@@ -19,7 +19,7 @@ from roundoff.graph.reading.float_model import codes_of, quantizers_of, twin_of,
 from roundoff.graph.units import derived_constants
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import attribute, producers, readers
-from roundoff.messages.message import english
+from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import share_text
 
 __all__ = [
@@ -284,14 +284,14 @@ def onto_float_model(extraction: Extraction, float_model: Model) -> QuantizedMod
     twin = twin_of(extraction, empty=True)
     quantizers = quantizers_of(extraction, twin, with_codes=False)
     best = _attempt(extraction, twin, quantizers, float_model)
-    notes: list[str] = []
+    notes: list[Message] = []
     if best.problems:
         # Tools fold batch normalization and other constant factors into the weights before they quantize.
         prepared = _prepared(float_model)
         folded = None if prepared is None else _attempt(extraction, twin, quantizers, prepared.model)
         if prepared is not None and folded is not None and folded.problems < best.problems:
             best = folded
-            notes += [f"{float_model.path} was folded, as the quantized model is", *prepared.notes]
+            notes += [message("graph.folded_too", path=str(float_model.path)), *prepared.notes]
     path, missing = extraction.draft.model.path, best.missing
     if len(missing) > _LEAST_MAPPED * len(quantizers):
         raise BadInput(
@@ -306,7 +306,7 @@ def onto_float_model(extraction: Extraction, float_model: Model) -> QuantizedMod
             fix=english("give the float model that was quantized, or none"),
         )
     lost = tuple(
-        Oddity("not_represented", name, f"quantizer {name!r} has no place in {float_model.path}, and was left out")
+        Oddity("not_represented", name, message("graph.no_place", name=name, path=str(float_model.path)))
         for name in missing
     )
     return QuantizedModel(best.model, best.quantizers, (), (*best.oddities, *lost), tuple(notes))
@@ -456,8 +456,7 @@ class _Move:
         apart = float(np.mean(np.abs(wanted.astype(np.int64) - codes.astype(np.int64)) > _STEPS_APART))
         if apart > _SHARE_APART:
             node = quantizer.consumers[0].node
-            share = share_text(apart, 0)
-            text = f"{share} of the weights of {node!r} differ from the float model's by more than a step"
+            text = message("graph.weights_differ", share=share_text(apart, 0), node=node)
             self.oddities.append(Oddity("disagreement", node, text))
 
 

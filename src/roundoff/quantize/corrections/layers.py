@@ -13,7 +13,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.patterns import attributes
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import attribute, reads
+from roundoff.graph.wiring import attribute, consumers, reads
 from roundoff.run.integer.convolution import conv_geometry, pad_spatial
 
 __all__ = [
@@ -68,11 +68,8 @@ def quantized_layers(quantized: QuantizedModel) -> Iterator[QuantizedLayer]:
     model = quantized.float_model
     weights = Weights(model)
     seen = {consumer: each for each in quantized.quantizers for consumer in each.consumers}
-    readers: dict[str, list[Consumer]] = {}
     nodes = node_by_name(model)
-    for node in nodes.values():
-        for at, name in enumerate(node.input):
-            readers.setdefault(name, []).append(Consumer(node.name, at))
+    readers = consumers(nodes.values())
     outputs = {value.name for value in model.proto.graph.output}
     for node in nodes.values():
         if node.op_type not in _AXES or node.domain not in ("", "ai.onnx") or len(node.input) <= _WEIGHT:

@@ -176,7 +176,7 @@ def round_weights(task: CorrectionJob) -> Corrected:
     """Round each weight up or down so that errors cancel in what its layer computes (as AdaRound does)."""
     weights, notes = _usable(task)
     if not weights:
-        return Corrected(task.quantized, (), (*notes, "round_weights: there is no weight to round"))
+        return Corrected(task.quantized, (), (*notes, message("quantize.no_weight_to_round")))
     return _Rounding(task, weights).run(notes)
 
 

@@ -21,7 +21,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.subgraph import detached, tap
 from roundoff.graph.wiring import subgraphs
 from roundoff.measure.metrics import ratio_db
-from roundoff.messages.message import english
+from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import format_size
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.session import Session, available_threads, open_session
@@ -384,7 +384,7 @@ class OpenedChain:
     together: bool
     fused: bool
     agreement_db: float
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
 
 
 def plain_outputs(
@@ -427,26 +427,24 @@ def open_chain(
     Raises:
         ModelFailed: The model cannot be run.
     """
-    notes: list[str] = []
+    notes: list[Message] = []
     if fuse_above_db is not None:
         try:
             fused = _ChainTrial(blocks, cutting, feeds, fused=True, threads=threads)
         except ModelFailed as error:
-            notes.append(f"fused kernels cannot run this model ({error.what}), so plain ones were used")
+            notes.append(message("run.fused_fail", why=error.what))
         else:
             reached = fused.agreement(expected())
             if reached >= fuse_above_db and fused.repeats():
                 return OpenedChain(fused.chain, fused.takes_batches(least_db=fuse_above_db), True, reached)
             if reached < fuse_above_db:
-                notes.append(
-                    f"fused kernels agree with plain ones only to {reached:.0f} dB, so plain ones were used"
-                )
+                notes.append(message("run.fused_differ", db=reached))
     plain = _ChainTrial(blocks, cutting, feeds, fused=False, threads=threads)
     reached = plain.agreement(expected())
     if not plain.repeats():
-        notes.append("run twice on the same sample, this model gives two results; scores contain the difference")
+        notes.append(message("run.not_repeatable"))
     elif reached < math.inf:
-        notes.append(f"run in blocks this model agrees with the whole only to {reached:.0f} dB")
+        notes.append(message("run.blocks_differ", db=reached))
     return OpenedChain(plain.chain, plain.takes_batches(least_db=math.inf), False, reached, tuple(notes))
 
 

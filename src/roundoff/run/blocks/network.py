@@ -16,7 +16,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import FakeConstants, QuantizedModel, chain_of
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.units import derived_constants
-from roundoff.messages.message import english
+from roundoff.messages.message import Message, english
 from roundoff.run.blocks.chain import (
     FUSED_AGREEMENT_DB,
     BlockSession,
@@ -195,7 +195,7 @@ class BlockNetwork:
         self._open_chains(model, feeds, settings)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Message, ...]:
         """What the user should know of how the model is run."""
         return tuple(dict.fromkeys((*self.runner.notes, *self.recorder.notes, *self.references.notes)))
 

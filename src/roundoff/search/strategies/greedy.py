@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from roundoff.core.plan import FLOAT, Recipe
+from roundoff.messages.message import NOTHING
 from roundoff.search.free_options import FreeOption, without_options
 from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
@@ -291,4 +292,4 @@ def _leading(
 
 def _untried(problem: TuneProblem, recipe: Recipe) -> Trial:
     """A recipe that is no quantized model and need not be tried."""
-    return Trial(recipe, "", True, 0.0, 0.0, problem.cost(recipe), samples=0, whole=True)
+    return Trial(recipe, NOTHING, True, 0.0, 0.0, problem.cost(recipe), samples=0, whole=True)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from roundoff.core.plan import Recipe
 from roundoff.errors import BadInput
-from roundoff.messages.message import Remark, english, message
+from roundoff.messages.message import NOTHING, Message, english, message
 from roundoff.run.evaluators import call_user_code, load_user_module, objects_with
 from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
@@ -53,21 +53,21 @@ class TrialBudget:
     max_trials: int | None = None
     deadline: float | None = None
 
-    def exhausted(self, trials: int) -> Remark:
+    def exhausted(self, trials: int) -> Message:
         """Why nothing new may be tried; empty when something may."""
         if self.max_trials is not None and trials >= self.max_trials:
             return message("search.ended_trials", count=trials)
         if self.deadline is not None and time.monotonic() >= self.deadline:
             return message("search.ended_time")
-        return ""
+        return NOTHING
 
 
 def run_trials(
     strategy: Generator[_Candidate, _Outcome, _Answer],
     attempt: Callable[[_Candidate], _Outcome],
     *,
-    refusal: Callable[[_Candidate], Remark] = lambda _: "",
-) -> tuple[_Answer | None, Remark]:
+    refusal: Callable[[_Candidate], Message] = lambda _: NOTHING,
+) -> tuple[_Answer | None, Message]:
     """Try what a strategy proposes until it ends.
 
     Args:
@@ -79,7 +79,7 @@ def run_trials(
         The answer, None where the strategy has none without the trials it was refused; and the last refusal, empty
         when there was none.
     """
-    stopped: Remark = ""
+    stopped: Message = NOTHING
     try:
         candidate = next(strategy)
         while True:

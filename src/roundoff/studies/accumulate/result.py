@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from roundoff.messages.message import Remark
+from roundoff.messages.message import Message
 
 __all__ = [
     "BASE_LINE",
@@ -173,8 +173,8 @@ class Accumulation:
     nodes: tuple[CurveNode, ...]
     curves: tuple[MeasuredCurve, ...]
     verdict: AccumulationVerdict
-    notes: tuple[Remark, ...] = ()
-    preparation: tuple[Remark, ...] = ()
+    notes: tuple[Message, ...] = ()
+    preparation: tuple[Message, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse curves that do not fit the places; documents may have been edited."""

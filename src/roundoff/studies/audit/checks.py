@@ -16,7 +16,7 @@ from roundoff.graph.qdq import TensorShapes, wrong_count
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import LAYERS, NodePrecisions
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import attribute, reads
+from roundoff.graph.wiring import attribute, producer_names, reads
 from roundoff.messages.numbers import counted, share_text
 from roundoff.studies.audit.result import AuditFinding, Part, QuantizedPart, Severity
 
@@ -291,7 +291,7 @@ def check_numbers(model: Model, quantizers: tuple[Quantizer, ...]) -> Findings:
     findings: Findings = defaultdict(list)
     weights = Weights(model)
     shapes = TensorShapes(model)
-    producers = {name: node.name for node in model.proto.graph.node for name in node.output}
+    producers = producer_names(model.proto.graph.node)
     for quantizer in quantizers:
         found = [*_scale_numbers(quantizer), *_zero_point(quantizer)]
         if quantizer.spec.axis is not None and (problem := wrong_count(quantizer, shapes.of(quantizer.tensor))):

@@ -12,6 +12,7 @@ from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, quantize
 from roundoff.core.tensors import Array
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
+from roundoff.graph.wiring import producer_names
 from roundoff.messages.numbers import share_text
 from roundoff.studies.audit.checks import EffectiveView
 from roundoff.studies.audit.result import AuditFinding
@@ -50,7 +51,7 @@ def compare_with_plan(
             held as integers of 32 bits, which is no loss.
     """
     findings: Findings = defaultdict(list)
-    producers = {name: node.name for node in model.float_model.proto.graph.node for name in node.output}
+    producers = producer_names(model.float_model.proto.graph.node)
     partners = _partners(planned, model.quantizers)
     tensors = {quantizer.tensor for quantizer in planned}
     for wanted in planned:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from roundoff.core.plan import NodePlan, Precision, QuantPlan, Resolution
 from roundoff.core.quantizers import Quantizer
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.messages.message import Translatable
 from roundoff.studies.audit.checks import EffectiveView, check_numbers, check_structure
 from roundoff.studies.audit.expectations import compare_codes, compare_edges, compare_with_plan
 from roundoff.studies.audit.result import RUN_PLAN, Audit, AuditFinding, AuditRow
@@ -114,9 +115,9 @@ def _oddities(view: EffectiveView) -> Findings:
     home = _Home(view)
     for oddity in view.model.oddities:
         if oddity.kind == "disagreement":
-            found[home.of(oddity.node)].append(AuditFinding("disagreement", "silent", oddity.text))
+            found[home.of(oddity.node)].append(AuditFinding("disagreement", "silent", Translatable(oddity.text)))
         elif oddity.kind in ("dynamic", "not_represented"):
-            found[home.of(oddity.node)].append(AuditFinding(oddity.kind, "info", oddity.text))
+            found[home.of(oddity.node)].append(AuditFinding(oddity.kind, "info", Translatable(oddity.text)))
     return found
 
 

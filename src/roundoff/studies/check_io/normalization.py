@@ -7,7 +7,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.messages.message import NOTHING, Argument, Message, message
-from roundoff.preprocessing.conventions import REVERSED, Convention, MeanStd, conventions
+from roundoff.preprocessing.conventions import Convention, MeanStd, conventions
 from roundoff.studies.check_io.result import Correction, IoChange
 
 __all__ = [
@@ -207,13 +207,13 @@ def _change(training: Convention, deployed: Convention, gain: Array, offset: Arr
     elif training.form == "right" and deployed.form == "right":
         text = message("check_io.applied_both", **both)
         if deployed.source == training.source.reversed() or training.source == deployed.source.reversed():
-            text = message("check_io.mean_order", name=training.source.name.removesuffix(REVERSED))
+            text = message("check_io.mean_order", name=training.source.name)
     elif training.form == "right":
-        text = message("check_io.deployed_slip", what=deployed.text, name=deployed.source.name)
+        text = message("check_io.deployed_slip", what=deployed.text, name=deployed.source.called)
     elif deployed.form == "right":
-        text = message("check_io.training_slip", what=training.text, name=training.source.name)
+        text = message("check_io.training_slip", what=training.text, name=training.source.called)
     else:
-        text = message("check_io.both_slip", **both, name=deployed.source.name)
+        text = message("check_io.both_slip", **both, name=deployed.source.called)
     return IoChange("normalization", text, correction)
 
 
@@ -238,7 +238,7 @@ def _what(convention: Convention) -> Message:
     if convention.form == "right":
         source = convention.source
         return _with_mean("check_io.with_numbers", source.mean, source.std, what=convention.text)
-    return message("check_io.mean_but", name=convention.source.name, what=convention.text)
+    return message("check_io.mean_but", name=convention.source.called, what=convention.text)
 
 
 def _inferred(values: Values) -> list[ValueChange]:

@@ -11,7 +11,6 @@ from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, transl
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, score_text, shape_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
-from roundoff.messages.sentences import known, sentence
 from roundoff.pages.blocks import (
     Block,
     Cell,
@@ -135,7 +134,7 @@ def _not_read(comparison: Comparison) -> Iterator[_Line]:
     unread = [row for row in comparison.rows if row.passed is False and was_not_read(row)]
     for index, row in enumerate(unread[:_LISTED]):
         label = "" if index else translate("compare.not_read")
-        yield label, _said(row, sentence(row.score.detail))
+        yield label, _said(row, shown(row.score.detail))
     if len(unread) > _LISTED:
         yield "", few([row.reference for row in unread[_LISTED:]], _LISTED)
 
@@ -187,7 +186,7 @@ def _alignment(comparison: Comparison) -> Iterator[_Line]:
 
 def _layout(name: str, tensors: list[str]) -> str:
     who = ", ".join(tensors) if len(tensors) <= _NAMED_LAYOUT else count_of(len(tensors), "tensor")
-    return f"{name} ({who})"
+    return f"{shown(name)} ({who})"
 
 
 def _usual_layout(comparison: Comparison) -> str:
@@ -212,7 +211,7 @@ def _named(row: TensorComparison) -> str:
 
 def _what(row: TensorComparison) -> str:
     """What differs, or why nothing is known of it."""
-    return shown(row.difference) if row.difference else sentence(row.score.detail)
+    return shown(row.difference) if row.difference else shown(row.score.detail)
 
 
 def _cosine(row: TensorComparison) -> str:
@@ -296,11 +295,11 @@ def _columns(found: Comparison) -> list[_PairColumn]:
         ),
         _PairColumn(
             Column("remark", bilingual("compare.column_difference"), "text", on=("terminal",)),
-            lambda row: in_all(lambda: _remark(row, "" if row.layout == usual else row.layout)),
+            lambda row: in_all(lambda: _remark(row, "" if row.layout == usual else shown(row.layout))),
         ),
         _PairColumn(
             Column("shown_difference", bilingual("compare.difference"), "text", on=("html",)),
-            lambda row: phrase_of(row.difference) if row.difference else known(row.score.detail),
+            lambda row: phrase_of(row.difference) if row.difference else phrase_of(row.score.detail),
         ),
         _PairColumn(Column("node", bilingual("common.node"), "node", on=kept), lambda row: row.node),
         _PairColumn(Column("candidate", bilingual("compare.partner"), "text", on=kept), lambda row: row.candidate),
@@ -311,7 +310,9 @@ def _columns(found: Comparison) -> list[_PairColumn]:
         _PairColumn(
             Column("sure", bilingual("compare.confidence"), "share", on=("html",)), lambda row: row.confidence
         ),
-        _PairColumn(Column("layout", bilingual("compare.layout"), "text", on=kept), lambda row: row.layout),
+        _PairColumn(
+            Column("layout", bilingual("compare.layout"), "text", on=kept), lambda row: phrase_of(row.layout)
+        ),
         *(_PairColumn(Column(name, plain(name), "text", on=("csv",)), cell) for name, cell in _FILE_ALONE.items()),
     ]
 

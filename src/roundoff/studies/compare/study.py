@@ -13,7 +13,7 @@ from roundoff.errors import BadInput
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.metrics import Status, TensorScore, score
 from roundoff.measure.thresholds import ThresholdSet, load_profile
-from roundoff.messages.message import NOTHING, Message, english, message, verbatim
+from roundoff.messages.message import NOTHING, Message, as_message, english, message
 from roundoff.messages.numbers import EXACT_DB
 from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
 from roundoff.studies.compare.pairs import PairMeasurement, SamplePairs, find_samples, measure_pairs, read_pair
@@ -412,7 +412,7 @@ def _with_odd_layouts(rows: list[TensorComparison]) -> tuple[TensorComparison, .
     if changed * 2 > len(rows):
         return tuple(rows)
     return tuple(
-        replace(row, passed=False, kind="layout", difference=verbatim(row.layout))
+        replace(row, passed=False, kind="layout", difference=as_message(row.layout))
         if row.layout and row.passed and row.shapes[0] == row.shapes[1]
         else row
         for row in rows

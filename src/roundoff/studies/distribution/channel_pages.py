@@ -5,9 +5,9 @@ from dataclasses import fields
 
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import bilingual, explained, in_all, plain, translate
+from roundoff.messages.message import phrase_of
 from roundoff.messages.numbers import number, percentage, shape_text
 from roundoff.messages.phrases import count_of, semicolons
-from roundoff.messages.sentences import known
 from roundoff.pages.blocks import (
     Block,
     Cell,
@@ -116,7 +116,7 @@ def _remarks(report: ChannelReport) -> Iterator[Paragraph]:
     """Below a table in a terminal, which has no room for advice: the worst tensors, else the first."""
     worst = sorted(_at_risk(report), key=_shortage, reverse=True)
     for each in (worst or list(report.spreads))[:_MOST_ADVISED]:
-        yield Paragraph(bilingual("channels.named", name=each.name, text=known(each.advice)), on=_TERMINAL)
+        yield Paragraph(bilingual("channels.named", name=each.name, text=phrase_of(each.advice)), on=_TERMINAL)
     if len(worst) > _MOST_ADVISED:
         yield Paragraph(bilingual("channels.more", count=len(worst) - _MOST_ADVISED), on=_TERMINAL)
 
@@ -169,7 +169,7 @@ def _spread_cells(each: ChannelSpread) -> tuple[Cell, ...]:
         *(each.below[str(bound)] for bound in LEVEL_BOUNDS),
         each.gain_db,
         bilingual(f"channels.risk_{each.risk.replace(' ', '_')}"),
-        known(each.advice),
+        phrase_of(each.advice),
     )
 
 
@@ -314,7 +314,7 @@ def _skipped(report: OutlierReport) -> Iterator[Paragraph]:
     """A note on tensors without a row."""
     if report.skipped:
         names = ", ".join(list(report.skipped)[:_NAMED]) + (" ..." if len(report.skipped) > _NAMED else "")
-        reason = known(next(iter(report.skipped.values())))
+        reason = phrase_of(next(iter(report.skipped.values())))
         text = bilingual("outliers.without_row", count=len(report.skipped), names=names, reason=reason)
         yield Paragraph(text, note=True)
 

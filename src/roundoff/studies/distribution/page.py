@@ -5,9 +5,9 @@ from typing import Any
 
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
+from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import BLOCKS, decibels_with_unit, number, percentage, shape_text
 from roundoff.messages.phrases import commas, count_of
-from roundoff.messages.sentences import known, sentence
 from roundoff.pages.blocks import (
     Block,
     Cell,
@@ -89,7 +89,7 @@ def _remarks(found: Sequence[TensorDistribution]) -> Iterator[Paragraph]:
     """Below a table in a terminal, which has no room for advice."""
     unsuitable = [each for each in found if not each.suits]
     for each in unsuitable[:_MOST_CARDS]:
-        text = bilingual("distribution.named", name=each.name, text=known(each.advice))
+        text = bilingual("distribution.named", name=each.name, text=phrase_of(each.advice))
         yield Paragraph(text, on=("terminal",))
     if more := [each.name for each in unsuitable[_MOST_CARDS:]]:
         named = ", ".join(more[:_MOST_CARDS]) + (" ..." if len(more) > _MOST_CARDS else "")
@@ -132,7 +132,7 @@ def _lines(each: TensorDistribution) -> Iterator[_Line]:
             translate("distribution.quantized"),
             translate("distribution.less_float", mean=mean, std=std, most=most),
         )
-    yield translate("distribution.so"), sentence(each.advice)
+    yield translate("distribution.so"), shown(each.advice)
     if each.resolution:
         width = percentage(each.resolution)
         yield translate("distribution.exactness"), translate("distribution.from_bins", width=width)
@@ -316,7 +316,7 @@ def _shown_cells(each: TensorDistribution) -> tuple[Cell, ...]:
         each.before.std,
         *quantized,
         len(each.peaks),
-        known(each.advice),
+        phrase_of(each.advice),
     )
 
 
@@ -329,7 +329,7 @@ def _file_columns() -> Iterator[Column]:
 
 def _file_cells(each: TensorDistribution) -> Iterator[Cell]:
     yield from (each.name, each.kind, each.tensor, each.node, each.op_type, shape_text(each.shape), each.suits)
-    yield from (each.unimodal, each.peaks, known(each.advice), each.resolution)
+    yield from (each.unimodal, each.peaks, phrase_of(each.advice), each.resolution)
     for values in (each.before, each.after, each.difference):
         yield from (_field(values, name) for name in _VALUES)
     facts = each.quantizer

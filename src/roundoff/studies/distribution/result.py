@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from roundoff.messages.message import Remark
+from roundoff.messages.message import Message
 
 __all__ = [
     "LEVEL_BOUNDS",
@@ -177,7 +177,7 @@ class TensorDistribution:
     peaks: tuple[float, ...]
     resolution: float
     suits: bool
-    advice: Remark
+    advice: Message
 
     @property
     def unimodal(self) -> bool:
@@ -200,8 +200,8 @@ class DistributionReport:
     reference: str
     samples: tuple[str, ...]
     distributions: tuple[TensorDistribution, ...]
-    notes: tuple[Remark, ...] = ()
-    preparation: tuple[Remark, ...] = ()
+    notes: tuple[Message, ...] = ()
+    preparation: tuple[Message, ...] = ()
 
 
 LEVEL_BOUNDS = (16, 4, 1)
@@ -294,7 +294,7 @@ class ChannelSpread:
     gain_db: float
     risk: Risk
     resolution: float
-    advice: Remark
+    advice: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +312,8 @@ class ChannelReport:
     reference: str
     samples: tuple[str, ...]
     spreads: tuple[ChannelSpread, ...]
-    notes: tuple[Remark, ...] = ()
-    preparation: tuple[Remark, ...] = ()
+    notes: tuple[Message, ...] = ()
+    preparation: tuple[Message, ...] = ()
 
 
 OUTLIER_LEVELS = (3, 4, 5, 6)
@@ -386,6 +386,6 @@ class OutlierReport:
     samples: tuple[str, ...]
     log_base: float
     rows: tuple[OutlierRow, ...]
-    skipped: dict[str, Remark]
-    notes: tuple[Remark, ...] = ()
-    preparation: tuple[Remark, ...] = ()
+    skipped: dict[str, Message]
+    notes: tuple[Message, ...] = ()
+    preparation: tuple[Message, ...] = ()

@@ -17,7 +17,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel, chain_of, fake_quantized
 from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
 from roundoff.graph.weights import Weights
-from roundoff.messages.message import Message, Remark, english, message
+from roundoff.messages.message import Message, as_message, english, message
 from roundoff.messages.numbers import nonfinite_note
 from roundoff.quantize.calibration.observer import Observation, Observer
 from roundoff.quantize.calibration.run import UNLIMITED, RunLimits, watch
@@ -434,7 +434,7 @@ def find_outliers(
     tensors = _chosen(layer_tensors(quantized, known), settings.names)
     axes = channel_axes(model, known)
     records: list[tuple[int, int, TensorRecord[Observer]]] = []
-    skipped: dict[str, Remark] = {}
+    skipped: dict[str, Message] = {}
     for order, tensor in enumerate(tensors):
         axis, obstacle = _axis(tensor, axes, settings.axis)
         if obstacle is not None:
@@ -445,7 +445,7 @@ def find_outliers(
             records.append((order, axis, TensorRecord(tensor.name, observer, tolerant=True)))
     watchers = [record for _, _, record in records]
     seen = watch(model, samples, watchers, limits=settings.limits, progress=progress)
-    skipped |= {each.tensors[0]: each.problem for each in watchers if each.problem}
+    skipped |= {each.tensors[0]: as_message(each.problem) for each in watchers if each.problem}
     if skipped and len(skipped) == len(tensors):
         name, reason = next(iter(skipped.items()))
         others = (

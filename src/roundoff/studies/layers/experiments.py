@@ -4,7 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -20,10 +20,12 @@ from roundoff.measure.metrics import cosine, relative_euclidean, sqnr_db
 from roundoff.measure.thresholds import ThresholdSet
 from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Runnable, spread_over
 from roundoff.run.blocks.chain import Chunk
-from roundoff.run.integer.runner import IntegerRunner
 from roundoff.run.variants import without_unread, written_quantizers
 from roundoff.studies.layers.measurement import Arrays, LayerBench, code_meaning
 from roundoff.studies.layers.result import Experiment
+
+if TYPE_CHECKING:
+    from roundoff.run.integer.runner import IntegerRunner
 
 __all__ = [
     "ExperimentOutcome",
@@ -185,7 +187,7 @@ class _InOnnxruntime:
 
 
 class _InIntegers:
-    def __init__(self, runner: IntegerRunner, names: Sequence[str]) -> None:
+    def __init__(self, runner: "IntegerRunner", names: Sequence[str]) -> None:
         self._runner, self._names = runner, names
 
     def run(self, feed: Mapping[str, Array], *, sample: str = "") -> Arrays:
@@ -206,6 +208,8 @@ def integer_runs(layers: LayerBench, arithmetic: Arithmetic, threads: int) -> Op
     model = layers.quantized.float_model
 
     def open_network(quantizers: Sequence[Quantizer]) -> Runnable[Arrays]:
+        from roundoff.run.integer.runner import IntegerRunner
+
         if not quantizers:
             return in_float(())
         return _InIntegers(IntegerRunner(model, quantizers, arithmetic, threads=threads), outputs(model))

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,12 +19,10 @@ from roundoff.graph.wiring import constants, reads
 from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob, noise_ratio
 from roundoff.measure.metrics import Status
 from roundoff.measure.pairs import channel_axis_of
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import Bench, Runnable
 from roundoff.run.budget import RunBudget, split_passes
 from roundoff.run.capture import Samples
-from roundoff.run.integer.results import IntegerReport
-from roundoff.run.integer.runner import IntegerRun, IntegerRunner
 from roundoff.run.layer_tensors import FUSED, LayerTensor
 from roundoff.run.variants import (
     Copies,
@@ -34,6 +32,10 @@ from roundoff.run.variants import (
     build_copies,
 )
 from roundoff.studies.layers.result import LayerOverflow
+
+if TYPE_CHECKING:
+    from roundoff.run.integer.results import IntegerReport
+    from roundoff.run.integer.runner import IntegerRun, IntegerRunner
 
 __all__ = [
     "Arrays",
@@ -182,7 +184,10 @@ class Tally:
                 comparable.append(variant)
             elif self.variants[variant].failure is None:
                 status, reason = failure
-                self.variants[variant].failure = status, f"{reason} (sample {sample})" if sample else reason
+                self.variants[variant].failure = (
+                    status,
+                    english("{reason} (sample {sample})", reason=reason, sample=sample) if sample else reason,
+                )
         totals = [self.variants[variant].totals for variant in comparable]
         job = MeterJob(
             reference,
@@ -261,12 +266,12 @@ def _ratio_since(totals: ErrorTotals, reference: float, error: float, nonfinite:
 def _failure(reference: Array, candidate: Candidate) -> tuple[Status, str] | None:
     values = candidate.codes if isinstance(candidate, CodedValues) else candidate
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiub":
-        return "unreadable", "it holds no real numbers"
+        return "unreadable", english("it holds no real numbers")
     if values.shape != reference.shape:
-        shapes = " against ".join(
-            "x".join(map(str, shape)) or "scalar" for shape in (reference.shape, values.shape)
+        ours, theirs = (
+            "x".join(map(str, shape)) or english("scalar") for shape in (reference.shape, values.shape)
         )
-        return "shape", shapes
+        return "shape", english("{ours} against {theirs}", ours=ours, theirs=theirs)
     return None
 
 
@@ -365,7 +370,7 @@ class IntegerPass:
         tallies: Mapping[str, Tally],
         *,
         quantized: QuantizedModel,
-        runner: IntegerRunner,
+        runner: "IntegerRunner",
     ) -> None:
         self._tallies, self._runner, self._copies = tallies, runner, copies
         self._variants = {variant for tally in tallies.values() for variant in tally.variants}
@@ -444,7 +449,7 @@ def _unit_inputs(quantized: QuantizedModel, tensors: Collection[str]) -> frozens
     return frozenset(read - constants(graph) - fed)
 
 
-def overflows(report: IntegerReport, operations: Mapping[str, str]) -> tuple[LayerOverflow, ...]:
+def overflows(report: "IntegerReport", operations: Mapping[str, str]) -> tuple[LayerOverflow, ...]:
     """What did not fit, in words.
 
     Args:
@@ -523,7 +528,7 @@ class LayerBench:
         return tallies
 
     def integer(
-        self, variants: Sequence[Variant], indices: Sequence[int], runner: IntegerRunner
+        self, variants: Sequence[Variant], indices: Sequence[int], runner: "IntegerRunner"
     ) -> dict[str, Tally]:
         """Measure the local and the accumulated error with integers, over some samples.
 

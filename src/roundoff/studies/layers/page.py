@@ -8,9 +8,9 @@ from typing import Any
 
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, bilingual, explained, in_all, plain, translate
+from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import percentage, score_text, shape_text
 from roundoff.messages.phrases import commas, count_of, semicolons
-from roundoff.messages.sentences import sentence
 from roundoff.pages.blocks import (
     Cell,
     Chart,
@@ -113,7 +113,7 @@ def _why_open(report: LayerReport) -> str:
 
 def _weights_unknown(report: LayerReport) -> bool:
     # Documents of the first schema have it as a sentence.
-    return any(text in (WEIGHTS_UNKNOWN, str(WEIGHTS_UNKNOWN)) for text in report.verdict.not_judged)
+    return str(WEIGHTS_UNKNOWN) in map(str, report.verdict.not_judged)
 
 
 def _damaged(report: LayerReport) -> bool:
@@ -243,9 +243,9 @@ def _tried(report: LayerReport) -> Iterator[_Line]:
 
 def _limits(report: LayerReport) -> Iterator[_Line]:
     for text in report.verdict.not_judged:
-        yield translate("layers.beware"), sentence(text)
+        yield translate("layers.beware"), shown(text)
     samples = count_of(len(report.samples), "sample")
-    yield translate("layers.run"), semicolons(sentence(report.quantized), sentence(report.arithmetic), samples)
+    yield translate("layers.run"), semicolons(shown(report.quantized), shown(report.arithmetic), samples)
 
 
 def _integers(report: LayerReport) -> Iterator[_Line]:
@@ -253,7 +253,7 @@ def _integers(report: LayerReport) -> Iterator[_Line]:
         first = report.overflows[0]
         more = len(report.overflows) - 1
         name = translate("layers.culprit", node=first.node, op=first.op_type)
-        text = translate("layers.score", name=name, score=sentence(first.text))
+        text = translate("layers.score", name=name, score=shown(first.text))
         text = translate("layers.overflow_more", text=text, count=more) if more else text
         yield translate("layers.overflow"), text
     if report.float_nodes:
@@ -375,6 +375,8 @@ def _score_columns(method: str, *, shown: bool) -> list[_RowColumn]:
             score: LayerScore | None = getattr(row, method)
             if score is not None and name == "sqnr_db" and score.sqnr_db is None:
                 return _no_score(score)
+            if score is not None and name == "detail":
+                return phrase_of(score.detail)
             return None if score is None else getattr(score, name)
 
         return value
@@ -458,7 +460,7 @@ def _legend(report: LayerReport) -> str:
 
 def _in_words(score: LayerScore | None) -> str:
     if score is None or score.sqnr_db is None:
-        return translate("terminal.no_score") if score is None else score.detail
+        return translate("terminal.no_score") if score is None else shown(score.detail)
     text = translate("layers.in_words", db=_db(score.sqnr_db), cosine=score_text("cosine", score.cosine))
     return translate("layers.nonfinite", text=text, detail=score.detail) if score.status == "nonfinite" else text
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from roundoff.core.coverage import Judgement
 from roundoff.measure.metrics import Status
-from roundoff.messages.message import Remark, message
+from roundoff.messages.message import NOTHING, Message, message
 
 __all__ = [
     "WEIGHTS_UNKNOWN",
@@ -57,7 +57,7 @@ class LayerScore:
     """
 
     status: Status
-    detail: str = ""
+    detail: Message = NOTHING
     cosine: float | None = None
     mse: float | None = None
     sqnr_db: float | None = None
@@ -205,7 +205,7 @@ class LayerOverflow:
 
     node: str
     op_type: str
-    text: Remark
+    text: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ class LayerVerdict:
     after: Experiment | None = None
     float_weights: Experiment | None = None
     float_activations: Experiment | None = None
-    not_judged: tuple[Remark, ...] = ()
+    not_judged: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,14 +272,14 @@ class LayerReport:
     samples: tuple[str, ...]
     method: Method
     mode: Mode
-    arithmetic: Remark
+    arithmetic: Message
     rows: tuple[LayerRow, ...]
     verdict: LayerVerdict
     overflows: tuple[LayerOverflow, ...] = ()
-    float_nodes: dict[str, str] = field(default_factory=dict)
-    notes: tuple[Remark, ...] = ()
-    quantized: Remark = ""
-    preparation: tuple[Remark, ...] = ()
+    float_nodes: dict[str, Message] = field(default_factory=dict)
+    notes: tuple[Message, ...] = ()
+    quantized: Message = NOTHING
+    preparation: tuple[Message, ...] = ()
     judgement: Judgement | None = None
 
     @property

@@ -31,7 +31,7 @@ from roundoff.measure.metrics import (
 from roundoff.measure.thresholds import ThresholdSet
 from roundoff.measure.verdicts import judge as judge_grade
 from roundoff.measure.verdicts import usual_limits
-from roundoff.messages.message import Message, Remark, english, message
+from roundoff.messages.message import Message, as_message, english, message
 from roundoff.quantize.agreement import JUDGED_SAMPLES
 from roundoff.quantize.agreement import judge_outputs as outputs_judgement
 from roundoff.run.bench import FEW_SAMPLES, spread_over
@@ -86,7 +86,7 @@ _LISTED = 3
 
 def with_limits(verdict: LayerVerdict, quantized: QuantizedModel) -> LayerVerdict:
     """The verdict with what it does not cover; without anything it covers it is left open."""
-    unjudged: list[Remark] = []
+    unjudged: list[Message] = []
     weights = [each for each in quantized.quantizers if each.kind == "weight"]
     values_of = Weights(quantized.float_model)
     # Quantizing changes no weight: then the float ones are not known.
@@ -134,7 +134,7 @@ def layer_row(order: int, tensor: LayerTensor, tally: Tally | None, variants: Co
     """
     value = tensor.value
     if tally is None:
-        scores = {variant: LayerScore("unreadable", value.obstacle()) for variant in variants}
+        scores = {variant: LayerScore("unreadable", as_message(value.obstacle())) for variant in variants}
     else:
         scores = {variant: layer_score(tally, variant) for variant in variants}
     return LayerRow(
@@ -165,16 +165,17 @@ def layer_score(tally: Tally, variant: Variant) -> LayerScore:
     """The scores of one variant of a tensor."""
     part = tally.variants[variant]
     if part.failure is not None:
-        return LayerScore(*part.failure)
+        status, reason = part.failure
+        return LayerScore(status, as_message(reason))
     moments = part.totals.sums()
     status, detail = status_of(moments)
     if moments.count == 0:
-        return LayerScore(status, detail)
+        return LayerScore(status, as_message(detail))
     channel = int(worst_channel(moments))
     rms_steps, max_steps = _steps(tally, part)
     return LayerScore(
         status=status,
-        detail=detail,
+        detail=as_message(detail),
         cosine=cosine(moments),
         mse=mse(moments),
         sqnr_db=sqnr_db(moments),
@@ -296,7 +297,9 @@ def analyze_layers(
         rows=rows,
         verdict=verdict,
         overflows=() if met is None else overflows(met, {row.node: row.op_type for row in rows}),
-        float_nodes={} if met is None else {each.node: f"{each.op_type}: {each.why}" for each in met.float_nodes},
+        float_nodes={}
+        if met is None
+        else {each.node: message("layers.float_node", op=each.op_type, why=each.why) for each in met.float_nodes},
         notes=notes,
         preparation=(*quantized.preparation, *quantized.notes),
         judgement=judgement,

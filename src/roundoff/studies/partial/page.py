@@ -7,9 +7,9 @@ from dataclasses import replace
 from roundoff.core.document import RunDocument
 from roundoff.measure.metrics import is_metric, summary_of
 from roundoff.messages.catalogue import bilingual, in_all, plain, translate
+from roundoff.messages.message import shown
 from roundoff.messages.numbers import named_score, score_heading, score_text, share_text
 from roundoff.messages.phrases import count_of, few, semicolons
-from roundoff.messages.sentences import sentence
 from roundoff.pages.blocks import (
     Cell,
     Chart,
@@ -110,7 +110,7 @@ def _lines(found: PartialQuantization) -> Iterator[_Line]:
         yield translate("partial.not_monotonic"), text
     else:
         yield translate("partial.monotonic"), translate("partial.no_drops")
-    yield translate("partial.order"), sentence(found.ranking)
+    yield translate("partial.order"), shown(found.ranking)
     if found.knee is None:
         yield translate("partial.next"), _next(found)
 

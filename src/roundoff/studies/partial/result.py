@@ -11,7 +11,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.measure.metrics import Metric, get_metric, judging, require
 from roundoff.measure.rows import ROW_FIELDS
-from roundoff.messages.message import Remark, english, message
+from roundoff.messages.message import Message, english, message
 from roundoff.run.evaluators import Evaluator
 
 __all__ = [
@@ -105,7 +105,7 @@ class PartialQuantization:
     higher_is_better: bool
     float_score: float
     to: Raise
-    ranking: Remark
+    ranking: Message
     subjects: tuple[str, ...]
     steps: tuple[PartialStep, ...]
     goal: ScoreGoal
@@ -114,8 +114,8 @@ class PartialQuantization:
     drops: tuple[int, ...]
     complete: bool
     exact_weights: bool = False
-    notes: tuple[Remark, ...] = ()
-    preparation: tuple[Remark, ...] = ()
+    notes: tuple[Message, ...] = ()
+    preparation: tuple[Message, ...] = ()
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -273,7 +273,7 @@ class PartialSettings:
     samples: int | None = None
     max_memory: int | None = None
     threads: int | None = None
-    ranking: Remark = _AS_GIVEN
+    ranking: Message = _AS_GIVEN
 
 
 def check_settings(settings: PartialSettings, *, labelled: bool) -> None:

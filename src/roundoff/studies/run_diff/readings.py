@@ -138,7 +138,7 @@ def _layers(document: RunDocument) -> Iterator[RunScore]:
             kept = tuple(map(limited, score.sample_sqnr_db))
             yield RunScore(
                 row.tensor, measure, row.node, row.op_type, row.shape, row.order, row.output,
-                _badness(score.status), score.detail or score.status, _known(score.sqnr_db),
+                _badness(score.status), str(score.detail) or score.status, _known(score.sqnr_db),
                 kept, report.samples[: len(kept)],
             )  # fmt: skip
 

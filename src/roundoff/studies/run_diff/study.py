@@ -190,7 +190,7 @@ def _surroundings(before: RunDocument, after: RunDocument) -> Iterator[RunInputC
         ("python", ours.python, theirs.python),
         *((name, ours.packages.get(name, ""), theirs.packages.get(name, "")) for name in packages),
         ("host", ours.host, theirs.host),
-        ("arithmetic", ours.arithmetic, theirs.arithmetic),
+        ("arithmetic", str(ours.arithmetic), str(theirs.arithmetic)),
     )
     for what, old, new in told:
         if old != new:

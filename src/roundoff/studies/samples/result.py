@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from roundoff.messages.message import Remark
+from roundoff.messages.message import Message
 
 __all__ = ["OutputScore", "SampleScore", "WorstSamples"]
 
@@ -75,5 +75,5 @@ class WorstSamples:
     median: float | None
     unscored: int
     moved_top: int | None
-    notes: tuple[Remark, ...] = ()
-    preparation: tuple[Remark, ...] = ()
+    notes: tuple[Message, ...] = ()
+    preparation: tuple[Message, ...] = ()

@@ -26,7 +26,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel, combined_hash, model_hash, quantizer_hash
 from roundoff.measure.metrics import require
 from roundoff.measure.rows import ROW_FIELDS, RowMeter, table_sqnr_db
-from roundoff.messages.message import Remark, english
+from roundoff.messages.message import Message, english
 from roundoff.messages.numbers import nonfinite_note
 from roundoff.run.blocks.network import BlockChange, BlockNetwork, NetworkSettings, OpenedChange
 from roundoff.run.blocks.record import Recording
@@ -211,7 +211,7 @@ class ExactEngine:
         self._nonfinite: dict[str, None] = {}
 
     @property
-    def notes(self) -> tuple[Remark, ...]:
+    def notes(self) -> tuple[Message, ...]:
         """What the reader should know of how it measures."""
         return (*self.network.notes, *nonfinite_note("output", list(self._nonfinite)))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from roundoff.core.tensors import Array
-from roundoff.messages.message import Remark
+from roundoff.messages.message import Message
 
 __all__ = [
     "Effort",
@@ -159,7 +159,7 @@ class Sensitivity:
     unreached: tuple[SwitchedSubject, ...]
     complete: bool
     effort: Effort
-    notes: tuple[Remark, ...] = field(default=())
+    notes: tuple[Message, ...] = field(default=())
 
 
 # Rankings of what hurts a network, in plain numbers for documents, tables and pictures.
@@ -274,5 +274,5 @@ class SensitivityReport:
     unreached: tuple[str, ...]
     complete: bool
     effort: Effort
-    notes: tuple[Remark, ...] = ()
-    preparation: tuple[Remark, ...] = ()
+    notes: tuple[Message, ...] = ()
+    preparation: tuple[Message, ...] = ()

@@ -15,7 +15,7 @@ from roundoff.graph.interface import check_repeatable, find_outputs, other_outpu
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import Metric, require
 from roundoff.measure.rows import ROW_FIELDS
-from roundoff.messages.message import Message, Remark, english, message, some
+from roundoff.messages.message import Message, english, message, some
 from roundoff.run.bench import spread
 from roundoff.run.capture import Samples
 from roundoff.run.session import release_shared_memory
@@ -81,7 +81,7 @@ class SensitivityStages:
     first: tuple[int, ...]
     resumed: set[SwitchedSubject]
     complete: bool
-    notes: list[Remark]
+    notes: list[Message]
 
     def __init__(
         self,

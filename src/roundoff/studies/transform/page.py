@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import bilingual, in_all, plain, translate
+from roundoff.messages.message import phrase_of
 from roundoff.messages.numbers import score_text
 from roundoff.messages.phrases import commas, count_of
-from roundoff.messages.sentences import known
 from roundoff.pages.blocks import Column, Headline, Page, TableBlock, View, notes, spoken_facts
 from roundoff.quantize.page import agreement_line
 from roundoff.quantize.step_report import StepReport, TransformReport, TransformScore
@@ -88,7 +88,7 @@ def _who(step: StepReport) -> str:
 
 def _table(report: TransformReport, view: View) -> TableBlock:
     rows = [
-        (step.name, step.kind, each.node, each.role, known(each.text))
+        (step.name, step.kind, each.node, each.role, phrase_of(each.text))
         for step in report.steps
         for each in step.taken
     ]

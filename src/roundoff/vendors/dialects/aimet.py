@@ -14,7 +14,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import LAYERS
 from roundoff.graph.weights import Weights
-from roundoff.messages.message import english
+from roundoff.messages.message import Message, as_message, english
 from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, named, said_of, unsaid_codes
 
 __all__ = [
@@ -190,7 +190,7 @@ def _listed(section: Any, path: Path) -> Iterator[tuple[str, Entry]]:
 class _EncodingReader:
     def __init__(self, path: Path, model: Model) -> None:
         self._path, self._model = path, model
-        self.notes: list[str] = []
+        self.notes: list[Message] = []
         graph = model.proto.graph
         self._weights = Weights(model)
         self._readers: dict[str, list[tuple[Any, int]]] = {}
@@ -204,7 +204,12 @@ class _EncodingReader:
         if str(entry.get("dtype", ["int"])[0]).lower() == "float":
             return None
         if tensor not in self._known:
-            self.notes.append(f"{self._path.name} has a scale for {tensor!r}, which nothing in the model reads")
+            text = english(
+                "{path} has a scale for {tensor!r}, which nothing in the model reads",
+                path=self._path.name,
+                tensor=tensor,
+            )
+            self.notes.append(as_message(text))
             return None
         spec, params = self._numbers(tensor, entry)
         readers = self._readers.get(tensor, [])

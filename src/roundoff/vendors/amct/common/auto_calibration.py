@@ -15,7 +15,7 @@ from roundoff.core.files import read_small, write_text
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import ratio_db
-from roundoff.messages.message import Remark, english
+from roundoff.messages.message import NOTHING, Message, english
 from roundoff.search.strategies.bisect import next_count
 from roundoff.search.strategies.roll_back import RollBack, RollBackStatus, RollBackTrial, roll_back
 from roundoff.search.strategies.strategy import TrialBudget, run_trials
@@ -492,10 +492,10 @@ class AccuracyBasedAutoCalibrationBase:
         write_ranking(self.folder / RANKING, ranking)
         return ranking
 
-    def _refusal(self, candidate: RollBack) -> Remark:
+    def _refusal(self, candidate: RollBack) -> Message:
         """Why a model may not be tried; the fully quantized one always may, and the float model costs nothing."""
         if candidate.original or not self.trials:
-            return ""
+            return NOTHING
         seconds = self.options.time_limit
         deadline = None if seconds is None else self._started + seconds
         return TrialBudget(self.options.max_trials, deadline).exhausted(len(self.trials))
