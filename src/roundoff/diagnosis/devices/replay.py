@@ -43,6 +43,8 @@ __all__ = [
 _ENOUGH_VALUES = 1 << 14
 # What stands in for a wrong dump is not rounded as the device's own values were.
 _NOT_ROUNDED = 0.02
+# Noise of a tensor with that of what it reads.
+_PASSED_ON = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,7 +212,7 @@ class DeviceReplay:
         coarse = self.coarseness
         if coarse.weights and tensor in self._layers:
             expected = expected.with_error(coarse.weights * (self._rough.compute(tensor, given) - exact))
-        return expected.wider(coarse.relative * float(exact.std()))
+        return expected.wider(_PASSED_ON * coarse.relative * float(exact.std()))
 
     @cached_property
     def coarseness(self) -> Coarseness:
@@ -218,24 +220,28 @@ class DeviceReplay:
         if self.quantizers or self.numbers.kind == "integer":
             return Coarseness()
         view, kind = self.view(self.indices[0]), self.numbers.kind
-        layers, others = [], []
+        # Of each tensor: its error beyond storage, its spread, and what 8-bit weights would do to it.
+        seen: list[tuple[float, float, float]] = []
         for name in self.tensors:
             exact, found = self.golden.compute(name, view), self.readout.read(name, self.indices[0])
             spread = float(exact.std()) if exact.dtype.kind == "f" and exact.size else 0.0
-            if exact.shape != found.shape or not spread > 0:
+            if exact.shape != found.shape or not 0 < spread < np.inf:
                 continue
-            with np.errstate(all="ignore"):
-                error = float(np.square(found.astype(np.float64) - exact).mean()) - storage_noise(exact, kind)
+            error = float(np.square(found.astype(np.float64) - exact).mean()) - storage_noise(exact, kind)
             rough = 0.0
             if name in self._layers:
                 rough = float(np.square(self._rough.compute(name, view).astype(np.float64) - exact).mean())
-            if rough > 0:
-                layers.append(float(np.sqrt(max(0.0, error) / rough)))
             if np.isfinite(error):
-                others.append((max(0.0, error), rough, spread))
-        weights = tell_weights([each for each in layers if np.isfinite(each)])
-        left = [np.sqrt(max(0.0, error - weights**2 * rough)) / spread for error, rough, spread in others]
-        return Coarseness(weights, tell_noise([float(each) for each in left]))
+                seen.append((max(0.0, error), spread, rough))
+        # Noise is what tensors without weights have, too; only what layers have beyond that can be their weights'.
+        plain = [float(np.sqrt(error)) / spread for error, spread, rough in seen if not rough]
+        relative = tell_noise(plain or [float(np.sqrt(error)) / spread for error, spread, _ in seen])
+        beyond = [
+            float(np.sqrt(max(0.0, error - (_PASSED_ON * relative * spread) ** 2) / rough))
+            for error, spread, rough in seen
+            if rough
+        ]
+        return Coarseness(tell_weights(beyond), relative)
 
     @cached_property
     def _layers(self) -> frozenset[str]:
