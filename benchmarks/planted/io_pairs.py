@@ -74,12 +74,15 @@ def _rounded(pixels: Array, rng: np.random.Generator) -> Array:
     return np.asarray(np.round(pixels / step) * step)
 
 
-def _jpeg(pixels: Array, rng: np.random.Generator) -> Array:
-    quality = int(rng.choice([75, 88, 95]))
+def _jpeg(pixels: Array, rng: np.random.Generator, *, fine: bool = False) -> Array:
+    """Through a JPEG; a fine one keeps colours at full resolution."""
+    quality = 95 if fine else int(rng.choice([75, 88, 95]))
     found = []
     for picture in np.clip(np.round(pixels), 0, 255).astype(np.uint8):
         file = io.BytesIO()
-        Image.fromarray(picture.transpose(1, 2, 0)).save(file, "JPEG", quality=quality)
+        Image.fromarray(picture.transpose(1, 2, 0)).save(
+            file, "JPEG", quality=quality, subsampling=0 if fine else 2
+        )
         found.append(np.asarray(Image.open(file), np.float64).transpose(2, 0, 1))
     return np.stack(found)
 
@@ -152,7 +155,7 @@ def pair_cases(seed: int) -> Iterator[tuple[str, Callable[[], PairCase]]]:
             fault = f"clean-io-{name}"
             yield f"{fault}/{how}/{seed}", partial(_pair, fault, how, seed, noise=noise)
         for name, (change, kinds) in _MISTAKES.items():
-            for fault, first in ((f"io-{name}", None), (f"io-{name}-jpeg", _jpeg)):
+            for fault, first in ((f"io-{name}", None), (f"io-{name}-jpeg", partial(_jpeg, fine=True))):
                 make = partial(_pair, fault, how, seed, noise=first, change=change, kinds=kinds)
                 yield f"{fault}/{how}/{seed}", make
 

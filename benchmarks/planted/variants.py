@@ -94,7 +94,7 @@ _GROSS = (
     "wrong-",
     "preprocessing-",
     "fused-",
-    "operator-",
+    "operation-",
 )
 
 

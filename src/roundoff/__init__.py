@@ -201,7 +201,7 @@ _HOMES = {
     "quantize_model": "quantize.pipeline",
     "read_aliases": "align.names",
     "read_quantized": "graph.reading.read",
-    "register_layer": "graph.caffe.registry",
+    "register_layer": "graph.caffe.conversion",
     "report": "api.runs",
     "reproduce": "case.reproduce",
     "samples": "api.studies",

@@ -9,7 +9,7 @@ import pytest
 
 from roundoff.cli import main
 from roundoff.core.document import load_document
-from tests.diagnosis.deep import CHIP, deep_inputs, save_deep
+from tests.diagnosis.deep import CHIP, WIDTH, deep_inputs, save_deep
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -43,15 +43,20 @@ def test_the_proof_is_told_and_fix_is_offered(run: Run) -> None:
 def test_the_search_is_run_and_what_it_finds_is_written(run: Run) -> None:
     code, out, err = run("--target", "chip.toml", "--fix", "-o", "found")
     text = " ".join(out.split())
-    assert code == 0, out + err
+    # What is chosen on 32 samples is better on 16 others, which cannot say by how much.
+    assert code == 1, out + err
     assert "searching for a better recipe for chip" in err
     assert "trial 1: plain" in err
-    assert "REPAIRED: SQNR of the outputs " in text
+    assert "BETTER: SQNR of the outputs " in text
     found = load_document(Path("found")).diagnosis
     assert found is not None
     assert found.repair is not None
     (step,) = found.repair.steps
-    assert (step.finding, step.kept, found.repair.reached) == (1, True, True)
+    repair = found.repair
+    assert (step.finding, step.kept, repair.reached, repair.used, repair.held_out) == (1, True, False, 32, 16)
+    assert repair.interval is not None
+    assert repair.gain is not None
+    assert repair.gain[0] > 0
     assert str(step.title).startswith("search, ")
     assert step.measure.after > step.measure.before + 3
     assert max(map(len, (*out.splitlines(), *err.splitlines()))) <= 80
@@ -63,10 +68,15 @@ def test_the_search_is_run_and_what_it_finds_is_written(run: Run) -> None:
     command[held_out] = "inputs.npy"
     assert main([*command[1:], "-o", "again"]) in (0, 1)
     assert found.next_steps[1] == "roundoff export-settings found --dialect all -o settings"
-    assert "confirm it on samples that were held out" in text
     again = load_document(Path("again")).diagnosis
     assert again is not None
-    assert again.measures[0].before == pytest.approx(step.measure.after, abs=0.3)
+    # On a thousand others it lies where the repair said it does.
+    np.save("inputs.npy", np.random.default_rng(77).standard_normal((1000, WIDTH)).astype(np.float32))
+    main([*command[1:], "-o", "others"])
+    others = load_document(Path("others")).diagnosis
+    assert others is not None
+    low, high = repair.interval
+    assert low <= others.measures[0].before <= high
 
 
 def test_a_metric_of_the_user_decides(run: Run) -> None:

@@ -113,8 +113,12 @@ def test_a_proof_says_why_it_begins_elsewhere_than_the_loss() -> None:
 )
 def test_a_repair_is_told_in_a_line(after: float, reached: bool, line: str) -> None:
     measure = Measure(verbatim("top-1 accuracy"), "", 0.5, after)
-    found = replace(diagnosis("culprits", finding(1)), repair=Repair((), (measure,), reached))
+    found = replace(
+        diagnosis("culprits", finding(1)), repair=Repair((), (measure,), reached, held_out=40, gain=(0.1, 0.3))
+    )
     assert shown(found, "repair") == [line]
+    unproven = replace(found, repair=Repair((), (measure,)))
+    assert shown(unproven, "repair")[0].startswith("BETTER, NOT PROVEN: " if after > 0.5 else "NOT REPAIRED: ")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +149,7 @@ def test_steps_of_a_repair_are_a_table() -> None:
         RepairStep(verbatim("widen it"), "free", 1, measure, kept=True),
         RepairStep(verbatim("16 bits"), "16 bit", 2, measure, kept=False, why=verbatim("no better")),
     )
-    found = replace(diagnosis("culprits"), repair=Repair(steps, (measure,)))
+    found = replace(diagnosis("culprits"), repair=Repair(steps, (measure,), used=24, held_out=8, gain=(7.0, 9.0)))
     lines = shown(found, "repair")
     assert lines[0].startswith("BETTER: SQNR 1.0 -> 9.0 dB")
     assert lines[3].split() == ["1", "widen", "it", "free", "1.0", "9.0", "kept"]

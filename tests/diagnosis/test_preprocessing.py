@@ -97,7 +97,7 @@ def test_raw_pixels_are_told_from_those_of_calibration(channels: int, formula: s
     assert f"the samples look like {RAW}, those of calibration like" in str(finding.summary)
     assert ("one of: " in str(finding.summary)) == (len(told(finding)) > 1)
     assert finding.measures[0].improved
-    assert str(finding.intervention).startswith("'x' fed with ")
+    assert str(finding.intervention).startswith("ranges of ")
 
 
 @pytest.mark.parametrize(("channels", "formula"), CASES)
@@ -122,15 +122,16 @@ def test_other_pictures_made_alike_accuse_no_preprocessing(channels: int, formul
         assert "preprocessing" not in {each.cause for each in found.findings}
 
 
-def test_either_side_may_be_wrong() -> None:
+def test_the_samples_are_what_the_user_vouches_for() -> None:
     finding = fed_with(way_of(RAW, 3), way_of("x / 127.5 - 1", 3)).accused[0]
     assert finding.cause == "preprocessing"
     assert finding.remedy is not None
     assert str(finding.remedy.title) == (
-        "if the network was trained on plain pixels x, feed that here and on the chip; if on samples like these, "
-        "calibrate again on them: ranges do not tell which"
+        "calibrate again on samples like these (--data); only if the network was trained on plain pixels x, feed "
+        "that instead, here and on the chip: ranges do not tell which"
     )
-    assert finding.remedy.cost == "outside"
+    assert finding.remedy.cost == "free"
+    assert finding.remedy.changes[0].kind == "recalibrate"
 
 
 CALIBRATED_ON_PIXELS = (
@@ -144,4 +145,5 @@ def test_right_samples_of_a_real_network_are_not_said_to_be_wrong(capsys: pytest
     main(["diagnose", files["ocrcls.onnx"], "--quantized", files["q.onnx"], "--data", files["x_x.npy"]])
     text = " ".join(capsys.readouterr().out.split())
     assert "the samples look like x / 127.5 - 1, those of calibration like plain pixels x" in text
-    assert "if on samples like these, calibrate again on them: ranges do not tell which" in text
+    assert "calibrate again on samples like these (--data); only if the network was trained on" in text
+    assert "fed with" not in text

@@ -6,11 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from roundoff.diagnosis.repair import repair
+from roundoff.diagnosis.repair import SampleScores, attempts, repair
 from roundoff.diagnosis.repairable_model import edit, retied
 from roundoff.diagnosis.result import CostClass, Finding, Measure, Remedy, RemedyChange
 from roundoff.diagnosis.subject import open_case
 from roundoff.messages.message import verbatim
+from roundoff.quantize.model_cost import AddedCost
 from tests.diagnosis.planting import biased, changed, demo, for_target, scaled, unbalanced
 
 MEASURE = Measure(verbatim("accuracy"), "", 0.0, 0.0)
@@ -33,8 +34,29 @@ class Toy:
 WORTH = {"good": 0.5, "bad": -0.1, "dear": 0.4, "dearest": 1.0}
 
 
-def score(toy: Any) -> float:
-    return sum(WORTH[each] for each in toy.made)
+DEAR = {"dear": AddedCost(wide=1, bits=16), "dearest": AddedCost(in_float=1)}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Scores toys by what their changes are worth, each sample alike."""
+
+    measure: Measure = MEASURE
+    goal: float = 9.0
+    spread: float = 0.0
+
+    def score(self, network: Any) -> SampleScores:
+        worth = sum(WORTH[each] for each in network.made)
+        noise = self.spread * np.array([1.0, -1.0, 1.0, -1.0]) * len(network.made)
+        sign = 1 if self.measure.higher_is_better else -1
+        return SampleScores(sign * worth, 2 - worth + noise)
+
+    def enough(self, scores: SampleScores) -> bool:
+        return abs(scores.value) >= self.goal
+
+
+def cost_of(before: Any, after: Any) -> AddedCost:
+    return DEAR.get(after.made[-1], AddedCost())
 
 
 def finding(number: int, cost: CostClass, *values: str) -> Finding:
@@ -50,43 +72,62 @@ def finding(number: int, cost: CostClass, *values: str) -> Finding:
     )
 
 
-def tried(findings: list[Finding], goal: float = 9.0, *, late: bool = False) -> Any:
-    return repair(Toy(), findings, score, measure=MEASURE, goal=goal, out_of_time=lambda: late)
+def tried(findings: list[Finding], scale: Scale | None = None, *, late: bool = False) -> Any:
+    return repair(Toy(), attempts(findings), scale or Scale(), cost_of=cost_of, out_of_time=lambda: late)
 
 
 def test_cheap_remedies_come_first_and_only_what_helps_is_kept() -> None:
-    piece, done = tried([finding(1, "16 bit", "dear"), finding(2, "free", "bad"), finding(3, "free", "good")])
-    assert [(step.finding, step.kept, step.why and str(step.why)) for step in done.steps] == [
+    piece, steps = tried([finding(1, "16 bit", "dear"), finding(2, "free", "bad"), finding(3, "free", "good")])
+    assert [(step.finding, step.kept, step.why and str(step.why)) for step in steps] == [
         (2, False, "no better"),
         (3, True, None),
         (1, True, None),
     ]
     assert piece.made == ("good", "dear")
-    assert (done.measures[0].before, done.measures[0].after, done.reached) == (0.0, 0.9, False)
+    assert (steps[1].measure.after, steps[2].measure.after) == (0.5, 0.9)
+    assert [step.cost for step in steps] == ["free", "free", "16 bit"]
 
 
 def test_nothing_dear_is_tried_when_it_is_good_enough() -> None:
-    piece, done = tried([finding(1, "free", "good"), finding(2, "float", "dearest")], goal=0.5)
-    assert (piece.made, len(done.steps), done.reached) == (("good",), 1, True)
+    piece, steps = tried([finding(1, "free", "good"), finding(2, "float", "dearest")], Scale(goal=0.5))
+    assert (piece.made, len(steps)) == (("good",), 1)
+
+
+def test_what_costs_nothing_is_kept_though_it_is_good_enough_already() -> None:
+    piece, _ = tried([finding(1, "free", "good"), finding(2, "free", "good")], Scale(goal=0.5))
+    assert piece.made == ("good", "good")
+
+
+def test_bits_are_bought_with_a_gain_that_is_no_chance() -> None:
+    piece, steps = tried([finding(1, "16 bit", "dear"), finding(2, "free", "good")], Scale(spread=1.0))
+    assert piece.made == ("good",)
+    assert [str(step.why) for step in steps if not step.kept] == [
+        "better by chance at most, and it costs something"
+    ]
+
+
+def test_what_is_called_free_and_adds_something_is_told_as_it_is() -> None:
+    piece, steps = tried([finding(1, "free", "dear")])
+    assert (piece.made, steps[0].cost, str(steps[0].added)) == (("dear",), "16 bit", "1 tensor with 16 bits")
 
 
 def test_what_cannot_be_done_is_said() -> None:
-    _, done = tried([finding(1, "free", "impossible")])
-    assert [str(step.why) for step in done.steps] == ["not possible here"]
-    _, done = tried([finding(1, "free", "good")], late=True)
-    assert [str(step.why) for step in done.steps] == ["no time was left"]
+    _, steps = tried([finding(1, "free", "impossible")])
+    assert [str(step.why) for step in steps] == ["not possible here"]
+    _, steps = tried([finding(1, "free", "good")], late=True)
+    assert [str(step.why) for step in steps] == ["no time was left"]
 
 
 def test_what_is_only_suspected_is_not_tried() -> None:
-    _, done = tried([replace(finding(1, "free", "good"), proven=False)])
-    assert done.steps == ()
+    _, steps = tried([replace(finding(1, "free", "good"), proven=False)])
+    assert steps == ()
 
 
 def test_a_metric_where_less_is_better_is_told_as_it_is() -> None:
     low = replace(MEASURE, higher_is_better=False)
-    _, done = repair(Toy(), [finding(1, "free", "good")], score, measure=low, goal=9.0, out_of_time=lambda: False)
-    assert (done.measures[0].before, done.measures[0].after) == (0.0, -0.5)
-    assert done.measures[0].improved
+    _, steps = tried([finding(1, "free", "good")], Scale(low))
+    assert (steps[0].measure.before, steps[0].measure.after) == (0, -0.5)
+    assert steps[0].kept
 
 
 def test_changes_become_quantizers() -> None:

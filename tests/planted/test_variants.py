@@ -21,7 +21,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.interface import outputs
 
 
-def broken(family: str = "squeeze", fault: str = "operator-mul-skips") -> PlantedCase:
+def broken(family: str = "squeeze", fault: str = "operation-add-one-input") -> PlantedCase:
     network = subject(family, 0)
     case = FAULTS[fault](network, network.rng(fault))
     assert case is not None
@@ -70,12 +70,12 @@ def test_channels_last_of_a_cube_keeps_its_shape_and_not_its_values() -> None:
 
 
 def test_outputs_only_keeps_the_harm_and_says_that_it_is_somewhere() -> None:
-    case = broken("unet", "operator-output-sign")
+    case = broken("unet", "operation-sign-flipped")
     less = only_outputs(case)
     assert less.dumps is not None
     assert list(less.dumps.samples[0]) == list(outputs(case.model))
     assert len(less.dumps.samples[0]) == 2
-    assert output_db(less) == output_db(case) < 0
+    assert output_db(less) == output_db(case) < 25
     assert [each.kind for each in less.truths] == ["somewhere"]
 
 

@@ -9,7 +9,6 @@ from benchmarks.planted.faults import (
     dumping,
     kernels,
     operations,
-    operators,
     pairs,
     ranges,
 )
@@ -25,7 +24,6 @@ _DECLARED_IN = (
     accumulation,
     kernels,
     operations,
-    operators,
     arithmetics,
     dumping,
     pairs,

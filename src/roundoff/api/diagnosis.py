@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from roundoff.api.call import Call, public, words_in
 from roundoff.api.inputs import (
+    DataLike,
     EvaluatorLike,
     LabelsLike,
     ModelLike,
@@ -15,6 +16,7 @@ from roundoff.api.inputs import (
     check_files,
     file_inputs,
     is_path,
+    open_data,
     open_evaluator,
     open_labels,
     said_of,
@@ -28,6 +30,7 @@ from roundoff.core.provenance import array_input, environment
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 from roundoff.graph.interface import topology
 from roundoff.messages.message import english
+from roundoff.run.holdout import JoinedSamples
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from roundoff.diagnosis.repair import Fixed
     from roundoff.diagnosis.result import Check, Diagnosis
     from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.run.capture import Samples
     from roundoff.search.result import Trial
     from roundoff.vendors.dialects.settings import ToolSettings
 
@@ -85,17 +89,22 @@ class DiagnosisOutcome(Outcome["Diagnosis"]):
         *,
         force: bool = False,
         dialect: Any = None,
+        test_data: DataLike = None,
+        test_labels: LabelsLike = None,
         on_trial: "Callable[[Trial, Trial, str], None] | None" = None,
         tell: Callable[[str], None] | None = None,
     ) -> "DiagnosisOutcome":
         """Carry out remedies, cheapest first; where they do not suffice, search for a better recipe.
 
-        It goes on from what the diagnosis loaded, prepared, calibrated and ran.
+        It goes on from what the diagnosis loaded and prepared. A part of the samples is held out: ranges are found
+        and remedies chosen on the others, and what came of it is measured on these.
 
         Args:
             directory: Write the repaired model and the run there.
             force: Replace an earlier run.
             dialect: Also give the repaired model in the words of other tools.
+            test_data: Judge the repair on these samples, instead of some of those that were diagnosed with.
+            test_labels: Right classes of these.
             on_trial: Told of each trial of a search, the best so far, and the name of the metric.
             tell: Told that a search begins.
 
@@ -105,7 +114,9 @@ class DiagnosisOutcome(Outcome["Diagnosis"]):
         Raises:
             BadInput: It is the diagnosis of a device, whose fault is not in the model.
         """
-        fixed = self.work.repair(self.result, on_trial=on_trial, tell=tell)
+        fixed = self.work.repair(
+            self.result, test_data=test_data, test_labels=test_labels, on_trial=on_trial, tell=tell
+        )
         outcome = self if fixed is None else replace(self.telling(repair=fixed.repair), fixed=fixed)
         if dialect is not None and outcome.helpful is not None:
             settings = self.work.in_dialects(outcome.helpful, words_in(dialect, option="--dialect"))
@@ -175,10 +186,10 @@ def diagnose(
     work = _Work(subject, evaluator, labels, dumps, aliases)
     settings = work.settings(time, tell)
     if dumps is not None:
-        found, case = work.diagnose_device(dump_format, settings), None
+        found = work.diagnose_device(dump_format, settings)
     else:
-        found, case = examine(subject.quantized, subject.samples, settings)
-    work = replace(work, made=settings, case=case)
+        found, _ = examine(subject.quantized, subject.samples, settings)
+    work = replace(work, made=settings)
     return DiagnosisOutcome(found, work.document(found), _exit_code(found), work=work)
 
 
@@ -270,7 +281,6 @@ class _Work:
         dumps: What a device wrote, as it was given.
         aliases: Names in the dumps, as they were given.
         made: How the diagnosis was made.
-        case: What was run and observed for it.
     """
 
     subject: Subject
@@ -279,7 +289,6 @@ class _Work:
     dumps: Any
     aliases: Any
     made: Any = None
-    case: Any = None
 
     def settings(self, time: float | None, tell: "Callable[[Check], None] | None") -> "DiagnoseSettings":
         """How to diagnose."""
@@ -342,6 +351,8 @@ class _Work:
         self,
         found: "Diagnosis",
         *,
+        test_data: DataLike,
+        test_labels: LabelsLike,
         on_trial: "Callable[[Trial, Trial, str], None] | None",
         tell: Callable[[str], None] | None,
     ) -> "Fixed | None":
@@ -354,20 +365,51 @@ class _Work:
             what = english("--fix repairs quantized models; what is wrong on a device is not in the model.")
             raise BadInput(what, fix=english("leave --fix out; or leave --dumps out to repair the quantization"))
         subject = self.subject
-        source = RepairSource(subject.quantized, subject.samples, subject.model, case=self.case)
+        names = subject.samples.names
+        labels = open_labels(self.labels, names, cut=subject.call.get("samples") is not None)
+        source = RepairSource(
+            subject.quantized,
+            subject.samples,
+            subject.model,
+            labels=labels,
+            test=self._test(test_data, test_labels),
+        )
         made = subject.quantization
         if made is not None:
             source = replace(source, builder=made.builder, recipe=made.best.recipe)
         elif subject.plan is not None:
             source = replace(source, target=subject.plan.target)
-        names = subject.samples.names
-        labels = open_labels(self.labels, names, cut=subject.call.get("samples") is not None)
         judged = self.evaluator is not None or labels is not None
         judge = judge_options(self.evaluator, labels=labels, decibels=not judged, threads=subject.call.threads)
         search = RepairSearch(judge, on_trial=on_trial)
         if tell is not None:
             search = replace(search, tell=lambda text: tell(shown(text)))
         return repair_diagnosis(found, source, self.made, search)
+
+    def _test(self, data: DataLike, labels: LabelsLike) -> "tuple[Samples, TaskMetric | None] | None":
+        """Other samples to judge a repair on, with the user's metric on them; None where none are given."""
+        from roundoff.diagnosis.investigation import accuracy_metric, evaluator_metric
+        from roundoff.graph.interface import inputs
+
+        subject = self.subject
+        if data is None:
+            if labels is not None:
+                what = english("--test-labels has no effect without --test-data.")
+                raise BadInput(what, fix=english("add --test-data, or leave it out"))
+            return None
+        if (self.labels is None) != (labels is None):
+            what = english("Only one of --labels and --test-labels was given.")
+            raise BadInput(what, fix=english("give both, or none"))
+        model, call = subject.quantized.float_model, subject.call
+        words = [data] if is_path(data) else data
+        samples = open_data(words, inputs(model), call.sample_options(limit=None))
+        evaluator, right = open_evaluator(self.evaluator), open_labels(labels, samples.names)
+        if evaluator is not None:
+            # A function of the user's sees them numbered on behind the others, so that its lists can go on.
+            first = len(subject.samples.names)
+            whole = evaluator_metric(evaluator, JoinedSamples(subject.samples, samples), threads=call.threads)
+            return samples, whole.on(range(first, first + len(samples.names)))
+        return samples, None if right is None else accuracy_metric(right, samples, threads=call.threads)
 
     def write_model(self, fixed: "Fixed", folder: Path, *, sha256: str) -> list[str]:
         """Write the repaired model and its plan; the names of the files.

@@ -19,7 +19,14 @@ from roundoff.api.inputs import (
     said_of,
 )
 from roundoff.api.outcome import Outcome, PageOutcome
-from roundoff.api.subject import QuantizedLike, open_stored, quantize_settings, samples_for, target_of
+from roundoff.api.subject import (
+    QuantizedLike,
+    notes_on_samples,
+    open_stored,
+    quantize_settings,
+    samples_for,
+    target_of,
+)
 from roundoff.core.files import model_files, model_stem, output_directory, write_text
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.messages.catalogue import plain
@@ -154,6 +161,7 @@ def quantize(
     if (data is not None and not (isinstance(data, list) and not data)) or (specs and observed is None):
         samples = samples_for(call, given.model)
     found = quantize_model(given.model, samples, settings, calibration=observed, progress=call.progress)
+    found = replace(found, on_samples=notes_on_samples(call, given.model, samples))
     target = call.get("target")
     read = [origin, *file_inputs(("rules", call.get("rules")), ("statistics", statistics))]
     read += file_inputs(("target", target)) if is_path(target) and Path(target).is_file() else ()

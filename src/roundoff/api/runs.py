@@ -1,6 +1,6 @@
 """What is done with finished runs, as functions: diff, gate, report, explain."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -113,6 +113,9 @@ def gate(
     *,
     max_regression: float | str | None = None,
     budget: PathLike | None = None,
+    metric: str | Sequence[str] = (),
+    scores: PathLike | None = None,
+    baseline_scores: PathLike | None = None,
     strict: bool = False,
     floor: float | str | None = None,
     paired: bool = False,
@@ -124,21 +127,34 @@ def gate(
         baseline: The run it is held against.
         max_regression: Loss that is allowed, in decibels.
         budget: TOML or JSON: what nodes may lose, or must reach, by pattern.
+        metric: What metrics may lose, as ``top-1 accuracy: -0.5%``; 1 % where nothing is said.
+        scores: A CSV of scores from elsewhere, such as a board: a column ``sample``, then one for each metric.
+        baseline_scores: The same of the baseline.
         strict: Losses over budget fail even where chance is not excluded.
         floor: Smaller changes are none; in decibels.
         paired: Samples of one name are the same ones, although their files differ.
     """
     from roundoff.studies.run_diff.gate import Budgets, judge_diff, new_problems, read_budgets
+    from roundoff.studies.run_diff.metrics import judge_metrics, metric_budget, metrics_of, read_scores
 
     own = {"run": run, "baseline": baseline, "max_regression": max_regression, "budget": budget, "strict": strict}
     call = Call("gate", {}, Limits, own)
     budgets = Budgets() if budget is None else read_budgets(as_path(budget, option="--budget"))
     most = _decibels("--max-regression", max_regression)
+    allowed = [metric_budget(each) for each in ([metric] if isinstance(metric, str) else metric)]
+    if (scores is None) != (baseline_scores is None):
+        what = english("Scores of one side were given, and none of the other.")
+        raise BadInput(what, fix=english("give both --scores and --baseline-scores"))
+    given = [
+        () if path is None else read_scores(as_path(path, option=option))
+        for option, path in (("--baseline-scores", baseline_scores), ("--scores", scores))
+    ]
 
     def judge(before: "RunDocument", after: "RunDocument", found: "RunDiff") -> "RunDiff":
         problems = new_problems(before, after, found)
         judged = judge_diff(found, budgets=budgets, max_regression_db=most, problems=problems, strict=strict)
-        return replace(found, gate=judged)
+        old, new = ((*metrics_of(each), *more) for each, more in zip((before, after), given, strict=True))
+        return replace(found, gate=replace(judged, metrics=judge_metrics(old, new, allowed, strict=strict)))
 
     return _compared(call, baseline, run, floor=floor, paired=paired, judge=judge)
 

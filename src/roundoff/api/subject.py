@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -38,6 +38,7 @@ __all__ = [
     "Subject",
     "SubjectOptions",
     "check_subject",
+    "notes_on_samples",
     "open_stored",
     "open_subject",
     "quantize_settings",
@@ -196,6 +197,24 @@ def samples_for(call: Call, model: "Model", *, needed: bool = True) -> "Samples"
     return open_data(data, specs, call.sample_options(limit=call.get("samples")))
 
 
+def notes_on_samples(call: Call, model: "Model", samples: "Samples | None") -> "tuple[Message, ...]":
+    """What is to be said first of samples that calibrate or judge: too few, or not as the network was trained.
+
+    Args:
+        call: Its options.
+        model: The float model as it was read.
+        samples: What it is fed.
+    """
+    from roundoff.studies.check_calibration.study import input_notes
+
+    if samples is None or not samples.names:
+        return ()
+    asked, there = call.get("samples"), len(samples.names)
+    fewer = isinstance(asked, int) and asked > there
+    notes = (message("check_calibration.fewer_samples", asked=asked, count=there),) if fewer else ()
+    return (*notes, *input_notes(model, samples, threads=call.threads))
+
+
 # How to quantize.
 
 
@@ -305,8 +324,10 @@ def _quantized_here(call: Call, model: ModelLike, *, explore: bool) -> Subject:
     samples = samples_for(call, given.model)
     result = quantize_model(given.model, samples, settings, explore=explore, progress=call.progress)
     words = message("common.quantized_for", target=settings.target.name, method=str(result.best.method))
+    # Said of the model, so that every page that is made of it says so first.
+    quantized, notes = result.quantized, notes_on_samples(call, given.model, samples)
     return Subject(
-        result.quantized,
+        replace(quantized, notes=(*notes, *quantized.notes)),
         samples,
         settings.target.arithmetic,
         words,
@@ -341,6 +362,8 @@ def _quantized_before(call: Call, model: ModelLike | None, *, needs_samples: boo
         file = open_model(given, what=english("The quantized model")).model
         quantized = read_quantized(file, float_model=None if ours is None else ours.model)
     samples = samples_for(call, quantized.float_model, needed=needs_samples)
+    notes = notes_on_samples(call, quantized.float_model if ours is None else ours.model, samples)
+    quantized = replace(quantized, notes=(*notes, *quantized.notes))
     return Subject(quantized, samples, arithmetic, words, call, given=ours, file=file, plan=plan)
 
 

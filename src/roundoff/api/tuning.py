@@ -27,7 +27,7 @@ from roundoff.api.inputs import (
     said_of,
 )
 from roundoff.api.outcome import Outcome
-from roundoff.api.subject import quantize_settings
+from roundoff.api.subject import notes_on_samples, quantize_settings
 from roundoff.core.files import model_stem
 from roundoff.core.provenance import array_input
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffError, nearest
@@ -223,6 +223,8 @@ def tune(
         if folder is not None and not again:
             discard_folder(folder)
         raise
+    notes = notes_on_samples(call, given.model, data.calibration)
+    found = replace(found, tuning=replace(found.tuning, notes=(*notes, *found.tuning.notes)))
     inputs = tuple(replace(each, role=option.removeprefix("the ").strip("-")) for option, each in read)
     outcome = TuneOutcome(
         found.tuning,

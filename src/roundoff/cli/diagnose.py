@@ -53,6 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fix", action="store_true", help="try remedies, cheapest first, and write the repaired model to -o DIR"
     )
+    parser.add_argument(
+        "--test-data",
+        action="append",
+        metavar="PATH",
+        help="with --fix: judge the repair on these samples, not on some of --data that are held out",
+    )
+    parser.add_argument("--test-labels", type=Path, metavar="FILE", help="right classes of --test-data")
     parser.add_argument("--dialect", metavar="NAME,...", help=f"with --fix: {DIALECT_HELP}")
     parser.add_argument("--time", type=seconds, metavar="TIME", help="be done by then, as 90s or 10m")
     output = parser.add_argument_group("output")
@@ -113,6 +120,8 @@ def _repaired(args: argparse.Namespace, outcome: "DiagnosisOutcome", terminal: T
         _show(terminal, outcome, "verdict")
     return outcome.fix(
         dialect=args.dialect,
+        test_data=args.test_data,
+        test_labels=args.test_labels,
         on_trial=lambda trial, best, name: terminal.wrapped(trial_line(trial, best, name)),
         tell=terminal.wrapped,
     )
@@ -134,6 +143,10 @@ def _check_output(args: argparse.Namespace) -> None:
             raise BadInput(
                 english("--dialect has no effect without --fix."), fix=english("add --fix -o DIR, or leave it out")
             )
+    if args.test_data is not None and not args.fix:
+        raise BadInput(
+            english("--test-data has no effect without --fix."), fix=english("add --fix -o DIR, or leave it out")
+        )
     if args.output is not None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
     elif args.fix:

@@ -3,8 +3,9 @@
 RUN and the baseline are folders that one command (compare, layers, sensitivity,
 accumulate or diagnose) wrote with -o, or their run.json; any run can be a
 baseline. A loss counts when it is above its budget and chance is excluded over
-all nodes together. Leaves with 0 when RUN passes, 1 when it does not, 2 when it
-cannot be judged.
+all nodes together. The accuracy in a run (labels or evaluator) is judged by
+the same samples in both, and scores from elsewhere by a CSV. Leaves with 0 when
+RUN passes, 1 when it does not, 2 when it cannot be judged.
 """
 
 import argparse
@@ -35,6 +36,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget", type=Path, metavar="FILE", help="TOML or JSON: what nodes may lose, or must reach, by pattern"
     )
     parser.add_argument(
+        "--metric",
+        action="append",
+        default=[],
+        metavar="BUDGET",
+        help="what a metric may lose, as 'top-1 accuracy: -0.5%%' (default: 1%%); may be given several times",
+    )
+    parser.add_argument(
+        "--scores",
+        type=Path,
+        metavar="CSV",
+        help="scores from elsewhere, such as a board: a column 'sample', then one for each metric",
+    )
+    parser.add_argument("--baseline-scores", type=Path, metavar="CSV", help="the same of the baseline")
+    parser.add_argument(
         "--strict", action="store_true", help="losses over budget fail even where chance is not excluded"
     )
     add_comparing_options(parser)
@@ -58,6 +73,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         args.baseline,
         max_regression=args.max_regression,
         budget=args.budget,
+        metric=args.metric,
+        scores=args.scores,
+        baseline_scores=args.baseline_scores,
         strict=args.strict,
         floor=args.floor,
         paired=args.paired,

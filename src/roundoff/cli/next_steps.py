@@ -40,7 +40,7 @@ def next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
     again = ["diagnose", *model, *data, *given, *_judge(args)]
     found_in = str(args.output or _REPAIRED)
     steps: list[list[str]] = []
-    if found.repair is not None and found.repair.reached:
+    if found.repair is not None and any(step.kept for step in found.repair.steps):
         steps = _after_repair(args, found_in, data)
     elif found.kind == "not_enough_evidence" and found.not_looked_at:
         steps = [[*again, *(["--fix", "-o", found_in, "--force"] if args.fix else [])]]

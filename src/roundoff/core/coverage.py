@@ -13,6 +13,7 @@ __all__ = [
     "Grade",
     "Judgement",
     "LeftOut",
+    "MetricScores",
     "OutputCoverage",
     "Share",
     "Unjudged",
@@ -197,3 +198,20 @@ class Judgement:
     def good(self) -> bool:
         """Whether a command may say that all is well."""
         return self.grade == "fine"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricScores:
+    """The user's metric of a network, sample by sample where it has such values.
+
+    Attributes:
+        name: What is measured.
+        higher_is_better: Which way it is better.
+        samples: Names of the samples; empty where there is one value for all.
+        values: A value for each of them, or one.
+    """
+
+    name: str
+    higher_is_better: bool
+    samples: tuple[str, ...]
+    values: tuple[float, ...]

@@ -1,8 +1,8 @@
 """What a diagnosis is asked, how long it may take, and what it has looked at so far."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -44,6 +44,8 @@ class TaskMetric:
         chance: What guessing scores; None where that is not known.
         samples: Samples it is measured on.
         doubts: What speaks against it, given the float network and its scores.
+        some: Gives what a network scores on some samples, by their places: a value for each, of shape (n,), or one
+            for all of them, of shape (); None where it can be measured on all samples only.
     """
 
     name: Message
@@ -52,6 +54,37 @@ class TaskMetric:
     chance: float | None = None
     samples: int = 0
     doubts: Callable[[Model, Array], tuple[Doubt, ...]] = _no_doubts
+    some: Callable[[Model, Sequence[int]], Array] | None = None
+
+    def on(self, indices: Sequence[int]) -> "TaskMetric":
+        """The same on some of the samples; what speaks against it was said of all of them.
+
+        Raises:
+            ValueError: It can be measured on all samples only.
+        """
+        some = self.some
+        if some is None:
+            raise ValueError("the metric cannot be measured on some of its samples")
+        return replace(
+            self,
+            values=lambda model: np.atleast_1d(some(model, indices)),
+            samples=len(indices),
+            doubts=_no_doubts,
+            some=lambda model, places: some(model, [indices[place] for place in places]),
+        )
+
+    def splits(self, model: Model) -> bool:
+        """Whether samples can be measured apart: a function whose labels go by position says other things then."""
+        if self.some is None:
+            return False
+        places = list(range(self.samples))
+        try:
+            ahead, back = self.some(model, places), self.some(model, places[::-1])
+        except BadInput:
+            return False
+        return ahead.shape == back.shape and np.allclose(
+            ahead, back[::-1] if back.ndim else back, rtol=_SAME_VALUE, atol=_SAME_VALUE
+        )
 
     def measure(self, model: Model) -> float:
         """The score of a network."""
@@ -62,6 +95,10 @@ class TaskMetric:
         return before - after if self.higher_is_better else after - before
 
 
+# Sums in another order differ by less.
+_SAME_VALUE = 1e-5
+
+
 def evaluator_metric(evaluator: Evaluator, samples: Samples, *, threads: int | None = None) -> TaskMetric:
     """What a function of the user's measures."""
 
@@ -70,12 +107,15 @@ def evaluator_metric(evaluator: Evaluator, samples: Samples, *, threads: int | N
             evaluator.measure(make_run(model, threads=threads), EvaluationSamples(model, samples))
         )
 
+    def some(model: Model, indices: Sequence[int]) -> Array:
+        return evaluator.measure(make_run(model, threads=threads), EvaluationSamples(model, samples, indices))
+
     def doubts(model: Model, known: Array) -> tuple[Doubt, ...]:
         again = values(model)
         return repeat_doubts(known, again)
 
     name, higher = verbatim(evaluator.name), evaluator.higher_is_better
-    return TaskMetric(name, higher, values, samples=len(samples.names), doubts=doubts)
+    return TaskMetric(name, higher, values, samples=len(samples.names), doubts=doubts, some=some)
 
 
 def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = None) -> TaskMetric:
@@ -86,7 +126,11 @@ def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = No
     """
 
     def values(model: Model) -> Array:
-        return _right_rows(model, labels, samples, threads=threads)
+        return np.concatenate(_right_rows(model, labels, samples, range(len(samples.names)), threads=threads))
+
+    def some(model: Model, indices: Sequence[int]) -> Array:
+        found = _right_rows(model, labels, samples, indices, threads=threads)
+        return np.array([float(each.mean()) for each in found])
 
     def doubts(model: Model, _known: Array) -> tuple[Doubt, ...]:
         _, classes = _classes(make_run(model, threads=threads)(read_feed(model, samples, 0)), model)
@@ -95,22 +139,27 @@ def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = No
     _, counts = np.unique(labels[: len(samples.names)], return_counts=True)
     chance = float(counts.max() / counts.sum()) if counts.size else None
     name = message("diagnosis.measure_accuracy")
-    return TaskMetric(name, True, values, chance=chance, samples=len(samples.names), doubts=doubts)
+    return TaskMetric(name, True, values, chance=chance, samples=len(samples.names), doubts=doubts, some=some)
 
 
-def _right_rows(model: Model, labels: Array, samples: Samples, *, threads: int | None) -> Array:
-    """Whether each row of the samples gets its right class."""
-    run = make_run(model, threads=threads)
-    feeds = (read_feed(model, samples, index) for index in range(len(samples.names)))
-    rows = np.concatenate([_classes(run(feed), model)[0] for feed in feeds])
-    if len(labels) < len(rows):
-        what = english(
-            "There are {count} {count:label|labels} for {count2} {count2:row|rows} of samples.",
-            count=len(labels),
-            count2=len(rows),
-        )
-        raise BadInput(what, fix=english("give one class per sample, in their order"))
-    return np.asarray(rows == labels[: len(rows)], dtype=np.float64)
+def _right_rows(
+    model: Model, labels: Array, samples: Samples, indices: Sequence[int], *, threads: int | None
+) -> list[Array]:
+    """Whether each row of some samples gets its right class, sample by sample."""
+    run, found = make_run(model, threads=threads), []
+    for index in indices:
+        rows = _classes(run(read_feed(model, samples, index)), model)[0]
+        # Samples have as many rows as each other, so that labels can go with them.
+        right = labels[index * rows.size : (index + 1) * rows.size]
+        if right.size < rows.size:
+            what = english(
+                "There are {count} {count:label|labels} for {count2} {count2:row|rows} of samples.",
+                count=len(labels),
+                count2=rows.size * len(samples.names),
+            )
+            raise BadInput(what, fix=english("give one class per sample, in their order"))
+        found.append(np.asarray(rows == right, dtype=np.float64))
+    return found
 
 
 def _classes(found: dict[str, Array], model: Model) -> tuple[Array, int]:

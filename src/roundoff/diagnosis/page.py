@@ -436,7 +436,8 @@ def _repair(found: Diagnosis) -> Iterator[Block]:
     if repair.measures:
         measure = repair.measures[0]
         word = "not_repaired" if not measure.improved else "repaired" if repair.reached else "better"
-        tones: dict[str, Tone] = {"not_repaired": "bad", "repaired": "good", "better": "open"}
+        word = "unproven" if word == "better" and not repair.proven else word
+        tones: dict[str, Tone] = {"not_repaired": "bad", "repaired": "good", "better": "open", "unproven": "open"}
 
         def text() -> str:
             said = measure_text(measure)
@@ -446,8 +447,13 @@ def _repair(found: Diagnosis) -> Iterator[Block]:
         titled = in_all(lambda: translate("diagnosis.titled", text=text()))
         yield Headline(tones[word], titled, word=bilingual(f"diagnosis.word_{word}"))
     yield _steps(repair)
-    if any(step.kept for step in repair.steps):
+    if not any(step.kept for step in repair.steps):
+        return
+    if repair.held_out:
+        yield Paragraph(bilingual("diagnosis.repair_judged_on", used=repair.used, held=repair.held_out), note=True)
+    else:
         yield Paragraph(bilingual("diagnosis.same_samples"), note=True)
+    yield from notes(repair.doubts)
 
 
 def _steps(repair: Repair) -> TableBlock:
@@ -470,7 +476,7 @@ def _steps(repair: Repair) -> TableBlock:
         (
             step.finding or None,
             phrase_of(step.title),
-            _cost(step.cost),
+            _cost(step.cost) if step.added is None else phrase_of(step.added),
             _unit(step.measure.what, step.measure.unit),
             step.measure.before,
             step.measure.after,

@@ -1,13 +1,22 @@
-"""Repairing what was diagnosed: remedies on a model that was given, or on the recipe of one that is made here."""
+"""Repairing what was diagnosed: remedies on a model that was given, or on the recipe of one that is made here.
+
+Samples are split first. Ranges are found and remedies are chosen on one part of them; what came of it is measured
+on the other, which nothing was fitted to.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self, TypeVar
+from functools import partial
+from typing import Any, Protocol, Self, TypeVar
 
-from roundoff.core.plan import QuantPlan, Recipe
+import numpy as np
+
+from roundoff.core.plan import QuantPlan, Recipe, Step
 from roundoff.core.progress import Deadline
-from roundoff.diagnosis.interventions import InterventionRunner
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, TaskMetric
+from roundoff.diagnosis.loss import LossMeter
 from roundoff.diagnosis.repairable_model import EditedModel, RecipeModel
 from roundoff.diagnosis.result import (
     COSTS,
@@ -19,30 +28,40 @@ from roundoff.diagnosis.result import (
     Repair,
     RepairStep,
 )
-from roundoff.diagnosis.subject import Case, open_case
-from roundoff.errors import BadInput, reason
+from roundoff.diagnosis.subject import open_case
+from roundoff.errors import reason
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
-from roundoff.messages.message import Argument, Message, english, message
+from roundoff.measure.inference import (
+    agreement_interval,
+    energy_ratio_interval_db,
+    mean_interval,
+    paired_energy_gain_db,
+)
+from roundoff.measure.metrics import ratio_db
+from roundoff.messages.message import Argument, Message, message
+from roundoff.quantize.model_cost import AddedCost, added_cost
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.run.capture import Samples, read_feed
+from roundoff.run.holdout import Subset, split_samples
 
 __all__ = [
     "Attempt",
     "Fixed",
-    "Judged",
-    "RepairGoal",
+    "RepairJudge",
+    "RepairSamples",
+    "RepairScale",
     "RepairSource",
+    "SampleScores",
     "Workpiece",
-    "aim",
     "attempts",
     "better_of",
-    "fix_model",
     "fix_places",
-    "fix_recipe",
+    "judge_repair",
     "repair",
+    "split_for_repair",
     "untried",
     "wants_search",
 ]
@@ -81,9 +100,6 @@ class Workpiece(Protocol):
 
 
 PieceT = TypeVar("PieceT", bound=Workpiece)
-
-Judged = Callable[[QuantizedModel], float]
-"""Scores a network, higher being better."""
 
 _BITS_COST: CostClass = "16 bit"
 _NO_TIME = message("diagnosis.repair_no_time")
@@ -124,35 +140,260 @@ def _title(change: RemedyChange, name: str) -> Message | None:
     return message("diagnosis.repair_variation") if change.kind == "variation" else None
 
 
+# What networks are scored by, sample by sample: two of them are compared on the same ones.
+
+# A metric that is one number for all samples is asked for so many groups of them.
+_GROUPS = 8
+# Held out, so many samples are run at most where outputs are compared.
+_MOST_HELD_OUT = 64
+# As good as what was expected, within so many decibels; and a metric within this part of its value in float.
+_GOOD_DB, _GOOD_PART = 1.5, 0.01
+# A figure in decibels is told as that of other samples where these are within so many of it.
+_CERTAIN_DB = 1.0
+# A file that is worse than its quantizers by this much has something else in it.
+_WORSE_DB = 3.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleScores:
+    """What a network scores on some samples.
+
+    Attributes:
+        value: Of all of them, as it is told.
+        harm: What each sample, or group of samples, loses, less being better: energy of its error, or the metric
+            with its sign; None where only the whole is known.
+        energy: Whether that is energy, and the value decibels.
+        interval: Where the value lies for many more samples like these; None where that is not known.
+    """
+
+    value: float
+    harm: Array | None = None
+    energy: bool = False
+    interval: tuple[float, float] | None = None
+
+    def gain(self, before: "SampleScores") -> tuple[float, float] | None:
+        """What is gained over another network on the same samples, with a confidence of 95 %."""
+        if self.harm is None or before.harm is None:
+            return None
+        if self.energy:
+            return paired_energy_gain_db(before.harm, self.harm)
+        gains = before.harm - self.harm
+        # Right and wrong answers, and shares of them: none that changed proves little.
+        shares = all(each.min() >= -1 and each.max() <= 0 for each in (before.harm, self.harm))
+        return _turned(agreement_interval(-gains)) if shares else mean_interval(gains)
+
+
+def _turned(ends: tuple[float, float] | None) -> tuple[float, float] | None:
+    return None if ends is None else (-ends[1], -ends[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RepairSamples:
+    """The two parts of the samples.
+
+    Attributes:
+        used: What ranges are found on and remedies are chosen by.
+        held_out: What they are judged on; None where there are too few.
+        used_metric: The user's metric on the first; None without one.
+        held_metric: The same on the others.
+        doubts: Why none are held out.
+    """
+
+    used: Samples
+    held_out: Samples | None = None
+    used_metric: TaskMetric | None = None
+    held_metric: TaskMetric | None = None
+    doubts: tuple[Message, ...] = ()
+
+
+def split_for_repair(
+    samples: Samples,
+    metric: TaskMetric | None,
+    model: Model,
+    *,
+    labels: Array | None = None,
+    test: tuple[Samples, TaskMetric | None] | None = None,
+) -> RepairSamples:
+    """Hold out samples to judge a repair on.
+
+    Args:
+        samples: All of them.
+        metric: The user's metric on them; None without one.
+        model: The float model, on which is tried whether the metric can be measured on some samples.
+        labels: The class of each sample.
+        test: Samples of the user's for this alone, with the metric on them.
+    """
+    if test is not None:
+        return RepairSamples(samples, test[0], metric, test[1])
+    split = split_samples(len(samples.names), labels=labels)
+    if not split.held_out:
+        return RepairSamples(
+            samples, used_metric=metric, doubts=(message("diagnosis.repair_too_few", count=len(samples.names)),)
+        )
+    if metric is not None and not metric.splits(model):
+        return RepairSamples(
+            samples, used_metric=metric, doubts=(message("diagnosis.repair_metric_whole", metric=metric.name),)
+        )
+    return RepairSamples(
+        Subset(samples, split.used),
+        Subset(samples, split.held_out),
+        None if metric is None else metric.on(split.used),
+        None if metric is None else metric.on(split.held_out),
+    )
+
+
+class RepairScale(Protocol):
+    """Scores networks on the samples that may be used."""
+
+    @property
+    def measure(self) -> Measure:
+        """What is measured: its name, unit and direction."""
+        ...
+
+    def score(self, network: QuantizedModel) -> SampleScores:
+        """What a network scores."""
+        ...
+
+    def enough(self, scores: SampleScores) -> bool:
+        """Whether nothing that costs something has to be tried."""
+        ...
+
+
+class RepairJudge:
+    """Scores networks by the user's metric, else by signal to noise of the outputs.
+
+    Args:
+        found: The diagnosis, which says what is to be expected.
+        samples: What networks are scored on.
+        settings: How the diagnosis was made.
+
+    Attributes:
+        samples: The same.
+        measure: What is measured: its name, unit and direction.
+    """
+
+    def __init__(self, found: Diagnosis, samples: RepairSamples, settings: DiagnoseSettings) -> None:
+        self.samples, self._settings, self._most = samples, settings, max(1, found.samples)
+        self._metric = samples.used_metric
+        self._runners: dict[tuple[int, bool], tuple[Model, InterventionRunner]] = {}
+        if self._metric is None:
+            name = message("diagnosis.measure_outputs")
+            self.measure = Measure(name, "dB", 0.0, 0.0, samples=len(samples.used.names))
+            self._goal = found.measures[0].after - _GOOD_DB
+            return
+        metric = self._metric
+        self.measure = Measure(metric.name, "", 0.0, 0.0, metric.higher_is_better, samples=metric.samples)
+        known = next((each.after for each in found.measures if each.what == metric.name), None)
+        self._float = known if known is not None else float("nan")
+        self._goal = self._sign * self._float - _GOOD_PART * abs(self._float)
+
+    @property
+    def _sign(self) -> int:
+        return 1 if self.measure.higher_is_better else -1
+
+    def enough(self, scores: SampleScores) -> bool:
+        """Whether nothing that costs something has to be tried."""
+        return self._sign * scores.value >= self._goal
+
+    def score(self, network: QuantizedModel | Model, *, held_out: bool = False) -> SampleScores:
+        """What a network scores on one part of the samples.
+
+        Raises:
+            BadInput: The user's metric fails.
+            ModelFailed: The network cannot be run.
+        """
+        metric = self.samples.held_metric if held_out else self._metric
+        if metric is None:
+            return self._decibels(network, held_out=held_out)
+        if isinstance(network, QuantizedModel):
+            network = switch_on(network.float_model, network.quantizers)
+        found = self._values(metric, network)
+        harm = None if found.ndim == 0 else -self._sign * found
+        return SampleScores(float(found.mean()), harm)
+
+    def _values(self, metric: TaskMetric, network: Model) -> Array:
+        """A value for each sample, or for each of a few groups of them where the metric has one number."""
+        if metric.some is None:
+            return np.asarray(metric.measure(network))
+        places, some = list(range(metric.samples)), metric.some
+        found = some(network, places)
+        count = min(_GROUPS, len(places) // 2)
+        if found.ndim or self.samples.held_out is None or count < 2:
+            return found
+        groups = np.array([float(some(network, places[at::count])) for at in range(count)])
+        # Groups are of about one size; what is told is the value of all samples, their mean is moved to it.
+        return np.asarray(groups + (float(found) - groups.mean()))
+
+    def _decibels(self, network: QuantizedModel | Model, *, held_out: bool) -> SampleScores:
+        runner = self._runner(network, held_out=held_out)
+        quantizers: Any = network.quantizers if isinstance(network, QuantizedModel) else network
+        fused = isinstance(network, QuantizedModel) and can_fuse(quantizers)
+        sums, samples = LossMeter(runner.parts), []
+        for exact, found in runner.pairs(quantizers, fused=fused):
+            sums.add(exact, found)
+            single = LossMeter(runner.parts)
+            single.add(exact, found)
+            samples.append(single.loss())
+        loss = sums.loss()
+        worst = loss.worst
+        signal = np.array([float(each.signal[worst]) for each in samples])
+        noise = np.array([float(each.noise[worst]) for each in samples])
+        interval = energy_ratio_interval_db(signal, noise)
+        return SampleScores(ratio_db(1.0, float(loss.ratios[worst])), np.array(loss.by_sample), True, interval)
+
+    def _runner(self, network: QuantizedModel | Model, *, held_out: bool) -> InterventionRunner:
+        mine = network.float_model if isinstance(network, QuantizedModel) else self._first
+        key = id(mine), held_out
+        if key not in self._runners:
+            samples = self.samples.held_out if held_out else self.samples.used
+            if samples is None:
+                raise ValueError("no samples were held out")
+            shapes = {name: array.shape for name, array in read_feed(mine, samples, 0).items()}
+            runner = InterventionRunner(
+                mine,
+                samples,
+                everything=values(mine, shapes),
+                threads=self._settings.threads,
+                most=_MOST_HELD_OUT if held_out else self._most,
+            )
+            self._runners[key] = mine, runner
+        return self._runners[key][1]
+
+    @property
+    def _first(self) -> Model:
+        """The float model that files are compared with: that of the network which was scored first."""
+        return next(iter(self._runners.values()))[0]
+
+
 def repair(
     piece: PieceT,
-    findings: Sequence[Finding],
-    judged: Judged,
+    tries: Sequence[Attempt],
+    judge: RepairScale,
     *,
-    measure: Measure,
-    goal: float,
+    cost_of: Callable[[QuantizedModel, QuantizedModel], AddedCost],
     out_of_time: Callable[[], bool],
-) -> tuple[PieceT, Repair]:
+) -> tuple[PieceT, tuple[RepairStep, ...]]:
     """Try remedies and keep what helps; one that fails is listed with its reason, and the next is tried.
+
+    What costs nothing is kept when it is better; what costs something only when chance does not explain it, and is
+    not tried where the goal is met. What it costs is counted in the model.
 
     Args:
         piece: The network as it was given.
-        findings: With their remedies.
-        judged: Scores a network, higher being better.
-        measure: What is scored: its name, unit and direction.
-        goal: A score that is good enough, so that nothing dearer is tried.
+        tries: What to try, cheapest first.
+        judge: Scores a network on the samples that may be used.
+        cost_of: What a network costs beyond another one.
         out_of_time: Whether to stop trying.
 
     Returns:
         The repaired network, and what was tried.
     """
-    first = best = judged(piece.quantized())
-    sign = 1 if measure.higher_is_better else -1
+    best = judge.score(piece.quantized())
     steps: list[RepairStep] = []
-    for attempt in attempts(findings):
-        told = replace(measure, before=sign * best, after=sign * best)
-        step = RepairStep(attempt.title, attempt.cost, attempt.finding, told, kept=False)
-        if best >= goal:
+    for attempt in tries:
+        said = replace(judge.measure, before=best.value, after=best.value)
+        step = RepairStep(attempt.title, attempt.cost, attempt.finding, said, kept=False)
+        if attempt.cost != "free" and judge.enough(best):
             break
         if out_of_time():
             steps.append(replace(step, why=_NO_TIME))
@@ -160,26 +401,32 @@ def repair(
         try:
             changed = piece.changed(attempt.changes)
             if changed is None:
-                steps.append(replace(step, why=message("diagnosis.repair_not_possible")))
+                if attempt.finding:
+                    steps.append(replace(step, why=message("diagnosis.repair_not_possible")))
                 continue
-            score = judged(changed.quantized())
+            cost = cost_of(piece.quantized(), changed.quantized())
+            score = judge.score(changed.quantized())
         except Exception as error:  # noqa: BLE001 - whatever it is, the next remedy may do
             steps.append(replace(step, why=message("diagnosis.repair_failed", reason=str(reason(error)))))
             continue
-        told = replace(told, after=sign * score)
-        if score > best:
+        step = replace(step, cost=cost.kind, added=cost.text, measure=replace(said, after=score.value))
+        why = _refused(score, best, cost, judge)
+        if why is None:
             piece, best = changed, score
-            steps.append(replace(step, measure=told, kept=True))
-        else:
-            steps.append(replace(step, measure=told, why=message("diagnosis.repair_no_better")))
-    told = replace(measure, before=sign * first, after=sign * best)
-    return piece, Repair(tuple(steps), (told,), reached=best >= goal)
+        steps.append(replace(step, kept=why is None, why=why))
+    return piece, tuple(steps)
 
 
-# As good as what was expected, within so many decibels; and a metric within this part of its value in float.
-_GOOD_DB, _GOOD_PART = 1.5, 0.01
-# A file that is worse than its quantizers by this much has something else in it.
-_WORSE_DB = 3.0
+def _refused(score: SampleScores, best: SampleScores, cost: AddedCost, judge: RepairScale) -> Message | None:
+    """Why a change is not kept; None where it is."""
+    if cost.kind != "free" and judge.enough(best):
+        return message("diagnosis.repair_not_needed")
+    if not replace(judge.measure, before=best.value, after=score.value).improved:
+        return message("diagnosis.repair_no_better")
+    gain = score.gain(best)
+    if cost.kind != "free" and gain is not None and gain[0] <= 0:
+        return message("diagnosis.repair_chance")
+    return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,7 +448,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RepairSource:
-    """What was diagnosed, with all that was loaded, prepared, observed and run for it, for a repair to go on from.
+    """What was diagnosed, with what was loaded and prepared for it, for a repair to go on from.
 
     Attributes:
         quantized: The network.
@@ -210,7 +457,8 @@ class RepairSource:
         builder: What made the quantized model; None where it was given.
         recipe: How that made it.
         target: The chip that a stored plan is for; empty where nobody knows.
-        case: The network as the diagnosis ran it; opened anew where None.
+        labels: The class of each sample; None where it is not known.
+        test: Samples to judge the repair on, with the user's metric on them; some of the others when None.
     """
 
     quantized: QuantizedModel
@@ -219,7 +467,8 @@ class RepairSource:
     builder: RecipeBuilder | None = None
     recipe: Recipe = field(default_factory=Recipe)
     target: str = ""
-    case: Case | None = None
+    labels: Array | None = None
+    test: tuple[Samples, TaskMetric | None] | None = None
 
 
 def wants_search(found: Diagnosis) -> bool:
@@ -230,79 +479,157 @@ def wants_search(found: Diagnosis) -> bool:
     )
 
 
-def better_of(fixed: Fixed, searched: Fixed) -> Fixed:
-    """What remedies of single places and a search came to: the better of both, with the steps of both."""
+def better_of(fixed: Fixed, searched: Fixed, judge: RepairJudge) -> Fixed:
+    """What remedies of single places and a search came to: one of both, with the steps of both.
+
+    A search makes the whole model anew, ranges that were not at fault among it: it has to be better beyond chance,
+    on samples that neither was fitted to where there are some.
+    """
     step, ours = searched.repair.steps[0], fixed.repair
-    begun, got = ours.measures[0], step.measure
-    if not step.kept or not replace(got, before=begun.after).improved:
-        last = replace(step, kept=False, why=step.why or message("diagnosis.repair_no_better"))
-        return replace(fixed, repair=replace(ours, steps=(*ours.steps, last)))
-    better = message("diagnosis.search_better")
-    steps = [replace(each, kept=False, why=better) if each.kept else each for each in ours.steps]
-    return replace(searched, repair=replace(searched.repair, steps=(*steps, step)))
+    held_out = judge.samples.held_out is not None
+    if step.kept:
+        mine, theirs = (judge.score(each.quantized, held_out=held_out) for each in (fixed, searched))
+        gain = theirs.gain(mine)
+        better = replace(judge.measure, before=mine.value, after=theirs.value).improved
+        if better and (gain[0] > 0 if gain is not None else held_out):
+            why = message("diagnosis.search_better")
+            steps = [replace(each, kept=False, why=why) if each.kept else each for each in ours.steps]
+            return replace(searched, repair=replace(searched.repair, steps=(*steps, step)))
+    last = replace(step, kept=False, why=step.why or message("diagnosis.repair_no_better"))
+    return replace(fixed, repair=replace(ours, steps=(*ours.steps, last)))
 
 
-def fix_places(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> Fixed:
+def fix_places(
+    found: Diagnosis, source: RepairSource, settings: DiagnoseSettings, judge: RepairJudge | None = None
+) -> Fixed:
     """Remedies of single places: in the recipe of a model that was made here, else in a model's quantizers.
 
     Whatever fails is listed with its reason: a search may still find something.
     """
+    pace = _Pace(settings.deadline)
     try:
-        if source.builder is None:
-            return fix_model(found, source, settings)
-        return fix_recipe(found, source, settings)
+        if pace.out_of_time():
+            return Fixed(source.quantized, untried(found))
+        judge = judge or _judge_for(found, source, settings)
+        tries, late = attempts(found.findings), pace.out_of_time
+        feed = read_feed(source.quantized.float_model, judge.samples.used, 0)
+        cost = partial(added_cost, feed=feed)
+        if source.builder is not None:
+            made = source.builder.on(judge.samples.used)
+            recipe, steps = repair(
+                RecipeModel(made, source.recipe), _with_levers(tries), judge, cost_of=cost, out_of_time=late
+            )
+            built = recipe.built()
+            method = recipe.recipe.method or made.target.calibration.method
+            return Fixed(built.quantized, Repair(steps, ()), built.plan, method)
+        case = open_case(
+            source.quantized,
+            judge.samples.used,
+            arithmetic=settings.arithmetic,
+            threads=settings.threads,
+            most=max(1, found.samples),
+        )
+        piece, steps = repair(EditedModel(case), tries, judge, cost_of=cost, out_of_time=late)
+        return Fixed(piece.quantized(), Repair(steps, ()))
     except Exception as error:  # noqa: BLE001 - what was diagnosed is worth telling all the same
         why = message("diagnosis.repair_failed", reason=reason(error))
         return Fixed(source.quantized, untried(found, why))
 
 
-@dataclass(frozen=True, slots=True)
-class RepairGoal:
-    """What networks are scored by.
-
-    Attributes:
-        judged: Scores a network, higher being better.
-        measure: What it measures: name, unit and direction.
-        score: A score that is good enough.
-    """
-
-    judged: Judged
-    measure: Measure
-    score: float
-
-    @property
-    def sign(self) -> int:
-        """What a score is multiplied by to be a value of the measure."""
-        return 1 if self.measure.higher_is_better else -1
+def _judge_for(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> RepairJudge:
+    model = source.quantized.float_model
+    parts = split_for_repair(source.samples, settings.metric, model, labels=source.labels, test=source.test)
+    return RepairJudge(found, parts, settings)
 
 
-def fix_model(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> Fixed:
-    """Repair a model by changing its quantizers.
+# What any network may gain by at no cost, in the order of what it takes to try.
+_LEVERS = (
+    ("diagnosis.repair_bias_correct", RemedyChange("correction", step=Step("bias_correct"))),
+    ("diagnosis.repair_equalize", RemedyChange("transform", step=Step("equalize"))),
+)
+
+
+def _with_levers(tries: Sequence[Attempt]) -> list[Attempt]:
+    """What a recipe can have beside the remedies of findings, behind those that cost nothing."""
+    named = {change.step.name for each in tries for change in each.changes if change.step is not None}
+    levers = [
+        Attempt(0, message(key, step=change.step.name), "free", (change,))
+        for key, change in _LEVERS
+        if change.step is not None and change.step.name not in named
+    ]
+    return sorted((*tries, *levers), key=lambda each: COSTS.index(each.cost))
+
+
+def judge_repair(fixed: Fixed, source: RepairSource, settings: DiagnoseSettings, judge: RepairJudge) -> Fixed:
+    """What a repair came to, measured before and after it on the samples that were held out.
+
+    One that is worse there is not kept.
 
     Raises:
         BadInput: The user's metric fails.
         ModelFailed: The model cannot be run.
     """
-    pace = _Pace(settings.deadline)
-    if pace.out_of_time():
-        return Fixed(source.quantized, untried(found))
-    case = source.case or open_case(
-        source.quantized,
-        source.samples,
-        arithmetic=settings.arithmetic,
-        threads=settings.threads,
-        most=found.samples,
+    parts, repair_ = judge.samples, fixed.repair
+    held_out = parts.held_out is not None
+    before = judge.score(source.quantized, held_out=held_out)
+    steps = list(repair_.steps)
+    given = settings.given
+    if given is not None and before.energy:
+        # The figure of a file is that of the file as it runs; one worse than its quantizers is written anew.
+        as_file = judge.score(given, held_out=held_out)
+        if before.value - as_file.value >= _WORSE_DB:
+            said = replace(judge.measure, before=as_file.value, after=before.value)
+            title = message("diagnosis.repair_written_anew")
+            steps.insert(0, RepairStep(title, "free", 1, said, kept=True))
+            before = as_file
+    after = judge.score(fixed.quantized, held_out=held_out)
+    count = len(parts.held_out.names) if parts.held_out is not None else 0
+    told = replace(judge.measure, before=before.value, after=after.value, samples=count or judge.measure.samples)
+    gain, doubts = after.gain(before), list(parts.doubts)
+    if held_out and any(step.kept for step in steps) and not told.improved:
+        why = message("diagnosis.repair_worse_elsewhere", count=count)
+        steps = [replace(step, kept=False, why=why) if step.kept else step for step in steps]
+        fixed, told = (
+            replace(fixed, quantized=source.quantized, plan=None, method=""),
+            replace(told, after=told.before),
+        )
+    elif told.improved and gain is not None and gain[0] <= 0:
+        doubts.append(message("diagnosis.repair_gain_chance", count=count or told.samples))
+    if held_out and told.improved and gain is None:
+        doubts.append(message("diagnosis.repair_no_interval", metric=told.what))
+    sure = after.interval is None or after.interval[1] - after.interval[0] <= 2 * _CERTAIN_DB
+    if told.improved and not sure and after.interval is not None:
+        low, high = (f"{end:.1f}" for end in after.interval)
+        doubts.append(message("diagnosis.repair_wide", count=count or told.samples, low=low, high=high))
+    reached = held_out and told.improved and (gain is None or gain[0] > 0) and sure
+    if held_out and told.improved and not after.energy:
+        # Against float on the same samples: how much may still be lost on others.
+        in_float = judge.score(source.quantized.float_model, held_out=True)
+        lost = _turned(after.gain(in_float))
+        reached = reached and _good(in_float, after, told)
+        if lost is not None:
+            low, high = (f"{end:.3g}" for end in lost)
+            doubts.append(message("diagnosis.repair_still_lost", metric=told.what, low=low, high=high))
+    done = replace(
+        repair_,
+        steps=tuple(steps),
+        measures=(told,),
+        reached=reached,
+        used=len(parts.used.names),
+        held_out=count,
+        interval=after.interval,
+        gain=gain,
+        doubts=tuple(doubts),
     )
-    goal = aim(found, replace(source, case=case), settings)
-    piece, done = repair(
-        EditedModel(case),
-        found.findings,
-        goal.judged,
-        measure=goal.measure,
-        goal=goal.score,
-        out_of_time=pace.out_of_time,
-    )
-    return Fixed(piece.quantized(), _with_file(done, found))
+    return replace(fixed, repair=done)
+
+
+def _good(in_float: SampleScores, after: SampleScores, told: Measure) -> bool:
+    """Whether a metric is about what it is in float, on samples that were held out."""
+    lost = in_float.value - after.value if told.higher_is_better else after.value - in_float.value
+    # One sample more or less is no difference.
+    least = 1 / told.samples if after.harm is not None and after.harm.size == told.samples else 0.0
+    return lost <= max(_GOOD_PART * abs(in_float.value), least)
 
 
 @dataclass(slots=True)
@@ -330,85 +657,3 @@ def untried(found: Diagnosis, why: Message = _NO_TIME) -> Repair:
         for each in attempts(found.findings)
     ]
     return Repair(tuple(steps), (told,))
-
-
-def _with_file(done: Repair, found: Diagnosis) -> Repair:
-    """What was done, with the first step of all: a file that was worse than its quantizers is written anew."""
-    given, ours = found.measures[0], done.measures[0]
-    if given.unit != ours.unit or ours.before - given.before < _WORSE_DB:
-        return done
-    told = replace(ours, before=given.before, after=ours.before)
-    first = RepairStep(message("diagnosis.repair_written_anew"), "free", 1, told, kept=True)
-    return replace(done, steps=(first, *done.steps), measures=(replace(ours, before=given.before),))
-
-
-def fix_recipe(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> Fixed:
-    """Repair a model by changing the recipe it is made with.
-
-    Raises:
-        BadInput: The user's metric fails, or no recipe made the model.
-        ModelFailed: The model cannot be run.
-    """
-    builder, recipe = source.builder, source.recipe
-    if builder is None:
-        raise BadInput(
-            english("The quantized model was given, so that it has no recipe."),
-            fix=english("change its quantizers"),
-        )
-    pace = _Pace(settings.deadline)
-    if pace.out_of_time():
-        built = builder.build(recipe)
-        return Fixed(built.quantized, untried(found), built.plan)
-    goal = aim(found, source, settings)
-    piece, done = repair(
-        RecipeModel(builder, recipe),
-        found.findings,
-        goal.judged,
-        measure=goal.measure,
-        goal=goal.score,
-        out_of_time=pace.out_of_time,
-    )
-    built = piece.built()
-    return Fixed(built.quantized, done, built.plan, piece.recipe.method or builder.target.calibration.method)
-
-
-def aim(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> RepairGoal:
-    """What repaired networks are scored by: the user's metric, else the outputs' signal to noise.
-
-    Raises:
-        BadInput: The user's metric fails.
-        ModelFailed: The model cannot be run.
-    """
-    metric, samples = settings.metric, source.samples
-    if metric is not None:
-        known = next((each.after for each in found.measures if each.what == metric.name), None)
-        return _by_metric(metric, metric.measure(source.quantized.float_model) if known is None else known)
-    runners: dict[int, tuple[Model, InterventionRunner]] = {}
-    if source.case is not None:
-        runners[id(source.case.runner.model)] = source.case.runner.model, source.case.runner
-
-    def judged(quantized: QuantizedModel) -> float:
-        mine = quantized.float_model
-        if id(mine) not in runners:
-            shapes = {name: array.shape for name, array in read_feed(mine, samples, 0).items()}
-            runners[id(mine)] = (
-                mine,
-                InterventionRunner(
-                    mine, samples, everything=values(mine, shapes), threads=settings.threads, most=found.samples
-                ),
-            )
-        return runners[id(mine)][1].loss(quantized.quantizers, more=True).sqnr_db
-
-    expected = found.measures[0]
-    name = message("diagnosis.measure_outputs")
-    return RepairGoal(judged, Measure(name, "dB", 0.0, 0.0, samples=found.samples), expected.after - _GOOD_DB)
-
-
-def _by_metric(metric: TaskMetric, in_float: float) -> RepairGoal:
-    sign = 1 if metric.higher_is_better else -1
-
-    def judged(quantized: QuantizedModel) -> float:
-        return sign * metric.measure(switch_on(quantized.float_model, quantized.quantizers))
-
-    measure = Measure(metric.name, "", 0.0, 0.0, metric.higher_is_better, samples=metric.samples)
-    return RepairGoal(judged, measure, sign * in_float - _GOOD_PART * abs(in_float))

@@ -10,7 +10,7 @@ import numpy as np
 
 from roundoff.core.files import write_text
 from roundoff.core.plan import FLOAT, PlannedQuantizer, Precision, QuantPlan, Recipe, Rule, Step
-from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
+from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec, representable_range
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.ideal import at_its_range
@@ -24,7 +24,7 @@ from roundoff.graph.save import save_model
 from roundoff.messages.message import message
 from roundoff.quantize.parameters import QuantNumbers
 from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
-from roundoff.quantize.recipes import PER_CHANNEL, Built, RecipeBuilder
+from roundoff.quantize.recipes import BIAS_CORRECTION, EXPLICIT_BIAS, PER_CHANNEL, Built, RecipeBuilder
 
 __all__ = [
     "EditedModel",
@@ -82,11 +82,36 @@ def _edited(case: Case, suspect: Suspect, change: RemedyChange) -> Fixes:
     return found
 
 
+# The next sample may reach a little further than all before it; a step that is wider by as much hardly shows.
+_MARGIN = 0.05
+# An end so much nearer than the values reach is meant to cut some of them off.
+_CUT_OFF = 0.9
+
+
 def _ranges(case: Case, suspect: Suspect, change: RemedyChange) -> Fixes:
-    if suspect.tensor in case.facts.observed and change.low is not None and change.high is not None:
-        members = (case.facts.quantizers[name] for name in suspect.quantizers)
-        return {each.name: with_range(each, change.low, change.high) for each in members}
-    return _at_data(case, suspect)
+    """A range for a suspect, found on the samples of the case: a diagnosis may have seen more of them."""
+    if suspect.tensor not in case.facts.observed or change.low is None or change.high is None:
+        return _at_data(case, suspect)
+    seen, found = case.facts.value_range(suspect), {}
+    for name in suspect.quantizers:
+        member = case.facts.quantizers[name]
+        own = tuple(map(float, representable_range(member.params, member.spec))) if _one_scale(member) else seen
+        ends = zip((change.low, change.high), seen, own, strict=True)
+        low, high = (_end(*each) for each in ends)
+        found[name] = with_range(member, low, high)
+    return found
+
+
+def _one_scale(quantizer: Quantizer) -> bool:
+    return bool(quantizer.params.scale.size == 1)
+
+
+def _end(asked: float, seen: float, own: float) -> float:
+    """Where a range ends: at the values and a margin, at most where it ends now if that is wide enough."""
+    if abs(asked) < _CUT_OFF * abs(seen):
+        return asked
+    end = seen * (1 + _MARGIN)
+    return own if abs(seen) <= abs(own) < abs(end) and own * seen > 0 else end
 
 
 def _at_data(case: Case, suspect: Suspect) -> dict[str, Quantizer]:
@@ -204,8 +229,9 @@ class RecipeModel:
                 if name not in self.builder.variations():
                     return None
                 return replace(recipe, variations=tuple(sorted({*recipe.variations, name})))
-            case "transform" if change.step is not None:
-                return self._transformed(recipe, change.step)
+            case "transform" | "correction" if change.step is not None:
+                changed = self._transformed if change.kind == "transform" else self._corrected
+                return changed(recipe, change.step)
             case "bits" | "float":
                 return _with_rules(recipe, change, {**target.activations}, {**target.weights}, self.builder)
             case "range" | "recalibrate":
@@ -215,7 +241,22 @@ class RecipeModel:
     def _transformed(self, recipe: Recipe, step: Step) -> Recipe | None:
         if step.name not in self.builder.library.transforms() or step in recipe.transforms:
             return None
-        return replace(recipe, transforms=(*recipe.transforms, step), tensor_methods=())
+        # The place for corrections of biases is made last.
+        ahead = tuple(each for each in recipe.transforms if each.name != EXPLICIT_BIAS)
+        last = tuple(each for each in recipe.transforms if each.name == EXPLICIT_BIAS)
+        return replace(recipe, transforms=(*ahead, step, *last), tensor_methods=())
+
+    def _corrected(self, recipe: Recipe, step: Step) -> Recipe | None:
+        library = self.builder.library
+        if step.name not in library.corrections() or step in recipe.corrections:
+            return None
+        # Corrections of biases have nowhere to go in a layer without one.
+        place = Step(EXPLICIT_BIAS)
+        needs = step.name == BIAS_CORRECTION and place not in recipe.transforms
+        if needs and EXPLICIT_BIAS not in library.transforms():
+            return None
+        transforms = (*recipe.transforms, place) if needs else recipe.transforms
+        return replace(recipe, transforms=transforms, corrections=(*recipe.corrections, step))
 
     def built(self) -> Built:
         """The network with its plan."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from roundoff.core.coverage import Judgement, OutputCoverage
+from roundoff.core.coverage import Judgement, MetricScores, OutputCoverage
 from roundoff.core.plan import Rule, Step
 from roundoff.messages.message import Message, verbatim
 
@@ -26,10 +26,11 @@ __all__ = [
 
 DiagnosisKind = Literal["healthy", "culprits", "distributed", "elsewhere", "not_enough_evidence"]
 DiagnosedSide = Literal["quantization", "device"]
-CostClass = Literal["free", "16 bit", "float", "outside"]
+CostClass = Literal["free", "nodes", "16 bit", "float", "outside"]
 
-COSTS: tuple[CostClass, ...] = ("free", "16 bit", "float", "outside")
-"""What remedies cost, from cheapest to dearest: nothing on the chip, wider integers, float, work by others."""
+COSTS: tuple[CostClass, ...] = ("free", "nodes", "16 bit", "float", "outside")
+"""What remedies cost, from cheapest to dearest: nothing on the chip, more nodes or quantizers, wider integers,
+float, work by others."""
 
 ChangeKind = Literal[
     "range", "codes", "per_channel", "per_slice", "bits", "float", "bias", "recalibrate", "accumulator", "input",
@@ -220,6 +221,7 @@ class RepairStep:
         measure: The metric before and after it.
         kept: Whether it helped and is part of the repaired model.
         why: Why not; None when it was kept.
+        added: What it adds to the model, counted there; None where that is nothing, or no model was made.
     """
 
     title: Message
@@ -228,6 +230,7 @@ class RepairStep:
     measure: Measure
     kept: bool
     why: Message | None = None
+    added: Message | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,13 +239,32 @@ class Repair:
 
     Attributes:
         steps: All that were tried, in their order.
-        measures: Before all of them and after; the first is the one that decided.
-        reached: Whether the first of these is about where it should be.
+        measures: Before all of them and after; the first is the one that decided. Measured on samples that were
+            held out, where some were.
+        reached: Whether it is repaired: proven on other samples, and diagnosed again without a finding.
+        used: Samples that steps were chosen on.
+        held_out: Samples that the measures are of, and nothing was chosen on; 0 where there were too few.
+        interval: Where the first measure lies, after the repair, for many more samples like these, with a
+            confidence of 95 %; None where it has no value for each sample.
+        gain: The same for what was gained.
+        again: What the repaired model was diagnosed as, on the samples that were held out; None where it was not.
+        doubts: Why it is not called repaired though it is better, and what to know of the figure.
     """
 
     steps: tuple[RepairStep, ...]
     measures: tuple[Measure, ...]
     reached: bool = False
+    used: int = 0
+    held_out: int = 0
+    interval: tuple[float, float] | None = None
+    gain: tuple[float, float] | None = None
+    again: DiagnosisKind | None = None
+    doubts: tuple[Message, ...] = ()
+
+    @property
+    def proven(self) -> bool:
+        """Whether other samples show a gain that is no chance; documents of earlier versions do not say."""
+        return self.held_out > 0 and self.gain is not None and self.gain[0] > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +293,7 @@ class Diagnosis:
         sample_sqnr_db: Signal to noise of each, at the part of the outputs that the first measure is of.
         outputs: Which outputs of the network were judged on a device; None where none was looked at.
         judgement: What the one judge says of the outputs, and what that rests on; None in older documents.
+        metric: The user's metric of the quantized network; None without one.
     """
 
     reference: str
@@ -291,6 +314,7 @@ class Diagnosis:
     sample_sqnr_db: tuple[float, ...] = ()
     outputs: OutputCoverage | None = None
     judgement: Judgement | None = None
+    metric: MetricScores | None = None
 
     @property
     def accused(self) -> tuple[Finding, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.coverage import Doubt, Judgement
+from roundoff.core.coverage import Doubt, Judgement, MetricScores
 from roundoff.core.names import shown
 from roundoff.core.progress import Deadline
 from roundoff.core.quantizers import Quantizer
@@ -90,6 +90,7 @@ class Scores:
         samples: On how many samples.
         change: The loss with its interval, over the samples that both networks saw.
         doubts: What speaks against the labels or the evaluator.
+        values: Of the quantized network, for each sample or one for all.
     """
 
     name: Message
@@ -101,6 +102,7 @@ class Scores:
     samples: int = 0
     change: PairedChange | None = None
     doubts: tuple[Doubt, ...] = ()
+    values: tuple[float, ...] = ()
 
     @property
     def drops(self) -> bool:
@@ -186,8 +188,20 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
         notes=(*notebook.notes, *evidence.case.runner.notes, *map(as_message, quantized.notes)),
         samples=loss.samples,
         judgement=judgement,
+        metric=None if scores is None else _metric_scores(scores, evidence.case.runner.samples.names),
         **_by_sample(evidence, notebook),
     )
+
+
+def _metric_scores(scores: Scores, names: Sequence[str]) -> MetricScores:
+    """The metric by sample, for a gate; rows of one sample are numbered."""
+    rows, count = len(scores.values), len(names)
+    if rows == count:
+        samples = tuple(map(shown, names))
+    else:
+        each = rows // count if count and rows % count == 0 else 0
+        samples = tuple(f"{shown(name)} {row}" for name in names for row in range(each)) if each else ()
+    return MetricScores(str(scores.name), scores.higher_is_better, samples, scores.values)
 
 
 def _by_sample(evidence: QuantizationEvidence, notebook: Investigation) -> dict[str, Any]:
@@ -501,6 +515,7 @@ class _QuantizationDiagnosis:
             metric.samples,
             change=change,
             doubts=doubts,
+            values=tuple(values[1].tolist()),
         )
 
 

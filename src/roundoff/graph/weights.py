@@ -119,7 +119,10 @@ def _tensor_value(tensor: Any, model: Model) -> Array:
     if not is_external(tensor):
         return np.asarray(to_array(tensor))
     if kind is None or kind.bits < 8:
-        return np.asarray(to_array(tensor, base_dir=str(model.folder)))
+        # Some versions of onnx leave in the tensor what they read from the other file.
+        declared = type(tensor)()
+        declared.CopyFrom(tensor)
+        return np.asarray(to_array(declared, base_dir=str(model.folder)))
     entries = {entry.key: entry.value for entry in tensor.external_data}
     return map_array(
         model.folder / entries["location"],

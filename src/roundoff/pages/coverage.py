@@ -23,6 +23,7 @@ _LISTED = 5
 # So many names of what was left out find room in a line.
 _NAMED = 3
 OtherSide = Literal["candidate", "dump"]
+_FILES = {"candidate": "candidate", "dump": "files"}
 
 
 def judgement_lines(judgement: Judgement | None, *, other: OtherSide = "candidate") -> Iterator[tuple[str, str]]:
@@ -34,14 +35,14 @@ def judgement_lines(judgement: Judgement | None, *, other: OtherSide = "candidat
     """
     if judgement is None:
         return
-    yield translate("coverage.label"), judged_line(judgement.coverage)
+    yield translate("coverage.label"), judged_line(judgement.coverage, other=other)
     if judgement.coverage.outputs.not_judged:
         yield from coverage_lines(judgement.coverage.outputs, other=other)
     for index, doubt in enumerate(judgement.doubts):
         yield "" if index else translate("coverage.label_doubt"), doubt_line(doubt)
 
 
-def judged_line(coverage: Coverage) -> str:
+def judged_line(coverage: Coverage, *, other: OtherSide = "candidate") -> str:
     """How much was judged: outputs, tensors, samples, files of a dump."""
     outputs = coverage.outputs
     parts = (
@@ -49,7 +50,11 @@ def judged_line(coverage: Coverage) -> str:
         if outputs.known
         else []
     )
-    for what, share in (("tensors", coverage.tensors), ("samples", coverage.samples), ("files", coverage.files)):
+    for what, share in (
+        ("tensors", coverage.tensors),
+        ("samples", coverage.samples),
+        (_FILES[other], coverage.files),
+    ):
         if share is not None:
             parts.append(_share(what, share))
     return translate("coverage.judged_of", parts=commas(*parts))

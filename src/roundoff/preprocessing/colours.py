@@ -1,5 +1,6 @@
 """Colour spaces: how many channels, in which order, and how YUV is packed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -10,9 +11,12 @@ from roundoff.errors import BadInput
 from roundoff.messages.message import english
 
 __all__ = [
+    "GRAY_WEIGHTS",
     "MATRICES",
+    "MATRIX_DIGITS",
     "NO_CSC",
     "PACKED_FORMATS",
+    "TRANSFER_CURVES",
     "ColorFormat",
     "Csc",
     "CscMode",
@@ -27,6 +31,7 @@ __all__ = [
     "reordered",
     "to_gray",
     "unpacked",
+    "yuv_to_rgb",
 ]
 
 
@@ -179,6 +184,69 @@ MATRICES: dict[str, tuple[float, ...]] = {
     "BT.709 full range": (1, 0, 1.5748, -201.5744, 1, -0.187324, -0.468124, 83.897344, 1, 1.8556, 0, -237.5168),
 }
 """Full range of BT.601 as JFIF defines it; limited range with the three digits that drivers and chips use."""
+
+
+def yuv_to_rgb(red: float, blue: float, *, limited: bool) -> tuple[float, ...]:
+    """The exact matrix of a standard, as `MATRICES` has it.
+
+    Args:
+        red: Weight of red in luma.
+        blue: Weight of blue in luma.
+        limited: Whether luma spans 16..235 and chroma 16..240.
+    """
+    green = 1 - red - blue
+    luma, chroma = (255 / 219, 255 / 224) if limited else (1.0, 1.0)
+    first, last = 2 * (1 - red) * chroma, 2 * (1 - blue) * chroma
+    rows = ((0.0, first), (-last * blue / green, -first * red / green), (last, 0.0))
+    black = 16 * luma if limited else 0.0
+    return tuple(number for u, v in rows for number in (luma, u, v, -black - 128 * (u + v)))
+
+
+# Weights of red and blue in luma, ITU-R BT.601 and BT.709.
+_LUMA_WEIGHTS = {"BT.601": (0.299, 0.114), "BT.709": (0.2126, 0.0722)}
+# OpenCV's own digits of BT.601 in limited range.
+_OPENCV = (1.164, 0, 1.596, -222.912, 1.164, -0.391, -0.813, 135.488, 1.164, 2.018, 0, -276.928)
+
+MATRIX_DIGITS: dict[str, tuple[tuple[float, ...], ...]] = {
+    name: (
+        yuv_to_rgb(*_LUMA_WEIGHTS[name[:6]], limited="limited" in name),
+        *((rounded,) if "limited" in name else ()),
+        *((_OPENCV,) if name == "BT.601 limited range" else ()),
+    )
+    for name, rounded in MATRICES.items()
+}
+"""Each of `MATRICES` exactly, as float pipelines compute it, then with the digits that others round it to."""
+
+GRAY_WEIGHTS: dict[str, tuple[float, float, float]] = {
+    "0.299 R + 0.587 G + 0.114 B": (0.299, 0.587, 0.114),
+    "0.2126 R + 0.7152 G + 0.0722 B": (0.2126, 0.7152, 0.0722),
+    "(R + G + B) / 3": (1 / 3, 1 / 3, 1 / 3),
+}
+"""How gray is made of red, green and blue: luma of BT.601 (OpenCV, Pillow), of BT.709, the mean."""
+
+
+def _srgb_decoded(coded: Array) -> Array:
+    """IEC 61966-2-1: values of files from 0 to 1 as linear light."""
+    return np.where(coded <= 0.04045, coded / 12.92, ((coded + 0.055) / 1.055) ** 2.4)
+
+
+def _srgb_encoded(light: Array) -> Array:
+    return np.where(light <= 0.0031308, light * 12.92, 1.055 * light ** (1 / 2.4) - 0.055)
+
+
+def _power(exponent: float) -> Callable[[Array], Array]:
+    return lambda values: np.asarray(values**exponent)
+
+
+_EXPONENTS = {"22": 2.2, "18": 1.8, "20": 2.0, "24": 2.4}
+
+TRANSFER_CURVES: dict[str, Callable[[Array], Array]] = {
+    "srgb_decoded": _srgb_decoded,
+    "srgb_encoded": _srgb_encoded,
+    **{f"power_{name}": _power(exponent) for name, exponent in _EXPONENTS.items()},
+    **{f"root_{name}": _power(1 / exponent) for name, exponent in _EXPONENTS.items()},
+}
+"""Curves from 0..1 to 0..1 by which pixels become linear light or come from it."""
 
 _BY_MODE = {"full-range": "BT.601 full range", "limited-range": "BT.601 limited range"}
 _OFFSETS = (3, 7, 11)

@@ -190,7 +190,7 @@ def _parts(
 
 
 def _coverage(tallies: "Sequence[_OutputTally]") -> OutputCoverage:
-    why = {tally.name: tally.unjudged for tally in tallies}
+    why = {tally.name: tally.unjudged for tally in tallies if not tally.empty}
     return OutputCoverage(
         tuple(name for name, each in why.items() if each is None),
         tuple(each for each in why.values() if each is not None),
@@ -243,18 +243,26 @@ class _OutputTally:
         """Why nothing can be said of it; None where something can."""
         if self._chance:
             return Unjudged(self.name, "chance", self._chance)
+        if self._unreadable:
+            # Text and sequences that are the same are judged; how far others are apart nobody can say.
+            return Unjudged(self.name, "not_numbers", self._problem) if self._differing else None
         if self._problem:
-            return Unjudged(self.name, "not_numbers" if self._unreadable else "shape", self._problem)
-        if self._moments is None or not (self._moments.count or self._moments.excluded):
-            return Unjudged(self.name, "not_numbers" if self._samples else "nonfinite")
-        return None if self._moments.count else Unjudged(self.name, "nonfinite")
+            return Unjudged(self.name, "shape", self._problem)
+        if not self._samples or (self._moments is not None and self._moments.excluded and not self._moments.count):
+            return Unjudged(self.name, "nonfinite")
+        return None
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has no elements at all, and so nothing to judge."""
+        return self._moments is not None and not (self._moments.count or self._moments.excluded)
 
     @property
     def judged(self) -> Mapping[str, float] | None:
         """What it is judged by; None where nothing can be said of it."""
-        if self.unjudged is not None or self._moments is None:
+        if self.unjudged is not None or self.empty:
             return None
-        if self._indices:
+        if self._indices or self._moments is None:
             return index_scores(self._equal, self._elements)
         return {} if self._damaged else score(self._moments).values
 

@@ -94,6 +94,7 @@ class Quantization:
         best: The method taken.
         trials: All methods that were tried, in the order asked for.
         remarks: What the plan leaves in float inside of subgraphs, and sums that the target cannot hold.
+        on_samples: What is to be said of the samples, before anything else.
     """
 
     builder: RecipeBuilder
@@ -101,6 +102,7 @@ class Quantization:
     best: MethodTrial
     trials: tuple[MethodTrial, ...]
     remarks: tuple[Message, ...] = ()
+    on_samples: tuple[Message, ...] = ()
 
     @property
     def target(self) -> Target:
@@ -121,7 +123,8 @@ class Quantization:
     def notes(self) -> tuple[Message, ...]:
         """What the user should know."""
         checked = () if self.check is None else self.check.notes
-        return (*self.prepared.notes, *checked, *self.calibration.notes, *self.best.numbers.notes, *self.remarks)
+        said = (*self.on_samples, *self.prepared.notes, *checked, *self.calibration.notes)
+        return (*said, *self.best.numbers.notes, *self.remarks)
 
     @property
     def quantized(self) -> QuantizedModel:

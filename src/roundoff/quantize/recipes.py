@@ -26,6 +26,8 @@ from roundoff.quantize.steps import INSTALLED, Corrections, StepContext, StepLib
 from roundoff.run.capture import Samples
 
 __all__ = [
+    "BIAS_CORRECTION",
+    "EXPLICIT_BIAS",
     "PER_CHANNEL",
     "SHARED_SCALE",
     "Built",
@@ -40,6 +42,9 @@ __all__ = [
 
 PER_CHANNEL = "per_channel"
 """Weights have a scale per slice wherever the target can have one."""
+
+BIAS_CORRECTION, EXPLICIT_BIAS = "bias_correct", "explicit_bias"
+"""The correction of biases, and the transform that makes a place for it in layers without one."""
 
 SHARED_SCALE = "shared_scale:"
 """With an op type behind it: inputs and output of these operations share one scale, and are not rounded twice."""
@@ -175,7 +180,7 @@ class RecipeBuilder:
 
     def __init__(self, model: Model, samples: Samples, target: Target, *, making: Making | None = None) -> None:
         self.target = target
-        self._samples, self._making = samples, making or Making()
+        self._model, self._samples, self._making = model, samples, making or Making()
         self.prepared: Prepared = prepare(model, may_fold=lambda _: self._making.fold)
         self._context = StepContext(
             target,
@@ -193,6 +198,13 @@ class RecipeBuilder:
         self._ranges: dict[tuple[Step, ...], _KnownRanges] = {}
         self._plans: dict[Recipe, QuantPlan] = {}
         self._best: dict[Recipe, tuple[tuple[str, str], ...]] = {}
+
+    def on(self, samples: Samples) -> "RecipeBuilder":
+        """The same with activations observed on other samples; itself where these are its own."""
+        if samples is self._samples:
+            return self
+        making = replace(self._making, folder=None, key="", calibration=None, explore=True)
+        return RecipeBuilder(self._model, samples, self.target, making=making)
 
     @property
     def library(self) -> StepLibrary:

@@ -79,6 +79,9 @@ def _unjudged(outputs: OutputCoverage | None, *, other: OtherSide) -> Iterator[_
 def gate_junit(diff: "RunDiff", gate: "Gate") -> str:
     """A test case for each row; over budget fails, what is not judged or in one run only is skipped."""
     cases = [_gated(row) for row in gate.rows]
+    for each in gate.metrics:
+        loss = "not in the run" if each.loss is None else f"loses {each.loss:.4g}, {each.allowed:.4g} is allowed"
+        cases.append(_Case("metric", each.name, "passed" if each.passed else "failure", loss, loss))
     cases += [_Case("run", str(each), "failure", str(each)) for each in gate.problems]
     cases += [_Case("tensor", name, "skipped", "only in the baseline") for name in diff.only_before]
     cases += [_Case("tensor", name, "skipped", "only in the run") for name in diff.only_after]

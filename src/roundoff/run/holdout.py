@@ -9,7 +9,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.run.capture import Samples
 
-__all__ = ["FEWEST_HELD_OUT", "SampleSplit", "Subset", "split_samples"]
+__all__ = ["FEWEST_HELD_OUT", "JoinedSamples", "SampleSplit", "Subset", "split_samples"]
 
 FEWEST_HELD_OUT = 4
 """Fewer tell nothing of others, and as few are too few to choose by."""
@@ -44,6 +44,32 @@ class Subset:
     def feed(self, index: int) -> Mapping[str, Array]:
         """The inputs of one of them."""
         return self.samples.feed(self.indices[index])
+
+
+class JoinedSamples:
+    """Samples, and others behind them.
+
+    Args:
+        first: The former.
+        second: The latter, numbered on.
+
+    Attributes:
+        label: Where both come from.
+        names: The names of both.
+    """
+
+    label: str
+    names: tuple[str, ...]
+
+    def __init__(self, first: Samples, second: Samples) -> None:
+        self._first, self._second = first, second
+        self.label = f"{first.label}, {second.label}"
+        self.names = (*first.names, *second.names)
+
+    def feed(self, index: int) -> Mapping[str, Array]:
+        """The inputs of one of them."""
+        behind = index - len(self._first.names)
+        return self._first.feed(index) if behind < 0 else self._second.feed(behind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,14 @@ from typing import Literal
 
 from roundoff.core.plan import Recipe, Step
 from roundoff.quantize.calibration.methods import all_methods
-from roundoff.quantize.recipes import PER_CHANNEL, RecipeBuilder
+from roundoff.quantize.recipes import BIAS_CORRECTION, EXPLICIT_BIAS, PER_CHANNEL, RecipeBuilder
 
 __all__ = ["FreeOption", "OptionKind", "free_options", "with_option", "without_options"]
 
 OptionKind = Literal["method", "weight_method", "tensor_methods", "variation", "transform", "correction"]
 
 _WEIGHT_METHOD = "mse"
-# Bias correction needs a place for what it adds.
-_BIAS_CORRECTION, _EXPLICIT_BIAS = "bias_correct", "explicit_bias"
-_QUICK = (PER_CHANNEL, _BIAS_CORRECTION)
+_QUICK = (PER_CHANNEL, BIAS_CORRECTION)
 _TRANSFORMS, _LAST_CORRECTION = ("equalize", "smooth"), "round_weights"
 
 
@@ -58,8 +56,8 @@ def _options(builder: RecipeBuilder) -> Iterator[FreeOption]:
         yield FreeOption("weight_method", _WEIGHT_METHOD)
     if PER_CHANNEL in variations:
         yield FreeOption("variation", PER_CHANNEL)
-    if _BIAS_CORRECTION in corrections and _EXPLICIT_BIAS in transforms:
-        yield FreeOption("correction", _BIAS_CORRECTION)
+    if BIAS_CORRECTION in corrections and EXPLICIT_BIAS in transforms:
+        yield FreeOption("correction", BIAS_CORRECTION)
     yield from (FreeOption("transform", name) for name in _TRANSFORMS if name in transforms)
     yield from (FreeOption("variation", name) for name in variations if name != PER_CHANNEL)
     if _LAST_CORRECTION in corrections:
@@ -82,19 +80,19 @@ def with_option(recipe: Recipe, option: FreeOption, builder: RecipeBuilder) -> R
             return replace(recipe, transforms=_transforms(recipe.transforms, option.name), tensor_methods=())
         case "correction":
             steps = recipe.transforms
-            if option.name == _BIAS_CORRECTION and Step(_EXPLICIT_BIAS) not in steps:
-                steps = (*steps, Step(_EXPLICIT_BIAS))
+            if option.name == BIAS_CORRECTION and Step(EXPLICIT_BIAS) not in steps:
+                steps = (*steps, Step(EXPLICIT_BIAS))
             corrections = tuple(step for step in recipe.corrections if step.name != option.name)
             # The mean error is what rounding leaves, so that its correction comes behind it.
             corrections = (*corrections, Step(option.name))
-            ordered = tuple(sorted(corrections, key=lambda step: step.name == _BIAS_CORRECTION))
+            ordered = tuple(sorted(corrections, key=lambda step: step.name == BIAS_CORRECTION))
             return replace(recipe, transforms=steps, corrections=ordered)
 
 
 def _transforms(steps: tuple[Step, ...], name: str) -> tuple[Step, ...]:
     """Transforms with one more; the place for bias corrections is made last."""
-    others = tuple(step for step in steps if step.name not in (name, _EXPLICIT_BIAS))
-    last = tuple(step for step in steps if step.name == _EXPLICIT_BIAS)
+    others = tuple(step for step in steps if step.name not in (name, EXPLICIT_BIAS))
+    last = tuple(step for step in steps if step.name == EXPLICIT_BIAS)
     return (*others, Step(name), *last)
 
 
@@ -105,7 +103,7 @@ def without_options(recipe: Recipe, base: Recipe) -> Iterator[Recipe]:
         if name not in base.variations:
             yield replace(recipe, variations=tuple(each for each in recipe.variations if each != name))
     for step in reversed(recipe.transforms):
-        if step not in base.transforms and step.name != _EXPLICIT_BIAS:
+        if step not in base.transforms and step.name != EXPLICIT_BIAS:
             yield replace(recipe, transforms=tuple(each for each in recipe.transforms if each != step))
     if recipe.weight_method != base.weight_method:
         yield replace(recipe, weight_method=base.weight_method)
@@ -120,7 +118,7 @@ def _fewer_corrections(recipe: Recipe, base: Recipe) -> Iterator[Recipe]:
         if step in base.corrections:
             continue
         transforms = recipe.transforms
-        if step.name == _BIAS_CORRECTION and Step(_EXPLICIT_BIAS) not in base.transforms:
-            transforms = tuple(each for each in transforms if each.name != _EXPLICIT_BIAS)
+        if step.name == BIAS_CORRECTION and Step(EXPLICIT_BIAS) not in base.transforms:
+            transforms = tuple(each for each in transforms if each.name != EXPLICIT_BIAS)
         left = tuple(each for each in recipe.corrections if each != step)
         yield replace(recipe, corrections=left, transforms=transforms)

@@ -7,14 +7,33 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from roundoff.core.plan import FLOAT
+import numpy as np
+
+from roundoff.core.progress import SILENT
 from roundoff.core.target import Target
+from roundoff.core.tensors import Array
 from roundoff.diagnosis.investigation import DiagnoseSettings
-from roundoff.diagnosis.repair import Fixed, RepairGoal, RepairSource, aim, better_of, fix_places, wants_search
-from roundoff.diagnosis.result import CostClass, Diagnosis, Measure, Repair, RepairStep
+from roundoff.diagnosis.repair import (
+    Fixed,
+    RepairJudge,
+    RepairSamples,
+    RepairSource,
+    SampleScores,
+    better_of,
+    fix_places,
+    judge_repair,
+    split_for_repair,
+    untried,
+    wants_search,
+)
+from roundoff.diagnosis.result import Check, Diagnosis, Measure, Repair, RepairStep
+from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.errors import BadInput, RoundoffError, reason
 from roundoff.messages.message import Message, message, verbatim
+from roundoff.quantize.model_cost import added_cost
 from roundoff.quantize.targets.loading import load_target
+from roundoff.run.capture import read_feed
+from roundoff.run.holdout import Subset
 from roundoff.search.evaluators import JudgeOptions
 from roundoff.search.result import Trial, Tuning
 
@@ -53,6 +72,8 @@ def repair_diagnosis(
 
     Where no single place is to blame, or its remedies do not suffice, a better recipe is searched for, and the
     better of both is taken. What fails is a step with its reason: the diagnosis is worth telling all the same.
+    Ranges are found and remedies chosen on a part of the samples; the word is about the others, on which the
+    repaired model is diagnosed again.
 
     Args:
         found: The diagnosis.
@@ -61,22 +82,77 @@ def repair_diagnosis(
         search: How to search; for signal to noise by default.
     """
     search = search or RepairSearch()
-    if wants_search(found):
-        return _searched(found, source, settings, search)
-    if not found.accused:
+    if not found.accused and not wants_search(found):
         return None
-    fixed = fix_places(found, source, settings)
-    if fixed.repair.reached or found.kind != "culprits":
+    try:
+        model = source.quantized.float_model
+        parts = split_for_repair(source.samples, settings.metric, model, labels=source.labels, test=source.test)
+        judge = RepairJudge(found, parts, settings)
+        fixed = _repaired(found, source, settings, search, judge=judge)
+        return _diagnosed_again(judge_repair(fixed, source, settings, judge), settings, judge)
+    except Exception as error:  # noqa: BLE001 - what was diagnosed is worth telling all the same
+        why = message("diagnosis.repair_failed", reason=reason(error))
+        return Fixed(source.quantized, untried(found, why))
+
+
+def _repaired(
+    found: Diagnosis,
+    source: RepairSource,
+    settings: DiagnoseSettings,
+    search: RepairSearch,
+    *,
+    judge: RepairJudge,
+) -> Fixed:
+    if wants_search(found):
+        return _searched(found, source, settings, search, judge=judge)
+    fixed = fix_places(found, source, settings, judge)
+    if found.kind != "culprits" or judge.enough(judge.score(fixed.quantized)):
         return fixed
-    return better_of(fixed, _searched(found, source, settings, search))
+    return better_of(fixed, _searched(found, source, settings, search, judge=judge), judge)
 
 
-def _searched(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings, search: RepairSearch) -> Fixed:
+def _diagnosed_again(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge) -> Fixed:
+    """What a model whose repair is proven is diagnosed as: it is repaired only where that is healthy."""
+    done, samples = fixed.repair, judge.samples.held_out
+    if samples is None or not done.reached:
+        return fixed
+    if settings.deadline.left <= settings.opened_s:
+        doubts = (*done.doubts, message("diagnosis.repair_not_again"))
+        return replace(fixed, repair=replace(done, reached=False, doubts=doubts))
+    # It is no file yet, and nobody waits for its checks.
+    how = replace(
+        settings,
+        metric=judge.samples.held_metric,
+        given=None,
+        plan=fixed.plan,
+        tell=_tell_no_check,
+        progress=SILENT,
+        subject=None,
+    )
+    again = diagnose_quantization(fixed.quantized, samples, how)
+    if again.kind == "healthy":
+        return replace(fixed, repair=replace(done, again=again.kind))
+    doubts = (*done.doubts, message("diagnosis.repair_again", verdict=again.verdict))
+    return replace(fixed, repair=replace(done, reached=False, again=again.kind, doubts=doubts))
+
+
+def _tell_no_check(check: Check) -> None:
+    """Nobody listens."""
+
+
+def _searched(
+    found: Diagnosis,
+    source: RepairSource,
+    settings: DiagnoseSettings,
+    search: RepairSearch,
+    *,
+    judge: RepairJudge,
+) -> Fixed:
     """Search for a better recipe, and keep it when it helps."""
     number = next((each.number for each in found.accused), 0)
     plain = RepairStep(message("diagnosis.search"), "free", number, _measured(found, settings), kept=False)
     try:
-        return _search(found, source, settings, search, plain=plain)
+        return _search(found, source, settings, search, plain=plain, judge=judge)
     except RoundoffError as error:
         return _unsearched(source, plain, verbatim(str(error.what)))
     except Exception as error:  # noqa: BLE001 - the diagnosis does not depend on it
@@ -90,43 +166,56 @@ def _search(
     search: RepairSearch,
     *,
     plain: RepairStep,
+    judge: RepairJudge,
 ) -> Fixed:
     # A search brings much with it, and most diagnoses need none.
     from roundoff.search.tune import TuneData, TuneSettings, TuneStore, tune
 
     target, why = _target(source)
-    left = settings.deadline.left
+    left, parts = settings.deadline.left, judge.samples
     if target is None or left <= _least_seconds(found, source, settings):
         return _unsearched(source, plain, why or message("diagnosis.repair_no_time"))
-    goal = aim(found, source, settings)
-    before = goal.judged(source.quantized)
+    if source.builder is None and parts.held_out is None:
+        # Calibrated anew on so few samples, it would fit these and no others.
+        return _unsearched(source, plain, message("diagnosis.search_too_few", count=len(parts.used.names)))
+    before = judge.score(source.quantized)
+    labels = search.judge.labels
     how = TuneSettings(
         target=target,
         base=source.recipe,
         options={} if source.builder is None else source.builder.options,
-        judge=search.judge,
+        judge=search.judge if labels is None else replace(search.judge, labels=_labels_of(labels, source, parts)),
         time_s=left * _FOR_SEARCH if math.isfinite(left) else None,
+        holdout=0.0,
         threads=settings.threads,
         max_memory=settings.max_memory,
     )
     search.tell(message("diagnosis.search_begins", target=target.name))
     result = tune(
         source.quantized.float_model if source.model is None else source.model,
-        TuneData(source.samples, source.samples),
+        TuneData(parts.used, parts.used),
         how,
         keeping=TuneStore(on_trial=search.on_trial),
         progress=settings.progress,
-        builder=source.builder,
+        builder=None if source.builder is None else source.builder.on(parts.used),
     )
-    after = goal.judged(result.built.quantized)
-    step = _step(plain, goal, result.tuning, before=before, after=after)
-    reached = step.kept and (result.tuning.verdict != "best_effort" or after >= goal.score)
-    measure = step.measure if step.kept else replace(step.measure, after=step.measure.before)
-    repair = Repair((step,), (measure,), reached=reached)
-    if not step.kept:
-        return Fixed(source.quantized, repair)
     built = result.built
-    return Fixed(built.quantized, repair, built.plan, built.recipe.method or target.calibration.method)
+    step = _step(plain, judge, result.tuning, before=before, after=judge.score(built.quantized))
+    cost = added_cost(source.quantized, built.quantized, read_feed(source.quantized.float_model, parts.used, 0))
+    step = replace(step, cost=cost.kind, added=cost.text)
+    if not step.kept:
+        return Fixed(source.quantized, Repair((step,), ()))
+    method = built.recipe.method or target.calibration.method
+    return Fixed(built.quantized, Repair((step,), ()), built.plan, method)
+
+
+def _labels_of(labels: Array, source: RepairSource, parts: RepairSamples) -> Array:
+    """The classes of the samples that may be used."""
+    used = parts.used
+    if not isinstance(used, Subset):
+        return labels
+    rows = labels.reshape(len(source.samples.names), -1)
+    return np.asarray(rows[list(used.indices)].reshape(-1))
 
 
 def _measured(found: Diagnosis, settings: DiagnoseSettings) -> Measure:
@@ -150,20 +239,14 @@ def _unsearched(source: RepairSource, plain: RepairStep, why: Message) -> Fixed:
     return Fixed(source.quantized, Repair((replace(plain, measure=told, why=why),), (told,)))
 
 
-def _step(plain: RepairStep, goal: RepairGoal, found: Tuning, *, before: float, after: float) -> RepairStep:
+def _step(
+    plain: RepairStep, judge: RepairJudge, found: Tuning, *, before: SampleScores, after: SampleScores
+) -> RepairStep:
     """What the search came to."""
-    measure = replace(goal.measure, before=goal.sign * before, after=goal.sign * after)
+    measure = replace(judge.measure, before=before.value, after=after.value)
     title = message("diagnosis.search_trials", count=len(found.trials), change=found.best.change)
-    step = replace(plain, title=title, cost=_cost(found.best), measure=measure, kept=after > before)
+    step = replace(plain, title=title, measure=measure, kept=measure.improved)
     return step if step.kept else replace(step, why=message("diagnosis.repair_no_better"))
-
-
-def _cost(best: Trial) -> CostClass:
-    """What the dearest part of a recipe costs on the chip."""
-    asked = [word for rule in best.recipe.rules for word in (rule.precision.activation, rule.precision.weight)]
-    if FLOAT in asked:
-        return "float"
-    return "16 bit" if best.cost > 1 else "free"
 
 
 def _target(source: RepairSource) -> tuple[Target | None, Message | None]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from roundoff.align.pairing import Layout, Pairing, TensorPair
-from roundoff.core.coverage import OutputCoverage, Unjudged
+from roundoff.core.coverage import Gap, OutputCoverage, Unjudged
 from roundoff.core.tensors import Array, NodeInfo, Topology
 from roundoff.errors import CannotAlign
 from roundoff.measure.metrics import score
@@ -247,3 +247,34 @@ def test_unmatched_tensors_stay_in_the_result() -> None:
     found = compare(source(tensors()), source(tensors()), pairing)
     assert found.unmatched_reference == ("a", "b")
     assert found.unmatched_candidate == ("extra",)
+
+
+def test_what_a_verdict_rests_on_is_counted() -> None:
+    pairing = Pairing(tuple(TensorPair(name, name) for name in ("x", "y")), ("a", "b"), ("z",))
+    wrong = tensors() | {"y": tensors(7)["y"], "z": tensors(8)["x"]}
+    found = compare(source(tensors()), source(wrong), pairing, settings=JUDGED)
+    assert found.judgement is not None
+    coverage = found.judgement.coverage
+    assert coverage.tensors is not None
+    assert (coverage.tensors.there, coverage.tensors.judged) == (4, 2)
+    assert [(each.why, each.count) for each in coverage.tensors.left_out] == [("unmatched", 2)]
+    assert coverage.files is not None
+    assert (coverage.files.there, coverage.files.judged, coverage.files.left_out[0].names) == (5, 4, ("z",))
+    assert coverage.gap == Gap("x", "y", 2)
+    assert found.judgement.grade == "lossy"
+    whole = compare(source(tensors()), source(tensors()), by_name(), settings=JUDGED).judgement
+    assert whole is not None
+    assert (whole.grade, whole.coverage.gap) == ("fine", None)
+
+
+def test_indices_are_judged_by_the_share_that_is_equal() -> None:
+    rng = np.random.default_rng(5)
+    ours = {"x": tensors()["x"], "y": rng.integers(0, 1000, (100,))}
+    few, many = ours["y"].copy(), ours["y"].copy()
+    few[:4], many[:30] = 999 - few[:4], 999 - many[:30]
+    pairs = by_name("x", "y")
+    for other, state in ((few, "pass"), (many, "fail")):
+        assert compare(source(ours), source(ours | {"y": other}), pairs).state == state
+    # Who asks for a distance gets it.
+    strict = CompareSettings(thresholds=parse_thresholds("max_abs_error=0"))
+    assert compare(source(ours), source(ours | {"y": few}), pairs, settings=strict).state == "fail"

@@ -1,12 +1,13 @@
 """Preprocessing: the samples are not processed as those were that the model was calibrated on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from roundoff.core.quantizers import Quantizer, parameters_from_range, representable_range
 from roundoff.core.tensors import Array
+from roundoff.diagnosis.causes.calibration_coverage import CalibrationCoverage
 from roundoff.diagnosis.ideal import alternatives
 from roundoff.diagnosis.interventions import InterventionRunner, reach
 from roundoff.diagnosis.registry import Intervention, Signal, cause
@@ -17,12 +18,15 @@ from roundoff.graph.shapes import input_channel_axis
 from roundoff.messages.message import Message, message
 from roundoff.preprocessing.ranking import Hypothesis, InputObservation, leading, rank
 from roundoff.run.capture import Samples
+from roundoff.studies.check_calibration.preparation import slip_by_statistics
 
 __all__ = ["Preprocessing"]
 
 _IMAGE_RANK = 4
 # That samples were made in the same way as those of calibration must be less likely than another way by so much.
 _CLEARLY = 0.25
+# Samples on which the batch normalizations of the float model are asked.
+_ASKED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,48 +97,61 @@ class Preprocessing:
         return Signal(1.0, numbers)
 
     def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
-        """Both models fed with inputs that are made in the likeliest way.
+        """The ranges found again on one half of the samples as they are, and measured on the other half.
 
-        That they agree then shows that the quantized model is right inside its ranges. It does so on whatever lies
-        inside them: which way is the right one, and on which side, no run of these two models can show.
+        The samples are what the user vouches for: what is proven is that ranges for them help, not that the
+        network would rather be fed something else. Both models agree on whatever lies inside their ranges.
         """
-        del suspect
         found = _candidate(case)
         if found is None:
             return None
-        likeliest, name = found.told[0], found.name
-        runner = InterventionRunner(
-            case.runner.model,
-            _Processed(case.runner.samples, name, found.axis, likeliest),
-            everything=case.facts.everything,
+        proof = CalibrationCoverage().intervene(case, suspect)
+        proof = _fed_otherwise(case, found) if proof is None else proof
+        low, high = case.facts.observed[found.name].range
+        range_low, range_high = reach(_quantizer(case, found.name))
+        summary = message(
+            "diagnosis.preprocessing_summary",
+            tensor=found.name,
+            low=low,
+            high=high,
+            range_low=range_low,
+            range_high=range_high,
+            given=found.given,
+            wanted=found.wanted,
         )
-        before, after = case.loss(more=True), runner.loss(case.quantizers(), more=True)
-        gone = (before.value - after.value) / before.value if before.value else 0.0
-        low, high = case.facts.observed[name].range
-        range_low, range_high = reach(_quantizer(case, name))
-        return Intervention(
-            message("diagnosis.preprocessing_changed", tensor=name, how=likeliest.wanted.formula),
-            loss_measures(before, after),
-            gone if after.agrees else 0.0,
-            message(
-                "diagnosis.preprocessing_summary",
-                tensor=name,
-                low=low,
-                high=high,
-                range_low=range_low,
-                range_high=range_high,
-                given=found.given,
-                wanted=found.wanted,
-            ),
-            (RemedyChange("input", tensors=(name,), value=str(found.wanted)),),
-            tensors=(name,),
-            detail=found.wanted,
-        )
+        changes = (RemedyChange("recalibrate", tensors=suspect.tensors, value=str(found.wanted)),)
+        return replace(proof, summary=summary, changes=changes, tensors=(found.name,), detail=found.wanted)
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
-        """Process samples alike, on the side that is wrong."""
-        del case, suspect
-        return Remedy(message("diagnosis.preprocessing_remedy", wanted=proof.detail), "outside", proof.changes)
+        """Calibrate on the samples; process them otherwise only where the float model itself asks for it."""
+        del suspect
+        feeds = [feed for _, feed in case.runner.feeds()][:_ASKED]
+        slip = slip_by_statistics(case.runner.model, feeds)
+        if slip is not None and slip.how is not None:
+            node, value = slip.node, f"{slip.before:.2g}"
+            title = message(
+                "diagnosis.preprocessing_remedy_input",
+                wanted=proof.detail,
+                node=node,
+                value=value,
+                after=slip.after,
+            )
+            return Remedy(title, "outside", ())
+        return Remedy(message("diagnosis.preprocessing_remedy", wanted=proof.detail), "free", proof.changes)
+
+
+def _fed_otherwise(case: Case, found: _Candidate) -> Intervention:
+    """Both models fed with inputs that are made in the likeliest way: for one sample, which cannot be halved."""
+    likeliest, name = found.told[0], found.name
+    runner = InterventionRunner(
+        case.runner.model,
+        _Processed(case.runner.samples, name, found.axis, likeliest),
+        everything=case.facts.everything,
+    )
+    before, after = case.loss(more=True), runner.loss(case.quantizers(), more=True)
+    gone = (before.value - after.value) / before.value if before.value else 0.0
+    changed = message("diagnosis.preprocessing_changed", tensor=name, how=likeliest.wanted.formula)
+    return Intervention(changed, loss_measures(before, after), gone if after.agrees else 0.0, changed)
 
 
 def _one_of(formulas: list[Message]) -> Message:

@@ -292,7 +292,9 @@ class Coded(Result):
             return self.wide().codes_for(params, spec, arithmetic)
         if self.spec.code_min >= spec.code_min and self.spec.code_max <= spec.code_max:
             return self.codes.astype(code_dtype(spec), copy=False)
-        return np.asarray(np.clip(self.codes, spec.code_min, spec.code_max).astype(code_dtype(spec)))
+        # In a type that holds all limits: numpy 2.0 refuses those that the type of the codes does not hold.
+        codes = self.codes.astype(np.int64)
+        return np.asarray(np.clip(codes, spec.code_min, spec.code_max).astype(code_dtype(spec)))
 
     def rearranged(self, move: Move) -> "tuple[Result, ...]":
         """Moved codes; without zero points where slices have scales of their own."""

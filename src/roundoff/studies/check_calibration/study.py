@@ -1,7 +1,7 @@
 """The whole check of a calibration set, in one pass over the samples."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
-from roundoff.errors import BadInput
+from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.messages.message import NOTHING, Message, english, message, verbatim
@@ -41,7 +41,7 @@ from roundoff.studies.check_calibration.ranges import (
 )
 from roundoff.studies.check_calibration.result import CalibrationCheck, CheckFinding, FindingKind
 
-__all__ = ["check_calibration"]
+__all__ = ["check_calibration", "input_notes"]
 
 # With fewer samples none are held out: what is left would say too little of either part.
 _FEWEST_TO_SPLIT = 10
@@ -154,6 +154,41 @@ def check_calibration(
         duplicates=groups,
         classes=None if labels is None else {str(key): n for key, n in sorted(Counter(labels.tolist()).items())},
         notes=(*_notes(total, held_out, left), *((_OTHERWISE,) if otherwise else ())),
+    )
+
+
+# Samples on which every other command asks the same, and the most values of theirs: it must cost next to nothing.
+_ASKED, _MOST_VALUES = 8, 1 << 20
+
+
+def input_notes(model: Model, samples: Samples, *, threads: int | None = None) -> tuple[Message, ...]:
+    """What this check would say first of a set that is about to calibrate or to judge: it was prepared otherwise.
+
+    The batch normalizations of the float model say what it was trained on. Nothing is said where there are none,
+    nor where anything goes wrong: whoever runs the model next says so.
+
+    Args:
+        model: The float model as it was exported.
+        samples: The set.
+        threads: Threads to use.
+    """
+    try:
+        feeds: list[Mapping[str, Array]] = []
+        values = 0
+        for place in spread(len(samples.names), _ASKED):
+            feed = read_feed(model, samples, place)
+            values += sum(each.size for each in feed.values())
+            if feeds and values > _MOST_VALUES:
+                break
+            if all(each.dtype.kind != "f" or np.isfinite(each).all() for each in feed.values()):
+                feeds.append(feed)
+        found = list(preparation_findings(model, feeds, (), labels=None, threads=threads))
+    except RoundoffError:
+        return ()
+    return tuple(
+        message("check_calibration.said_first", text=each.text, fix=each.fix)
+        for each in found
+        if each.severity == "fault"
     )
 
 

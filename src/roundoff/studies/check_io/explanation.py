@@ -1,25 +1,19 @@
 """Naming the transformation that maps one side's values onto the other's."""
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.messages.message import NOTHING, Message, joined, message, verbatim
-from roundoff.messages.numbers import share_text
-from roundoff.preprocessing.colours import MATRICES
-from roundoff.preprocessing.conventions import Convention, MeanStd, conventions
+from roundoff.messages.message import NOTHING, Message, joined, message
+from roundoff.preprocessing.conventions import MeanStd
 from roundoff.studies.check_io.candidates import (
     Claim,
     Judging,
-    LinearFit,
-    PixelPairs,
     better,
-    fit_colours,
-    sample_pixels,
 )
+from roundoff.studies.check_io.colours import colour_claims
 from roundoff.studies.check_io.differences import differences, precision_change
 from roundoff.studies.check_io.layouts import picture_of, readings
 from roundoff.studies.check_io.origins import find_origin
@@ -28,132 +22,12 @@ from roundoff.studies.check_io.search import PictureSearch, vector_claims
 
 __all__ = [
     "RESIZED_OTHERWISE",
-    "colour_claim",
     "excluded",
     "explain_difference",
     "looks_alike",
     "rows_of",
     "search_difference",
 ]
-
-
-# Pictures that were converted from YUV with another matrix, another range, or U and V exchanged.
-
-_MOST_FITTED = 60_000
-# At least so much of the pixels must not be cut off at black or white.
-_LEAST_KEPT, _NEARLY_ALL = 0.3, 0.995
-# The mixture must explain all but this of the variance, and the named one all but little more than the fitted one.
-_MOST_UNEXPLAINED, _SLACK = 2e-3, 1.3
-_PROBES = 64
-# Only usual ways to make numbers of pixels are tried on top.
-_USUAL_COST = 0.45
-# These are what the deployed side may have left undone.
-_PLAIN = ("x", "x / 255")
-
-
-@dataclass(frozen=True, slots=True)
-class _Decoding:
-    matrix: str
-    exchanged: bool
-
-    @property
-    def text(self) -> Message:
-        return (
-            message("check_io.matrix_exchanged", matrix=self.matrix) if self.exchanged else verbatim(self.matrix)
-        )
-
-
-def colour_claim(pairs: PixelPairs, *, tolerance: float) -> Claim | None:
-    """See whether two decodings of the same YUV differ by their matrix.
-
-    Args:
-        pairs: Pixels of both sides, three channels each.
-        tolerance: Differences up to this do not count.
-    """
-    first, second = sample_pixels(pairs, _MOST_FITTED)
-    if first.shape[1] != 3 or second.shape[1] != 3 or len(first) < 100:
-        return None
-    fit, kept = fit_colours(first, second)
-    left, spread = first[kept] - fit.apply(second[kept]), first.std()
-    if kept.mean() < _LEAST_KEPT or not spread or np.square(left).mean() > _MOST_UNEXPLAINED * spread**2:
-        return None
-    rms = float(np.sqrt(np.square(left).mean()))
-    named = _best(fit, second[kept], max(_SLACK * rms, tolerance))
-    if named is None:
-        return None
-    changes, linear = named
-    error = np.abs(first[kept] - linear.apply(second[kept]))
-    notes: tuple[Message, ...] = ()
-    if kept.mean() < _NEARLY_ALL:
-        notes = (message("check_io.pixels_left_out", share=share_text(1 - float(kept.mean()), 0)),)
-    residual = float(error.max())
-    exact = residual <= tolerance
-    return Claim(
-        changes, linear, exact, True, False, residual, float(np.sqrt(np.square(error).mean())), spread, notes
-    )
-
-
-_REVERSED = IoChange("channel-order", message("check_io.rgb_bgr"))
-
-
-def _best(fit: LinearFit, pixels: Array, slack: float) -> tuple[tuple[IoChange, ...], LinearFit] | None:
-    probes = pixels[:: max(1, len(pixels) // _PROBES)]
-    wanted = fit.apply(probes)
-    best: tuple[float, tuple[IoChange, ...], LinearFit] | None = None
-    for cost, changes, linear in _candidates():
-        if best is not None and cost >= best[0]:
-            continue
-        if np.sqrt(np.square(linear.apply(probes) - wanted).mean()) <= slack:
-            best = (cost, changes, linear)
-    return None if best is None else best[1:]
-
-
-def _candidates() -> Iterator[tuple[float, tuple[IoChange, ...], LinearFit]]:
-    """All pairs of decodings, with usual ways to make numbers of them; equal decodings are no difference."""
-    for (one, other), reverse, (first, second) in itertools.product(_decodings(), (False, True), _numberings()):
-        matrix, offset = _between(one, other)
-        linear = _normalized(matrix, offset, first, second)
-        if reverse:
-            linear = LinearFit(linear.matrix[:, ::-1], linear.offset)
-        text = message("check_io.yuv_by", training=one.text, deployed=other.text)
-        facts = (("YUV matrix", one.matrix), *((("order of U and V", "exchanged"),) if other.exchanged else ()))
-        change = IoChange("colour-matrix", text, Correction(message("check_io.set_yuv"), one.text, facts))
-        cost = first.cost + 0.1 * reverse + 0.1 * (one.exchanged + other.exchanged) + (first is not second)
-        changes = (change, *((_REVERSED,) if reverse else ()))
-        if first is not second:
-            text = message("check_io.training_has", training=first.text, deployed=second.text)
-            changes = (*changes, IoChange("normalization", text))
-        yield cost, changes, linear
-
-
-def _numberings() -> list[tuple[Convention, Convention]]:
-    """The same way to make numbers of pixels on both sides, or pixels as they are on the deployed one."""
-    usual = [each for each in conventions(3) if each.cost <= _USUAL_COST and each.form in ("plain", "right")]
-    plain = [each for each in usual if each.name in _PLAIN]
-    return [(each, each) for each in usual] + [
-        (one, other) for one in usual for other in plain if one is not other
-    ]
-
-
-def _decodings() -> Iterator[tuple[_Decoding, _Decoding]]:
-    for one, other in itertools.product(MATRICES, repeat=2):
-        for exchanged in (False, True):
-            if one != other or exchanged:
-                yield _Decoding(one, False), _Decoding(other, exchanged)
-
-
-def _between(one: _Decoding, other: _Decoding) -> tuple[Array, Array]:
-    """Training's colours from the deployed side's, as a matrix and an offset."""
-    first, second = (np.array(MATRICES[each.matrix]).reshape(3, 4) for each in (one, other))
-    if other.exchanged:
-        second = second[:, [0, 2, 1, 3]]
-    matrix = first[:, :3] @ np.linalg.inv(second[:, :3])
-    return matrix, first[:, 3] - matrix @ second[:, 3]
-
-
-def _normalized(matrix: Array, offset: Array, first: Convention, second: Convention) -> LinearFit:
-    scaled = first.gain[:, None] * matrix / second.gain
-    return LinearFit(scaled, first.gain * offset + first.offset - scaled @ second.offset)
 
 
 # What the search covers, by the keys of its words.
@@ -294,26 +168,22 @@ def _claims(
 ) -> Iterator[Claim]:
     if pictures and picture_of(training[0].shape):
         yield from PictureSearch(training, deployed, judging).claims()
-        yield from _colour_claims(training, deployed, tolerance=judging.tolerance)
+        yield from _colour_claims(training, deployed, judging)
     else:
         yield from vector_claims(training, deployed, judging)
 
 
-def _colour_claims(training: Sequence[Array], deployed: Sequence[Array], *, tolerance: float) -> Iterator[Claim]:
+def _colour_claims(training: Sequence[Array], deployed: Sequence[Array], judging: Judging) -> Iterator[Claim]:
     for layout, view in picture_of(training[0].shape):
-        picture = view(training[0])
-        if picture.shape[2] != 3:
-            continue
-        for reading in readings(layout, (picture.shape[0], picture.shape[1], 3), deployed[0].shape):
-            if len(reading.changes) > 1 or reading.view(deployed[0]).shape != picture.shape:
-                continue
-            pairs = [
-                (view(one).reshape(-1, 3), reading.view(other).reshape(-1, 3))
-                for one, other in zip(training, deployed, strict=True)
-            ]
-            claim = colour_claim(pairs, tolerance=tolerance)
-            if claim is not None:
-                yield replace(claim, changes=(*reading.changes, *claim.changes))
+        height, width, count = view(training[0]).shape
+        for channels in dict.fromkeys((count, 1, 3)):
+            for reading in readings(layout, (height, width, channels), deployed[0].shape):
+                seen = reading.view(deployed[0])
+                if len(reading.changes) > 1 or seen.shape != (height, width, channels):
+                    continue
+                pairs = [(view(one), reading.view(other)) for one, other in zip(training, deployed, strict=True)]
+                for claim in colour_claims(pairs, tolerance=judging.tolerance, known=judging.known):
+                    yield replace(claim, changes=(*reading.changes, *claim.changes))
 
 
 def _explanation(best: Claim, others: Sequence[Claim], before: float, *, samples: int) -> Explanation:

@@ -24,7 +24,7 @@ STAGES: tuple[Stage, ...] = ("original", "preprocessed", "output", "result")
 ChangeKind = Literal[
     "channel-order", "channels", "layout", "reshaped", "transposed", "mirrored", "upside-down", "shifted",
     "range", "normalization", "affine", "codes", "signedness", "byte-order", "element-type", "row-padding",
-    "padding", "placement", "resize", "colour-matrix", "activation", "row-order", "axes",
+    "padding", "placement", "resize", "colour-matrix", "gamma", "activation", "row-order", "axes",
 ]  # fmt: skip
 
 

@@ -315,6 +315,25 @@ _MOST_AXES = 4
 Read = Callable[[Array], Array]
 
 
+def _same(array: Array) -> Array:
+    return array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Way:
+    """How two tensors may hold the same.
+
+    Attributes:
+        changes: What differs then.
+        read: Reads the deployed side so.
+        made: Makes of training what the deployed side is compared with; as it is where `read` does it all.
+    """
+
+    changes: tuple[IoChange, ...]
+    read: Read
+    made: Read = _same
+
+
 def vector_claims(training: Sequence[Array], deployed: Sequence[Array], judging: Judging) -> Iterator[Claim]:
     """Verified claims about two sets of tensors, the plainest first.
 
@@ -323,24 +342,27 @@ def vector_claims(training: Sequence[Array], deployed: Sequence[Array], judging:
         deployed: The deployed side's, paired with them.
         judging: By what claims are judged.
     """
-    for changes, read in _reads(training[0], deployed[0]):
-        candidate = _candidate(training, deployed, changes=changes, read=read)
+    for way in _reads(training[0], deployed[0]):
+        candidate = _candidate(training, deployed, way)
         if candidate is None or candidate.fit.unexplained > _LOOSE:
             continue
         claim = verify(candidate, judging)
         if claim is not None:
-            yield claim
+            yield claim if way.made in (_same, way.read) else replace(claim, notes=(*claim.notes, _FORWARD))
 
 
-def _reads(training: Array, deployed: Array) -> Iterator[tuple[tuple[IoChange, ...], Read]]:
+_FORWARD = message("check_io.verified_forward")
+
+
+def _reads(training: Array, deployed: Array) -> Iterator[_Way]:
     if training.size == deployed.size:
-        yield from _arranged(training.shape, deployed.shape)
+        yield from (_Way(*each) for each in _arranged(training.shape, deployed.shape))
         yield from _activations(training.shape, deployed.shape)
         if training.ndim >= 2 and training.shape == deployed.shape and training.shape[-1] < training.size:
-            yield _ROWS, _sorted_rows
+            yield _Way(_ROWS, _sorted_rows, _sorted_rows)
     for storage in storages(training, deployed):
         if not storage.partial:
-            yield storage.changes, storage.read
+            yield _Way(storage.changes, storage.read)
 
 
 def _arranged(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[tuple[tuple[IoChange, ...], Read]]:
@@ -370,17 +392,25 @@ def _arranged(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[tuple[t
             yield (IoChange("reshaped", text, correction),), _reshaping(memory, order)
 
 
-def _activations(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[tuple[tuple[IoChange, ...], Read]]:
+def _activations(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[_Way]:
+    """A function that one side alone applies; where that is the deployed one, training's values go through it.
+
+    Nothing is inverted: softmax forgets a constant, and a sigmoid that is nearly 1 has lost its digits.
+    """
     if wanted != had:
         return
-    named = (
-        (message("check_io.softmax_missing"), _softmax),
-        (message("check_io.sigmoid_missing"), _sigmoid),
-        (message("check_io.sigmoid_more"), _logit),
-        (message("check_io.exponential_missing"), _exponential),
-    )
-    for text, function in named:
-        yield (IoChange("activation", text, Correction(message("check_io.set_after"), text)),), function
+    functions: list[tuple[str, Message | None, Read]] = [
+        (f"softmax{log}", message("check_io.of_axis", axis=axis) if len(wanted) > 1 else None, _softmax(axis, log))
+        for axis in reversed(range(len(wanted)))
+        if wanted[axis] > 1
+        for log in ("", "_log")
+    ]
+    functions += [("sigmoid", None, _sigmoid), ("exponential", None, _exponential)]
+    for (name, axis, function), missing in itertools.product(functions, (True, False)):
+        text = message(f"check_io.{name}_{'missing' if missing else 'more'}")
+        text = text if axis is None else message("check_io.along", what=text, axis=axis)
+        change = IoChange("activation", text, Correction(message("check_io.set_after"), text))
+        yield _Way((change,), function) if missing else _Way((change,), _same, function)
 
 
 _ROWS = (
@@ -392,24 +422,24 @@ _ROWS = (
 )
 
 
-def _candidate(
-    training: Sequence[Array], deployed: Sequence[Array], *, changes: tuple[IoChange, ...], read: Read
-) -> Candidate | None:
-    by_rows = any(change.kind == "row-order" for change in changes)
-
-    def pairs() -> PixelPairs:
-        for one, other in zip(training, deployed, strict=True):
-            wanted = _sorted_rows(one) if by_rows else one
-            yield wanted.reshape(-1, 1), read(other).reshape(-1, 1)
+def _candidate(training: Sequence[Array], deployed: Sequence[Array], way: _Way) -> Candidate | None:
+    def pairs(count: int | None = None) -> PixelPairs:
+        for one, other in zip(training[:count], deployed[:count], strict=True):
+            yield way.made(one).reshape(-1, 1), way.read(other).reshape(-1, 1)
 
     try:
+        # What does not hold for one sample is not computed for all.
+        first, second = sample_pixels(pairs(1), _MOST_VALUES)
+        fit = best_order(first, second) if len(first) == len(second) else None
+        if fit is not None and fit.unexplained > _LOOSE:
+            return None
         first, second = sample_pixels(pairs(), _MOST_VALUES)
     except ValueError:
         return None
     if len(first) != len(second) or len(first) < _FEWEST_VALUES:
         return None
     fit = best_order(first, second)
-    return None if fit is None else Candidate(changes, pairs, fit)
+    return None if fit is None else Candidate(way.changes, pairs, fit)
 
 
 def _sorted_rows(array: Array) -> Array:
@@ -425,23 +455,19 @@ def _reshaping(shape: tuple[int, ...], order: tuple[int, ...]) -> Read:
     return lambda array: np.ascontiguousarray(array).reshape(shape).transpose(order)
 
 
-def _softmax(array: Array) -> Array:
-    powers = np.exp(array.astype(np.float64) - array.max(axis=-1, keepdims=True))
-    normed: Array = powers / powers.sum(axis=-1, keepdims=True)
-    return normed
+def _softmax(axis: int, log: str) -> Read:
+    def applied(array: Array) -> Array:
+        values = array.astype(np.float64) - array.max(axis=axis, keepdims=True)
+        total = np.exp(values).sum(axis=axis, keepdims=True)
+        return np.asarray(values - np.log(total) if log else np.exp(values) / total)
+
+    return applied
 
 
 def _sigmoid(array: Array) -> Array:
     with np.errstate(over="ignore"):
         squashed: Array = 1 / (1 + np.exp(-array.astype(np.float64)))
     return squashed
-
-
-def _logit(array: Array) -> Array:
-    values = array.astype(np.float64)
-    with np.errstate(all="ignore"):
-        stretched: Array = np.log(values / (1 - values))
-    return stretched
 
 
 def _exponential(array: Array) -> Array:

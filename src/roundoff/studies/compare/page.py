@@ -28,7 +28,7 @@ from roundoff.pages.blocks import (
     notes,
     spoken_facts,
 )
-from roundoff.pages.coverage import coverage_lines
+from roundoff.pages.coverage import coverage_lines, gap_line, judgement_lines
 from roundoff.studies.compare.result import Comparison, TensorComparison, was_not_read
 
 __all__ = ["comparison_page"]
@@ -65,7 +65,9 @@ def comparison_page(document: RunDocument, view: View = View()) -> Page | None: 
 
     def lines() -> Iterator[_Line]:
         yield from _judged(found)
-        yield from coverage_lines(found.outputs, other="candidate")
+        if found.judgement is None:
+            yield from coverage_lines(found.outputs, other="candidate")
+        yield from judgement_lines(found.judgement, other="candidate")
         yield from _start(found, rows)
         yield from _worst(found, rows)
         for part in (_culprits, _not_read, _alignment, _unmatched):
@@ -116,6 +118,9 @@ def _start(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterato
     if first is not None:
         what = _what(rows[first])
         yield translate("compare.starts_at"), _said(rows[first], what)
+        gap = None if comparison.judgement is None else comparison.judgement.coverage.gap
+        if gap is not None:
+            yield "", gap_line(gap)
     elif any(row.passed is False and not was_not_read(row) for row in comparison.rows):
         yield translate("compare.starts_at"), translate("compare.start_unknown")
 

@@ -13,6 +13,7 @@ from roundoff.measure.inference import MOST_KEPT
 from roundoff.measure.metrics import Status, sample_sqnr_db
 from roundoff.measure.pairs import NOTHING as NO_SUMS
 from roundoff.measure.pairs import PairSums, channel_axis_of, measure_pair
+from roundoff.measure.verdicts import is_index
 from roundoff.messages.message import NOTHING, Message, english, message
 
 __all__ = [
@@ -46,6 +47,7 @@ class PairMeasurement:
         shapes: Shapes of both sides in their own layouts, in the first sample.
         failure: Status and reason when some sample could not be measured.
         sample_sqnr_db: SQNR of each of the first samples.
+        indices: Of tensors of indices, elements that are equal and how many there are; (0, 0) of all others.
     """
 
     moments: PairSums = NO_SUMS
@@ -56,6 +58,7 @@ class PairMeasurement:
     shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     failure: tuple[Status, str] | None = None
     sample_sqnr_db: tuple[float, ...] = ()
+    indices: tuple[int, int] = (0, 0)
 
     def add(self, moments: PairSums, sample: tuple[str, str]) -> "PairMeasurement":
         """This and one more sample."""
@@ -171,6 +174,10 @@ def _measure_one(
             return _failed(so_far, "unreadable", f"{reference.dtype} against {candidate.dtype}", sample)
         if reference.shape != candidate.shape:
             return _failed(so_far, "shape", f"{_show(reference.shape)} against {_show(candidate.shape)}", sample)
+        if is_index(reference.dtype) and candidate.dtype.kind in "biu":
+            equal, total = so_far.indices
+            found = equal + int(np.count_nonzero(reference == candidate)), total + int(reference.size)
+            so_far = replace(so_far, indices=found)
         axis = channel_axis_of(reference.shape) if channel_axis is None else channel_axis
         with np.errstate(all="ignore"):
             return so_far.add(measure_pair(reference, candidate, channel_axis=axis), sample)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roundoff.align.pairing import MatchedBy
-from roundoff.core.coverage import OutputCoverage
+from roundoff.core.coverage import Judgement, OutputCoverage
 from roundoff.measure.metrics import TensorScore
 from roundoff.measure.thresholds import ThresholdSet
 from roundoff.messages.message import NOTHING, Message
@@ -114,6 +114,7 @@ class Comparison:
         verdict: The answer.
         notes: What the reader should know of how the result came about.
         outputs: Which outputs of the network were judged; None in documents of older versions.
+        judgement: The grade with all that it rests on; None in documents of older versions.
     """
 
     reference: str
@@ -127,6 +128,7 @@ class Comparison:
     verdict: Verdict
     notes: tuple[Message, ...] = ()
     outputs: OutputCoverage | None = None
+    judgement: Judgement | None = None
 
     @property
     def state(self) -> State:

@@ -6,13 +6,25 @@ from dataclasses import dataclass, replace
 
 from roundoff.align.layout import find_layout
 from roundoff.align.pairing import Pairing, TensorPair
-from roundoff.core.coverage import OutputCoverage, Unjudged, WhyUnjudged
+from roundoff.core.coverage import (
+    Coverage,
+    Gap,
+    Grade,
+    Judgement,
+    LeftOut,
+    OutputCoverage,
+    Share,
+    Unjudged,
+    WhyLeftOut,
+    WhyUnjudged,
+)
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import TensorInfo, TensorSource, Topology
 from roundoff.errors import BadInput
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.metrics import Status, TensorScore, score
 from roundoff.measure.thresholds import ThresholdSet, load_profile
+from roundoff.measure.verdicts import PROFILE, index_scores
 from roundoff.messages.message import NOTHING, Message, as_message, english, message
 from roundoff.messages.numbers import EXACT_DB
 from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
@@ -192,6 +204,8 @@ _SECOND_LOOKS = 48
 # Equal shapes are tried in another layout when the cosine is below this.
 _SUSPICIOUS_COSINE = 0.9
 _WORST = 5
+# So many names of what was left out are kept.
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,13 +239,19 @@ def compare(
     job = _ComparisonRun((reference, candidate), samples, settings, progress)
     pairs, measured = job.measure(pairing.pairs)
     _check_axis(settings.channel_axis, measured)
-    thresholds = settings.thresholds or load_profile("default")
+    thresholds = settings.thresholds or load_profile(PROFILE)
     judged = _with_odd_layouts(_rows(job, pairs, measured, thresholds=thresholds))
     rows = _with_roles(judged, settings.topology)
     rows, remarks = _remarked(job, rows, pairs, measured)
     outputs = output_coverage(rows, (reference, candidate), pairing, settings.topology)
     lacking = [each.name for each in outputs.not_judged if each.why in ("missing", "unmatched")]
     notes = (samples.note, _note_on_scope(thresholds, settings.topology), *_moved_names(rows, reference), *remarks)
+    verdict = _verdict(
+        rows,
+        ordered=reference.ordered,
+        missing_outputs=tuple(lacking) if settings.topology else (),
+        gated=settings.thresholds is not None,
+    )
     return Comparison(
         reference=reference.label,
         candidate=candidate.label,
@@ -241,15 +261,60 @@ def compare(
         rows=rows,
         unmatched_reference=pairing.unmatched_reference,
         unmatched_candidate=pairing.unmatched_candidate,
-        verdict=_verdict(
-            rows,
-            ordered=reference.ordered,
-            missing_outputs=tuple(lacking) if settings.topology else (),
-            gated=settings.thresholds is not None,
-        ),
+        verdict=verdict,
         notes=tuple(filter(None, notes)),
         outputs=outputs,
+        judgement=_judgement(rows, (reference, candidate), pairing, verdict, outputs, thresholds),
     )
+
+
+def _judgement(
+    rows: Sequence[TensorComparison],
+    sources: tuple[TensorSource, TensorSource],
+    pairing: Pairing,
+    verdict: Verdict,
+    outputs: OutputCoverage,
+    thresholds: ThresholdSet,
+) -> Judgement:
+    """The grade, with what was judged of both sides; a tensor that fails is a loss even where it is no output."""
+    ours, theirs = (each.tensors for each in sources)
+    unread = [row.reference for row in rows if was_not_read(row)]
+    unasked = [row.reference for row in rows if row.passed is None]
+    lonely, spare = pairing.unmatched_reference, pairing.unmatched_candidate
+    tensors = Share(
+        len(ours),
+        sum(row.passed is not None and not was_not_read(row) for row in rows),
+        _left_out(("unmatched", lonely), ("unreadable", unread), ("profile", unasked)),
+    )
+    files = Share(len(theirs), len(theirs) - len(spare), _left_out(("not_placed", spare)))
+    paired = len(find_samples(*sources).pairs)
+    all_samples = max(len(each.samples) for each in sources)
+    samples = Share(
+        all_samples, paired, (LeftOut("unmatched", all_samples - paired),) if all_samples > paired else ()
+    )
+    gap = None if verdict.first_divergence is None else _gap(verdict.first_divergence, rows, ours)
+    coverage = Coverage(outputs, tensors=tensors, samples=samples, files=files, gap=gap)
+    grade: Grade = "lossy" if verdict.failed else "fine" if outputs.complete else "incomplete"
+    if not rows:
+        grade = "no_evidence"
+    return Judgement(grade, coverage, limits=thresholds.describe())
+
+
+def _left_out(*reasons: tuple[WhyLeftOut, Sequence[str]]) -> tuple[LeftOut, ...]:
+    return tuple(LeftOut(why, len(names), tuple(names[:_NAMED])) for why, names in reasons if names)
+
+
+def _gap(first: str, rows: Sequence[TensorComparison], tensors: Sequence[TensorInfo]) -> Gap | None:
+    """Where it starts when tensors between the first wrong one and the last right one were not compared."""
+    known = {row.reference: row for row in rows if not was_not_read(row)}
+    missing = 0
+    before = [info.name for info in tensors]
+    for name in reversed(before[: before.index(first)] if first in before else []):
+        if name not in known:
+            missing += 1
+        else:
+            return Gap(name, first, missing) if missing else None
+    return Gap("", first, missing) if missing else None
 
 
 def _check_axis(axis: int | None, measured: Sequence[PairMeasurement]) -> None:
@@ -371,6 +436,9 @@ def _passes(measured: PairMeasurement, scored: TensorScore, thresholds: Threshol
     same_nonfinite = moments.excluded == moments.reference.nonfinite == moments.candidate.nonfinite
     if moments.count == 0 and moments.excluded and measured.failure is None:
         return same_nonfinite
+    if thresholds.name == PROFILE and measured.indices[1]:
+        # The distance of two indices is no size: their share that is equal is judged.
+        return thresholds.holds(dict(index_scores(*measured.indices)))
     return same_nonfinite and thresholds.holds(scored.values)
 
 

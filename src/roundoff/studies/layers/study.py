@@ -330,7 +330,7 @@ def _judgement(
     if settings.mode == "reference" or settings.method == "local":
         return replace(found, coverage=coverage)
     judged = set(found.coverage.outputs.judged)
-    exact = {name: score_values(score) for name, score in scores if name in judged}
+    exact = {name: score_values(score) for name, score in scores if name in judged and score.sqnr_db is not None}
     return judge_grade(exact, coverage, doubts=found.doubts)
 
 

@@ -29,6 +29,7 @@ from roundoff.studies.run_diff.result import (
     CEILING_DB,
     Change,
     Gate,
+    GateMetric,
     GateRow,
     RowDiff,
     RunDiff,
@@ -215,6 +216,8 @@ def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
         most = next((pair for pair in failed if pair[0] == diff.largest), None)
         if most is not None and most[0].tensor != row.tensor:
             yield translate("run_diff.largest"), _over_budget(*most)
+    for at, each in enumerate(gate.metrics):
+        yield "" if at else translate("run_diff.label_metric"), _metric_line(each)
     for at, problem in enumerate(gate.problems[:_LISTED]):
         yield "" if at else translate("run_diff.problems"), shown(problem)
     unproven = [
@@ -230,6 +233,25 @@ def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
         yield translate("run_diff.gone"), text
     if gate.unused:
         yield translate("run_diff.unused"), translate("run_diff.unused_budgets", names=_few(gate.unused))
+
+
+def _metric_line(each: GateMetric) -> str:
+    """A metric before and after, its loss with the interval, and what that means."""
+    if each.after is None or each.loss is None:
+        return translate("run_diff.metric_gone", name=each.name, before=f"{each.before:.4g}")
+    text = translate(
+        "run_diff.metric",
+        name=each.name,
+        before=f"{each.before:.4g}",
+        after=f"{each.after:.4g}",
+        loss=f"{each.loss:.4g}",
+        allowed=f"{each.allowed:.4g}",
+    )
+    if each.low is not None and each.high is not None:
+        text = commas(text, translate("run_diff.metric_interval", low=f"{each.low:.4g}", high=f"{each.high:.4g}"))
+    on = translate("run_diff.metric_paired" if each.paired else "run_diff.metric_unpaired", count=each.samples)
+    judged = "over" if not each.passed else "within" if each.loss <= each.allowed else "chance"
+    return semicolons(commas(text, on), translate(f"run_diff.metric_{judged}"))
 
 
 def _over_budget(row: RowDiff, judged: GateRow) -> str:

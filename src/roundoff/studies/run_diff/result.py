@@ -12,6 +12,7 @@ __all__ = [
     "Change",
     "DiffKind",
     "Gate",
+    "GateMetric",
     "GateRow",
     "Pairing",
     "RowDiff",
@@ -116,6 +117,37 @@ class GateRow:
 
 
 @dataclass(frozen=True, slots=True)
+class GateMetric:
+    """The user's metric as a gate judges it.
+
+    Attributes:
+        name: What is measured.
+        before: Of the baseline, mean over its samples.
+        after: Of the run; None when it does not have it.
+        loss: How much worse it is, over the samples that both have; negative when it is better.
+        low: Lower end of the interval of 95 % of the loss; None where there are no scores of samples.
+        high: Its upper end.
+        chance: How probable so large a change is where there is none; None where that cannot be told.
+        samples: On how many samples it was tested.
+        paired: Whether the same samples were compared.
+        allowed: The loss that is allowed.
+        passed: Whether it is within its budget, or its loss may be chance.
+    """
+
+    name: str
+    before: float
+    after: float | None
+    loss: float | None = None
+    low: float | None = None
+    high: float | None = None
+    chance: float | None = None
+    samples: int = 0
+    paired: bool = False
+    allowed: float = 0.0
+    passed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Gate:
     """Whether a run may pass.
 
@@ -124,17 +156,20 @@ class Gate:
         rows: One for each row of the diff, in its order.
         problems: What else keeps the run from passing: outputs that are missing, new findings of a diagnosis.
         unused: Patterns of the budget that match nothing.
+        metrics: The user's metrics.
     """
 
     max_regression_db: float
     rows: tuple[GateRow, ...]
     problems: tuple[Message, ...] = ()
     unused: tuple[str, ...] = ()
+    metrics: tuple[GateMetric, ...] = ()
 
     @property
     def failed(self) -> int:
         """How many things keep the run from passing."""
-        return sum(row.passed is False for row in self.rows) + len(self.problems)
+        metrics = sum(not each.passed for each in self.metrics)
+        return sum(row.passed is False for row in self.rows) + len(self.problems) + metrics
 
     @property
     def passed(self) -> bool:

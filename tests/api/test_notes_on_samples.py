@@ -1,0 +1,66 @@
+"""Every command that calibrates or judges says first that samples are not what the network was trained on."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import roundoff
+from roundoff.core.tensors import Array
+from roundoff.preprocessing.conventions import preparations
+from roundoff.samples.sample_set import ArraySamples
+from roundoff.studies.check_calibration.study import input_notes
+from tests.studies.check_calibration.sets import normalized_net, photographs
+
+IMAGENET = next(each for each in preparations(3) if each.name == "ImageNet" and each.form == "right")
+
+
+def prepared(pixels: Array) -> Array:
+    return IMAGENET.made(pixels, 1).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("net") / "net.onnx"
+    onnx.save(normalized_net(prepared).proto, path)
+    return path
+
+
+def said(notes: object) -> str:
+    assert isinstance(notes, tuple)
+    return str(notes[0]) if notes else ""
+
+
+def test_raw_pixels_are_said_first(model: Path) -> None:
+    raw, right = photographs(12, seed=5).astype(np.float32), prepared(photographs(12, seed=6))
+    for data, wrong in ((raw, True), (right, False)):
+        made = roundoff.quantize(model, data=data, target="generic-int8")
+        layers = roundoff.layers(model, data=data, target="generic-int8").result
+        texts = [
+            said(made.result.notes),
+            said(made.result.on_samples) if wrong else "",
+            *(str(note) for note in layers.preparation if "not prepared as in training" in str(note)),
+        ]
+        assert ("not prepared as in training" in texts[0]) == wrong
+        assert sum("not prepared as in training" in text for text in texts) == (3 if wrong else 0)
+    found = roundoff.diagnose(model, data=raw, target="generic-int8").result
+    assert any("not prepared as in training" in str(note) for note in found.notes)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_clean_set_is_not_spoken_of(seed: int) -> None:
+    feeds = prepared(photographs(10, seed=100 + seed))
+    assert input_notes(normalized_net(prepared), ArraySamples({"image": feeds})) == ()
+
+
+def test_samples_that_are_no_numbers_are_left_to_others() -> None:
+    feeds = np.full((3, 3, 32, 32), np.nan, np.float32)
+    assert input_notes(normalized_net(prepared), ArraySamples({"image": feeds})) == ()
+
+
+def test_fewer_samples_than_asked_for(model: Path) -> None:
+    data = prepared(photographs(10, seed=7))
+    made = roundoff.quantize(model, data=data, target="generic-int8", samples=50)
+    assert said(made.result.notes) == "--samples 50 was asked for, and there are only 10"
+    assert not roundoff.quantize(model, data=data, target="generic-int8", samples=10).result.on_samples
