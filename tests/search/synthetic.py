@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from roundoff.core.coverage import Doubt
 from roundoff.core.plan import FLOAT, Precision, Recipe, Rule
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
@@ -91,6 +92,7 @@ class FakeJudge:
     higher_is_better: bool = True
     limits: tuple[float, float] | None = (0.0, 1.0)
     notes: tuple[Message, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
 
     def float_values(self) -> Array:
         return np.ones(self.total) if self.by_sample else np.array(1.0)

@@ -229,7 +229,7 @@ def tune(
     outcome = TuneOutcome(
         found.tuning,
         call.document(inputs, topology(given.model), tuning=found.tuning),
-        EXIT_THRESHOLD_MISSED if found.tuning.verdict == "best_effort" else EXIT_OK,
+        EXIT_OK if found.tuning.good else EXIT_THRESHOLD_MISSED,
         built=found.built,
         given=given,
         target=settings.target,

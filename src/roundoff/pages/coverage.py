@@ -38,6 +38,8 @@ def judgement_lines(judgement: Judgement | None, *, other: OtherSide = "candidat
     yield translate("coverage.label"), judged_line(judgement.coverage, other=other)
     if judgement.coverage.outputs.not_judged:
         yield from coverage_lines(judgement.coverage.outputs, other=other)
+    if other == "dump" and judgement.coverage.gap is not None:
+        yield "", gap_line(judgement.coverage.gap)
     for index, doubt in enumerate(judgement.doubts):
         yield "" if index else translate("coverage.label_doubt"), doubt_line(doubt)
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from roundoff.core.coverage import OutputCoverage
+from roundoff.core.coverage import Judgement, OutputCoverage
 from roundoff.core.document import RunDocument
+from roundoff.messages.catalogue import use_language
 from roundoff.messages.numbers import percentage, score_text
-from roundoff.pages.coverage import OtherSide, why_unjudged
+from roundoff.pages.coverage import OtherSide, doubt_line, judged_line, why_unjudged
 
 if TYPE_CHECKING:
     from roundoff.diagnosis.result import Diagnosis, Measure
@@ -62,9 +63,20 @@ def comparison_junit(comparison: "Comparison") -> str:
     told = {row.reference for row in rows}
     cases = [_compared(row, comparison) for row in rows]
     cases += [each for each in outputs if each.name not in told]
+    cases += _covered(comparison.judgement, other="candidate")
     cases += [_Case("tensor", name, "skipped", "only in the reference") for name in inner]
     cases += [_Case("tensor", name, "skipped", "only in the candidate") for name in comparison.unmatched_candidate]
     return _text("compare", cases)
+
+
+def _covered(judgement: Judgement | None, *, other: OtherSide) -> Iterator[_Case]:
+    """What a verdict rests on, and a failure for each doubt about it."""
+    if judgement is None:
+        return
+    with use_language("en"):
+        yield _Case("coverage", "judged", measured=judged_line(judgement.coverage, other=other))
+        for each in judgement.doubts:
+            yield _Case("coverage", each.kind.replace("_", " "), "failure", doubt_line(each))
 
 
 def _unjudged(outputs: OutputCoverage | None, *, other: OtherSide) -> Iterator[_Case]:
@@ -112,6 +124,7 @@ def _compared(row: "TensorComparison", comparison: "Comparison") -> _Case:
 
 def _layers(report: "LayerReport") -> Iterator[_Case]:
     """The outputs fail where they miss the thresholds, and layers that were proven to be the cause."""
+    yield from _covered(report.judgement, other="candidate")
     verdict = report.verdict
     guilty = {each.tensor: each for each in verdict.culprits}
     for row in report.rows:
@@ -145,6 +158,7 @@ def _diagnosis(found: "Diagnosis") -> Iterator[_Case]:
     if found.kind not in ("healthy", "culprits"):
         verdict = str(found.verdict)
         yield _Case("verdict", found.kind.replace("_", " "), wrong, verdict, f"repaired: {verdict}")
+    yield from _covered(found.judgement, other="dump")
     yield from _unjudged(found.outputs, other="dump")
     if found.repair is not None:
         yield from (_mended(each, repaired=repaired) for each in found.repair.measures[:1])
@@ -219,6 +233,9 @@ def _tuning(found: "Tuning") -> Iterator[_Case]:
     best = f"{found.metric} {score_text(found.metric, found.best.score)}"
     outcome: Literal["failure", "passed"] = "failure" if found.verdict == "best_effort" else "passed"
     yield _Case("goal", str(found.goal), outcome, f"the best found has {best}")
+    with use_language("en"):
+        for each in found.doubts:
+            yield _Case("coverage", each.kind.replace("_", " "), "failure", doubt_line(each))
 
 
 def _partial(found: "PartialQuantization") -> Iterator[_Case]:

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.core.coverage import Doubt
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.save import save_model
+from roundoff.measure.verdicts import repeat_doubts
 from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import Bench, spread
 from roundoff.run.blocks.chain import TensorStore
@@ -86,6 +88,7 @@ class FunctionJudge:
         run = make_run(model, threads=threads)
         self._float = evaluator.measure(run, self._chosen(range(self.total)))
         self._check_limits(self._float)
+        self.doubts = repeat_doubts(self._float, evaluator.measure(run, self._chosen(range(self.total))))
         self.by_sample = self._float.shape == (self.total,) and self._takes_any(run)
 
     def float_values(self) -> Array:
@@ -154,6 +157,7 @@ class VendorJudge:
 
     # What it runs is its own affair: nobody knows how many samples these are.
     by_sample, limits, total = False, None, 0
+    doubts: tuple[Doubt, ...] = ()
 
     def __init__(self, evaluator: Any, model: Model, *, path: Path, name: str, higher_is_better: bool) -> None:
         self._evaluator, self._path = evaluator, path

@@ -5,15 +5,17 @@ from typing import Protocol
 
 import numpy as np
 
+from roundoff.core.coverage import Doubt
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.measure.metrics import get_metric
 from roundoff.measure.rows import RowMeter, sample_scores
+from roundoff.measure.verdicts import label_doubts, one_class
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import counted
 from roundoff.run.bench import Bench
-from roundoff.run.evaluators import class_predictions
+from roundoff.run.evaluators import class_count, class_predictions
 
 __all__ = [
     "ClassJudge",
@@ -54,6 +56,11 @@ class TrialJudge(Protocol):
     @property
     def notes(self) -> tuple[Message, ...]:
         """What the reader should know of how it measures."""
+        ...
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """What speaks against a good verdict by it."""
         ...
 
     def float_values(self) -> Array:
@@ -120,6 +127,12 @@ class ClassJudge:
         self._output, rows = self._find_output(labels)
         everything = predicted_classes(bench, bench.model, range(self.total), output=self._output)
         self._truth = everything if labels is None else labels.reshape(self.total, rows)
+        (_, first), *_ = bench.run_together(bench.model, [0])
+        classes = class_count(first[self._output]) or 0
+        self.doubts = (
+            *(() if labels is None else label_doubts(labels, classes)),
+            *one_class(everything, classes),
+        )
         self._float = (everything == self._truth).mean(axis=1)
 
     def float_values(self) -> Array:
@@ -178,6 +191,7 @@ class SignalJudge:
 
     name, higher_is_better, by_sample, limits = "mean_sqnr_db", True, True, None
     notes = (message("search.note_exact_db", db=f"{_MOST_DB:g}"),)
+    doubts: tuple[Doubt, ...] = ()
 
     def __init__(self, bench: Bench) -> None:
         self._bench, self._meter = bench, RowMeter([get_metric(self.name)])

@@ -24,6 +24,7 @@ from roundoff.pages.blocks import (
     notes,
     spoken_facts,
 )
+from roundoff.pages.coverage import doubt_line
 from roundoff.search.result import Trial, Tuning
 
 __all__ = ["trial_line", "tuning_page"]
@@ -54,6 +55,8 @@ def tuning_page(document: RunDocument) -> Page | None:
 def _headline(found: Tuning) -> Headline:
     best, term = found.best, f"tuning_{found.verdict}"
     goal = {"metric": in_all(lambda: _name(found)), "goal": phrase_of(found.goal)}
+    if found.doubts and found.verdict != "best_effort":
+        return Headline("open", bilingual("search.doubted", **goal), term, bilingual("search.word_no_evidence"))
     if found.verdict == "nothing_to_do":
         return Headline("good", bilingual("search.nothing", **goal), term, bilingual("search.word_nothing"))
     if found.verdict == "met":
@@ -76,6 +79,8 @@ def _lines(found: Tuning) -> Iterator[_Line]:
     if found.verdict == "met":
         yield translate("search.goal"), commas(f"{_name(found)} {shown(found.goal)}", goal)
     yield _name(found), _loss(found)
+    for at, doubt in enumerate(found.doubts):
+        yield "" if at else translate("coverage.label_doubt"), doubt_line(doubt)
     if found.holdout is not None:
         held = found.holdout
         scores = _scores(found, held.score, held.float_score)

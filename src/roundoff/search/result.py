@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from roundoff.core.coverage import Doubt
 from roundoff.core.plan import Recipe
 from roundoff.messages.message import NOTHING, Message
 
@@ -129,6 +130,7 @@ class Tuning:
         holdout: The metric on other samples.
         stopped: Why the search ended early; empty when it did not.
         notes: What the reader should know.
+        doubts: What speaks against a good verdict: labels, evaluator or the float network itself.
     """
 
     reference: str
@@ -155,6 +157,12 @@ class Tuning:
     holdout: HoldOut | None = None
     stopped: Message = NOTHING
     notes: tuple[Message, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        """Whether the goal was met, and nothing speaks against the evidence."""
+        return self.verdict != "best_effort" and not self.doubts
 
     @property
     def best(self) -> Trial:

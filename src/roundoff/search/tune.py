@@ -407,6 +407,7 @@ class _TuneSearch:
             holdout=self._hold_out(built),
             stopped=found.stopped,
             notes=tuple(dict.fromkeys((*self._judge.notes, *self._fed(), *self._skipped(), *built.notes))),
+            doubts=self._judge.doubts,
         )
         return Tuned(tuning, built)
 

@@ -1,13 +1,13 @@
 """The diagnosis of a device from its dumps: inputs, then every part by itself, then causes, then the verdict."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.core.coverage import OutputCoverage
+from roundoff.core.coverage import Coverage, Gap, Grade, Judgement, LeftOut, OutputCoverage, Share
 from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
@@ -33,6 +33,7 @@ from roundoff.diagnosis.subject import loss_measures
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.measure.verdicts import usual_limits
 from roundoff.messages.message import Argument, Message, as_message, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, decibels_text
 from roundoff.run.bench import spread
@@ -50,6 +51,8 @@ __all__ = [
 # A tensor whose error has this part of its energy is wrong; behind a culprit it is a victim.
 _WRONG = 0.01
 _MOST_VICTIMS = 12
+# So many names of what was left out are kept.
+_NAMED = 3
 # A device this much worse than its arithmetic has something wrong that no part shows.
 _UNEXPLAINED_DB = 6.0
 
@@ -102,7 +105,47 @@ def conclude(evidence: DeviceEvidence, notebook: Investigation) -> Diagnosis:
         notes=tuple(notebook.notes),
         samples=len(replay.indices),
         outputs=evidence.outputs,
+        judgement=_judgement(evidence, kind),
     )
+
+
+def _judgement(evidence: DeviceEvidence, kind: DiagnosisKind) -> Judgement:
+    """The grade of the outputs, and what of network, dump and samples was judged."""
+    replay, readout = evidence.replay, evidence.replay.readout
+    computed = [name for node in replay.model.proto.graph.node for name in node.output if name]
+    judged = set(replay.tensors)
+    lost = [name for name in computed if name not in judged]
+    files = readout.device.tensors
+    taken = {pair.candidate for pair in readout.pairs.values()}
+    spare = [info.name for info in files if info.name not in taken]
+    unplaced = (LeftOut("not_placed", len(spare), tuple(spare[:_NAMED])),) if spare else ()
+    unmatched = (LeftOut("unmatched", len(lost), tuple(lost[:_NAMED])),) if lost else ()
+    total, used = len(readout.samples), len(replay.indices)
+    few = (LeftOut("few_suffice", total - used),) if total > used else ()
+    coverage = Coverage(
+        evidence.outputs,
+        tensors=Share(len(computed), len(computed) - len(lost), unmatched),
+        samples=Share(total, used, few),
+        files=Share(len(files), len(files) - len(spare), unplaced),
+        gap=_gap(evidence, computed, judged),
+    )
+    grade: Grade = "no_evidence"
+    if kind == "healthy":
+        grade = "fine"
+    elif evidence.loss is not None and not evidence.loss.agrees:
+        grade = "lossy"
+    elif evidence.loss is not None and not evidence.outputs.complete:
+        grade = "incomplete"
+    return Judgement(grade, coverage, limits=usual_limits().describe())
+
+
+def _gap(evidence: DeviceEvidence, computed: Sequence[str], judged: Collection[str]) -> Gap | None:
+    """Tensors in front of the first wrong one that were not compared; None where the one before it was."""
+    wrong = {each.tensor for each in evidence.suspects}
+    first = next((at for at, name in enumerate(computed) if name in wrong), 0)
+    before = next((at for at in range(first - 1, -1, -1) if computed[at] in judged), -1)
+    missing = first - before - 1
+    return Gap(computed[before] if before >= 0 else "", computed[first], missing) if first and missing else None
 
 
 def _numbered(evidence: DeviceEvidence) -> tuple[Finding, ...]:

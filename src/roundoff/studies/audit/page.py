@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from roundoff.core.document import RunDocument
 from roundoff.core.plan import FLOAT, PRECISION_PARTS, Precision
-from roundoff.messages.catalogue import bilingual, in_all, plain, translate
+from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
+from roundoff.messages.message import shown
 from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.pages.blocks import Cell, Column, Headline, Page, Place, TableBlock, View, notes, spoken_facts
 from roundoff.studies.audit.result import Audit, AuditRow, QuantizedPart, Severity
@@ -62,7 +63,7 @@ def _lines(audit: Audit) -> Iterator[tuple[str, str]]:
         more = translate("audit.all_shows") if audit.of_a_run else ""
         yield translate("audit.remarks"), semicolons(translate("audit.said_remarks", count=remarks), more)
     for finding in audit.findings:
-        yield translate(f"audit.{finding.severity}"), finding.text
+        yield translate(f"audit.{finding.severity}"), shown(finding.text)
 
 
 def _sorts(audit: Audit) -> Iterator[tuple[str, str]]:
@@ -222,22 +223,22 @@ def _precision(side: str, part: str, on: tuple[Place, ...]) -> _NodeColumn:
     )
 
 
-def _finding(row: AuditRow) -> str:
+def _finding(row: AuditRow) -> Phrase:
     said = [each.text for each in row.findings]
     if row.reason and not any(row.reason in text for text in said):
         said.append(row.reason)
-    return "; ".join(said)
+    return in_all(lambda: semicolons(*map(shown, said)))
 
 
 def _remarks(row: AuditRow, *, everything: bool, info: bool) -> str:
     said = [
-        translate("audit.severe", severity=translate(f"audit.{each.severity}"), text=each.text)
+        translate("audit.severe", severity=translate(f"audit.{each.severity}"), text=shown(each.text))
         for each in row.findings
         if info or each.severity != "info"
     ]
     if everything:
         if row.reason and not any(row.reason in finding.text for finding in row.findings):
-            said.append(row.reason)
+            said.append(shown(row.reason))
         said += [f"{part.part}: {_scale_text(part)}" for part in row.parts]
     return semicolons(*said)
 

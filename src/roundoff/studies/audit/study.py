@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from roundoff.core.plan import NodePlan, Precision, QuantPlan, Resolution
 from roundoff.core.quantizers import Quantizer
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.message import Translatable
+from roundoff.messages.message import Translatable, english
 from roundoff.studies.audit.checks import EffectiveView, check_numbers, check_structure
 from roundoff.studies.audit.expectations import compare_codes, compare_edges, compare_with_plan
 from roundoff.studies.audit.result import RUN_PLAN, Audit, AuditFinding, AuditRow
@@ -81,15 +81,20 @@ def _explained(node: NodePlan) -> list[AuditFinding]:
     """Where a plan itself is not what was asked for."""
     if node.requested == node.effective:
         return []
-    text = f"asked for {_text(node.requested)}, the plan has {_text(node.effective)}"
+    asked, made = _text(node.requested), _text(node.effective)
+    text = english("asked for {asked}, the plan has {made}", asked=asked, made=made)
     if node.reason:
-        return [AuditFinding("request", "explained", f"{text}: {node.reason}")]
+        return [
+            AuditFinding(
+                "request", "explained", english("{what}: {why}", what=text, why=Translatable(node.reason))
+            )
+        ]
     return [AuditFinding("request", "silent", text)]
 
 
 def _text(precision: Precision) -> str:
     parts = ((noun, getattr(precision, part)) for part, noun in _NOUNS.items())
-    return ", ".join(f"{noun} {dtype}" for noun, dtype in parts if dtype) or "nothing"
+    return ", ".join(f"{noun} {dtype}" for noun, dtype in parts if dtype) or english("nothing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +130,16 @@ def _resolved(resolution: Resolution) -> Iterable[AuditFinding]:
     """Rules that named nothing, or had no effect and no reason."""
     rule = ", ".join(resolution.rule.selector)
     if not resolution.matched:
-        yield AuditFinding("rule", "silent", f"the rule for {rule!r} matches no node")
+        yield AuditFinding("rule", "silent", english("the rule for {rule!r} matches no node", rule=rule))
     unexplained = [
         node for node in resolution.matched if node not in resolution.applied and not resolution.reasons.get(node)
     ]
     if unexplained:
-        text = f"the rule for {rule!r} has no effect on {', '.join(unexplained[:5])}, and no reason is on record"
+        text = english(
+            "the rule for {rule!r} has no effect on {nodes}, and no reason is on record",
+            rule=rule,
+            nodes=", ".join(unexplained[:5]),
+        )
         yield AuditFinding("rule", "silent", text)
 
 
@@ -161,7 +170,7 @@ def _audit(
                 op_type=node.op_type,
                 requested=Precision() if plan is None else plan.requested,
                 effective=view.effective(node),
-                reason="" if plan is None else str(plan.reason),
+                reason="" if plan is None or not plan.reason else Translatable(plan.reason),
                 parts=view.parts(node),
                 findings=own,
                 float_between_integers=plan is not None and plan.float_between_integers,

@@ -1,0 +1,95 @@
+"""No two commands contradict each other on one model, chip and data."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+
+import roundoff
+from roundoff.measure.verdicts import WORDS
+from tests.models import save, value, wrapped
+
+_TARGETS = ("generic-int8", "generic-int8-per-tensor")
+
+
+def _array(rng: np.random.Generator, name: str, *shape: int, size: float = 1.0) -> Any:
+    fan = max(1, int(np.prod(shape[1:])))
+    return numpy_helper.from_array((rng.normal(size=shape) * size / np.sqrt(fan)).astype(np.float32), name)
+
+
+def _plain(rng: np.random.Generator, outlier: float) -> Any:
+    """Two convolutions and a classifier; one channel of the first may be far larger than the others."""
+    first = rng.normal(size=(8, 1, 3, 3)).astype(np.float32) / 3
+    first[3] *= outlier
+    weights = [
+        numpy_helper.from_array(first, "w1"),
+        _array(rng, "w2", 8, 8, 3, 3),
+        _array(rng, "w3", 5, 128),
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], name="conv1", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"], name="relu1"),
+        helper.make_node("Conv", ["b", "w2"], ["c"], name="conv2", strides=[2, 2], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["d"], name="relu2"),
+        helper.make_node("Flatten", ["d"], ["e"], name="flat"),
+        helper.make_node("Gemm", ["e", "w3"], ["y"], name="head", transB=1),
+    ]
+    return wrapped(nodes, [value("x", (1, 1, 8, 8))], [value("y", (1, 5))], weights)
+
+
+def _joined(rng: np.random.Generator, outlier: float) -> Any:
+    """Two branches whose results are joined to one output, the one far larger than the other."""
+    weights = [_array(rng, "w1", 4, 1, 3, 3), _array(rng, "w2", 4, 1, 3, 3, size=outlier)]
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["small"], name="conv1", pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["x", "w2"], ["large"], name="conv2", pads=[1, 1, 1, 1]),
+        helper.make_node("Concat", ["small", "large"], ["y"], name="join", axis=1),
+    ]
+    return wrapped(nodes, [value("x", (1, 1, 8, 8))], [value("y", (1, 8, 8, 8))], weights)
+
+
+def _words(model: Path, data: np.ndarray, target: Any) -> dict[str, tuple[str, bool]]:
+    quantized = roundoff.quantize(model, target=target, data=data)
+    layers = roundoff.layers(model, target=target, data=data)
+    diagnosis = roundoff.diagnose(model, target=target, data=data)
+    assert quantized.document.judgement is not None
+    grades = {quantized.document.judgement.grade, layers.result.judgement.grade}  # type: ignore[union-attr]
+    assert len(grades) == 1
+    [grade] = grades
+    words = {"fine": "fine", "lossy": "lossy", "incomplete": "incomplete", "no_evidence": "not_enough_evidence"}
+    found = {"quantize": words[grade], "layers": layers.result.verdict.kind, "diagnose": diagnosis.result.kind}
+    for command, word in found.items():
+        assert grade in WORDS[command][word], (command, word, grade)
+    good = {"quantize": quantized.exit_code, "layers": layers.exit_code, "diagnose": diagnosis.exit_code}
+    return {command: (word, good[command] == 0) for command, word in found.items()}
+
+
+@pytest.mark.parametrize("target", _TARGETS)
+@pytest.mark.parametrize("outlier", [1.0, 30.0, 400.0])
+@pytest.mark.parametrize("family", [_plain, _joined])
+def test_words_never_contradict(family: Any, outlier: float, target: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng([17, int(outlier), len(target)])
+    model = save(family(rng, outlier), tmp_path / "m.onnx")
+    data = rng.normal(size=(9, 1, 8, 8)).astype(np.float32)
+    found = _words(model, data, target)
+    words = {word for word, _ in found.values()}
+    assert not (words & {"healthy"} and words & {"lossy", "distributed"})
+    # Whoever says that all is well leaves with 0, and nobody else does.
+    for command, (word, good) in found.items():
+        assert good is (word in ("fine", "healthy")), (command, word)
+
+
+@pytest.mark.parametrize("kind", ["nan", "zero", "single", "same"])
+def test_nothing_good_is_said_on_samples_that_tell_nothing(kind: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(23)
+    model = save(_plain(rng, 1.0), tmp_path / "m.onnx")
+    data = rng.normal(size=(12, 1, 8, 8)).astype(np.float32)
+    if kind == "nan":
+        data[4, 0, 2, 2] = np.nan
+    elif kind == "zero":
+        data[:] = 0
+    data = {"single": data[:1], "same": np.repeat(data[:1], 5, axis=0)}.get(kind, data)
+    found = _words(model, data, "generic-int8")
+    assert not any(good or word in ("fine", "healthy") for word, good in found.values()), found
