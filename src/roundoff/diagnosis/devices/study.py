@@ -12,7 +12,7 @@ from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import TensorSource
-from roundoff.diagnosis.causes.device_integer_implementation import SHIFTED, arithmetics
+from roundoff.diagnosis.devices.proof import SHIFTED, arithmetics
 from roundoff.diagnosis.devices.readout import KnownNames, read_out, with_predicted
 from roundoff.diagnosis.devices.replay import DeviceReplay, NotFinite, find_not_finite
 from roundoff.diagnosis.devices.suspects import (
