@@ -75,7 +75,10 @@ def output_db(case: PlantedCase) -> float:
     """Signal to noise of the device at the output that is worst off, against the float network."""
     names, dumps = outputs(case.model), _dumps(case)
     exact = run(case.model, case.samples, names)
-    return min(sqnr(exact[name], np.concatenate([each[name] for each in dumps.samples])) for name in names)
+    found = {name: np.concatenate([each[name] for each in dumps.samples]) for name in names}
+    if dumps.way == "channels last":
+        found = {name: np.moveaxis(x, -1, 1) if x.ndim == 4 else x for name, x in found.items()}
+    return min(sqnr(exact[name], found[name]) for name in names)
 
 
 def styled(case: PlantedCase, rng: np.random.Generator, number: int) -> PlantedCase:

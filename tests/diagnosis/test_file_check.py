@@ -1,5 +1,6 @@
 """What is in the file of a quantized model and not in its quantizers."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
 
+from roundoff.core.quantizers import fake_quantize
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.result import Diagnosis
@@ -144,3 +146,28 @@ def test_the_figure_of_a_sound_file_is_that_of_the_file() -> None:
     model, proto, samples = plain()
     found = diagnosed(model, proto, samples)
     assert found.measures[0].before == pytest.approx(run_file_db(model, proto, samples), abs=1e-3)
+
+
+def alone(factor: float, target: str) -> Diagnosis:
+    """What a file holds without its float model, one channel of whose weights is larger than the others."""
+    model, arrays = unbalanced(factor)
+    quantized, samples = for_target(model, arrays, target)
+    proto = type(model.proto)()
+    proto.CopyFrom(quantized.float_model.proto)
+    by_tensor = {each.tensor: each for each in quantized.quantizers if each.kind == "weight"}
+    for tensor in proto.graph.initializer:
+        if tensor.name in by_tensor:
+            each = by_tensor[tensor.name]
+            values = fake_quantize(numpy_helper.to_array(tensor), each.params, each.spec)
+            tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float32), tensor.name))
+    known = replace(quantized, float_model=model_from_proto(proto, path=model.path))
+    return diagnose_quantization(known, samples)
+
+
+def test_without_the_float_model_weights_are_judged_by_their_codes() -> None:
+    sound, spoilt = alone(1.0, "generic-int8"), alone(90.0, "generic-int8-per-tensor")
+    assert sound.kind == "healthy"
+    assert "only the float model shows it" in str(sound.verdict)
+    assert spoilt.kind == "not_enough_evidence"
+    assert "'conv" in str(spoilt.verdict)
+    assert "use at most 3 codes" in str(spoilt.verdict)

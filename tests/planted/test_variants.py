@@ -69,6 +69,11 @@ def test_channels_last_of_a_cube_keeps_its_shape_and_not_its_values() -> None:
         assert not np.array_equal(after[name], before[name])
 
 
+def test_outputs_that_lie_channels_last_are_read_so() -> None:
+    case = broken("unet", "operation-sign-flipped")
+    assert output_db(channels_last(case)) == output_db(case)
+
+
 def test_outputs_only_keeps_the_harm_and_says_that_it_is_somewhere() -> None:
     case = broken("unet", "operation-sign-flipped")
     less = only_outputs(case)

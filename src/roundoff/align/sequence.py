@@ -162,10 +162,12 @@ class CandidateOrder:
     Attributes:
         places: Indices of the tensors in that order.
         prior: Log-probability of it being right, up to a constant, before anything is looked at.
+        numbered: Whether numbers in the names say so.
     """
 
     places: tuple[int, ...]
     prior: float
+    numbered: bool = False
 
 
 def candidate_orders(tensors: Sequence[TensorInfo], *, ordered: bool) -> list[CandidateOrder]:
@@ -177,12 +179,15 @@ def candidate_orders(tensors: Sequence[TensorInfo], *, ordered: bool) -> list[Ca
     """
     everything = range(len(tensors))
     found = {tuple(everything): 0.0 if ordered else _LISTED}
+    numbered: set[tuple[int, ...]] = set()
     for numbers in _number_columns([info.name for info in tensors]):
         places = tuple(sorted(everything, key=lambda index: (numbers.get(index, math.inf), index)))
         # A number that every name has, each another one, counts something: most often what ran when.
         found[places] = max(found.get(places, -math.inf), _NUMBERED if not ordered else _NUMBERED + _LISTED)
+        numbered |= {places, places[::-1]}
     backwards = {places[::-1]: prior + _BACKWARDS for places, prior in found.items()}
-    return [CandidateOrder(places, prior) for places, prior in {**backwards, **found}.items()]
+    both = {**backwards, **found}
+    return [CandidateOrder(places, prior, places in numbered) for places, prior in both.items()]
 
 
 _LISTED, _NUMBERED, _BACKWARDS, _NO_ORDER = -3.0, -0.5, -3.0, -1.0
@@ -393,6 +398,12 @@ class _Aligner:
             dumped = self._dumped(found)
         return _Aligned(found, total, anchors.log_odds)
 
+    def only_one(self, candidate: int, reference: int) -> bool:
+        """Whether nothing else that is left has the shape of this tensor of the reference."""
+        shape = self.reference.tensors[reference].shape
+        fitting = [each for each in self.theirs if self.layout.fit(shape, self.candidate.tensors[each].shape)]
+        return fitting == [candidate]
+
     def _alone(self, theirs: Sequence[int]) -> Floats:
         """Log-weight of each tensor of the candidate being none of the reference."""
         return np.array([_COPY if index in self.copies else _STRANGER for index in theirs])
@@ -562,7 +573,7 @@ def doubted_by_kind(certain: Sequence[Match], tensors: Sequence[TensorInfo]) -> 
 _FEWEST_TENSORS, _FEWEST_SHAPES = 4, 3
 """Without one certain pair, so many tensors of so many shapes must come in the same order."""
 
-_SHUFFLES = 3
+_SHUFFLES, _LUCK = 5, 3.0
 _SEED = 1801
 _MOST_SCORES = 6_000_000
 """Pairs scored at most; beyond these only values tell (2,400 tensors on each side without a partner)."""
@@ -600,6 +611,11 @@ def match_by_order(
     prior = _NO_ORDER - (_SAYS_SO if ordered else 0.0)
     without = [aligner.posteriors(each, scored).log_weight for each in _shuffled(best_order, aligner)]
     chance = prior + float(np.logaddexp.reduce(without)) - math.log(len(without))
+    # Some shuffles align well by luck: a list that nothing says is in order must do better than these.
+    luck = 0.0 if ordered else max(without) + _LUCK * float(np.std(without)) + prior - chance
+    weights = [
+        weight - (0.0 if order.numbered else luck) for (order, _), weight in zip(tried, weights, strict=True)
+    ]
     everything = float(np.logaddexp.reduce([*weights, chance]))
     # Orders that say the same of a pair support it together.
     sums: dict[tuple[int, int], float] = defaultdict(float)
@@ -611,6 +627,9 @@ def match_by_order(
             sums[pair] += trust * probability
     return list(_mutually_best(sums, aligner, "order" if in_order else "elimination"))
 
+
+_ONE_OF_SEVERAL = 0.45
+"""What is left of the confidence of a pair without an order where others have its shape, too: not enough."""
 
 _SAYS_SO = 6.0
 """Log-odds of a source being in order that says it is."""
@@ -639,5 +658,7 @@ def _mutually_best(sums: Mapping[tuple[int, int], float], aligner: _Aligner, how
             continue
         left, right = aligner.reference.tensors[ours], aligner.candidate.tensors[theirs]
         fit = aligner.layout.fit(left.shape, right.shape)
-        if fit is not None:
-            yield Match(ours, theirs, how, min(probability, 1.0), fit.layout)
+        if fit is None:
+            continue
+        certain = how == "order" or aligner.only_one(theirs, ours)
+        yield Match(ours, theirs, how, min(probability, 1.0) * (1 if certain else _ONE_OF_SEVERAL), fit.layout)

@@ -24,14 +24,17 @@ from roundoff.messages.message import Argument, Message, joined, message
 
 __all__ = [
     "WORSE_DB",
+    "FewLevels",
     "FileCase",
     "FileChecked",
     "FileSuspect",
     "Remark",
     "check_file",
     "check_sums",
+    "few_levels",
     "lint",
     "remarks_text",
+    "weights_unseen",
 ]
 
 # The ratio of ranges from which on Sony's toolkit warns of what is joined.
@@ -43,6 +46,9 @@ _USUAL_ACCUMULATOR = 32
 _WIDEST_KNOWN = 64
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _NAMED = 2
+# Weights that are their own codes have no error but that of float32.
+_EXACT = 1e-10
+_USUAL_BITS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +172,52 @@ def _joined(node: Any, edges: Edges) -> Iterator[Remark]:
     spans = [high - low for low, high in (reach(each) for each in read if each is not None)]
     if len(spans) == len(read) and min(spans) > 0 and max(spans) / min(spans) >= _UNBALANCED:
         yield Remark("joined", node.name, max(spans) / min(spans))
+
+
+# A channel of a weight with at most so many codes has lost its shape; so many channels are no accident.
+_FEWEST_LEVELS, _MANY_CHANNELS, _LEAST_CHANNELS = 3, 0.1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class FewLevels:
+    """A weight with one scale for all channels, some of which use next to no codes.
+
+    Attributes:
+        node: What has the weight.
+        channels: How many do.
+        total: Of how many.
+        levels: So many codes they use at most.
+    """
+
+    node: str
+    channels: int
+    total: int
+    levels: int = _FEWEST_LEVELS
+
+
+def weights_unseen(case: Case) -> bool:
+    """Whether the float model has the weights of the file: then no output shows what rounding them cost."""
+    weights = [each for each in case.facts.quantizers.values() if each.kind == "weight"]
+    known = [each for each in weights if each.tensor in case.facts.weights]
+    return bool(known) and all(case.facts.constant_damage(each).ratio <= _EXACT for each in known)
+
+
+def few_levels(case: Case) -> list[FewLevels]:
+    """Weights whose channels are so different that one scale leaves many of them next to no codes; worst first."""
+    facts, found = case.facts, list[FewLevels]()
+    for each in facts.quantizers.values():
+        axis = facts.channel_axis(each) if each.kind == "weight" and each.tensor in facts.weights else None
+        if axis is None or each.params.scale.size > 1 or each.spec.bits < _USUAL_BITS:
+            continue
+        codes = facts.rounded_codes(each) if each.codes is None else each.codes
+        axes = tuple(at for at in range(codes.ndim) if at != axis)
+        if codes.size // max(1, codes.shape[axis]) <= _FEWEST_LEVELS:
+            continue
+        spans = codes.max(axis=axes).astype(np.int64) - codes.min(axis=axes).astype(np.int64) + 1
+        few = int(np.count_nonzero(spans <= _FEWEST_LEVELS))
+        if few >= max(_LEAST_CHANNELS, _MANY_CHANNELS * spans.size):
+            found.append(FewLevels(each.consumers[0].node, few, int(spans.size)))
+    return sorted(found, key=lambda each: -each.channels / each.total)
 
 
 WORSE_DB = 3.0

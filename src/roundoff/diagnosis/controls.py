@@ -143,7 +143,11 @@ def _alike(case: Case, suspect: Suspect, original: Quantizer, fixed: Quantizer |
     if fixed.params.scale.size > 1 and original.params.scale.size == 1:
         slices = next(iter(facts.channel_ranges(suspect)), None)
         if slices is not None:
-            return {each.name: with_slice_ranges(each, *slices) for each in members}
+            # Other tensors of the same grid may have their channels along another axis.
+            return {
+                each.name: with_slice_ranges(each, *slices) if each.tensor == suspect.tensor else None
+                for each in members
+            }
     return {each.name: _at_its_values(case, suspect, each) for each in members}
 
 

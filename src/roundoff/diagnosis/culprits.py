@@ -43,13 +43,14 @@ __all__ = [
 
 
 def rank(
-    case: Case, suspects: Sequence[Suspect], *, out_of_time: Callable[[], bool]
+    case: Case, suspects: Sequence[Suspect], *, most: int = 0, out_of_time: Callable[[], bool]
 ) -> "PlaceCosts[Suspect] | None":
     """Order places by what they cost alone.
 
     Args:
         case: The network.
         suspects: The places, in the order of the network.
+        most: So many of them are singled out where there are too many to measure each, if they stand out.
         out_of_time: Whether to stop.
 
     Returns:
@@ -62,6 +63,7 @@ def rank(
         suspects,
         lambda group: alone_loss(case, *group).value,
         name=lambda suspect: suspect.name,
+        most=most,
         out_of_time=out_of_time,
     )
 
@@ -214,19 +216,33 @@ def find_few(
     Returns:
         They; none where there are no such few, and None when the time did not suffice to tell.
     """
-    ranked = rank(case, suspects, out_of_time=out_of_time)
+    ranked = rank(case, suspects, most=limit, out_of_time=out_of_time)
     if ranked is None:
         return None
-    before, chosen = case.loss(), list[Accused]()
-    contributors = ranked.contributors
-    few = limit if contributors <= limit else min(limit, max(_ALWAYS_FEW, contributors // _PART_THAT_IS_FEW))
-    for suspect in ranked.places[:few]:
+    before, contributors = case.loss(), ranked.contributors
+    # Of many places contributors are groups, which say nothing of how many places there are.
+    few = limit
+    if ranked.exact and contributors > limit:
+        few = min(limit, max(_ALWAYS_FEW, contributors // _PART_THAT_IS_FEW))
+    worst = [Accused(each, case.in_float(each), ranked.costs[each.name]) for each in ranked.places[:few]]
+
+    def suffices(count: int) -> bool:
+        return takes_most(before, case.loss(merged(each.fixes for each in worst[:count])))
+
+    # Galloping: 1, 2, 4, ... of the worst in float until most of the loss is gone, then halving what lies between.
+    low, high = 0, min(1, len(worst))
+    while high and not suffices(high):
         if out_of_time():
             return None
-        chosen.append(Accused(suspect, case.in_float(suspect), ranked.costs[suspect.name]))
-        if takes_most(before, case.loss(merged(each.fixes for each in chosen))):
-            return _pruned(case, chosen, out_of_time=out_of_time)
-    return []
+        if high == len(worst):
+            return []
+        low, high = high, min(2 * high, len(worst))
+    while high - low > 1:
+        if out_of_time():
+            return None
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return _pruned(case, worst[:high], out_of_time=out_of_time)
 
 
 # So many of one cause are told one by one.

@@ -1,5 +1,6 @@
 """The search for culprits, stage by stage, each put right before the next is looked for."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -23,7 +24,8 @@ from roundoff.messages.message import Message, message
 
 __all__ = ["CulpritStages", "best_fixes"]
 
-# So many places are few; what needs more of them to be put right has no culprits.
+# So many places are few, or the root of all where that is more; what needs more of them to be put right has no
+# culprits.
 _FEW = 4
 # Worse than its quantizers could be by this much, a network has a fault in the numbers of its quantizers ...
 _FAULT_DB = 3.0
@@ -197,7 +199,8 @@ class CulpritStages:
             self.notebook.skip(message("diagnosis.skip_places"))
             return case, False
         suspects = [each for each in case.facts.suspects if not case.mended.keys() & each.quantizers]
-        accused = find_few(case, suspects, limit=_FEW, out_of_time=stop)
+        limit = max(_FEW, math.isqrt(len(suspects)))
+        accused = find_few(case, suspects, limit=limit, out_of_time=stop)
         if accused is None:
             self.notebook.skip(message("diagnosis.skip_places"))
             return case, False

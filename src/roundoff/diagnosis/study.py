@@ -11,7 +11,16 @@ from roundoff.core.coverage import Doubt, Judgement, MetricScores
 from roundoff.core.names import shown
 from roundoff.core.progress import Deadline
 from roundoff.core.quantizers import Quantizer
-from roundoff.diagnosis.checks import FileChecked, check_file, check_sums, lint, remarks_text
+from roundoff.diagnosis.checks import (
+    FewLevels,
+    FileChecked,
+    check_file,
+    check_sums,
+    few_levels,
+    lint,
+    remarks_text,
+    weights_unseen,
+)
 from roundoff.diagnosis.culprits import Record, asked_bits
 from roundoff.diagnosis.ideal import ideals
 from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
@@ -164,6 +173,12 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
     proven = [each for each in harmful if each.proven and each.cause != "accumulated-error"]
     judgement = evidence.graded(skipped=bool(notebook.skipped))
     kind = _kind(evidence, loss, proven, harmful, judgement)
+    verdict = None
+    if weights_unseen(evidence.case) and kind == "healthy":
+        # The one figure there is says nothing of the weights; their codes do.
+        coarse = few_levels(evidence.case)
+        kind = "not_enough_evidence" if coarse else kind
+        verdict = _unseen_text(loss, evidence.expected, coarse)
     hurried = kind == "not_enough_evidence" and bool(notebook.skipped)
     measures = loss_measures(loss, evidence.expected)
     scores = evidence.scores
@@ -179,7 +194,7 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
         subject=notebook.settings.subject or verbatim(""),
         side="quantization",
         kind=kind,
-        verdict=_verdict(kind, evidence, loss, proven, hurried=hurried, judgement=judgement),
+        verdict=verdict or _verdict(kind, evidence, loss, proven, hurried=hurried, judgement=judgement),
         findings=findings,
         measures=measures,
         victims=_victims(evidence.case, findings) if kind == "culprits" and not notebook.out_of_time() else (),
@@ -280,6 +295,15 @@ def _healthy_text(loss: Loss, expected: Loss) -> Message:
     if loss.sqnr_db >= expected.sqnr_db:
         return message("diagnosis.verdict_healthy", db=now)
     return message("diagnosis.verdict_healthy_best", db=now, best=decibels_of(expected.sqnr_db))
+
+
+def _unseen_text(loss: Loss, expected: Loss, coarse: Sequence[FewLevels]) -> Message:
+    """Good outputs of a file without its float model."""
+    if not coarse:
+        return joined([_healthy_text(loss, expected), message("diagnosis.verdict_weights_unseen")])
+    worst, db = coarse[0], decibels_of(loss.sqnr_db)
+    gaps: dict[str, Argument] = {"few": worst.channels, "all": worst.total, "levels": worst.levels}
+    return message("diagnosis.verdict_few_levels", db=db, node=worst.node, **gaps)
 
 
 def _culprits_text(evidence: QuantizationEvidence, now: Argument, proven: Sequence[Finding]) -> Message:

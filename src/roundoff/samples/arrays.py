@@ -177,7 +177,8 @@ def check_symbols(shapes: Iterable[tuple[InputSpec, Shape]], *, where: str) -> N
     bound: dict[str, tuple[int, str]] = {}
     for spec, shape in shapes:
         for axis, size in zip(spec.shape or (), shape, strict=False):
-            if not isinstance(axis, str):
+            # Paddle calls every axis that it does not know "?": these are as many unknowns, not one.
+            if not isinstance(axis, str) or axis == "?":
                 continue
             known, owner = bound.setdefault(axis, (size, spec.name))
             if known != size:

@@ -4,7 +4,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from roundoff.core.array_files import Unreadable
@@ -24,6 +24,7 @@ __all__ = [
     "TensorPlace",
     "arrange_archives",
     "arrange_files",
+    "choose_run",
     "files_with",
     "is_sample_folder",
     "is_tensor_file",
@@ -197,12 +198,14 @@ class Arranged:
         samples: All samples in order.
         ordered: Whether the order is that of execution.
         broken: Samples of which nothing can be read, with the reason.
+        runs: Where the folder holds several runs: the one taken, then the others.
     """
 
     stored: Sequence[TensorFile]
     samples: Sequence[str] = ("",)
     ordered: bool = False
     broken: dict[str, str] = field(default_factory=dict)
+    runs: tuple[str, ...] = ()
 
 
 def is_sample_folder(name: str) -> bool:
@@ -210,8 +213,50 @@ def is_sample_folder(name: str) -> bool:
     return _SAMPLE_FOLDER.fullmatch(name) is not None
 
 
+_GOLDEN = frozenset({"golden", "reference", "ref", "float", "fp32", "expected"})
+_RUNS = ("runtime", "device", "npu", "board", "target", "actual", "simulator", "sim", "quantized", "int8")
+"""What tools call the folders of runs that lie side by side: the right one, and the others, the chip's first."""
+
+
+def choose_run(units: Sequence[TensorPlace]) -> tuple[Sequence[TensorPlace], tuple[str, ...]]:
+    """Of runs of one network that lie side by side, take the one that is to be judged, never the golden copy.
+
+    Args:
+        units: All that lies in a folder.
+
+    Returns:
+        The tensors of that run, and the runs, the one taken first; everything and no runs where there is but one.
+    """
+    parts = [unit.name.split("/") for unit in units]
+    words = _GOLDEN.union(_RUNS)
+    for depth in range(min(map(len, parts), default=1) - 1):
+        if not all(each[depth].lower() in words for each in parts):
+            continue
+        runs: dict[str, set[str]] = {}
+        for each in parts:
+            runs.setdefault("/".join(each[: depth + 1]), set()).add("/".join(each[depth + 1 :]))
+        judged = [run for run in runs if run.split("/")[-1].lower() not in _GOLDEN]
+        common = set.intersection(*runs.values())
+        if not judged or len(runs) < 2 or len(common) < _MOSTLY * max(map(len, runs.values())):
+            return units, ()
+        taken = min(judged, key=lambda run: _RUNS.index(run.split("/")[-1].lower()))
+        kept = [unit for unit in units if unit.name.startswith(f"{taken}/")]
+        folder = os.path.commonpath([unit.name.rpartition("/")[0] for unit in kept])
+        named = [replace(unit, name=unit.name.removeprefix(f"{folder}/")) for unit in kept]
+        return named, (taken, *(run for run in runs if run != taken))
+    return units, ()
+
+
 def arrange_files(units: Sequence[TensorPlace]) -> Arranged:
-    """Name tensors by their paths; sub-folders called like samples that hold mostly the same files are samples."""
+    """Name tensors by their paths; sub-folders called like samples that hold mostly the same files are samples.
+
+    Of several runs side by side one is taken; see `choose_run`.
+    """
+    units, runs = choose_run(units)
+    return replace(_arrange_one_run(units), runs=runs)
+
+
+def _arrange_one_run(units: Sequence[TensorPlace]) -> Arranged:
     tops: dict[str, set[str]] = {}
     for unit in units:
         top, _, rest = unit.name.partition("/")

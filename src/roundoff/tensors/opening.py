@@ -215,6 +215,7 @@ def as_source(arranged: Arranged, *, label: str, kind: str) -> StoredSource:
         samples=arranged.samples,
         ordered=arranged.ordered,
         broken=arranged.broken,
+        runs=arranged.runs,
     )
 
 

@@ -84,6 +84,7 @@ class StoredSource:
         samples: All samples in order; by default those of `stored` as they come.
         ordered: Whether the order is known to be that of execution.
         broken: Samples of which nothing can be read, with the reason.
+        runs: Where there are several runs: the one these tensors are of, then the others.
     """
 
     def __init__(
@@ -94,8 +95,10 @@ class StoredSource:
         samples: Sequence[str] = (),
         ordered: bool = False,
         broken: Mapping[str, str] | None = None,
+        runs: Sequence[str] = (),
     ) -> None:
         self._label = label
+        self.runs = tuple(runs)
         self._ordered = ordered
         self._broken = dict(broken or {})
         self._places: dict[str, dict[str, TensorFile]] = {}

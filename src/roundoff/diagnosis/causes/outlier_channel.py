@@ -18,6 +18,8 @@ __all__ = ["OutlierChannel"]
 
 # The largest channel over the median one; below this all of them use most of the codes.
 _SPREAD = 4.0
+# A channel with less than this part of the median one is dead.
+_DEAD = 1e-4
 
 
 @cause("outlier-channel", of="quantization", order=50)
@@ -55,18 +57,22 @@ class OutlierChannel:
         reaches = np.maximum(np.abs(low), np.abs(high))
         what, inner = called(suspect), _is_inner(case, suspect, axis)
         which = "_inner" if inner else ""
-        channel, median = _extreme(reaches)
+        largest, median = int(reaches.argmax()), float(np.median(reaches[_loud(reaches)]))
+        small = int(np.where(_loud(reaches), reaches, np.inf).argmin())
+        # The channel that sets the scale is named; where all others are as large, with the one that is lost by it.
+        lost = reaches[largest] / median < median / reaches[small]
+        which_summary = f"{which}_small" if lost else which
         proof = tried(
             case,
             suspect,
             fixes,
             changed=message(f"diagnosis.outlier_channel_changed{which}", what=what, count=reaches.size),
             summary=message(
-                f"diagnosis.outlier_channel_summary{which}",
+                f"diagnosis.outlier_channel_summary{which_summary}",
                 what=what,
-                channel=channel,
-                reach=float(reaches[channel]),
-                median=median,
+                channel=largest,
+                reach=float(reaches[largest]),
+                **({"small": small, "little": float(reaches[small])} if lost else {"median": median}),
             ),
             changes=[RemedyChange("per_channel", tensors=suspect.tensors, nodes=suspect.nodes, axis=axis)],
         )
@@ -98,21 +104,19 @@ def _candidates(case: Case, suspect: Suspect) -> list[tuple[int, Array, Array]]:
     return [each for each in found if own is None or each[0] != own]
 
 
+def _loud(reaches: Array) -> Array:
+    """Which channels hold anything: one with next to nothing beside the others is dead, and loses nothing."""
+    return np.asarray(reaches > _DEAD * float(np.median(reaches[reaches > 0])) if reaches.any() else reaches > 0)
+
+
 def _spread(low: Array, high: Array) -> float:
-    """The largest channel over the median one, or that over the smallest; silent ones do not count."""
+    """The largest channel over the median one, or that over the smallest; dead ones do not count."""
     reaches = np.maximum(np.abs(low), np.abs(high)).astype(np.float64)
-    loud = reaches[reaches > 0]
+    loud = reaches[_loud(reaches)]
     if loud.size < 2:
         return 0.0
     median = float(np.median(loud))
     return max(float(loud.max()) / median, median / float(loud.min()))
-
-
-def _extreme(reaches: Array) -> tuple[int, float]:
-    """The channel that is farthest from the median, and the median."""
-    median = float(np.median(reaches[reaches > 0]))
-    largest, smallest = int(reaches.argmax()), int(np.where(reaches > 0, reaches, np.inf).argmin())
-    return (largest if reaches[largest] / median >= median / reaches[smallest] else smallest), median
 
 
 def _is_inner(case: Case, suspect: Suspect, axis: int) -> bool:

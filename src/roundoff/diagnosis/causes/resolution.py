@@ -20,10 +20,11 @@ class CoarseResolution:
         if damage is None or suspect.kind == "bias":
             return None
         quantizer = case.facts.quantizers[suspect.name]
-        low, high = reach(quantizer)
-        data_low, data_high = case.facts.value_range(suspect)
-        wider = (high - low) / max(data_high - data_low, 1e-30)
-        numbers = {"bits": float(quantizer.spec.bits), "range_over_data": wider, "noise_ratio": damage.ratio}
+        numbers = {
+            "bits": float(quantizer.spec.bits),
+            "range_over_data": _times_wider(case, suspect),
+            "noise_ratio": damage.ratio,
+        }
         return Signal(1 - damage.clipped_share, numbers)
 
     def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
@@ -49,7 +50,7 @@ class CoarseResolution:
             "data_low": data_low,
             "data_high": data_high,
         }
-        times = (high - low) / max(data_high - data_low, 1e-30)
+        times = _times_wider(case, suspect)
         return tried(
             case,
             suspect,
@@ -104,6 +105,15 @@ class CoarseResolution:
         wide = change.value.endswith(str(WIDE_BITS))
         title = message("diagnosis.resolution_remedy", what=called(suspect), dtype=change.value)
         return Remedy(title, "16 bit" if wide else "free", proof.changes)
+
+
+def _times_wider(case: Case, suspect: Suspect) -> float:
+    """How many times coarser its steps are than its values need; symmetric codes reach as far on both sides."""
+    quantizer = case.facts.quantizers[suspect.name]
+    (low, high), (data_low, data_high) = reach(quantizer), case.facts.value_range(suspect)
+    if quantizer.spec.symmetric:
+        return min(-low, high) / max(-data_low, data_high, 1e-30)
+    return (high - low) / max(data_high - data_low, 1e-30)
 
 
 def _bits_change(suspect: Suspect, signed: bool, bits: int) -> RemedyChange:

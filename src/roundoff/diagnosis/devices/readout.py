@@ -2,23 +2,26 @@
 
 import contextlib
 import math
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from roundoff.align.layout import find_layout, layouts_between, relabelled
+from roundoff.align.layout import correlation, positions, relabelled, seen_through, take
 from roundoff.align.matching import align
-from roundoff.align.pairing import TensorPair
+from roundoff.align.pairing import Match, TensorPair
+from roundoff.align.sequence import match_by_order
+from roundoff.align.usual_layout import usual_layout
+from roundoff.align.values import SampleSide
 from roundoff.core.coverage import Unjudged
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, dequantize
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
-from roundoff.diagnosis.devices.expectation import Golden
+from roundoff.diagnosis.devices.expectation import Golden, Span
 from roundoff.errors import BadInput, CannotAlign
 from roundoff.messages.message import Message, as_message, english, message
-from roundoff.studies.compare.pairs import SamplePairs, find_samples, laid_out, read_pair
+from roundoff.studies.compare.pairs import find_samples, laid_out, read_pair
+from roundoff.tensors.stored import StoredSource
 
 __all__ = [
     "SURE",
@@ -37,8 +40,8 @@ SURE = 0.5
 _FEWEST_FITTED = 8
 # Axes of a tensor that has more than channels.
 _MAP = 3
-# So many tensors of one layout make it the usual one; one against so many that are as they should be is wrong.
-_USUAL, _ONE_AGAINST = 3, 5
+# One against so many that are as they should be is wrong.
+_ONE_AGAINST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +201,7 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
     known = names or KnownNames()
     pairing = align(reference, device, aliases=known.aliases, origins=known.origins, progress=progress)
     matched = find_samples(reference, device)
-    by_name = _with_usual_layout({pair.reference: pair for pair in pairing.pairs}, (reference, device), matched)
+    by_name = _as_dumped({pair.reference: pair for pair in pairing.pairs}, (reference, device))
     by_name |= _one_of_its_own(by_name, (reference, device), ends)
     usable = Readout(reference, device, by_name, matched.pairs, quantizers)
     kept: dict[str, TensorPair] = {}
@@ -226,36 +229,28 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
             what, fix=english("dump outputs of nodes under the names of the model, or give --aliases")
         )
     notes = [as_message(matched.note)] if matched.note else []
+    if isinstance(device, StoredSource) and device.runs:
+        run, *others = device.runs
+        notes.append(message("compare.run_taken", where=device.label, run=run, others=", ".join(others)))
     if fits:
         notes.append(message("diagnosis.note_unknown_scale", count=len(fits)))
     return Readout(reference, device, kept, matched.pairs, quantizers, fits, tuple(left_out), tuple(notes))
 
 
-def _with_usual_layout(
-    pairs: dict[str, TensorPair], sources: tuple[TensorSource, TensorSource], samples: SamplePairs
-) -> dict[str, TensorPair]:
-    """Tensors are stored as most others are: where the shape does not show it, and where values say otherwise.
+def _as_dumped(pairs: dict[str, TensorPair], sources: tuple[TensorSource, TensorSource]) -> dict[str, TensorPair]:
+    """Tensors whose shapes fit the layout of the whole dump have that, whatever their values say.
 
     What then disagrees has a layout of its own, which is for the diagnosis to say.
     """
-    names = Counter(pair.layout.name for pair in pairs.values() if pair.layout is not None)
-    if not names:
-        return pairs
-    usual, count = names.most_common(1)[0]
+    ours, theirs = (source.tensors for source in sources)
+    layout = usual_layout(ours, theirs, _matches((ours, theirs), pairs))
+    shapes = {info.name: info.shape for info in ours}, {info.name: info.shape for info in theirs}
     found = dict(pairs)
-    for name, pair in pairs.items():
-        with contextlib.suppress(BadInput):
-            exact = sources[0].read(name, samples.pairs[0][0])
-            stored = sources[1].read(pair.candidate, samples.pairs[0][1])
-            layout = None
-            if exact.shape == stored.shape:
-                layout = find_layout(exact, stored)
-                layout = layout if layout is not None and layout.name in names else None
-            elif (pair.layout is None or pair.layout.name != usual) and count >= _USUAL:
-                options = layouts_between(exact.shape, stored.shape)
-                layout = next((each for each in options if each.name == usual), None)
-            if layout is not None:
-                found[name] = replace(pair, layout=layout)
+    for name, pair in pairs.items() if layout.channels_last else ():
+        left, right = shapes[0][name], shapes[1][pair.candidate]
+        fit = layout.fit(left, right)
+        if left != right and fit is not None and fit.prior == 0:
+            found[name] = replace(pair, layout=fit.layout)
     return found
 
 
@@ -320,25 +315,37 @@ def _fitted(exact: Array, codes: Array) -> Fit | None:
 
 # Pairing tensors behind a fault: no value fits the float model there, but it fits what its own inputs give.
 
-_ROUNDS = 8
+_ROUNDS = 24
+# Pairs that predictions start from; the others are decided again by what these predict.
+_CERTAIN = 0.9
+# Tensors that may be the wrong one, partners tried for each, and tensors behind it that must follow.
+_FRONTIER, _MOST_PARTNERS, _FOLLOWERS = 6, 16, 5
+# What follows leaves no more than this unexplained; less than the other tells no more.
+_FOLLOWS, _EXACTLY = 0.1, 1e-3
+# How much more must follow from the right partner than from any other, and than without one (in e-folds).
+_CLEARLY = 1.5
+_LOOKED_AT = 2048
+_FEWEST_VALUES = 8
+# How sure a partner is from which those behind it follow.
+_EXPLAINS = 0.9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Held:
-    """Tensors of one sample that are in memory; a `TensorSource`."""
+class _Predicted:
+    """The float model's tensors as the device's own tensors predict them; a `TensorSource`."""
 
-    label: str
+    source: TensorSource
     samples: tuple[str, ...]
+    tensors: tuple[TensorInfo, ...]
     arrays: Mapping[str, Array]
     ordered: bool = True
 
     @property
-    def tensors(self) -> tuple[TensorInfo, ...]:
-        return tuple(TensorInfo(name, array.dtype.name, array.shape) for name, array in self.arrays.items())
+    def label(self) -> str:
+        return self.source.label
 
     def read(self, name: str, sample: str) -> Array:
-        del sample
-        return self.arrays[name]
+        return self.arrays[name] if name in self.arrays else self.source.read(name, sample)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -371,7 +378,7 @@ class _Some:
 def with_predicted(
     readout: Readout, golden: Golden, *, feed: Mapping[str, Array], tensors: Sequence[str]
 ) -> Readout:
-    """Pair what is left by the values that the device's own tensors predict, round by round.
+    """Pair what is left, or is not certain, by the values that the device's own tensors predict, round by round.
 
     Args:
         readout: What is paired so far.
@@ -380,33 +387,200 @@ def with_predicted(
         tensors: Tensors of the float model that may be used, in execution order.
     """
     # Each round pairs tensors next to known ones; these then predict those behind them. Values of the float model
-    # do not fit behind a fault, but what the device's own wrong inputs give does.
+    # do not fit behind a fault, but what the device's own wrong inputs give does. Where nothing follows any more,
+    # the wrong tensor itself is next: its partner is the one from which those behind it follow.
+    rounds = _Prediction(readout, golden, feed, tensors)
     for _ in range(_ROUNDS):
-        taken = {pair.candidate for pair in readout.pairs.values()}
-        left = [info for info in readout.device.tensors if info.name not in taken and not info.problem]
-        sizes = {info.size for info in left}
-        infos = {info.name: info for info in readout.reference.tensors}
-        wanted = [name for name in tensors if name not in readout.pairs and infos[name].size in sizes]
-        found = _paired(readout, golden, feed, wanted, frozenset(info.name for info in left)) if left else {}
-        if not found:
+        if not rounds.left or not (rounds.pair_what_follows() or rounds.pair_what_explains()):
             break
-        together = {**readout.pairs, **found}
-        readout = replace(readout, pairs={name: together[name] for name in tensors if name in together})
-    return readout
+    rounds.pair_the_rest()
+    return rounds.result()
 
 
-def _paired(
-    readout: Readout, golden: Golden, feed: Mapping[str, Array], wanted: Sequence[str], left: frozenset[str]
-) -> dict[str, TensorPair]:
-    if not wanted:
-        return {}
-    theirs = readout.samples[0][1]
-    values = golden.compute_all(wanted, readout.view(0, feed))
-    arrays = {name: values[name] for name in wanted}
-    predicted = _Held("what the device's own tensors predict", (theirs,), arrays)
-    try:
-        pairing = align(predicted, _Some(readout.device, left))
-    except CannotAlign:
-        return {}
-    sure = (pair for pair in pairing.pairs if pair.how == "value" and pair.confidence >= SURE)
-    return {pair.reference: pair for pair in sure}
+class _Prediction:
+    """Pairs so far, and what they predict."""
+
+    def __init__(
+        self, readout: Readout, golden: Golden, feed: Mapping[str, Array], tensors: Sequence[str]
+    ) -> None:
+        self._readout, self._golden, self._feed = readout, golden, feed
+        self._infos = {info.name: info for info in readout.reference.tensors}
+        self._tensors = [name for name in tensors if name in self._infos]
+        named = ("alias", "origin", "name", "normalized")
+        self._pairs = {
+            name: pair for name, pair in readout.pairs.items() if pair.how in named or pair.confidence >= _CERTAIN
+        }
+        self._open = {name: pair for name, pair in readout.pairs.items() if name not in self._pairs}
+        everything = readout.reference.tensors, readout.device.tensors
+        self._layout = usual_layout(*everything, _matches(everything, self._pairs))
+        self._looks: dict[tuple[str, tuple[int, ...]], Array | None] = {}
+        self._device = {info.name: info for info in readout.device.tensors if not info.problem}
+
+    @property
+    def left(self) -> list[str]:
+        """Tensors of the device without a partner."""
+        taken = {pair.candidate for pair in self._pairs.values()}
+        return [name for name in self._device if name not in taken]
+
+    def _wanted(self) -> list[str]:
+        """Tensors of the float model without a partner that something left could be."""
+        shapes = {self._device[name].shape for name in self.left}
+        return [
+            name
+            for name in self._tensors
+            if name not in self._pairs
+            and any(self._layout.fit(self._infos[name].shape, shape) is not None for shape in shapes)
+        ]
+
+    def _view(self) -> DeviceView:
+        return replace(self._readout, pairs=self._pairs).view(0, self._feed)
+
+    def _predicted(self, wanted: Sequence[str]) -> Mapping[str, Array]:
+        values = self._golden.compute_all(wanted, self._view()) if wanted else {}
+        return {name: values[name] for name in wanted}
+
+    def pair_what_follows(self) -> bool:
+        """Pair tensors whose values are those that certain ones predict."""
+        arrays = self._predicted(self._wanted())
+        theirs = self._readout.samples[0][1]
+        infos = tuple(self._infos[name] for name in arrays)
+        predicted = _Predicted(self._readout.reference, (theirs,), infos, arrays, ordered=False)
+        try:
+            pairing = align(predicted, _Some(self._readout.device, frozenset(self.left)))
+        except CannotAlign:
+            return False
+        found = {
+            pair.reference: replace(pair, how="prediction")
+            for pair in pairing.pairs
+            if pair.how == "value" and pair.confidence >= SURE
+        }
+        self._pairs |= found
+        return bool(found)
+
+    def pair_what_explains(self) -> bool:
+        """Pair the one tensor from which those behind it follow, though it does not follow itself."""
+        known = self._pairs.keys()
+        inside = {hidden for name in known for hidden in self._span(name).hidden}
+        wanted = self._wanted()
+        tried: list[tuple[float, str, str]] = []
+        for name in [each for each in wanted if each not in inside][:_FRONTIER]:
+            behind = self._golden.behind(name)
+            followers = [each for each in wanted if each in behind][:_FOLLOWERS]
+            if followers:
+                usual = self._explained(self._golden.compute_all(followers, self._view()), followers, without="")
+                tried += [
+                    (explained, name, partner)
+                    for partner in self._partners(name)
+                    if (explained := self._explained_with(name, partner, followers)) > usual + _CLEARLY
+                ]
+        tried.sort(reverse=True)
+        if not tried:
+            return False
+        best, name, partner = tried[0]
+        if any(explained + _CLEARLY > best for explained, _, other in tried if other != partner):
+            return False
+        # A layer and the activation behind it explain as well as each other: the one of a kind that is dumped.
+        alike = [each for explained, each, other in tried if other == partner and explained + _CLEARLY > best]
+        name = max(alike, key=lambda each: (self._dumped_share(each), each == name))
+        fit = self._layout.fit(self._infos[name].shape, self._device[partner].shape)
+        layout = None if fit is None else fit.layout
+        self._pairs[name] = TensorPair(name, partner, "prediction", _EXPLAINS, layout)
+        return True
+
+    def _span(self, name: str) -> Span:
+        return self._golden.span(name, self._pairs.keys()) if name not in self._feed else Span((), (), ())
+
+    def _dumped_share(self, name: str) -> float:
+        """Share of the tensors of the same operation that have a certain partner."""
+        alike = [each for each in self._tensors if self._infos[each].op_type == self._infos[name].op_type]
+        return sum(each in self._pairs for each in alike) / len(alike)
+
+    def _partners(self, name: str) -> list[str]:
+        """Tensors of the device that could be it, those found with doubt first."""
+        shape = self._infos[name].shape
+        left = [each for each in self.left if self._layout.fit(shape, self._device[each].shape) is not None]
+        doubtful = self._open[name].candidate if name in self._open else ""
+        return sorted(left, key=lambda each: each != doubtful)[:_MOST_PARTNERS]
+
+    def _explained_with(self, name: str, partner: str, followers: Sequence[str]) -> float:
+        """How much of the tensors behind one follows when it has this partner."""
+        fit = self._layout.fit(self._infos[name].shape, self._device[partner].shape)
+        pair = TensorPair(name, partner, "prediction", _EXPLAINS, None if fit is None else fit.layout)
+        try:
+            values = replace(self._readout, pairs={**self._pairs, name: pair}).read(name, 0)
+        except BadInput:
+            return 0.0
+        if values.shape != self._infos[name].shape or not np.isfinite(values).all():
+            return 0.0
+        view = self._view().but({name: values})
+        return self._explained(self._golden.compute_all(followers, view), followers, without=partner)
+
+    def _explained(self, values: Mapping[str, Array], followers: Sequence[str], *, without: str) -> float:
+        """How much of these is among the tensors left: for each that is, the log of what it leaves unexplained."""
+        total = 0.0
+        left = [each for each in self.left if each != without]
+        for name in followers:
+            wanted = take(values[name], positions(values[name].size, _LOOKED_AT))
+            if wanted is None or wanted.size < _FEWEST_VALUES:
+                continue
+            seen = [look for each in left if (look := self._look(each, values[name].shape)) is not None]
+            best = max((correlation(wanted, look) for look in seen), default=0.0)
+            rest = 1 - max(best, 0.0) ** 2
+            total += max(0.0, math.log(_FOLLOWS) - math.log(rest + _EXACTLY))
+        return total
+
+    def _look(self, name: str, shape: tuple[int, ...]) -> Array | None:
+        """A few elements of a tensor of the device, where they would be in the float model."""
+        if (name, shape) not in self._looks:
+            stored = self._device[name].shape
+            fit = self._layout.fit(shape, stored)
+            seen = None
+            if fit is not None:
+                with contextlib.suppress(BadInput):
+                    array = self._readout.device.read(name, self._readout.samples[0][1])
+                    if array.shape == stored:
+                        seen = take(array, seen_through(fit.layout, shape, stored, count=_LOOKED_AT))
+            self._looks[name, shape] = seen
+        return self._looks[name, shape]
+
+    def pair_the_rest(self) -> None:
+        """Place what is left by order and shape, and what was found with doubt where it is still free."""
+        for name in self._open.keys() & self._pairs.keys():
+            del self._open[name]
+        arrays = self._predicted([name for name in self._wanted() if self.left])
+        theirs = self._readout.samples[0][1]
+        infos = tuple(info for info in self._infos.values() if not info.problem)
+        predicted = _Predicted(self._readout.reference, (self._readout.samples[0][0],), infos, arrays)
+        sides = SampleSide(predicted, predicted.samples[0]), SampleSide(self._readout.device, theirs)
+        known = _matches((infos, self._readout.device.tensors), self._pairs)
+        placed = match_by_order(*sides, known=known, layout=self._layout, ordered=self._readout.device.ordered)
+        found = [
+            TensorPair(
+                infos[each.reference].name,
+                sides[1].tensors[each.candidate].name,
+                each.how,
+                each.confidence,
+                each.layout,
+            )
+            for each in placed
+        ]
+        for pair in sorted((*found, *self._open.values()), key=lambda pair: -pair.confidence):
+            free = pair.reference not in self._pairs and pair.candidate in self.left
+            if free and pair.reference in self._tensors and pair.confidence >= SURE:
+                self._pairs[pair.reference] = pair
+
+    def result(self) -> Readout:
+        kept = {name: self._pairs[name] for name in self._infos if name in self._pairs}
+        return replace(self._readout, pairs=kept)
+
+
+def _matches(
+    sides: tuple[Sequence[TensorInfo], Sequence[TensorInfo]], pairs: Mapping[str, TensorPair]
+) -> list[Match]:
+    """Pairs by place in both lists."""
+    ours, theirs = ({info.name: place for place, info in enumerate(side)} for side in sides)
+    return [
+        Match(ours[name], theirs[pair.candidate], pair.how, pair.confidence, pair.layout)
+        for name, pair in pairs.items()
+        if name in ours and pair.candidate in theirs
+    ]

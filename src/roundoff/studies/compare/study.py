@@ -30,6 +30,7 @@ from roundoff.messages.numbers import EXACT_DB
 from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
 from roundoff.studies.compare.pairs import PairMeasurement, SamplePairs, find_samples, measure_pairs, read_pair
 from roundoff.studies.compare.result import Comparison, Role, TensorComparison, Verdict, was_not_read
+from roundoff.tensors.stored import StoredSource
 
 __all__ = [
     "CompareSettings",
@@ -245,7 +246,13 @@ def compare(
     rows, remarks = _remarked(job, rows, pairs, measured)
     outputs = output_coverage(rows, (reference, candidate), pairing, settings.topology)
     lacking = [each.name for each in outputs.not_judged if each.why in ("missing", "unmatched")]
-    notes = (samples.note, _note_on_scope(thresholds, settings.topology), *_moved_names(rows, reference), *remarks)
+    notes = (
+        *_run_notes((reference, candidate)),
+        samples.note,
+        _note_on_scope(thresholds, settings.topology),
+        *_moved_names(rows, reference),
+        *remarks,
+    )
     verdict = _verdict(
         rows,
         ordered=reference.ordered,
@@ -405,6 +412,14 @@ def _note_on_scope(thresholds: ThresholdSet, topology: Topology | None) -> Messa
     if thresholds.scope == "all" or topology is not None:
         return NOTHING
     return message("compare.all_judged", name=thresholds.name)
+
+
+def _run_notes(sources: tuple[TensorSource, TensorSource]) -> Iterator[Message]:
+    """Say which of several runs in one folder was taken."""
+    for source in sources:
+        if isinstance(source, StoredSource) and source.runs:
+            run, *others = source.runs
+            yield message("compare.run_taken", where=source.label, run=run, others=", ".join(others))
 
 
 def _moved_names(rows: Sequence[TensorComparison], reference: TensorSource) -> Iterator[Message]:

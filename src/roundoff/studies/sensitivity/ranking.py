@@ -314,6 +314,8 @@ def _distance(value: float, metric: Metric) -> float:
 
 # So many places are measured one by one; of more of them so many groups are made, and so many places singled out.
 _ONE_BY_ONE, _GROUPS, _SINGLED_OUT = 64, 16, 4
+# A place stands out in its group with this part of what the group costs.
+_STANDS_OUT = 0.3
 # A place, or a group, contributes with this part of what all cost.
 _CONTRIBUTES = 0.01
 
@@ -344,6 +346,7 @@ def place_costs(
     cost: Callable[[Sequence[Place]], float],
     *,
     name: Callable[[Place], str],
+    most: int = _SINGLED_OUT,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> PlaceCosts[Place] | None:
     """Order places by what they cost.
@@ -352,6 +355,7 @@ def place_costs(
         places: In the order of the network.
         cost: What some of them cost together, when nothing else does.
         name: What a place is called.
+        most: So many places are singled out of groups at most; beyond the first ones only while each stands out.
         out_of_time: Whether to stop.
 
     Returns:
@@ -365,9 +369,12 @@ def place_costs(
         groups.append((cost(places[at : at + size]), places[at : at + size]))
     total = sum(each for each, _ in groups)
     contributors = sum(each >= _CONTRIBUTES * total for each, _ in groups)
-    for _ in range(_SINGLED_OUT):
-        if not _single_out(groups, cost, out_of_time):
+    for place in range(max(_SINGLED_OUT, most)):
+        stands_out = _single_out(groups, cost, out_of_time)
+        if stands_out is None:
             return None
+        if place >= _SINGLED_OUT - 1 and not stands_out:
+            break
     known = {name(each): whole / len(group) for whole, group in groups for each in group}
     ordered = sorted((each for each in places if known[name(each)] > 0), key=lambda each: -known[name(each)])
     return PlaceCosts(tuple(ordered), known, total, size == 1, contributors)
@@ -377,15 +384,20 @@ def _single_out(
     groups: list[tuple[float, Sequence[Place]]],
     cost: Callable[[Sequence[Place]], float],
     out_of_time: Callable[[], bool],
-) -> bool:
-    """Take the costliest place out of the costliest group; whether the time sufficed."""
+) -> bool | None:
+    """Take the costliest place out of the costliest group.
+
+    Returns:
+        Whether it makes most of what its group costs; None when the time did not suffice.
+    """
     many = [at for at, (_, group) in enumerate(groups) if len(group) > 1]
     if not many:
-        return True
+        return False
     whole, members = groups.pop(max(many, key=lambda place: groups[place][0]))
+    all_of_it = whole
     while len(members) > 1:
         if out_of_time():
-            return False
+            return None
         middle = len(members) // 2
         halves = members[:middle], members[middle:]
         costs = [cost(half) for half in halves]
@@ -393,7 +405,7 @@ def _single_out(
         groups.append((costs[1 - larger], halves[1 - larger]))
         whole, members = costs[larger], halves[larger]
     groups.append((whole, members))
-    return True
+    return whole >= _STANDS_OUT * all_of_it
 
 
 _EXAMPLE = english("write a function compare(reference, candidate) of two arrays that returns a number")
