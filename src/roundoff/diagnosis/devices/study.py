@@ -130,12 +130,12 @@ def _judgement(evidence: DeviceEvidence, kind: DiagnosisKind) -> Judgement:
         gap=_gap(evidence, computed, judged),
     )
     grade: Grade = "no_evidence"
-    if kind == "healthy":
-        grade = "fine"
-    elif evidence.loss is not None and not evidence.loss.agrees:
+    if evidence.loss is not None and not evidence.loss.agrees:
         grade = "lossy"
     elif evidence.loss is not None and not evidence.outputs.complete:
         grade = "incomplete"
+    elif kind in ("healthy", "culprits"):
+        grade = "fine"
     return Judgement(grade, coverage, limits=usual_limits().describe())
 
 
