@@ -116,6 +116,23 @@ def test_a_fault_is_repaired_and_delivered(run: Run) -> None:
     assert len(Path("out/trials.csv").read_text().splitlines()) == len(found.trials) + 1
 
 
+def test_samples_are_held_out_unless_somebody_says_otherwise(run: Run) -> None:
+    words = ("--labels", "labels.npy", "--max-drop", "2%", "--max-trials", "6")
+    run("ill.onnx", *words, "-o", "out")
+    found = result("out")
+    # A third of 160, spread over classes; calibration sees none of them.
+    assert (found.samples, found.holdout.samples) == (107, 53)
+    assert found.holdout.interval is not None
+    assert (found.verdict == "met") == bool(found.best.met and found.holdout.met)
+    code, out, _ = run("ill.onnx", *words, "-o", "all", "--holdout", "0")
+    whole = result("all")
+    assert whole.holdout is None
+    assert whole.samples == 160
+    if whole.best.met:
+        assert (code, whole.verdict) == (1, "unproven")
+        assert out.startswith("MET, NOT PROVEN on other samples: ")
+
+
 def test_a_goal_that_cannot_be_met_delivers_the_best(run: Run) -> None:
     words = ("--labels", "labels.npy", "--max-trials", "1", "-o", "out")
     code, out, _ = run("ill.onnx", *words)
@@ -167,7 +184,8 @@ def test_an_evaluator_measures_on_test_data_too(run: Run, code: str) -> None:
     assert mine.best.recipe == theirs.best.recipe
     for name in ("samples", "float_score", "score", "met"):
         assert getattr(mine.holdout, name) == getattr(theirs.holdout, name), name
-    assert (mine.holdout.interval is None) == (code == ONE_NUMBER)
+    # A metric with one number is asked for groups of samples.
+    assert mine.holdout.interval is not None
 
 
 FEEDS = """

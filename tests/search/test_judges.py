@@ -179,7 +179,7 @@ def test_vendors_evaluators_come_as_class_object_or_functions(tmp_path: Path, mo
 
 def test_values_outside_the_range_are_noticed_in_quantized_models_too(tmp_path: Path, model: Model) -> None:
     code = "CALLS = []\nRANGE = (0, 1)\ndef evaluate(run, samples):\n    CALLS.append(1)\n"
-    judge = judged(tmp_path, code + "    return [0.5 if len(CALLS) < 3 else 2.0 for _ in samples]", model)
+    judge = judged(tmp_path, code + "    return [0.5 if len(CALLS) < 4 else 2.0 for _ in samples]", model)
     with pytest.raises(BadInput, match="outside its RANGE"):
         judge.measure(model, [0, 1])
 
@@ -191,7 +191,7 @@ def test_columns_and_generators_of_values_are_fine_and_prints_go_to_stderr(
         "import numpy as np\ndef evaluate(run, samples):\n    print('busy')\n    return np.ones((len(samples), 1))"
     )
     assert judged(tmp_path, column, model).float_values().tolist() == [1.0] * COUNT
-    assert capsys.readouterr() == ("", "busy\nbusy\n")
+    assert capsys.readouterr() == ("", "busy\nbusy\nbusy\n")
     lazy = "def evaluate(run, samples):\n    for feed in samples:\n        yield 1.0"
     assert judged(tmp_path, lazy, model).by_sample
 
@@ -237,3 +237,10 @@ def test_columns_and_generators_of_values_are_fine_and_prints_go_to_stderr(
 def test_what_is_wrong_with_an_evaluator_is_said(tmp_path: Path, model: Model, code: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         judged(tmp_path, code, model)
+
+
+def test_an_evaluator_that_answers_differently_twice_is_doubted(tmp_path: Path, model: Model) -> None:
+    code = "CALLS = []\ndef evaluate(run, samples):\n    CALLS.append(1)\n    return 0.5 + 0.1 * len(CALLS)"
+    assert [each.kind for each in judged(tmp_path, code, model).doubts] == ["unrepeatable"]
+    steady = "def evaluate(run, samples):\n    return 0.5"
+    assert judged(tmp_path, steady, model).doubts == ()

@@ -130,7 +130,7 @@ class _Asked:
     max_trials: int | None
     eval_data: DataLike
     eval_samples: int | None
-    holdout: float
+    holdout: float | None
     test_data: DataLike
     test_labels: LabelsLike
 
@@ -156,7 +156,7 @@ def tune(
     dialect: Any = None,
     eval_data: DataLike = None,
     eval_samples: int | None = None,
-    holdout: float = 0.0,
+    holdout: float | None = None,
     test_data: DataLike = None,
     test_labels: LabelsLike = None,
     on_trial: "Callable[[Trial, Trial, str], None] | None" = None,
@@ -184,7 +184,7 @@ def tune(
         dialect: Also give the answer in the words of other tools.
         eval_data: To measure on; the data when None.
         eval_samples: Measure on the first so many of them.
-        holdout: Share of them that is kept from the search.
+        holdout: Share of them that is kept from the search, 0 for none; about a third by default.
         test_data: To test the answer on.
         test_labels: Right classes of these.
         on_trial: Told of each trial, the best so far, and the name of the metric.
@@ -293,7 +293,7 @@ def _check_goal(call: Call, asked: _Asked) -> None:
     if asked.max_cost is not None and not asked.max_cost >= 1:
         what = english("--max-cost {max_cost} is less than plain int8 costs, which is 1.", max_cost=asked.max_cost)
         raise BadInput(what, fix=english("give 1 or more"))
-    if not 0 <= asked.holdout < 1:
+    if asked.holdout is not None and not 0 <= asked.holdout < 1:
         raise BadInput(
             english("--holdout {holdout} is not a share between 0 and 1.", holdout=asked.holdout),
             fix=english("write it as in 0.2"),

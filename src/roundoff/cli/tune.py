@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     more.add_argument("--eval-samples", type=positive, metavar="N", help="measure on the first N of them")
     unseen = more.add_mutually_exclusive_group()
     unseen.add_argument(
-        "--holdout", type=_share, default=0.0, metavar="20%", help="keep so many of them from the search"
+        "--holdout", type=_share, metavar="20%", help="keep so many of them from the search; a third by default"
     )
     unseen.add_argument("--test-data", action="append", metavar="PATH|INPUT=PATH", help="to test the answer on")
     more.add_argument("--test-labels", type=Path, metavar="FILE", help="right classes of --test-data")
@@ -207,7 +207,7 @@ def _cost(text: str) -> float:
 
 def _share(text: str) -> float:
     number = _finite(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
-    if not 0 < number < 1:
+    if not 0 <= number < 1:
         raise argparse.ArgumentTypeError(
             english("{text!r} is not a share between 0 and 1; write it as in 0.2", text=text)
         )

@@ -231,7 +231,7 @@ def _diff(diff: "RunDiff") -> Iterator[_Case]:
 
 def _tuning(found: "Tuning") -> Iterator[_Case]:
     best = f"{found.metric} {score_text(found.metric, found.best.score)}"
-    outcome: Literal["failure", "passed"] = "failure" if found.verdict == "best_effort" else "passed"
+    outcome: Literal["failure", "passed"] = "failure" if found.verdict in ("best_effort", "unproven") else "passed"
     yield _Case("goal", str(found.goal), outcome, f"the best found has {best}")
     with use_language("en"):
         for each in found.doubts:

@@ -49,6 +49,8 @@ __all__ = [
     "with_evaluator",
 ]
 
+# A metric with one number is asked for so many groups of samples to see how much chance there is in it.
+_GROUPS = 8
 # Enough to notice whose labels go by position; a handful might agree by chance.
 _CHECKED_SAMPLES = 24
 _WHAT = english("The evaluator")
@@ -112,6 +114,29 @@ class FunctionJudge:
             )
         self._check_limits(found)
         return found.reshape(len(chosen))
+
+    def splits(self) -> bool:
+        """Whether one number for all samples is the same in another order: labels do not go by position then."""
+        places = range(self.total)
+        try:
+            back = self._evaluator.measure(
+                make_run(self._model, threads=self._threads), self._chosen(places[::-1])
+            )
+        except BadInput:
+            return False
+        return bool(np.isclose(float(back.mean()), float(self._float.mean()), rtol=1e-5, atol=1e-8))
+
+    def group_losses(self, model: Model) -> Array | None:
+        """By how much a network scores less than float on each of a few groups of samples; None for too few."""
+        count = min(_GROUPS, self.total // 2)
+        if count < 2:
+            return None
+        runs = [make_run(each, threads=self._threads) for each in (self._model, model)]
+        found = [
+            [float(self._evaluator(run, self._chosen(range(at, self.total, count)))) for run in runs]
+            for at in range(count)
+        ]
+        return np.array([ours - theirs for ours, theirs in found])
 
     def satisfied(self, float_score: float, score: float) -> None:
         """Nothing: a threshold decides."""

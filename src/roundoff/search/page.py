@@ -59,10 +59,11 @@ def _headline(found: Tuning) -> Headline:
         return Headline("open", bilingual("search.doubted", **goal), term, bilingual("search.word_no_evidence"))
     if found.verdict == "nothing_to_do":
         return Headline("good", bilingual("search.nothing", **goal), term, bilingual("search.word_nothing"))
-    if found.verdict == "met":
+    if found.verdict in ("met", "unproven"):
         others = None if found.holdout is None else found.holdout.met
         word = "met" if others is None else "met_others" if others else "met_alone"
-        tone: Tone = "open" if others is False else "good"
+        word = "unproven" if found.verdict == "unproven" and others is None else word
+        tone: Tone = "open" if found.verdict == "unproven" or others is False else "good"
         return Headline(
             tone, bilingual("search.met", change=phrase_of(best.change)), term, bilingual(f"search.word_{word}")
         )
@@ -76,7 +77,7 @@ def _headline(found: Tuning) -> Headline:
 def _lines(found: Tuning) -> Iterator[_Line]:
     best, kept = found.best, found.remaining
     goal = "" if found.goal_value is None else _score(found, found.goal_value)
-    if found.verdict == "met":
+    if found.verdict in ("met", "unproven"):
         yield translate("search.goal"), commas(f"{_name(found)} {shown(found.goal)}", goal)
     yield _name(found), _loss(found)
     for at, doubt in enumerate(found.doubts):
@@ -97,7 +98,8 @@ def _lines(found: Tuning) -> Iterator[_Line]:
     nodes = commas(translate("search.nodes", count=kept.nodes, all=kept.all_nodes), wide)
     yield translate("search.quantized"), semicolons(nodes, _work(found))
     if found.verdict != "nothing_to_do":
-        yield translate("search.cost"), translate("search.times", cost=f"{best.cost:.3g}")
+        more = "" if found.added is None else shown(found.added)
+        yield translate("search.cost"), semicolons(translate("search.times", cost=f"{best.cost:.3g}"), more)
     yield from _nodes(found)
     if found.minimal is not None:
         needed = translate("search.minimal") if found.minimal else translate("search.not_minimal")

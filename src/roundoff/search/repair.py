@@ -7,11 +7,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from roundoff.core.progress import SILENT
 from roundoff.core.target import Target
-from roundoff.core.tensors import Array
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.repair import (
     Fixed,
@@ -179,12 +176,11 @@ def _search(
         # Calibrated anew on so few samples, it would fit these and no others.
         return _unsearched(source, plain, message("diagnosis.search_too_few", count=len(parts.used.names)))
     before = judge.score(source.quantized)
-    labels = search.judge.labels
     how = TuneSettings(
         target=target,
         base=source.recipe,
         options={} if source.builder is None else source.builder.options,
-        judge=search.judge if labels is None else replace(search.judge, labels=_labels_of(labels, source, parts)),
+        judge=search.judge,
         time_s=left * _FOR_SEARCH if math.isfinite(left) else None,
         holdout=0.0,
         threads=settings.threads,
@@ -193,7 +189,7 @@ def _search(
     search.tell(message("diagnosis.search_begins", target=target.name))
     result = tune(
         source.quantized.float_model if source.model is None else source.model,
-        TuneData(parts.used, parts.used),
+        TuneData(parts.used, source.samples, kept_from=_kept_from(parts)),
         how,
         keeping=TuneStore(on_trial=search.on_trial),
         progress=settings.progress,
@@ -209,13 +205,9 @@ def _search(
     return Fixed(built.quantized, Repair((step,), ()), built.plan, method)
 
 
-def _labels_of(labels: Array, source: RepairSource, parts: RepairSamples) -> Array:
-    """The classes of the samples that may be used."""
-    used = parts.used
-    if not isinstance(used, Subset):
-        return labels
-    rows = labels.reshape(len(source.samples.names), -1)
-    return np.asarray(rows[list(used.indices)].reshape(-1))
+def _kept_from(parts: RepairSamples) -> tuple[int, ...]:
+    """Places of the samples that a search may not see."""
+    return parts.held_out.indices if isinstance(parts.held_out, Subset) else ()
 
 
 def _measured(found: Diagnosis, settings: DiagnoseSettings) -> Measure:

@@ -9,7 +9,9 @@ from roundoff.messages.message import NOTHING, Message
 
 __all__ = ["Dragged", "HoldOut", "Remaining", "Trial", "Tuning", "TuningVerdict"]
 
-TuningVerdict = Literal["met", "best_effort", "nothing_to_do"]
+TuningVerdict = Literal["met", "unproven", "best_effort", "nothing_to_do"]
+"""What came of a search: ``unproven`` is a goal that is met on the samples that were searched on, and not on
+others, or where there were no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ class Tuning:
         holdout: The metric on other samples.
         stopped: Why the search ended early; empty when it did not.
         notes: What the reader should know.
+        added: What the answer has that the plain quantized model has not; None where that is nothing.
         doubts: What speaks against a good verdict: labels, evaluator or the float network itself.
     """
 
@@ -157,12 +160,13 @@ class Tuning:
     holdout: HoldOut | None = None
     stopped: Message = NOTHING
     notes: tuple[Message, ...] = ()
+    added: Message | None = None
     doubts: tuple[Doubt, ...] = ()
 
     @property
     def good(self) -> bool:
         """Whether the goal was met, and nothing speaks against the evidence."""
-        return self.verdict != "best_effort" and not self.doubts
+        return self.verdict not in ("best_effort", "unproven") and not self.doubts
 
     @property
     def best(self) -> Trial:

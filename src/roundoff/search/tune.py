@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from roundoff.core.names import shown
 from roundoff.core.plan import QuantPlan, Recipe, inputs_text
 from roundoff.core.progress import SILENT, Progress
@@ -15,16 +13,19 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
-from roundoff.measure.inference import mean_interval
+from roundoff.measure.inference import agreement_interval, mean_interval
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import share_text
+from roundoff.quantize.model_cost import added_cost
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
 from roundoff.quantize.steps import INSTALLED, StepLibrary
 from roundoff.run.capture import Samples, read_feed
+from roundoff.run.holdout import JoinedSamples, Subset, split_samples
 from roundoff.search.cost import CostModel
 from roundoff.search.engine import SearchFound, TrialModels, TrialRunner, run_search
 from roundoff.search.evaluators import (
     FedSamples,
+    FunctionJudge,
     JudgeOptions,
     VendorJudge,
     calibration_in,
@@ -45,6 +46,7 @@ from roundoff.studies.sensitivity.ranking import UserSensitivity
 __all__ = [
     "IN_MEMORY",
     "MODEL_FACT",
+    "SearchParts",
     "TestSet",
     "TuneData",
     "TuneSettings",
@@ -53,7 +55,7 @@ __all__ = [
     "Unseen",
     "dragged_nodes",
     "make_unseen",
-    "split_samples",
+    "split_evaluation",
     "tune",
 ]
 
@@ -93,7 +95,8 @@ class TuneSettings:
         costs: What work costs; as the target says when None.
         max_trials: Most recipes to try; None for no limit.
         time_s: Seconds after which no new trial is begun; None for no limit.
-        holdout: Share of the evaluation samples that the search does not use.
+        holdout: Share of the evaluation samples that the search does not use, 0 for none; where nobody says, and
+            no others are given, a third of them, of few samples up to half.
         sensitivity: What nodes are ranked by.
         local: Rank nodes by what they hand on themselves, instead of by the outputs of the network.
         threads: Threads to use; all cores by default.
@@ -112,7 +115,7 @@ class TuneSettings:
     costs: Costs | None = None
     max_trials: int | None = None
     time_s: float | None = None
-    holdout: float = 0.0
+    holdout: float | None = None
     sensitivity: str | UserSensitivity = SENSITIVITIES[0]
     local: bool = False
     threads: int | None = None
@@ -128,11 +131,13 @@ class TuneData:
         calibration: What activations are observed on, and nodes ranked.
         evaluation: What candidates are measured on.
         test: What the answer is measured on at the end; None when there is nothing more.
+        kept_from: Places of evaluation samples that may not be used: somebody else judges the answer on them.
     """
 
     calibration: Samples
     evaluation: Samples
     test: TestSet | None = None
+    kept_from: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +161,6 @@ IN_MEMORY = TuneStore()
 """Keeps everything in memory, as long as the search takes."""
 
 
-_SEED = 1
 # Fewer say nothing of other samples.
 _FEWEST = 10
 
@@ -183,11 +187,16 @@ class Unseen:
         judge = self.judge
         quantized = switch_on(built.quantized.float_model, built.quantized.quantizers)
         ours, theirs = judge.float_values(), judge.measure(quantized, self.indices)
+        sign = 1 if judge.higher_is_better else -1
         if not judge.by_sample:
-            return HoldOut(len(self.indices), float(ours), float(theirs))
+            groups = judge.group_losses(quantized) if isinstance(judge, FunctionJudge) else None
+            interval = None if groups is None else mean_interval(sign * groups)
+            return HoldOut(len(self.indices), float(ours), float(theirs), interval)
         ours = ours[list(self.indices)]
-        losses = (ours - theirs) * (1 if judge.higher_is_better else -1)
-        return HoldOut(len(self.indices), float(ours.mean()), float(theirs.mean()), mean_interval(losses))
+        losses = (ours - theirs) * sign
+        # Right and wrong answers: that none of a few changed does not prove that none will.
+        interval = agreement_interval(losses) if judge.limits == (0.0, 1.0) else mean_interval(losses)
+        return HoldOut(len(self.indices), float(ours.mean()), float(theirs.mean()), interval)
 
 
 def make_unseen(
@@ -202,6 +211,10 @@ def make_unseen(
         BadInput: The evaluator cannot measure on other samples, or fails on them.
         ModelFailed: The model cannot be run.
     """
+    if data.test is None and held_out and not judge.by_sample:
+        # A metric with one number is measured on these alone.
+        apart = make_judge(model, data.evaluation, settings.judge, indices=held_out)
+        return Unseen(apart, tuple(range(apart.total)))
     if data.test is None:
         return Unseen(judge, tuple(held_out)) if held_out else None
     if isinstance(judge, VendorJudge):
@@ -213,51 +226,65 @@ def make_unseen(
     if settings.judge.evaluator is not None:
         first = len(data.evaluation.names)
         indices = range(first, first + len(samples.names))
-        samples = _Joined(data.evaluation, samples)
+        samples = JoinedSamples(data.evaluation, samples)
     options = replace(settings.judge, labels=data.test.labels)
     test = make_judge(model, samples, options, indices=indices)
     return Unseen(test, tuple(range(test.total)))
 
 
-def split_samples(judge: TrialJudge, share: float) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
-    """The samples that the search uses, None for all of them, and those that it does not.
+@dataclass(frozen=True, slots=True)
+class SearchParts:
+    """What of the evaluation samples a search uses.
+
+    Attributes:
+        used: Places of those that it uses; None for all of them.
+        held_out: Places of those that its answer is judged on.
+        notes: Why none are held out, where nobody asked for that.
+        whole: Whether that is since the user's measure is of all samples, or of its own: a note is all it gets.
+    """
+
+    used: tuple[int, ...] | None = None
+    held_out: tuple[int, ...] = ()
+    notes: tuple[Message, ...] = ()
+    whole: bool = False
+
+
+def split_evaluation(judge: TrialJudge, data: TuneData, settings: TuneSettings) -> SearchParts:
+    """Hold out samples that the answer is judged on.
 
     Raises:
-        BadInput: The evaluator gives no values for single samples, or too few would be left.
+        BadInput: A share was asked for, and the evaluator cannot measure samples apart, or too few would be left.
     """
-    if not share:
-        return None, ()
-    if not judge.by_sample:
+    total, share = judge.total, settings.holdout
+    if data.kept_from:
+        kept = set(data.kept_from)
+        return SearchParts(tuple(at for at in range(total) if at not in kept))
+    if share == 0 or data.test is not None:
+        return SearchParts()
+    if not judge.by_sample and not (isinstance(judge, FunctionJudge) and judge.splits()):
+        if share is None:
+            return SearchParts(notes=(message("search.note_whole_metric", metric=judge.name),), whole=True)
         what = english("Samples can only be held out where the evaluator gives a value for each, in any order.")
         raise BadInput(
-            what, fix=english("leave --holdout out, or let evaluate(run, samples) return one number per sample")
+            what,
+            fix=english("leave --holdout out, or let evaluate(run, samples) return one number per sample"),
         )
-    count = round(share * judge.total)
-    if not _FEWEST <= count <= judge.total - _FEWEST:
-        what = english(
-            "--holdout {share_text} of {total} samples leaves {count} to test on.",
-            share_text=share_text(share, 0),
-            total=judge.total,
-            count=count,
-        )
-        raise BadInput(
-            what, fix=english("hold out at least {fewest}, and leave as many to search with", fewest=_FEWEST)
-        )
-    order = np.random.default_rng(_SEED).permutation(judge.total)
-    return tuple(map(int, sorted(order[count:]))), tuple(map(int, sorted(order[:count])))
-
-
-class _Joined:
-    """Samples, and others behind them."""
-
-    def __init__(self, first: Samples, second: Samples) -> None:
-        self._first, self._second = first, second
-        self.label = f"{first.label}, {second.label}"
-        self.names = (*first.names, *second.names)
-
-    def feed(self, index: int) -> Mapping[str, Array]:
-        behind = index - len(self._first.names)
-        return self._first.feed(index) if behind < 0 else self._second.feed(behind)
+    labels = settings.judge.labels
+    classes = None if labels is None or labels.size % max(total, 1) else labels.reshape(total, -1)[:, 0]
+    split = split_samples(total, share=share, labels=classes, fewest=_FEWEST)
+    if split.held_out:
+        return SearchParts(split.used, split.held_out)
+    if share is None:
+        return SearchParts(notes=(message("search.note_too_few", count=total, least=2 * _FEWEST),))
+    what = english(
+        "--holdout {share_text} of {total} samples leaves {count} to test on.",
+        share_text=share_text(share, 0),
+        total=total,
+        count=round(share * total),
+    )
+    raise BadInput(
+        what, fix=english("hold out at least {fewest}, and leave as many to search with", fewest=_FEWEST)
+    )
 
 
 # Sums in another order may differ in their last bits.
@@ -317,7 +344,12 @@ def tune(
             )
             builder = RecipeBuilder(model, data.calibration, settings.target, making=making)
         judge = make_judge(builder.prepared.model, data.evaluation, settings.judge)
-        search = _TuneSearch(builder, judge, settings, data=data, journal=journal, progress=progress)
+        parts = split_evaluation(judge, data, settings)
+        if parts.held_out and data.calibration is data.evaluation and parts.used is not None:
+            # Ranges that know the largest values of the held-out samples would flatter them.
+            data = replace(data, calibration=Subset(data.calibration, parts.used))
+            builder = builder.on(data.calibration)
+        search = _TuneSearch(builder, judge, settings, data=data, parts=parts, journal=journal, progress=progress)
         told = keeping.on_trial
         found = run_search(
             search.problem,
@@ -335,20 +367,23 @@ def tune(
 class _TuneSearch:
     """The parts of one search."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is searched for, on what, and where that is kept
         self,
         builder: RecipeBuilder,
         judge: TrialJudge,
         settings: TuneSettings,
         *,
         data: TuneData,
+        parts: SearchParts,
         journal: TrialJournal,
         progress: Progress,
     ) -> None:
+        model, used = builder.prepared.model, parts.used
+        self._unseen = make_unseen(model, judge, data, settings=settings, held_out=parts.held_out)
+        if used is not None and not judge.by_sample:
+            judge, used = make_judge(model, data.evaluation, settings.judge, indices=used), None
         self._builder, self._judge, self._settings, self._journal = builder, judge, settings, journal
-        self._data = data
-        used, held_out = split_samples(judge, settings.holdout)
-        self._unseen = make_unseen(builder.prepared.model, judge, data, settings=settings, held_out=held_out)
+        self._data, self._parts = data, parts
         self.goal = self._goal(used)
         costs = settings.costs or settings.target.costs
         prepared = builder.prepared.model
@@ -376,9 +411,15 @@ class _TuneSearch:
         """What was found, as a document."""
         reading, settings, answer = self.bench.reading, self._settings, found.answer
         built = self.workbench.build(answer.recipe)
+        held = self._hold_out(built)
         verdict: TuningVerdict = "met" if answer.met else "best_effort"
-        if answer.met and answer.recipe == found.trials[0].recipe == settings.base:
+        plain = answer.recipe == found.trials[0].recipe == settings.base
+        if answer.met and plain:
             verdict = "nothing_to_do"
+        # What was chosen on samples is proven by others; where nothing was chosen, others may only refute it.
+        refuted = held is not None and held.met is False
+        if answer.met and (refuted or (held is None and not plain and not self._parts.whole)):
+            verdict = "unproven"
         pareto = settings.strategy.name == "pareto"
         front = pareto_front([trial for trial in found.trials if trial.whole]) if pareto else ()
         counts = self._journal.measured()
@@ -398,18 +439,29 @@ class _TuneSearch:
             interval=reading.interval(self.bench.measure(answer.recipe).values),
             minimal=self._minimal(answer, found),
             remaining=self._costs.of(built.quantized.float_model).remaining(built.plan),
+            added=None if plain else self._added(built),
             dragged=dragged_nodes(built.plan, self._builder.plan(settings.base)),
             ranking=self.problem.last_ranking,
             front=tuple(trial.number for trial in front),
             evaluations=1 + sum(count == reading.everything for count in counts),
             sample_runs=self._judge.total + reading.samples(sum(counts)),
             ranking_runs=self.problem.ranking_runs(),
-            holdout=self._hold_out(built),
+            holdout=held,
             stopped=found.stopped,
-            notes=tuple(dict.fromkeys((*self._judge.notes, *self._fed(), *self._skipped(), *built.notes))),
+            notes=tuple(
+                dict.fromkeys(
+                    (*self._judge.notes, *self._parts.notes, *self._fed(), *self._skipped(), *built.notes)
+                )
+            ),
             doubts=self._judge.doubts,
         )
         return Tuned(tuning, built)
+
+    def _added(self, built: Built) -> Message | None:
+        """What the answer has that the plain quantized model has not."""
+        plain = self._builder.build(self._settings.base).quantized
+        feed = read_feed(plain.float_model, self._data.calibration, 0)
+        return added_cost(plain, built.quantized, feed).text
 
     def _goal(self, used: Sequence[int] | None) -> TuneGoal:
         settings, judge = self._settings, self._judge

@@ -1,33 +1,13 @@
 """Integers are rounded in another way than the reference does."""
 
-from collections.abc import Iterator
-from dataclasses import replace
-
-from roundoff.core.target import Arithmetic
-from roundoff.diagnosis.devices.proof import called, tried
+from roundoff.diagnosis.devices.proof import arithmetics, called, tried
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
-from roundoff.messages.message import Message, message
+from roundoff.messages.message import message
 
-__all__ = ["SHIFTED", "IntegerImplementation", "arithmetics"]
-
-SHIFTED = 0.2
-"""A mean difference of this many steps is no chance: rounding is unbiased, cutting off loses half a step."""
-
-_ROUNDINGS = ("floor", "half_up", "half_away")
-
-
-def arithmetics(usual: Arithmetic) -> Iterator[tuple[Message, Arithmetic]]:
-    """Other ways to round, with what to say of them."""
-    for rounding in _ROUNDINGS:
-        if rounding != usual.rounding:
-            yield message(f"diagnosis.rounds_{rounding}"), replace(usual, rounding=rounding)  # type: ignore[arg-type]
-    for bits in (15, 8, 7):
-        short = replace(usual, requantization="fixed_point", multiplier_bits=bits)
-        yield message("diagnosis.rounds_factor", bits=bits), short
-        yield message("diagnosis.rounds_factor_floor", bits=bits), replace(short, rounding="floor")
+__all__ = ["IntegerImplementation"]
 
 
 @cause("integer-implementation", of="device", order=60)

@@ -13,8 +13,9 @@ from roundoff.messages.sanitize import short_name
 
 __all__ = ["KernelFault"]
 
-# Where it is not known how tensors are coded, codes that end before the values do explain smaller errors.
-_MILD_DB = 25.0
+# Where it is not known how tensors are coded, codes that end before the values do explain smaller errors; so may
+# whatever makes a whole device coarser. In float, rounding of 16 bits explains what is smaller than this.
+_MILD_DB, _MILD_FLOAT_DB = 25.0, 50.0
 
 
 @cause("kernel-fault", of="device", order=90)
@@ -23,11 +24,12 @@ class KernelFault:
 
     def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
         """How many values are off by more than arithmetic explains."""
-        unsure = not case.quantizers and case.numbers.kind == "integer"
         # What reads it had the right values: no kernel is wrong.
         if suspect.flow == "dump only" or suspect.tensor not in case.tensors:
             return None
-        if unsure and suspect.error.sqnr_db > _MILD_DB and try_kernels(case, suspect).fit is None:
+        coarse = case.numbers.kind == "integer" or case.coarseness.weights or case.coarseness.relative
+        mild = _MILD_DB if coarse else _MILD_FLOAT_DB
+        if not case.quantizers and suspect.error.sqnr_db > mild and try_kernels(case, suspect).fit is None:
             return None
         numbers = {"share_off": suspect.error.share_beyond(), "largest_steps": suspect.error.largest}
         return Signal(1.0, numbers)

@@ -32,6 +32,7 @@ __all__ = ["WrongDequantization", "robust_line"]
 _NO_GAIN, _NO_OFFSET = 0.02, 0.02
 _FEWEST = 8
 _ROUNDS = 6
+_NO_LIMIT = (-np.inf, np.inf)
 # Gain and offset together must explain this much more than one of them.
 _CLEARLY_MORE = 0.02
 
@@ -93,8 +94,10 @@ def _of_all(case: DeviceReplay, suspect: DeviceSuspect, line: tuple[float, float
     gain, offset = line
     limit = _limits(case, suspect)
     best: Intervention | None = None
-    for factor, summand in ((1.0, offset), (gain, 0.0), (gain, offset)):
-        explained = [np.clip(pair.free.astype(np.float64) * factor + summand, *limit) for pair in suspect.pairs]
+    # What is dumped in float after a wrong gain need not end where the codes do.
+    ways = [(*line, ends) for ends in (limit, _NO_LIMIT) for line in ((1.0, offset), (gain, 0.0), (gain, offset))]
+    for factor, summand, ends in ways:
+        explained = [np.clip(pair.free.astype(np.float64) * factor + summand, *ends) for pair in suspect.pairs]
         if left_over(suspect, explained) > MOST_LEFT:
             continue
         proof = _tried(suspect, (factor, summand), explained)

@@ -1,5 +1,6 @@
 """How far a device may be from the reference before its arithmetic no longer explains it."""
 
+import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +19,7 @@ from roundoff.measure.pairs import channel_axis_of
 from roundoff.run.integer.runner import IntegerRunner
 
 __all__ = [
+    "Coarseness",
     "DeviceNumbers",
     "Expected",
     "Golden",
@@ -27,11 +29,15 @@ __all__ = [
     "expect_coded",
     "expect_uncoded",
     "grid_step",
+    "has_weights",
     "ideal_quantizers",
     "in_half",
     "is_emulated",
     "kind_of",
+    "storage_noise",
+    "tell_noise",
     "tell_numbers",
+    "tell_weights",
 ]
 
 NumberKind = Literal["integer", "float16", "bfloat16", "float32"]
@@ -265,6 +271,8 @@ class Golden:
 
 
 _LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_RECURRENT = ("GRU", "LSTM", "RNN")
+_WEIGHTED = frozenset((*_LAYERS, *_RECURRENT))
 # Rounding to codes may differ by one step; a table or a float routine in between may add another.
 _STEPS, _STEPS_LOOSE = 1.02, 2.02
 # Errors of tensors that are rounded inside of a span, times this, are within what their arithmetic explains.
@@ -277,6 +285,8 @@ _ADDS_UP = 8.0
 _WEIGHT = QuantSpec(bits=8, signed=True, symmetric=True)
 _ACTIVATION = QuantSpec(bits=8, signed=False, symmetric=False)
 _ELEMENTWISE = frozenset({"Add", "Sub", "Concat", "Sum", "Mul", "Div", "Where", "Max", "Min"})
+# Means cancel as well, and often keep the codes of what they are of.
+_MEANS = frozenset({"GlobalAveragePool", "AveragePool", "ReduceMean"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -300,6 +310,13 @@ class Expected:
             if error == 0
             else replace(self, tolerance=self.tolerance + _SPREAD * error, noise=self.noise + error**2)
         )
+
+    def with_error(self, error: Array) -> "Expected":
+        """The same with one more error of the size of this one, channel by channel."""
+        squares = np.square(error.astype(np.float64))
+        size = float(np.sqrt(squares.mean()))
+        tolerance = self.tolerance + _SPREAD * np.maximum(size, _by_channel(squares))
+        return replace(self, tolerance=np.asarray(tolerance), noise=self.noise + size**2)
 
 
 def expect_coded(
@@ -371,6 +388,56 @@ def _by_channel(squares: Array) -> Array:
     return np.asarray(np.sqrt(squares.mean(axis=others, keepdims=True)))
 
 
+# Plain weights of 8 bits make errors of about this part and up to this many times those of one scale for all; a
+# device whose weights have fewer makes more, in every layer alike.
+_LEAST_COARSE, _EIGHT_BITS, _FEWEST_BITS = 0.05, 1.2, 40.0
+# Errors are alike when this part of the tensors has at least this part of the usual one; so many must be seen.
+_ALIKE, _ALIKE_PART, _FEWEST_ALIKE = 0.75, 0.25, 3
+# Layers differ in how much rounding their weights costs.
+_VARIES = 2.0
+# Relative noise beyond this is no noise.
+_NOISIEST = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Coarseness:
+    """How much coarser than its numbers a device is everywhere, so that no kernel in particular is wrong.
+
+    Attributes:
+        weights: Errors of its layers, over those that 8-bit weights with one scale make; 0 for weights in float.
+        relative: Noise of all its tensors, over their spread.
+    """
+
+    weights: float = 0.0
+    relative: float = 0.0
+
+
+def storage_noise(exact: Array, kind: NumberKind) -> float:
+    """Mean square of the error that storing values in a kind of float makes."""
+    return _ROUNDOFF[kind] ** 2 * float(np.square(exact.astype(np.float64)).mean())
+
+
+def tell_weights(errors: Sequence[float]) -> float:
+    """How coarse weights are: of each layer, its error over that of plain 8-bit weights."""
+    usual = statistics.median_low(errors) if errors else 0.0
+    if usual < _LEAST_COARSE:
+        return 0.0
+    if usual <= _EIGHT_BITS:
+        return _EIGHT_BITS
+    return _VARIES * usual if usual <= _FEWEST_BITS and _are_alike(errors, usual) else 0.0
+
+
+def tell_noise(errors: Sequence[float]) -> float:
+    """The noise that all tensors have: of each, its error over its spread."""
+    usual = statistics.median_low(errors) if errors else 0.0
+    return usual if 0 < usual <= _NOISIEST and _are_alike(errors, usual) else 0.0
+
+
+def _are_alike(errors: Sequence[float], usual: float) -> bool:
+    near = sum(1 for each in errors if each >= _ALIKE_PART * usual)
+    return len(errors) >= _FEWEST_ALIKE and near >= _ALIKE * len(errors)
+
+
 def ideal_quantizers(
     model: Model, ranges: Mapping[str, tuple[float, float]], rounded: Collection[str]
 ) -> list[Quantizer]:
@@ -385,9 +452,9 @@ def ideal_quantizers(
     found: dict[str, Quantizer] = {}
     readers = consumers(model.proto.graph.node)
     for node in model.proto.graph.node:
-        if node.op_type not in _LAYERS:
+        if node.op_type not in _WEIGHTED:
             continue
-        for name in node.input[:2]:
+        for name in node.input[:3] if node.op_type in _RECURRENT else node.input[:2]:
             own = tuple(each for each in readers[name] if each.node == node.name)
             if name in weights and weights[name].dtype == np.float32:
                 size = float(np.abs(weights[name]).max(initial=0.0))
@@ -404,10 +471,16 @@ def ideal_quantizers(
     return list(found.values())
 
 
+def has_weights(golden: Golden, span: Span) -> bool:
+    """Whether a span has a layer."""
+    kinds = {node.name: node.op_type for node in golden.model.proto.graph.node}
+    return any(kinds[name] in _WEIGHTED for name in span.nodes)
+
+
 def cancelling_input(golden: Golden, span: Span, given: Mapping[str, Array]) -> float:
     """Largest magnitude among the inputs of a span that adds or joins them; 0 for others."""
     kinds = {node.name: node.op_type for node in golden.model.proto.graph.node}
-    if not any(kinds[name] in _ELEMENTWISE for name in span.nodes):
+    if not any(kinds[name] in _ELEMENTWISE or kinds[name] in _MEANS for name in span.nodes):
         return 0.0
     sizes = [np.abs(given[name]) for name in span.reads if name in given and given[name].dtype.kind == "f"]
     return max((float(each[np.isfinite(each)].max(initial=0.0)) for each in sizes), default=0.0)

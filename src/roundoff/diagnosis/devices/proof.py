@@ -1,11 +1,12 @@
 """How an intervention on a device's tensor is judged: by what is left of its error."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.replay import Pair
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
@@ -19,8 +20,10 @@ from roundoff.studies.compare.difference import describe
 
 __all__ = [
     "MOST_LEFT",
+    "SHIFTED",
     "ChannelLine",
     "LineFit",
+    "arithmetics",
     "called",
     "channel_lines",
     "energy",
@@ -368,3 +371,22 @@ def tried(
         samples=len(suspect.pairs),
     )
     return Intervention(changed, (measure,), recovered(suspect, explained), summary, tuple(changes), detail=detail)
+
+
+# Integers rounded in other ways.
+
+SHIFTED = 0.2
+"""A mean difference of this many steps is no chance: rounding is unbiased, cutting off loses half a step."""
+
+_ROUNDINGS = ("floor", "half_up", "half_away")
+
+
+def arithmetics(usual: Arithmetic) -> Iterator[tuple[Message, Arithmetic]]:
+    """Other ways to round, with what to say of them."""
+    for rounding in _ROUNDINGS:
+        if rounding != usual.rounding:
+            yield message(f"diagnosis.rounds_{rounding}"), replace(usual, rounding=rounding)  # type: ignore[arg-type]
+    for bits in (15, 8, 7):
+        short = replace(usual, requantization="fixed_point", multiplier_bits=bits)
+        yield message("diagnosis.rounds_factor", bits=bits), short
+        yield message("diagnosis.rounds_factor_floor", bits=bits), replace(short, rounding="floor")

@@ -11,6 +11,7 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import (
+    Coarseness,
     DeviceNumbers,
     Expected,
     Golden,
@@ -18,8 +19,12 @@ from roundoff.diagnosis.devices.expectation import (
     cancelling_input,
     expect_coded,
     expect_uncoded,
+    has_weights,
     ideal_quantizers,
+    storage_noise,
+    tell_noise,
     tell_numbers,
+    tell_weights,
 )
 from roundoff.diagnosis.devices.readout import DeviceView, Readout
 from roundoff.errors import BadInput
@@ -38,6 +43,8 @@ __all__ = [
 _ENOUGH_VALUES = 1 << 14
 # What stands in for a wrong dump is not rounded as the device's own values were.
 _NOT_ROUNDED = 0.02
+# Noise of a tensor with that of what it reads.
+_PASSED_ON = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,7 +202,55 @@ class DeviceReplay:
         expected = expect_uncoded(
             tensor, exact, found, numbers=numbers, simulated=simulated, largest_input=largest
         )
-        return Pair(found, exact, expected.wider(self._fit_error(tensor) * float(exact.std())), free)
+        expected = expected.wider(self._fit_error(tensor) * float(exact.std()))
+        if numbers.kind != "integer":
+            expected = self._coarsened(expected, tensor, exact, given)
+        return Pair(found, exact, expected, free)
+
+    def _coarsened(self, expected: Expected, tensor: str, exact: Array, given: DeviceView) -> Expected:
+        """What may differ where the whole device is coarser than its numbers."""
+        coarse = self.coarseness
+        if coarse.weights and tensor in self._layers:
+            expected = expected.with_error(coarse.weights * (self._rough.compute(tensor, given) - exact))
+        return expected.wider(_PASSED_ON * coarse.relative * float(exact.std()))
+
+    @cached_property
+    def coarseness(self) -> Coarseness:
+        """How much coarser than its numbers a float device is in all of its layers, or in all of its tensors."""
+        if self.quantizers or self.numbers.kind == "integer":
+            return Coarseness()
+        view, kind = self.view(self.indices[0]), self.numbers.kind
+        # Of each tensor: its error beyond storage, its spread, and what 8-bit weights would do to it.
+        seen: list[tuple[float, float, float]] = []
+        for name in self.tensors:
+            exact, found = self.golden.compute(name, view), self.readout.read(name, self.indices[0])
+            spread = float(exact.std()) if exact.dtype.kind == "f" and exact.size else 0.0
+            if exact.shape != found.shape or not 0 < spread < np.inf:
+                continue
+            error = float(np.square(found.astype(np.float64) - exact).mean()) - storage_noise(exact, kind)
+            rough = 0.0
+            if name in self._layers:
+                rough = float(np.square(self._rough.compute(name, view).astype(np.float64) - exact).mean())
+            if np.isfinite(error):
+                seen.append((max(0.0, error), spread, rough))
+        # Noise is what tensors without weights have, too; only what layers have beyond that can be their weights'.
+        plain = [float(np.sqrt(error)) / spread for error, spread, rough in seen if not rough]
+        relative = tell_noise(plain or [float(np.sqrt(error)) / spread for error, spread, _ in seen])
+        beyond = [
+            float(np.sqrt(max(0.0, error - (_PASSED_ON * relative * spread) ** 2) / rough))
+            for error, spread, rough in seen
+            if rough
+        ]
+        return Coarseness(tell_weights(beyond), relative)
+
+    @cached_property
+    def _layers(self) -> frozenset[str]:
+        return frozenset(name for name in self.tensors if has_weights(self.golden, self.spans[name]))
+
+    @cached_property
+    def _rough(self) -> Golden:
+        """The float model with weights in plain 8 bits, one scale for each."""
+        return self.golden.with_quantizers(ideal_quantizers(self.model, {}, ()))
 
     def _fit_error(self, tensor: str) -> float:
         """How uncertain values are, relative to their spread, by fitted scales and stand-ins for wrong dumps."""

@@ -12,7 +12,7 @@ from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import TensorSource
-from roundoff.diagnosis.causes.device_integer_implementation import SHIFTED, arithmetics
+from roundoff.diagnosis.devices.proof import SHIFTED, arithmetics
 from roundoff.diagnosis.devices.readout import KnownNames, read_out, with_predicted
 from roundoff.diagnosis.devices.replay import DeviceReplay, NotFinite, find_not_finite
 from roundoff.diagnosis.devices.suspects import (
@@ -130,12 +130,12 @@ def _judgement(evidence: DeviceEvidence, kind: DiagnosisKind) -> Judgement:
         gap=_gap(evidence, computed, judged),
     )
     grade: Grade = "no_evidence"
-    if kind == "healthy":
-        grade = "fine"
-    elif evidence.loss is not None and not evidence.loss.agrees:
+    if evidence.loss is not None and not evidence.loss.agrees:
         grade = "lossy"
     elif evidence.loss is not None and not evidence.outputs.complete:
         grade = "incomplete"
+    elif kind in ("healthy", "culprits"):
+        grade = "fine"
     return Judgement(grade, coverage, limits=usual_limits().describe())
 
 
@@ -335,6 +335,8 @@ _MOST_SAMPLES = 8
 # Suspects that are taken apart; of more, something else is wrong than a few of them.
 _MOST_SUSPECTS = 12
 _MOST_SHARE = 0.6
+# Noise in all tensors, over their spread, that is worth telling.
+_NOTICED_NOISE = 1e-3
 # A gain at the outputs that is worth telling.
 _NOTICED_DB = 0.5
 
@@ -475,6 +477,7 @@ class _DeviceDiagnosis:
             check.ok = not nowhere.tensors
             check.result = nowhere.text if nowhere.tensors else None
         with self._notebook.check(message("diagnosis.check_parts")) as check:
+            self._notebook.notes += _coarse_notes(self._replay)
             found = survey(self._replay, progress)
             suspects = find_suspects(self._replay, found, progress)
             # What reads NaN can only hand it on, unless that is in the dump alone.
@@ -550,6 +553,16 @@ class _DeviceDiagnosis:
             nothing = message("diagnosis.integer_implementation_costs_nothing")
             return replace(finding, summary=joined([finding.summary, nothing]))
         return finding
+
+
+def _coarse_notes(replay: DeviceReplay) -> list[Message]:
+    """What the whole device does, and no kernel in particular."""
+    coarse, notes = replay.coarseness, []
+    if coarse.weights:
+        notes.append(message("diagnosis.note_coarse_weights"))
+    if coarse.relative > _NOTICED_NOISE:
+        notes.append(message("diagnosis.note_noise", share=coarse.relative))
+    return notes
 
 
 def _parts_text(found: Survey, suspects: Sequence[DeviceSuspect], unknown: int) -> Message:

@@ -34,6 +34,8 @@ _CLEARLY, _AS_GOOD = 2.0, 1.3
 # Those that leave less than this part on the first sample are tried on the others, the best ones first.
 _PROMISING, _MOST_PROMISING = 0.5, 6
 _SUMS = ("Add", "Sub")
+# Layers whose filters are told apart, up to so many.
+_FILTERS, _MOST_FILTERS = ("Conv", "Gemm"), 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -256,6 +258,56 @@ class _Trials:
             for ways in (*KERNELS["*"], *KERNELS.get(node.op_type, ())):
                 for text, changed in ways(at):
                     yield self._edit(WrongKernel(text, changed, node.name))
+            yield from self._other_filters(at)
+
+    def _other_filters(self, at: KernelNode) -> Iterator[_Candidate]:
+        """Some channels of a layer have the weights of others, with their own bias; which ones is fitted."""
+        weight, bias = at.constant(1), at.constant(2)
+        tail = self._tail(at)
+        if weight is None or at.op not in _FILTERS or tail is None or not 2 <= len(weight) <= _MOST_FILTERS:
+            return
+        axis = 0 if at.op == "Conv" or at.attributes.get("transB") else weight.ndim - 1
+        count = weight.shape[axis]
+        name = at.node.output[0]
+        bare = at.kernel if bias is None else at.with_input(2, np.zeros_like(bias))
+        sums = bare.run([self._feeds[place] for place in self._chosen_by], tensors=[name])
+        if sums is None or any(each[name].ndim < 2 or each[name].shape[1] != count for each in sums):
+            return
+        x, y = (
+            np.concatenate([np.moveaxis(each, 1, 0).reshape(count, -1) for each in side], axis=1).astype(
+                np.float64
+            )
+            for side in ([each[name] for each in sums], [self._pairs[place].found for place in self._chosen_by])
+        )
+        # Behind an activation only what it leaves alone can be told.
+        kept = (y > y.min()) & (y < y.max()) if tail else np.ones(y.shape, bool)
+        wanted = (y - (0 if bias is None else bias.reshape(-1, 1))) * kept
+        distance = np.square(wanted).sum(1)[:, None] - 2 * wanted @ x.T + kept @ np.square(x).T
+        own = np.arange(count)
+        order = np.where(distance.min(axis=1) < _PROMISING * distance[own, own], np.argmin(distance, axis=1), own)
+        wrong = np.flatnonzero(order != own)
+        if wrong.size:
+            first = int(wrong[0])
+            text = message(
+                "diagnosis.way_other_filters",
+                op=at.op,
+                count=int(wrong.size),
+                all=count,
+                first=first,
+                other=int(order[first]),
+            )
+            yield self._edit(WrongKernel(text, at.with_input(1, np.take(weight, order, axis)), at.name))
+
+    def _tail(self, at: KernelNode) -> tuple[str, ...] | None:
+        """Operations behind a node; None when they are more than activations that leave values between limits."""
+        tensor, found = at.node.output[0], []
+        while tensor != at.kernel.tensor:
+            readers = [node for node in at.kernel.nodes if tensor in node.input]
+            if len(readers) != 1 or readers[0].op_type not in ("Relu", "Clip"):
+                return None
+            found.append(readers[0].op_type)
+            tensor = readers[0].output[0]
+        return tuple(found)
 
     def _edit(self, wrong: WrongKernel) -> _Candidate:
         def compute(places: Sequence[int]) -> list[Array] | None:
