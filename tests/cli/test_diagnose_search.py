@@ -96,7 +96,7 @@ def test_a_metric_of_the_user_decides(run: Run) -> None:
 def test_a_model_of_another_tool_is_searched_for_a_chip_like_its_own(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["quantize", "deep.onnx", "--data", "inputs.npy", "--target", "chip.toml", "-o", "quantized"]) == 0
+    assert main(["quantize", "deep.onnx", "--data", "inputs.npy", "--target", "chip.toml", "-o", "quantized"]) == 1
     capsys.readouterr()
     given = "quantized/deep_fake_quant_model.onnx"
     code, out, _ = run("--quantized", given, "--fix", "-o", "found")
