@@ -1,5 +1,6 @@
 """What a kernel does instead is found by trying known wrong ways on the device's own inputs."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,24 @@ def test_numbers_of_a_fit_are_those_of_the_dump() -> None:
     assert finding.measures[0].after == np.inf
     assert finding.measures[0].samples == 2
     assert "reproduces 100.0 %" in str(finding.summary)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_way_chosen_on_the_only_sample_says_so(count: int) -> None:
+    network = subject("residual", 0)
+    name = "stage2/add_out"
+    node = network.nodes[network.producer[name]]
+    samples = {each: array[:count] for each, array in few_samples(network).items()}
+    rows = Device(network, patches={name: lambda _array, _index, held: held[node.input[0]]}).run(samples)
+    found = diagnose_device(network.model, ArraySamples(samples), HeldDumps(rows))
+    (finding,) = (each for each in found.findings if each.cause == "kernel-fault")
+    said = str(finding.intervention)
+    assert ("chosen on other samples" in said) == (count > 1)
+    assert ("chosen on the only sample" in said) == (count == 1)
+    assert ("仅有的一个样本" in finding.intervention.within("zh")) == (count == 1)
+    # The same kernel in another form is no next best way.
+    following = re.search(r"the next best known way gives (\S+) dB", said)
+    assert following is None or float(following[1]) < 100
 
 
 def test_a_kernel_that_nobody_knows_is_still_accused() -> None:

@@ -91,7 +91,9 @@ def _fitted(case: DeviceReplay, suspect: DeviceSuspect, fit: KernelFit, tried: i
         share=fit.share,
         right=fit.right_share,
     )
-    changed: Message = message("diagnosis.kernel_fault_fitted_changed", count=tried)
+    # With a single sample there is no other one that the way could have been chosen on.
+    alone = "_alone" if len(suspect.pairs) == 1 else ""
+    changed: Message = message(f"diagnosis.kernel_fault_fitted_changed{alone}", count=tried)
     if fit.next_db is not None:
         changed = joined([changed, message("diagnosis.kernel_fault_next", db=fit.next_db)])
     nodes = (fit.node,) if fit.node else suspect.nodes

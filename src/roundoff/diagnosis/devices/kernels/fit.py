@@ -152,7 +152,9 @@ class _Trials:
             size = sum(self._pairs[at].found.size for at in self._judged_on)
             if left > _LEFT_OF_MANY * self._noise() or size < _FEWEST_OF_MANY:
                 return None
-        others = [each for each in judged if each[2] is not best and self._differ(each[1], made) > 4 * left]
+        # What differs from the best one by no more than rounding is the same kernel in another form.
+        same = max(4 * left, self._noise())
+        others = [each for each in judged if each[2] is not best and self._differ(each[1], made) > same]
         rivals = [each for each in others if each[0] < _CLEARLY * left]
         text = best.text
         if rivals:
