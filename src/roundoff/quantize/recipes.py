@@ -173,15 +173,24 @@ class RecipeBuilder:
         samples: What activations are observed on.
         target: For which chip.
         making: Options, limits, and where statistics are kept.
+        prepared: The model prepared before in the same way, where it was.
 
     Raises:
         BadInput: The model cannot be quantized at all.
     """
 
-    def __init__(self, model: Model, samples: Samples, target: Target, *, making: Making | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        samples: Samples,
+        target: Target,
+        *,
+        making: Making | None = None,
+        prepared: Prepared | None = None,
+    ) -> None:
         self.target = target
         self._model, self._samples, self._making = model, samples, making or Making()
-        self.prepared: Prepared = prepare(model, may_fold=lambda _: self._making.fold)
+        self.prepared: Prepared = prepared or prepare(model, may_fold=lambda _: self._making.fold)
         self._context = StepContext(
             target,
             samples,
@@ -204,7 +213,7 @@ class RecipeBuilder:
         if samples is self._samples:
             return self
         making = replace(self._making, folder=None, key="", calibration=None, explore=True)
-        return RecipeBuilder(self._model, samples, self.target, making=making)
+        return RecipeBuilder(self._model, samples, self.target, making=making, prepared=self.prepared)
 
     @property
     def library(self) -> StepLibrary:
@@ -258,7 +267,10 @@ class RecipeBuilder:
         """
         steps = recipe.transforms
         if steps not in self._calibrations:
-            self._calibrations[steps] = self._observed(steps)
+            # A transform that finds nothing to do leaves the network as it was, and what is observed of it.
+            idle = bool(steps) and self._chain(steps).model is self._chain(steps[:-1]).model
+            known = self._calibrations.get(steps[:-1]) if idle else None
+            self._calibrations[steps] = self._observed(steps) if known is None else known
         return self._calibrations[steps]
 
     def build(self, recipe: Recipe) -> Built:
