@@ -158,7 +158,10 @@ class _Trials:
         if rivals:
             text = message("diagnosis.way_or", one=text, other=min(rivals, key=lambda each: each[0])[2].text)
         signal = sum(float(np.square(self._pairs[at].found.astype(np.float64)).sum()) for at in self._judged_on)
-        following = min((each[0] for each in others), default=None)
+        # What differs by less than arithmetic does is the same way once more, not the next best.
+        following = min(
+            (each[0] for each in others if self._differ(each[1], made) > 4 * self._noise()), default=None
+        )
         return KernelFit(
             text,
             best.node,
