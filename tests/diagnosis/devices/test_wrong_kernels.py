@@ -73,6 +73,7 @@ def test_a_way_chosen_on_the_only_sample_says_so(count: int) -> None:
     rows = Device(network, patches={name: lambda _array, _index, held: held[node.input[0]]}).run(samples)
     found = diagnose_device(network.model, ArraySamples(samples), HeldDumps(rows))
     (finding,) = (each for each in found.findings if each.cause == "kernel-fault")
+    assert finding.intervention is not None
     said = str(finding.intervention)
     assert ("chosen on other samples" in said) == (count > 1)
     assert ("chosen on the only sample" in said) == (count == 1)
