@@ -180,13 +180,22 @@ def _captured(
 
 
 def _described(estimate: "Estimate", *, stats_only: bool) -> str:
-    about = "" if estimate.exact else "about "
     disk = format_size(_disk_bytes(estimate, stats_only=stats_only))
-    text = f"estimate: {counted(estimate.tensors, 'tensor')} x {counted(estimate.samples, 'sample')}"
-    text += f", {about}{disk} on disk, {format_size(estimate.memory_bytes)} of memory"
-    if estimate.passes > 1:
-        text += f"\n  {estimate.passes} passes per sample, to stay within the memory"
-    return text
+    text = english(
+        "estimate: {tensors} {tensors:tensor|tensors} x {samples} {samples:sample|samples}, {disk} on disk, "
+        "{memory} of memory",
+        tensors=estimate.tensors,
+        samples=estimate.samples,
+        disk=disk if estimate.exact else english("about {size}", size=disk),
+        memory=format_size(estimate.memory_bytes),
+    )
+    if estimate.passes == 1:
+        return text
+    return english(
+        "{estimate}\n  {passes} passes per sample, to stay within the memory",
+        estimate=text,
+        passes=estimate.passes,
+    )
 
 
 def _disk_bytes(estimate: "Estimate", *, stats_only: bool) -> int:

@@ -6,13 +6,12 @@ import json
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from roundoff.case.excerpt import CaseNumbers, CaseSamples, QuantizedCase
-from roundoff.core.document import Environment
+from roundoff.core.document import Environment, environment_content
 from roundoff.core.provenance import environment
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
@@ -239,9 +238,9 @@ def npy_bytes(array: Array) -> bytes:
 def environment_bytes(found: Environment) -> bytes:
     """Versions and host of the run, and those of this one, which packed it."""
     sides = {"run": found, "packed": environment(0.0)}
-    # How long it took is another number every time.
-    plain = {side: {key: value for key, value in asdict(each).items() if key != "elapsed_s"}
-             for side, each in sides.items()}  # fmt: skip
+    plain = {
+        side: environment_content(each) | {"arithmetic": str(each.arithmetic)} for side, each in sides.items()
+    }
     return (json.dumps(plain, indent=1) + "\n").encode()
 
 

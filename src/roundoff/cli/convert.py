@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.terminal import Terminal
-from roundoff.messages.message import english
+from roundoff.messages.message import english, shown
 from roundoff.messages.numbers import counted, format_size
 
 if TYPE_CHECKING:
@@ -108,12 +108,16 @@ def _shape(value: object) -> list[int | str]:
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, imported: "Imported") -> None:
-    from roundoff.messages.numbers import counted, format_size
-
     graph = imported.model.proto.graph
     size = format_size(imported.model.file_bytes)
-    layers, nodes = counted(len(imported.net.layers), "layer"), counted(len(graph.node), "node")
-    terminal.text(f"{args.output}: {layers} as {nodes}, {size}")
+    written = english(
+        "{output}: {layers} {layers:layer|layers} as {nodes} {nodes:node|nodes}, {size}",
+        output=args.output,
+        layers=len(imported.net.layers),
+        nodes=len(graph.node),
+        size=size,
+    )
+    terminal.text(shown(written))
     for value in graph.input:
         terminal.text(f"  input   {value.name}: {'x'.join(map(str, _shape(value)))}")
     for value in graph.output:
@@ -146,8 +150,15 @@ def print_conversion(args: argparse.Namespace, terminal: Terminal, found: "Tenso
         }
         terminal.text(json.dumps(record, indent=1, ensure_ascii=False))
     else:
-        many = f"{counted(found.tensors, 'array')} of {counted(found.known, 'tensor')}"
-        terminal.text(f"{args.output}: {many}, {format_size(found.size_bytes)}, as {found.format}")
+        written = english(
+            "{output}: {arrays} {arrays:array|arrays} of {tensors} {tensors:tensor|tensors}, {size}, as {format}",
+            output=args.output,
+            arrays=found.tensors,
+            tensors=found.known,
+            size=format_size(found.size_bytes),
+            format=found.format,
+        )
+        terminal.text(shown(written))
     for name, problem in list(found.failed.items())[:_LISTED]:
         terminal.note(english("left out: tensor {name!r}, because {problem}", name=name, problem=problem))
     if len(found.failed) > _LISTED:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from roundoff.cli.options import add_data_options, data_words, size, threads
 from roundoff.cli.terminal import Terminal
-from roundoff.messages.message import english
+from roundoff.messages.message import english, shown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Estimate, run, write."""
     from roundoff.api.tensors import MAP_NAME, STATS_NAME, STATS_TABLE_NAME, dump
-    from roundoff.messages.numbers import counted, format_size
+    from roundoff.messages.numbers import format_size
     from roundoff.messages.sanitize import for_people
     from roundoff.report.statistics import statistics_json, statistics_table
 
@@ -91,7 +91,13 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         }
         terminal.text(json.dumps(result, indent=1, ensure_ascii=False))
     else:
-        written = f"{counted(found.tensors, 'tensor')} x {counted(len(found.samples), 'sample')}"
-        terminal.text(f"{args.output}: {written}, {format_size(found.size_bytes)}")
+        written = english(
+            "{output}: {tensors} {tensors:tensor|tensors} x {samples} {samples:sample|samples}, {size}",
+            output=args.output,
+            tensors=found.tensors,
+            samples=len(found.samples),
+            size=format_size(found.size_bytes),
+        )
+        terminal.text(shown(written))
     terminal.note(english("written: {output}, which lists all files", output=args.output / MAP_NAME))
     return outcome.exit_code

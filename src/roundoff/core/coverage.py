@@ -7,9 +7,9 @@ from roundoff.messages.message import Message, message
 
 __all__ = [
     "Coverage",
+    "CoverageGap",
     "Doubt",
     "DoubtKind",
-    "Gap",
     "Grade",
     "Judgement",
     "LeftOut",
@@ -107,7 +107,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class CoverageGap:
     """Where a difference starts, when tensors before the first wrong one were not compared.
 
     Attributes:
@@ -137,7 +137,7 @@ class Coverage:
     tensors: Share | None = None
     samples: Share | None = None
     files: Share | None = None
-    gap: Gap | None = None
+    gap: CoverageGap | None = None
 
 
 DoubtKind = Literal[

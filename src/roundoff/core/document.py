@@ -5,7 +5,7 @@ and imported when a document is read or written.
 """
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -43,8 +43,10 @@ __all__ = [
     "Environment",
     "InputFile",
     "RunDocument",
+    "environment_content",
     "json_text",
     "load_document",
+    "read_environment",
     "to_json",
 ]
 
@@ -186,6 +188,23 @@ def to_json(document: RunDocument) -> str:
     content = {each.name: getattr(document, each.name) for each in fields(document)}
     # A document has one result; those of other kinds of runs are not mentioned.
     return _text({key: value for key, value in content.items() if value is not None}, message_content)
+
+
+def environment_content(found: Environment) -> dict[str, object]:
+    """Versions and host for files that are no run documents; how long it took is another number every time."""
+    content = {each.name: getattr(found, each.name) for each in fields(found) if each.name != "elapsed_s"}
+    return content | {"arithmetic": message_content(found.arithmetic)}
+
+
+def read_environment(content: Mapping[str, object]) -> Environment:
+    """Versions and host as `environment_content` wrote them.
+
+    Raises:
+        ValueError: They are not.
+    """
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Environment).validate_python({**content, "elapsed_s": 0.0})
 
 
 def json_text(content: object) -> str:

@@ -3,7 +3,16 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from roundoff.core.coverage import Coverage, Doubt, Gap, Judgement, LeftOut, OutputCoverage, Share, Unjudged
+from roundoff.core.coverage import (
+    Coverage,
+    CoverageGap,
+    Doubt,
+    Judgement,
+    LeftOut,
+    OutputCoverage,
+    Share,
+    Unjudged,
+)
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, translate
 from roundoff.messages.phrases import commas, few, semicolons
 from roundoff.messages.sanitize import short_name
@@ -84,7 +93,7 @@ def doubt_line(doubt: Doubt) -> str:
     )
 
 
-def gap_line(gap: Gap) -> str:
+def gap_line(gap: CoverageGap) -> str:
     """Where a difference starts when tensors there were not compared."""
     key = "coverage.gap" if gap.after else "coverage.gap_from_start"
     names = {"first": short_name(gap.first), **({"after": short_name(gap.after)} if gap.after else {})}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from roundoff.diagnosis.devices.kernels import fit as _tables  # noqa: F401 - declares the tables
-from roundoff.diagnosis.devices.kernels.kernel import KERNELS, Kernel, KernelNode
+from roundoff.diagnosis.devices.kernels.kernel import KERNELS, DeviceKernel, KernelNode
 from roundoff.diagnosis.devices.kernels.results import ResultSample, fitted_results
 from roundoff.diagnosis.devices.study import diagnose_device
 from roundoff.graph.build import make_model
@@ -92,7 +92,9 @@ def test_two_dumps_that_are_wrong_in_the_same_way_do_not_flow_on() -> None:
     assert str(found.verdict).startswith("the device computes what it should")
 
 
-def single(op_type: str, shapes: tuple[tuple[int, ...], ...], *constants: np.ndarray, **named: object) -> Kernel:
+def single(
+    op_type: str, shapes: tuple[tuple[int, ...], ...], *constants: np.ndarray, **named: object
+) -> DeviceKernel:
     """One node as a kernel."""
     reads = tuple(f"x{at}" for at in range(len(shapes)))
     held = {f"c{at}": each for at, each in enumerate(constants)}
@@ -106,7 +108,7 @@ def single(op_type: str, shapes: tuple[tuple[int, ...], ...], *constants: np.nda
         [node], "one", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], weights
     )
     model = model_from_proto(make_model(graph), path=Path("one.onnx"))
-    return Kernel(model, tuple(model.proto.graph.node), held, reads, "y")
+    return DeviceKernel(model, tuple(model.proto.graph.node), held, reads, "y")
 
 
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from roundoff.align.pairing import Layout, Pairing, TensorPair
-from roundoff.core.coverage import Gap, OutputCoverage, Unjudged
+from roundoff.core.coverage import CoverageGap, OutputCoverage, Unjudged
 from roundoff.core.tensors import Array, NodeInfo, Topology
 from roundoff.errors import CannotAlign
 from roundoff.measure.metrics import score
@@ -260,7 +260,7 @@ def test_what_a_verdict_rests_on_is_counted() -> None:
     assert [(each.why, each.count) for each in coverage.tensors.left_out] == [("unmatched", 2)]
     assert coverage.files is not None
     assert (coverage.files.there, coverage.files.judged, coverage.files.left_out[0].names) == (5, 4, ("z",))
-    assert coverage.gap == Gap("x", "y", 2)
+    assert coverage.gap == CoverageGap("x", "y", 2)
     assert found.judgement.grade == "lossy"
     whole = compare(source(tensors()), source(tensors()), by_name(), settings=JUDGED).judgement
     assert whole is not None

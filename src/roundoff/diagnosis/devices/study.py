@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.core.coverage import Coverage, Gap, Grade, Judgement, LeftOut, OutputCoverage, Share
+from roundoff.core.coverage import Coverage, CoverageGap, Grade, Judgement, LeftOut, OutputCoverage, Share
 from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
@@ -139,13 +139,17 @@ def _judgement(evidence: DeviceEvidence, kind: DiagnosisKind) -> Judgement:
     return Judgement(grade, coverage, limits=usual_limits().describe())
 
 
-def _gap(evidence: DeviceEvidence, computed: Sequence[str], judged: Collection[str]) -> Gap | None:
+def _gap(evidence: DeviceEvidence, computed: Sequence[str], judged: Collection[str]) -> CoverageGap | None:
     """Tensors in front of the first wrong one that were not compared; None where the one before it was."""
     wrong = {each.tensor for each in evidence.suspects}
     first = next((at for at, name in enumerate(computed) if name in wrong), 0)
     before = next((at for at in range(first - 1, -1, -1) if computed[at] in judged), -1)
     missing = first - before - 1
-    return Gap(computed[before] if before >= 0 else "", computed[first], missing) if first and missing else None
+    return (
+        CoverageGap(computed[before] if before >= 0 else "", computed[first], missing)
+        if first and missing
+        else None
+    )
 
 
 def _numbered(evidence: DeviceEvidence) -> tuple[Finding, ...]:

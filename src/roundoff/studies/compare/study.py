@@ -8,7 +8,7 @@ from roundoff.align.layout import find_layout
 from roundoff.align.pairing import Pairing, TensorPair
 from roundoff.core.coverage import (
     Coverage,
-    Gap,
+    CoverageGap,
     Grade,
     Judgement,
     LeftOut,
@@ -311,7 +311,7 @@ def _left_out(*reasons: tuple[WhyLeftOut, Sequence[str]]) -> tuple[LeftOut, ...]
     return tuple(LeftOut(why, len(names), tuple(names[:_NAMED])) for why, names in reasons if names)
 
 
-def _gap(first: str, rows: Sequence[TensorComparison], tensors: Sequence[TensorInfo]) -> Gap | None:
+def _gap(first: str, rows: Sequence[TensorComparison], tensors: Sequence[TensorInfo]) -> CoverageGap | None:
     """Where it starts when tensors between the first wrong one and the last right one were not compared."""
     known = {row.reference: row for row in rows if not was_not_read(row)}
     missing = 0
@@ -320,8 +320,8 @@ def _gap(first: str, rows: Sequence[TensorComparison], tensors: Sequence[TensorI
         if name not in known:
             missing += 1
         else:
-            return Gap(name, first, missing) if missing else None
-    return Gap("", first, missing) if missing else None
+            return CoverageGap(name, first, missing) if missing else None
+    return CoverageGap("", first, missing) if missing else None
 
 
 def _check_axis(axis: int | None, measured: Sequence[PairMeasurement]) -> None:

@@ -28,7 +28,7 @@ from roundoff.case.excerpt import (
     same_fault,
 )
 from roundoff.case.sources import BundleSettings, CaseSource, Extra, refuse_changed
-from roundoff.core.document import Environment, InputFile
+from roundoff.core.document import Environment, InputFile, environment_content, read_environment
 from roundoff.core.files import read_small
 from roundoff.core.names import FileNames, shown
 from roundoff.core.progress import Progress
@@ -100,11 +100,10 @@ def build_record(command: Sequence[str], config: BuildConfig, *, config_file: Pa
     read += [] if config_file is None else [("config", config_file)]
     # What is missing is refused by the build, with all else that is wrong.
     files = [input_file(role, path) for role, path in read if path.exists()]
-    versions = {key: value for key, value in asdict(environment(0.0)).items() if key != "elapsed_s"}
     return {
         "command": [shown(word) for word in command],
         "inputs": [asdict(each) for each in files],
-        "environment": versions,
+        "environment": environment_content(environment(0.0)),
     }
 
 
@@ -182,7 +181,7 @@ class _BuildRecord:
         try:
             found = json.loads(read_small(file, what=english("The record of the build")))
             inputs = [InputFile(**each) for each in found["inputs"]]
-            environment = Environment(**found["environment"], elapsed_s=0.0)
+            environment = read_environment(found["environment"])
             command, stored = tuple(map(str, found["command"])), found["config"]
         except (ValueError, KeyError, TypeError) as error:
             what = english("{file} is damaged, or was written by another version of roundoff.", file=file)

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.diagnosis.devices.kernels.kernel import Kernel, KernelNode, wrong
+from roundoff.diagnosis.devices.kernels.kernel import DeviceKernel, KernelNode, wrong
 from roundoff.messages.message import Message, message
 
-__all__: list[str] = []
+__all__ = ()
 
-Ways = Iterator[tuple[Message, Kernel]]
+Ways = Iterator[tuple[Message, DeviceKernel]]
 Steps = Sequence[tuple[str, Sequence[str], Mapping[str, Any]]]
 
 _SIXTH = 1 / 6
@@ -65,7 +65,7 @@ _UNARY = (
 _FUSED_BEHIND = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "BatchNormalization", "Mul")
 
 
-def _with_numbers(kernel: Kernel, steps: Steps) -> tuple[Kernel, Steps]:
+def _with_numbers(kernel: DeviceKernel, steps: Steps) -> tuple[DeviceKernel, Steps]:
     """Numbers in steps ("#6") as constants."""
     for _, inputs, _ in steps:
         for name in inputs:

@@ -9,7 +9,7 @@ import numpy as np
 from roundoff.core.quantizers import fake_quantize, representable_range
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.kernels import elementwise, layers, pictures
-from roundoff.diagnosis.devices.kernels.kernel import KERNELS, Kernel, KernelNode, WrongKernel, cut_kernel
+from roundoff.diagnosis.devices.kernels.kernel import KERNELS, DeviceKernel, KernelNode, WrongKernel, cut_kernel
 from roundoff.diagnosis.devices.kernels.results import ResultSample, fitted_results
 from roundoff.diagnosis.devices.proof import MOST_LEFT, energy
 from roundoff.diagnosis.devices.replay import DeviceReplay
@@ -74,7 +74,7 @@ class KernelTrial:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Candidate:
+class _Guess:
     text: Message
     node: str
     compute: Callable[[Sequence[int]], list[Array] | None]
@@ -110,7 +110,7 @@ class _Trials:
     def run(self) -> KernelTrial:
         if any(not np.isfinite(pair.exact).all() for pair in self._pairs):
             return KernelTrial(0)
-        found: list[tuple[float, int, _Candidate]] = []
+        found: list[tuple[float, int, _Guess]] = []
         # Where most is wrong, ways are told apart best; a tensor that is old is right in the first sample.
         errors = {at: self._left([at], [self._pairs[at].exact]) for at in self._chosen_by}
         worst = max(errors, key=lambda at: errors[at])
@@ -128,8 +128,8 @@ class _Trials:
         found.sort(key=lambda each: each[:2])
         return KernelTrial(tried, self._best([each[2] for each in found[:_MOST_PROMISING]]))
 
-    def _best(self, candidates: Sequence[_Candidate]) -> KernelFit | None:
-        judged: list[tuple[float, list[Array], _Candidate]] = []
+    def _best(self, candidates: Sequence[_Guess]) -> KernelFit | None:
+        judged: list[tuple[float, list[Array], _Guess]] = []
         places = range(len(self._pairs))
         for candidate in candidates:
             made = candidate.compute(places)
@@ -158,7 +158,10 @@ class _Trials:
         if rivals:
             text = message("diagnosis.way_or", one=text, other=min(rivals, key=lambda each: each[0])[2].text)
         signal = sum(float(np.square(self._pairs[at].found.astype(np.float64)).sum()) for at in self._judged_on)
-        following = min((each[0] for each in others), default=None)
+        # What differs by less than arithmetic does is the same way once more, not the next best.
+        following = min(
+            (each[0] for each in others if self._differ(each[1], made) > 4 * self._noise()), default=None
+        )
         return KernelFit(
             text,
             best.node,
@@ -204,7 +207,7 @@ class _Trials:
             return np.clip(values, *self._case.numbers.limits[self._suspect.tensor])
         return values
 
-    def _candidates(self) -> Iterator[_Candidate]:
+    def _candidates(self) -> Iterator[_Guess]:
         kernel = self._kernel()
         right = None if kernel is None else self._made(kernel, range(len(self._pairs)))
         if kernel is None or right is None or not self._is_right(right):
@@ -213,7 +216,7 @@ class _Trials:
             yield from self._edited(kernel)
         yield from self._spoilt(right)
 
-    def _kernel(self) -> Kernel | None:
+    def _kernel(self) -> DeviceKernel | None:
         span = self._case.spans[self._suspect.tensor]
         if len(span.nodes) > _MOST_NODES:
             return None
@@ -226,7 +229,7 @@ class _Trials:
             quantizers=self._case.quantizers,
         )
 
-    def _made(self, kernel: Kernel, places: Sequence[int]) -> list[Array] | None:
+    def _made(self, kernel: DeviceKernel, places: Sequence[int]) -> list[Array] | None:
         """What a kernel computes, before it is stored; None where it cannot, or has another shape."""
         computed = kernel.run([self._feeds[at] for at in places])
         if computed is None:
@@ -243,7 +246,7 @@ class _Trials:
             wrong += float(np.square(pair.found.astype(np.float64) - pair.exact).sum())
         return off <= _LEFT * wrong
 
-    def _edited(self, kernel: Kernel) -> Iterator[_Candidate]:
+    def _edited(self, kernel: DeviceKernel) -> Iterator[_Guess]:
         names = [name for node in kernel.nodes for name in node.output if name]
         inside = kernel.run(self._feeds[:1], tensors=names)
         if inside is None:
@@ -260,7 +263,7 @@ class _Trials:
                     yield self._edit(WrongKernel(text, changed, node.name))
             yield from self._other_filters(at)
 
-    def _other_filters(self, at: KernelNode) -> Iterator[_Candidate]:
+    def _other_filters(self, at: KernelNode) -> Iterator[_Guess]:
         """Some channels of a layer have the weights of others, with their own bias; which ones is fitted."""
         weight, bias = at.constant(1), at.constant(2)
         tail = self._tail(at)
@@ -309,17 +312,17 @@ class _Trials:
             tensor = readers[0].output[0]
         return tuple(found)
 
-    def _edit(self, wrong: WrongKernel) -> _Candidate:
+    def _edit(self, wrong: WrongKernel) -> _Guess:
         def compute(places: Sequence[int]) -> list[Array] | None:
             made = self._made(wrong.kernel, places)
             return None if made is None else [self._stored(each) for each in made]
 
-        return _Candidate(wrong.text, wrong.node, compute)
+        return _Guess(wrong.text, wrong.node, compute)
 
-    def _spoilt(self, right: Sequence[Array]) -> Iterator[_Candidate]:
+    def _spoilt(self, right: Sequence[Array]) -> Iterator[_Guess]:
         samples = [self._sample(at, values) for at, values in enumerate(right)]
         for text, result in fitted_results([samples[at] for at in self._chosen_by]):
-            yield _Candidate(text, "", self._result(samples, result))
+            yield _Guess(text, "", self._result(samples, result))
 
     def _result(
         self, samples: Sequence[ResultSample], result: Callable[[ResultSample], Array]

@@ -16,14 +16,14 @@ from roundoff.graph.wiring import by_dtype, set_attribute, subgraphs
 from roundoff.messages.message import Message
 from roundoff.run.session import open_session
 
-__all__ = ["KERNELS", "Kernel", "KernelNode", "WrongKernel", "cut_kernel", "wrong"]
+__all__ = ["KERNELS", "DeviceKernel", "KernelNode", "WrongKernel", "cut_kernel", "wrong"]
 
 # More constants than these are not copied for every way to be tried: 64 MB of float.
 _MOST_CONSTANTS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kernel:
+class DeviceKernel:
     """Some nodes that compute one tensor; changes give another one.
 
     Attributes:
@@ -44,12 +44,12 @@ class Kernel:
         """The node of this name."""
         return next(each for each in self.nodes if each.name == name)
 
-    def with_constant(self, name: str, values: Array) -> "Kernel":
+    def with_constant(self, name: str, values: Array) -> "DeviceKernel":
         """The same with other values of a constant."""
         kept = values.astype(self.constants[name].dtype) if name in self.constants else values
         return replace(self, constants={**self.constants, name: np.ascontiguousarray(kept)})
 
-    def with_attributes(self, name: str, **changes: Any) -> "Kernel":
+    def with_attributes(self, name: str, **changes: Any) -> "DeviceKernel":
         """The same with other attributes of a node."""
 
         def change(node: Any) -> None:
@@ -58,7 +58,7 @@ class Kernel:
 
         return self._with_node(name, change)
 
-    def with_inputs(self, name: str, inputs: Sequence[str]) -> "Kernel":
+    def with_inputs(self, name: str, inputs: Sequence[str]) -> "DeviceKernel":
         """The same with other inputs of a node."""
 
         def change(node: Any) -> None:
@@ -66,7 +66,7 @@ class Kernel:
 
         return self._with_node(name, change)
 
-    def with_outputs(self, name: str, outputs: Sequence[str]) -> "Kernel":
+    def with_outputs(self, name: str, outputs: Sequence[str]) -> "DeviceKernel":
         """The same with other names of what a node computes."""
 
         def change(node: Any) -> None:
@@ -74,7 +74,9 @@ class Kernel:
 
         return self._with_node(name, change)
 
-    def with_type(self, name: str, op_type: str, inputs: Sequence[str] | None = None, **named: Any) -> "Kernel":
+    def with_type(
+        self, name: str, op_type: str, inputs: Sequence[str] | None = None, **named: Any
+    ) -> "DeviceKernel":
         """The same with another operation in the place of a node: of its attributes only those given."""
         from onnx import helper
 
@@ -83,7 +85,9 @@ class Kernel:
         made = helper.make_node(op_type, given, list(old.output), name=name, **named)
         return replace(self, nodes=tuple(made if each.name == name else each for each in self.nodes))
 
-    def before(self, name: str, position: int, op_type: str, more: Sequence[str] = (), **named: Any) -> "Kernel":
+    def before(
+        self, name: str, position: int, op_type: str, more: Sequence[str] = (), **named: Any
+    ) -> "DeviceKernel":
         """The same with one more node between a node and one of its inputs."""
         from onnx import helper
 
@@ -95,7 +99,7 @@ class Kernel:
         place = next(at for at, each in enumerate(changed.nodes) if each.name == name)
         return replace(changed, nodes=(*changed.nodes[:place], added, *changed.nodes[place:]))
 
-    def behind(self, name: str, steps: Sequence[tuple[str, Sequence[str], Mapping[str, Any]]]) -> "Kernel":
+    def behind(self, name: str, steps: Sequence[tuple[str, Sequence[str], Mapping[str, Any]]]) -> "DeviceKernel":
         """The same with more nodes between a node and who reads its first output.
 
         Args:
@@ -122,7 +126,7 @@ class Kernel:
         place = next(at for at, each in enumerate(changed.nodes) if each.name == name)
         return replace(changed, nodes=(*changed.nodes[: place + 1], *added, *changed.nodes[place + 1 :]))
 
-    def _with_node(self, name: str, change: Callable[[Any], object]) -> "Kernel":
+    def _with_node(self, name: str, change: Callable[[Any], object]) -> "DeviceKernel":
         from onnx import NodeProto
 
         copy = NodeProto()
@@ -177,7 +181,7 @@ class KernelNode:
         lowest: Where the codes of tensors begin, as far as they are known.
     """
 
-    kernel: Kernel
+    kernel: DeviceKernel
     node: Any
     values: Mapping[str, Array]
     lowest: Mapping[str, float]
@@ -217,14 +221,14 @@ class KernelNode:
         name = self.inputs[position] if position < len(self.inputs) else ""
         return self.kernel.constants.get(name)
 
-    def with_input(self, position: int, values: Array) -> Kernel:
+    def with_input(self, position: int, values: Array) -> DeviceKernel:
         """The kernel with other values of a constant input, for this node alone."""
         name = f"{self.name}/input{position}"
         inputs = [name if at == position else each for at, each in enumerate(self.inputs)]
         kept = values.astype(self.kernel.constants[self.inputs[position]].dtype)
         return self.kernel.with_constant(name, kept).with_inputs(self.name, inputs)
 
-    def with_attributes(self, **changes: Any) -> Kernel:
+    def with_attributes(self, **changes: Any) -> DeviceKernel:
         """The kernel with other attributes of this node."""
         return self.kernel.with_attributes(self.name, **changes)
 
@@ -240,11 +244,11 @@ class WrongKernel:
     """
 
     text: Message
-    kernel: Kernel
+    kernel: DeviceKernel
     node: str
 
 
-Ways = Callable[[KernelNode], Iterator[tuple[Message, Kernel]]]
+Ways = Callable[[KernelNode], Iterator[tuple[Message, DeviceKernel]]]
 
 KERNELS: dict[str, list[Ways]] = {}
 """Ways to compute an operation wrongly, by its type; ``*`` for any."""
@@ -268,7 +272,7 @@ def cut_kernel(
     nodes: Sequence[str],
     known: Callable[[str], bool],
     quantizers: Sequence[Quantizer] = (),
-) -> Kernel | None:
+) -> DeviceKernel | None:
     """What computes a tensor from known ones, constants rounded as their quantizers say; None if it is too large.
 
     Args:
@@ -296,4 +300,4 @@ def cut_kernel(
             values = fake_quantize(values, coded[name].params, coded[name].spec)
         held[name] = np.asarray(values)
     reads = tuple(name for name in read if name not in made and name not in held)
-    return Kernel(model, tuple(chosen), held, reads, tensor) if all(map(known, reads)) else None
+    return DeviceKernel(model, tuple(chosen), held, reads, tensor) if all(map(known, reads)) else None

@@ -8,12 +8,12 @@ import numpy as np
 
 from roundoff.core.quantizers import QuantSpec, fake_quantize, parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.kernels.kernel import Kernel, KernelNode, wrong
+from roundoff.diagnosis.devices.kernels.kernel import DeviceKernel, KernelNode, wrong
 from roundoff.messages.message import Message, message
 
-__all__: list[str] = []
+__all__ = ()
 
-Ways = Iterator[tuple[Message, Kernel]]
+Ways = Iterator[tuple[Message, DeviceKernel]]
 
 _EPSILONS = (0.0, 1e-12, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 # Digits that are kept of weights: of 8 and 4 bits, with one scale or one for each channel.
@@ -183,7 +183,7 @@ def _padded_values(at: KernelNode, pads: list[int], given: Array) -> Ways:
     sizes = f"{at.name}/pads"
     bare = at.kernel.with_constant(sizes, whole)
 
-    def padded(mode: str, more: list[str], kernel: Kernel) -> Kernel:
+    def padded(mode: str, more: list[str], kernel: DeviceKernel) -> DeviceKernel:
         wide = kernel.before(at.name, 0, "Pad", [sizes, *more], mode=mode)
         return wide.with_attributes(at.name, pads=[0] * len(pads), auto_pad="NOTSET")
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.kernels.kernel import Kernel, KernelNode, wrong
+from roundoff.diagnosis.devices.kernels.kernel import DeviceKernel, KernelNode, wrong
 from roundoff.messages.message import Message, message
 
-__all__: list[str] = []
+__all__ = ()
 
-Ways = Iterator[tuple[Message, Kernel]]
+Ways = Iterator[tuple[Message, DeviceKernel]]
 
 
 @wrong("MaxPool", "AveragePool")
@@ -56,7 +56,7 @@ def pooled(at: KernelNode) -> Ways:
         yield message("diagnosis.way_window_moved", op=at.op), _shifted(at, given.shape[2:])
 
 
-def _wide(at: KernelNode, pads: list[int], value: float) -> Kernel:
+def _wide(at: KernelNode, pads: list[int], value: float) -> DeviceKernel:
     count = len(pads) // 2
     sizes, fill = f"{at.name}/pads", f"{at.name}/pad"
     kernel = at.kernel.with_constant(sizes, np.array([0, 0, *pads[:count], 0, 0, *pads[count:]], np.int64))
@@ -65,7 +65,7 @@ def _wide(at: KernelNode, pads: list[int], value: float) -> Kernel:
     return kernel.with_attributes(at.name, pads=[0] * len(pads))
 
 
-def _shifted(at: KernelNode, sizes: tuple[int, ...]) -> Kernel:
+def _shifted(at: KernelNode, sizes: tuple[int, ...]) -> DeviceKernel:
     kernel = at.kernel
     for axis, size in enumerate(sizes, start=2):
         name = f"{at.name}/pixels{axis}"
