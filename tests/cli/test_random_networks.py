@@ -29,3 +29,4 @@ def test_a_random_network_is_refused(
     out, err = capsys.readouterr()
     assert out.startswith("NOT ENOUGH EVIDENCE: ")
     assert "two runs cannot be compared by 'y'" in " ".join(out.split())
+    assert "roundoff layers" not in out, "it would refuse as well"

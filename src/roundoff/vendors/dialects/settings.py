@@ -170,8 +170,8 @@ class Decisions:
         """The nodes that compute with more than 8 bits."""
         return tuple(node for node in self.computing if node.wide)
 
-    def of_kind(self, kind: Literal["activation", "weight"]) -> tuple[Quantizer, ...]:
-        """The quantizers of activations, or of weights."""
+    def of_kind(self, kind: Literal["activation", "weight", "bias"]) -> tuple[Quantizer, ...]:
+        """The quantizers of activations, of weights or of biases."""
         return tuple(each for each in self.quantized.quantizers if each.kind == kind)
 
     def common_dtype(self, kind: Literal["activation", "weight"]) -> str:
