@@ -64,8 +64,11 @@ def test_every_command_prints_what_the_page_shows(
             script = [sys.executable, str(ROOT / words[1]), *words[2:]]
             out = subprocess.run(script, check=True, capture_output=True, text=True).stdout
         else:
-            assert main(words[1:]) == 0, command
+            # The quantization that the page starts from is a broken one, and says so.
+            broken = words[1] == "quantize" and words[-1] == "int8"
+            assert main(words[1:]) == int(broken), command
             out = capsys.readouterr().out
+            assert out.startswith("LOSSY") == broken
             commands.add(words[1])
         found, place = plain(out), 0
         for piece in map(plain, pieces):
@@ -122,7 +125,7 @@ def test_the_same_way_leads_to_the_fault_of_a_trained_network(
     np.save("labels.npy", _fashion("labels-idx1", 8)[:1000].astype(np.int64))
     common = [str(REAL), "--quantized", "int8"]
     calibration = [*common, "--data", "calibration.npy"]
-    assert main(["quantize", str(REAL), "--target", target, "--data", "calibration.npy", "-o", "int8"]) == 0
+    assert main(["quantize", str(REAL), "--target", target, "--data", "calibration.npy", "-o", "int8"]) == 1
     assert main(["accumulate", *calibration]) == 0
     assert "/f/f.6/dep/Conv (Conv)" in re.search(r"jumps at (.*\n)", capsys.readouterr().out)[1]  # type: ignore[index]
     assert main(["sensitivity", *calibration, "-o", "ranking"]) == 0

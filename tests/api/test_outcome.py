@@ -115,18 +115,19 @@ def test_what_has_no_section_has_a_page_all_the_same(tmp_path: Path) -> None:
 def test_a_repair_goes_on_from_the_diagnosis(tmp_path: Path) -> None:
     chip = model_path().parent / "tiny-chip.toml"
     images, labels = load_split("test")
-    found = roundoff.diagnose(model_path(), data=images[:16], labels=labels[:16], target=chip)
+    found = roundoff.diagnose(model_path(), data=images[:64], labels=labels[:64], target=chip)
     assert found.result.repair is None
     assert found.repaired is None
     fixed = found.fix(tmp_path / "fixed")
     assert fixed.result.repair is not None
     assert fixed.repaired is not None
+    assert fixed.result.repair.held_out > 0
     assert (tmp_path / "fixed" / "digits_fake_quant_model.onnx").is_file()
     assert load_document(tmp_path / "fixed").diagnosis == fixed.result
     # The diagnosis itself is what it was.
     assert found.result.repair is None
     before, after = (
-        roundoff.samples(quantized=each, data=images[:16]).result.samples[0].score or 0.0
+        roundoff.samples(quantized=each, data=images[64:128]).result.samples[0].score or 0.0
         for each in (found.work.subject.quantized, fixed.repaired)
     )
     assert after > before

@@ -162,7 +162,8 @@ def propose(problem, history):
 def test_corrected_biases_of_a_search_are_on_record(run: Run, folder: Path) -> None:
     (folder / "corrects.py").write_text(CORRECTS)
     words = ["--data", "data", "--target", "tensorrt-like", "--strategy", "corrects.py", "--min-metric", "0"]
-    assert main(["tune", "float.onnx", *words, "-o", "searched"]) == 0
+    # Two samples are too few to prove the goal on others.
+    assert main(["tune", "float.onnx", *words, "-o", "searched"]) == 1
     code, out, _ = run("searched")
     assert (code, out.split(":")[0]) == (0, "OK")
     assert "was corrected, and is held as s32 instead of float" in " ".join(out.split())
@@ -260,6 +261,7 @@ def test_a_weight_that_is_an_output_too_is_no_difference(
     model.graph.output.append(value("w3", (4, 10)))
     save(model, tmp_path / "net.onnx")
     np.save("image.npy", random_feed(SHAPES)["image"])
-    assert main(["quantize", "net.onnx", "--data", "image.npy", "--target", "generic-int8", "-o", "run"]) == 0
+    # The values of one sample are no evidence; what the model holds is audited all the same.
+    assert main(["quantize", "net.onnx", "--data", "image.npy", "--target", "generic-int8", "-o", "run"]) == 1
     capsys.readouterr()
     assert main(["audit", "run"]) == 0, capsys.readouterr().out

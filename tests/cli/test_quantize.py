@@ -53,7 +53,7 @@ def test_it_writes_models_that_stock_onnxruntime_runs(run: Run) -> None:
 
 def test_outputs_that_do_not_agree_are_called_lossy_with_what_to_type_next(run: Run) -> None:
     code, out, _ = run("--set", "*=weight=s4")
-    assert code == 0
+    assert code == 1
     assert out.startswith("LOSSY: digits.onnx")
     assert "next roundoff layers" in " ".join(out.split())
     assert max(map(len, out.splitlines())) <= 80
@@ -132,6 +132,9 @@ def test_json_has_everything(run: Run) -> None:
     assert set(content["outputs"]) == {"minmax", "mse"}
     assert content["outputs"]["mse"][0]["score"]["values"]["sqnr_db"] > 20
     assert len(content["nodes"]) == 23
+    assert content["judgement"]["grade"] == "fine"
+    assert content["notes"]
+    assert all(isinstance(note, str) for note in content["notes"])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ which another plan can be made without running the model again.
 """
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,16 +86,17 @@ def _print(args: argparse.Namespace, terminal: Terminal, result: "Quantization")
 
 
 def _json(result: "Quantization") -> str:
-    from dataclasses import asdict
+    from roundoff.core.document import json_text
 
+    best = result.best
     content = {
         "target": result.target.name,
-        "method": result.best.method,
+        "method": best.method,
         "samples": result.calibration.samples,
-        "judgement": None if result.best.judged is None else asdict(result.best.judged.judgement),
-        "outputs": {trial.method: [asdict(each) for each in trial.agreement] for trial in result.trials},
-        "nodes": [asdict(node) for node in result.best.plan.nodes],
-        "rules": [asdict(resolution) for resolution in result.best.plan.resolutions],
-        "notes": list(result.notes),
+        "judgement": None if best.judged is None else best.judged.judgement,
+        "outputs": {trial.method: trial.agreement for trial in result.trials},
+        "nodes": best.plan.nodes,
+        "rules": best.plan.resolutions,
+        "notes": result.notes,
     }
-    return json.dumps(content, indent=1, ensure_ascii=False)
+    return json_text(content)

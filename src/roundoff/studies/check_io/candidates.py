@@ -81,9 +81,9 @@ def best_order(training: Array, deployed: Array) -> ChannelFit | None:
         deployed: float64 [pixels, channels], maybe of another number.
 
     Returns:
-        None when training's values do not vary, or the deployed side's do not.
+        None when there are no pixels, or the values of either side do not vary.
     """
-    if np.abs(deployed).max(initial=0) > _ABSURD:
+    if not len(training) or np.abs(deployed).max(initial=0) > _ABSURD:
         return None
     spread_a, spread_b = training.var(axis=0), deployed.var(axis=0)
     varying = spread_a > (_CONSTANT * np.abs(training).max(axis=0, initial=0)) ** 2

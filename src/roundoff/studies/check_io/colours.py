@@ -28,8 +28,9 @@ Picture = Array
 
 # What a named mixture may leave, in parts of what the best explanation without one leaves. Where that is a line or
 # a kernel whose numbers were fitted, a name without such numbers that leaves as little will do, if it is next to
-# nothing of the difference: limited against full range is nearly a line on pictures of little colour.
-_CLEARLY, _NEXT_TO_NOTHING = 0.5, 0.1
+# nothing of the difference: limited against full range is nearly a line on pictures of little colour. Rounding to
+# bytes leaves more than that of a small difference; then the name has to leave less than what was fitted.
+_CLEARLY, _NEXT_TO_NOTHING, _LITTLE, _LESS = 0.5, 0.1, 0.2, 0.97
 # It must leave no more than so many times what the best mixture without a name does, on pixels of neither's fit.
 _NAMED, _CURVED = 1.15, 1.5
 # Names that leave no more than so many times the best are not told apart.
@@ -198,11 +199,33 @@ class _Direction:
         """What does not count."""
         return 0.3 * tolerance + _FLOAT_ROUNDING * float(np.abs(self.wanted).max())
 
-    def beats(self, left: float, fitted: float, *, slack: float) -> bool:
+    def left_by_no_change(self, plain: Array) -> float:
+        """What the same colours leave, numbers made of them in a usual way; 0 where there are no such maps.
+
+        Pixels against normalized values differ a lot in their numbers only: that speaks for no name of colours.
+        """
+        if not len(plain):
+            return 0.0
+        average = np.broadcast_to(self.wanted[self.fitted].mean(axis=0), self.wanted.shape)
+        best = plain[int(np.argmin(self.left_by_maps(plain)))]
+        return min(self.left(average), self.left(LinearFit(best[:, :-1], best[:, -1]).apply(self.had)))
+
+    def left_by_maps(self, maps: Array) -> Array:
+        """What each of many linear maps leaves on the pixels that names are found on, float64 [maps].
+
+        From sums over the pixels: |t - A z|^2 = tt - 2 A zt + A zz A'.
+        """
+        design, wanted = np.column_stack([self.had, np.ones(len(self.had))])[self.fitted], self.wanted[self.fitted]
+        zz, zt = design.T @ design, design.T @ wanted
+        squares = np.square(wanted).sum() - 2 * np.einsum("ncz,zc->n", maps, zt)
+        squares += np.einsum("ncz,ncz->n", maps @ zz, maps)
+        return np.asarray(np.sqrt(np.maximum(squares, 0) / wanted.size))
+
+    def beats(self, left: float, fitted: float, *, same: float, slack: float) -> bool:
         """Whether what a name leaves is far less than no change leaves, and what was fitted instead of it."""
-        same = self.left(self.had) if self.wanted.shape == self.had.shape else 0.0
         named = left <= _NAMED * fitted + slack and left <= _NEXT_TO_NOTHING * same
-        return named or left <= _CLEARLY * min(fitted, same or fitted)
+        better = left <= _LESS * fitted and left <= _LITTLE * same
+        return named or better or left <= _CLEARLY * min(fitted, same or fitted)
 
     def left_by_lines(self) -> tuple[float, list[int]]:
         """What a line per channel leaves; and the channels that these lines start from."""
@@ -241,11 +264,13 @@ class _Mixtures:
     Attributes:
         matrices: float64 [names, channels, channels + 1], the last column an offset.
         costs: How unusual each is, float64 [names].
+        plain: Maps of the same colours, float64 [maps, channels, channels + 1].
         changes: Says what one is.
     """
 
     matrices: Array
     costs: Array
+    plain: Array
     changes: Callable[[int], tuple[IoChange, ...]]
 
 
@@ -259,15 +284,12 @@ def _mixture_claim(way: _Direction, table: Callable[[], _Mixtures], tolerance: f
         way.left_by_lines(),
         way.slack(tolerance),
     )
-    if not way.beats(free, others, slack=slack):
+    mixtures = table()
+    same = way.left_by_no_change(mixtures.plain)
+    if not way.beats(free, others, same=same, slack=slack):
         return None
-    # The square error of thousands of maps, from sums over the pixels: |t - A z|^2 = tt - 2 A zt + A zz A'.
-    mixtures, design = table(), np.column_stack([had, np.ones(len(had))])
-    zz, zt = design[fitted].T @ design[fitted], design[fitted].T @ wanted[fitted]
-    maps = mixtures.matrices
-    squares = np.square(wanted[fitted]).sum() - 2 * np.einsum("ncz,zc->n", maps, zt)
-    squares += np.einsum("ncz,ncz->n", maps @ zz, maps)
-    rms = np.sqrt(np.maximum(squares, 0) / (fitted.sum() * wanted.shape[1]))
+    maps, design = mixtures.matrices, np.column_stack([had, np.ones(len(had))])
+    rms = way.left_by_maps(maps)
     # Sums of squares are rounded: of maps that leave nothing they do not tell the best.
     limit = _SHORT_LIST * max(float(rms.min()), free) + slack
     near = [int(each) for each in np.argsort(rms + 1e-9 * mixtures.costs) if rms[each] <= limit][:_MOST_LISTED]
@@ -276,9 +298,9 @@ def _mixture_claim(way: _Direction, table: Callable[[], _Mixtures], tolerance: f
     if not tied:
         return None
     best = min(tied, key=lambda each: (float(mixtures.costs[each]), each))
-    if left[best] > _NAMED * free + slack or not way.beats(left[best], others, slack=slack):
+    if left[best] > _NAMED * free + slack or not way.beats(left[best], others, same=same, slack=slack):
         return None
-    if not way.beats(left[best], way.left_by_kernels(sources), slack=slack):
+    if not way.beats(left[best], way.left_by_kernels(sources), same=same, slack=slack):
         return None
     linear = LinearFit(maps[best][:, :-1], maps[best][:, -1])
     return _claim(way, linear, linear.apply(had), [mixtures.changes(each) for each in (best, *tied)], tolerance)
@@ -363,7 +385,9 @@ def _yuv_mixtures(known: tuple[MeanStd, ...]) -> _Mixtures:
         change = IoChange("colour-matrix", text, Correction(message("check_io.set_yuv"), one.text, facts))
         return (change, *((_REVERSED,) if reverse else ()), *_numbers(*numbering))
 
-    return _Mixtures(np.stack(maps), np.array(costs), changes)
+    plain = [_normalized(np.eye(_COLOURS), np.zeros(_COLOURS), *each) for each in _numberings(known)]
+    plain += [each[:, [2, 1, 0, 3]] for each in plain]
+    return _Mixtures(np.stack(maps), np.array(costs), np.stack(plain), changes)
 
 
 def _numberings(known: tuple[MeanStd, ...] = ()) -> list[tuple[Convention, Convention]]:
@@ -432,7 +456,9 @@ def _gray_mixtures(channels: int, known: tuple[MeanStd, ...], *, deployed: bool)
         )
         return (change, *(_numbers(colour, gray) if deployed else _numbers(gray, colour)))
 
-    return _Mixtures(np.stack(maps), np.array(costs), changes)
+    pairs = itertools.product(grays, _usual(_COLOURS, known)) if channels == _COLOURS else ()
+    plain = [_normalized(np.eye(_COLOURS), np.zeros(_COLOURS), *each) for each in pairs]
+    return _Mixtures(np.stack(maps), np.array(costs), np.array(plain), changes)
 
 
 # Gamma: one curve for all pixels of a side.
