@@ -45,10 +45,11 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 def test_the_verdict_comes_first_and_names_the_node(run: Run) -> None:
     code, out, err = run("--top", "3")
-    assert (code, err) == (0, "")
+    assert (code, err) == (1, "")
     lines = out.splitlines()
     assert lines[0].startswith("LOCAL: 1 of 14 units in float brings the output from ")
-    assert lines[2].startswith("  output     logits: ")
+    assert lines[2].startswith("  coverage   judged: 1 of 1 output, 32 of 32 tensors, 12 of 12 samples")
+    assert lines[3].startswith("  output     logits: ")
     assert any(line.startswith("  caused by  block3/relu (Relu after block3/pointwise): ") for line in lines)
     assert "  remedy     --set tensor:block3/relu=float" in lines
     assert "  run        quantized.onnx; fake quantization in onnxruntime; 12 samples" in lines
@@ -59,7 +60,7 @@ def test_the_verdict_comes_first_and_names_the_node(run: Run) -> None:
 
 def test_everything_can_be_written_and_read_again(run: Run) -> None:
     code, out, err = run("-o", "run", "--csv", "table.csv", "--json")
-    assert code == 0
+    assert code == 1
     assert "written: run/run.json, run/layers.csv, table.csv" in err
     printed, stored = json.loads(out), load_document(Path("run"))
     assert stored.layers is not None
@@ -73,11 +74,11 @@ def test_everything_can_be_written_and_read_again(run: Run) -> None:
 
 def test_nothing_is_replaced_unasked(run: Run) -> None:
     quick = ["--method", "local", "--samples", "1", "--csv", "table.csv"]
-    assert run(*quick)[0] == 0
+    assert run(*quick)[0] == 1
     code, _, err = run(*quick)
     assert code == 2
     assert "table.csv exists" in err
-    assert run(*quick, "--force")[0] == 0
+    assert run(*quick, "--force")[0] == 1
     Path("table.csv").write_text("mine", encoding="utf-8")
     assert run(*quick, "--force")[0] == 2
     assert Path("table.csv").read_text(encoding="utf-8") == "mine"
@@ -92,7 +93,7 @@ def test_the_same_twice_gives_the_same_document(run: Run) -> None:
 
 def test_rows_in_execution_order_and_one_method_only(run: Run) -> None:
     code, out, _ = run("--sort", "order", "--top", "all", "--method", "accumulated", "--samples", "5")
-    assert code == 0
+    assert code == 1
     assert out.startswith("OPEN: only accumulated errors were measured; ")
     assert out.index("stem/relu") < out.index("block4/relu") < out.index("head/pool")
 
@@ -100,7 +101,7 @@ def test_rows_in_execution_order_and_one_method_only(run: Run) -> None:
 def test_integers(run: Run) -> None:
     code, out, _ = run("--mode", "integer", "--arithmetic", "litert", "--json")
     layers = json.loads(out)["layers"]
-    assert code == 0
+    assert code == 1
     assert layers["mode"] == "integer"
     assert "multiplier of 31 bits and a shift" in layers["arithmetic"]["text"]
     assert [each["node"] for each in layers["verdict"]["culprits"]] == ["block3/relu"]
@@ -110,7 +111,7 @@ def test_a_model_is_quantized_for_a_target_first(run: Run) -> None:
     code, out, _ = run("--target", "generic-int8", "--set", "logits=float", quantized=None)
     assert code == 0
     assert out.startswith("FINE: ")
-    assert "  run     quantized for generic-int8, calibrated by minmax; fake" in out
+    assert "  run       quantized for generic-int8, calibrated by minmax; fake" in out
 
 
 def test_the_remedy_does_what_was_measured(run: Run) -> None:

@@ -21,7 +21,10 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import Edges, deploy_model, fake_quant_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
+from roundoff.graph.weights import Weights
+from roundoff.graph.wiring import producers
 from roundoff.messages.message import message
+from roundoff.quantize.calibration.calibration import element_limits
 from roundoff.quantize.parameters import QuantNumbers
 from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
 from roundoff.quantize.recipes import BIAS_CORRECTION, EXPLICIT_BIAS, PER_CHANNEL, Built, RecipeBuilder
@@ -97,9 +100,17 @@ def _ranges(case: Case, suspect: Suspect, change: RemedyChange) -> Fixes:
         member = case.facts.quantizers[name]
         own = tuple(map(float, representable_range(member.params, member.spec))) if _one_scale(member) else seen
         ends = zip((change.low, change.high), seen, own, strict=True)
-        low, high = (_end(*each) for each in ends)
+        low, high = np.clip([_end(*each) for each in ends], *_limits(case, suspect)).tolist()
         found[name] = with_range(member, low, high)
     return found
+
+
+def _limits(case: Case, suspect: Suspect) -> tuple[float, float]:
+    """What no value of a suspect goes beyond, whatever the sample, by the node that makes it."""
+    model = case.facts.quantized.float_model
+    node = producers(model.proto.graph.node).get(suspect.tensor)
+    limits = None if node is None else element_limits(node, Weights(model))
+    return limits or (-np.inf, np.inf)
 
 
 def _one_scale(quantizer: Quantizer) -> bool:

@@ -77,7 +77,8 @@ def quantization_page(
         yield from judgement_lines(judgement)
         for index, line in enumerate(_plan_lines(plan)):
             yield "" if index else translate("quantize.nodes"), line
-        if advice is not None and kind != "fine":
+        nothing_judged = judgement is not None and not judgement.coverage.outputs.judged
+        if advice is not None and kind != "fine" and not nothing_judged:
             yield translate("quantize.next"), advice.within(current_language())
 
     rows = tuple(

@@ -39,6 +39,7 @@ __all__ = [
     "RangeError",
     "compare_methods",
     "distributions",
+    "element_limits",
     "find_followers",
     "observed_range",
     "range_error",
@@ -359,7 +360,7 @@ def find_followers(model: Model, tensors: Mapping[str, int | None]) -> dict[str,
     weights = Weights(model)
     known: dict[str, Follower] = {}
     for node in model.proto.graph.node:
-        limits = _limits(node, weights)
+        limits = element_limits(node, weights)
         if limits is None:
             continue
         source = node.input[0]
@@ -369,7 +370,7 @@ def find_followers(model: Model, tensors: Mapping[str, int | None]) -> dict[str,
     return {name: follower for name, follower in known.items() if name in whole}
 
 
-def _limits(node: Any, weights: Weights) -> tuple[float, float] | None:
+def element_limits(node: Any, weights: Weights) -> tuple[float, float] | None:
     """The limits that a node sets to the elements of its first input; None when it does anything else."""
     if node.domain not in _STANDARD_DOMAINS or not node.input:
         return None

@@ -170,8 +170,8 @@ class Decisions:
         """The nodes that compute with more than 8 bits."""
         return tuple(node for node in self.computing if node.wide)
 
-    def of_kind(self, kind: Literal["activation", "weight"]) -> tuple[Quantizer, ...]:
-        """The quantizers of activations, or of weights."""
+    def of_kind(self, kind: Literal["activation", "weight", "bias"]) -> tuple[Quantizer, ...]:
+        """The quantizers of activations, of weights or of biases."""
         return tuple(each for each in self.quantized.quantizers if each.kind == kind)
 
     def common_dtype(self, kind: Literal["activation", "weight"]) -> str:
@@ -291,7 +291,11 @@ def unsaid_scales(decisions: Decisions, *, weights_only: bool = False) -> list[s
 def unsaid_codes(decisions: Decisions) -> list[str]:
     """That codes cannot be said which are not what rounding gives."""
     corrected = [each.tensor for each in decisions.of_kind("weight") if each.codes is not None]
-    return [f"weights whose rounding was corrected: {named(corrected)}"] if corrected else []
+    biases = [each.tensor for each in decisions.of_kind("bias") if each.codes is not None]
+    return [
+        *([f"weights whose rounding was corrected: {named(corrected)}"] if corrected else []),
+        *([f"biases that were corrected: {named(biases)}"] if biases else []),
+    ]
 
 
 def unsaid_weights(decisions: Decisions, allowed: Sequence[str] = ("s8",)) -> list[str]:
