@@ -1,5 +1,6 @@
 """Models calibrated on inputs made in one way and fed with another: what is said of it holds."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -142,8 +143,12 @@ CALIBRATED_ON_PIXELS = (
 @pytest.mark.skipif(not CALIBRATED_ON_PIXELS.is_dir(), reason="the shared vectors are not here")
 def test_right_samples_of_a_real_network_are_not_said_to_be_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     files = {name: str(CALIBRATED_ON_PIXELS / name) for name in ("ocrcls.onnx", "q.onnx", "x_x.npy")}
-    main(["diagnose", files["ocrcls.onnx"], "--quantized", files["q.onnx"], "--data", files["x_x.npy"]])
-    text = " ".join(capsys.readouterr().out.split())
-    assert "the samples look like x / 127.5 - 1, those of calibration like plain pixels x" in text
-    assert "calibrate again on samples like these (--data); only if the network was trained on" in text
-    assert "fed with" not in text
+    main(["diagnose", files["ocrcls.onnx"], "--quantized", files["q.onnx"], "--data", files["x_x.npy"], "--json"])
+    found = json.loads(capsys.readouterr().out)["diagnosis"]["findings"]
+    (told,) = (each for each in found if each["cause"] == "preprocessing")
+    alike = "the samples look like x / 127.5 - 1, those of calibration like plain pixels x"
+    assert told["proven"]
+    assert alike in told["summary"]["text"]
+    again = "calibrate again on samples like these (--data); only if the network was trained on"
+    assert again in told["remedy"]["title"]["text"]
+    assert not any("fed with" in each["remedy"]["title"]["text"] for each in found if each["remedy"])
