@@ -6,8 +6,8 @@ with graph optimization off. The reference comes first; its names are used
 throughout.
 
 Verdicts: PASS, FAIL, INCOMPLETE (nothing that was judged fails, but not every
-output of the network was judged). Exit code 1 when incomplete, or when
-thresholds that were given are missed.
+output of the network was judged), NOT ENOUGH EVIDENCE (samples that can show
+no fault). Exit code 0 when it passes, 1 otherwise.
 """
 
 import argparse
@@ -62,11 +62,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     matching.add_argument(
         "--aliases", type=Path, metavar="FILE", help="JSON or CSV: reference name, candidate name"
     )
+    matching.add_argument(
+        "--run",
+        dest="dump_run",
+        metavar="NAME",
+        help="of several runs in CANDIDATE (default: one that is not the golden copy)",
+    )
+    matching.add_argument(
+        "--reference-run", metavar="NAME", help="of several runs in REFERENCE (default: the golden copy)"
+    )
     matching.add_argument("--no-value-matching", action="store_true", help="match by names only")
     judging = parser.add_argument_group("judging")
     limits = judging.add_mutually_exclusive_group()
     limits.add_argument(
-        "--threshold", metavar="METRIC=LIMIT,...", help="exit with 1 when missed, e.g. cosine=0.99,rmse=1"
+        "--threshold", metavar="METRIC=LIMIT,...", help="what every tensor must keep, e.g. cosine=0.99,rmse=1"
     )
     limits.add_argument("--profile", metavar="NAME", help="named thresholds (ascend, axera, horizon, rknn, ...)")
     judging.add_argument(
@@ -90,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Compare, print, write; 1 when thresholds that were given are missed, or it is incomplete."""
+    """Compare, print, write; 1 unless it passes."""
     from roundoff.api.comparison import compare
 
     _check_outputs(args)
@@ -103,6 +112,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         format=args.format,
         aliases=args.aliases,
         no_value_matching=args.no_value_matching,
+        run=args.dump_run,
+        reference_run=args.reference_run,
         threshold=args.threshold,
         profile=args.profile,
         channel_axis=args.channel_axis,
@@ -173,7 +184,8 @@ def _asked(args: argparse.Namespace) -> "SidesAsked":
 
     formats = (args.reference_format, args.candidate_format, args.format)
     by_value = not args.no_value_matching
-    return SidesAsked(args.reference, args.candidate, args.model, *formats, args.aliases, by_value)
+    runs = (args.dump_run, args.reference_run)
+    return SidesAsked(args.reference, args.candidate, args.model, *formats, args.aliases, by_value, *runs)
 
 
 def _write(args: argparse.Namespace, document: "RunDocument", comparison: "Comparison") -> list[Path]:

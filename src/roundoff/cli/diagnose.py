@@ -83,6 +83,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         dumps=args.dumps,
         dump_format=args.dump_format,
         aliases=args.aliases,
+        run=args.dump_run,
         evaluator=args.evaluator,
         labels=args.labels,
         time=args.time,

@@ -68,6 +68,7 @@ def after_comparison(args: argparse.Namespace) -> list[str]:
     chosen = args.candidate_format or args.format
     known = ["--dump-format", chosen] if chosen else []
     known += [] if args.aliases is None else ["--aliases", str(args.aliases)]
+    known += [] if args.dump_run is None else ["--run", args.dump_run]
     return [shlex.join(["roundoff", "diagnose", str(model), *data, "--dumps", str(args.candidate), *known])]
 
 

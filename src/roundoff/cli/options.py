@@ -441,6 +441,12 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--dump-format", metavar="NAME", help="format of the dumps (default: recognised)")
     group.add_argument("--aliases", type=Path, metavar="FILE", help="JSON or CSV: name in the model, in the dumps")
+    group.add_argument(
+        "--run",
+        dest="dump_run",
+        metavar="NAME",
+        help="of several runs in the folder (default: one that is not the golden copy)",
+    )
 
 
 def open_dumps(args: argparse.Namespace, subject: "Subject") -> "tuple[TensorSource, KnownNames]":
@@ -451,7 +457,7 @@ def open_dumps(args: argparse.Namespace, subject: "Subject") -> "tuple[TensorSou
     """
     from roundoff.api.diagnosis import open_dumps
 
-    return open_dumps(subject, args.dumps, form=args.dump_format, aliases=args.aliases)
+    return open_dumps(subject, args.dumps, form=args.dump_format, aliases=args.aliases, run=args.dump_run)
 
 
 def device_next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
