@@ -30,7 +30,7 @@ OF_ARGPARSE = re.compile(r"%[rs]|%\(\w+\)[rs]|^usage: $|^expected |^show ")
 # Texts of ours that are made of other texts.
 CHAINED = "{before}{after}"
 # Functions that take a template, and where; the latter ones read the value of an option.
-SAYS = {"english": 0, "refused": 0, "whole": 1, "a_number": 1, "_sizes": 1}
+SAYS = {"english": 0, "refused": 0, "whole_number": 1, "a_number": 1, "_sizes": 1}
 
 
 def templates() -> Iterator[tuple[str, str]]:
@@ -38,9 +38,9 @@ def templates() -> Iterator[tuple[str, str]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in SAYS:
-                first = node.args[SAYS[node.func.id]]
-                if isinstance(first, ast.Constant):
-                    yield str(first.value), f"{path.relative_to(PACKAGE)}:{node.lineno}"
+                first = node.args[SAYS[node.func.id] :]
+                if first and isinstance(first[0], ast.Constant) and isinstance(first[0].value, str):
+                    yield first[0].value, f"{path.relative_to(PACKAGE)}:{node.lineno}"
 
 
 def gaps(text: str) -> set[str]:

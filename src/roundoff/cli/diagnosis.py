@@ -21,7 +21,7 @@ from roundoff.cli.options import (
     threads,
     typed_options,
     values,
-    whole,
+    whole_number,
 )
 from roundoff.cli.quantization import DIALECT_HELP, print_settings
 from roundoff.cli.results import FORCE, HTML, JSON, check_results, print_page, show, write_html
@@ -179,7 +179,7 @@ def _show(terminal: Terminal, outcome: "DiagnosisOutcome", part: "DiagnosisPart"
 
 
 def _rows(text: str) -> int | None:
-    return None if text == "all" else whole(text, "{text!r} is neither a number nor 'all'", least=0)
+    return None if text == "all" else whole_number(text, "{text!r} is neither a number nor 'all'", least=0)
 
 
 @command(

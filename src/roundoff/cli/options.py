@@ -41,8 +41,8 @@ __all__ = [
     "THREADS",
     "Alternatives",
     "Command",
-    "Group",
     "Option",
+    "OptionGroup",
     "Options",
     "a_number",
     "command",
@@ -71,7 +71,7 @@ __all__ = [
     "typed_options",
     "values",
     "vendor_options",
-    "whole",
+    "whole_number",
 ]
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -95,7 +95,7 @@ def size(text: str) -> int:
         raise refused("{what} {fix}", what=error.what, fix=error.fix) from error
 
 
-def whole(text: str, otherwise: str, *, least: int = 1, most: float = math.inf, **gaps: Any) -> int:
+def whole_number(text: str, otherwise: str, *, least: int = 1, most: float = math.inf, **gaps: Any) -> int:
     """A whole number within bounds.
 
     Args:
@@ -112,7 +112,7 @@ def whole(text: str, otherwise: str, *, least: int = 1, most: float = math.inf, 
 
 def positive(text: str) -> int:
     """A whole number from 1 on."""
-    return whole(text, "{text!r} is not a whole number from 1 on")
+    return whole_number(text, "{text!r} is not a whole number from 1 on")
 
 
 def _rows(text: str) -> int | None:
@@ -248,7 +248,7 @@ class Alternatives:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class OptionGroup:
     """Options under a heading of the help.
 
     Attributes:
@@ -264,7 +264,7 @@ class Group:
     defaults: dict[str, Any] = field(default_factory=dict)
 
 
-Options = tuple[Option | Alternatives | Group, ...]
+Options = tuple[Option | Alternatives | OptionGroup, ...]
 _REPEATED = {"...": "+", "*": "*", "?": "?"}
 
 
@@ -296,9 +296,9 @@ def opt(spelled: str, what: str, **settings: Any) -> Option:
     return Option(flags, {"help": what, **settings}, name)
 
 
-def group(title: str, *options: Option | Alternatives, about: str | None = None, **defaults: Any) -> Group:
+def group(title: str, *options: Option | Alternatives, about: str | None = None, **defaults: Any) -> OptionGroup:
     """Options under a heading."""
-    return Group(title, options, about, defaults)
+    return OptionGroup(title, options, about, defaults)
 
 
 def one_of(*options: Option, required: bool = False) -> Alternatives:
@@ -349,10 +349,10 @@ class Command:
 
 
 def command(
-    *options: Option | Alternatives | Group | Options, usage: str | None = None, **defaults: Any
+    *options: Option | Alternatives | OptionGroup | Options, usage: str | None = None, **defaults: Any
 ) -> "Callable[[Callable[[argparse.Namespace, Terminal], int]], Command]":
     """Make a command of a function that reads its options, does the work and prints; its docstring is the help."""
-    flat: list[Option | Alternatives | Group] = []
+    flat: list[Option | Alternatives | OptionGroup] = []
     for each in options:
         flat += each if isinstance(each, tuple) else [each]
 
@@ -447,7 +447,7 @@ def target(what: str = "the chip, as listed by 'roundoff targets', or a .toml fi
     return opt("--target NAME|FILE", what, required=True)
 
 
-def how_to_quantize(about: str = "") -> Group:
+def how_to_quantize(about: str = "") -> OptionGroup:
     """How to quantize, once it is clear for which chip."""
     return group(
         "quantization",
@@ -558,7 +558,7 @@ def values(args: argparse.Namespace, options: Options) -> dict[str, Any]:
     return {each.name: getattr(args, each.name) for each in _flat(options)}
 
 
-def typed_options(args: argparse.Namespace, options: Group) -> tuple[str, ...]:
+def typed_options(args: argparse.Namespace, options: OptionGroup) -> tuple[str, ...]:
     """Those of a group that the user gave, as written on the command line."""
     return tuple(
         each.flags[0]

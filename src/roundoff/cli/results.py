@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from roundoff.cli.options import Alternatives, Group, Option, group, opt
+from roundoff.cli.options import Alternatives, Option, OptionGroup, group, opt
 from roundoff.core.files import begins
 from roundoff.errors import BadInput
 from roundoff.messages.catalogue import translate
@@ -67,7 +67,7 @@ def results(
     start: str,
     *more: Option | Alternatives,
     pictures: Literal["", "FILE", "FILE|DIR"] = "",
-) -> Group:
+) -> OptionGroup:
     """Where results go.
 
     Args:

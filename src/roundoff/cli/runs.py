@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from roundoff.cli.options import command, given, group, opt, refused, whole
+from roundoff.cli.options import command, given, group, opt, refused, whole_number
 from roundoff.cli.results import SORT, check_results, results, show, top
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, BadInput
@@ -166,7 +166,7 @@ def explain(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _port(text: str) -> int:
-    return whole(
+    return whole_number(
         text,
         "{text!r} is not a port; give a number up to {last_port}, or 0 for any",
         least=0,

@@ -25,7 +25,7 @@ from roundoff.cli.options import (
     shape,
     subject,
     take_model,
-    whole,
+    whole_number,
 )
 from roundoff.cli.results import FORCE, HTML, SORT, check_results, print_page, results, show, top, write_html
 from roundoff.cli.terminal import Terminal
@@ -292,7 +292,7 @@ def partial(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _bins(text: str) -> int:
-    return whole(
+    return whole_number(
         text,
         "{text!r} is not a number of bins; write 2 to {most_bins}",
         least=2,
