@@ -304,17 +304,17 @@ def apply_transform(step: Step, model: Model, context: StepContext) -> Transform
     """
     done = TRANSFORMS.apply(step, model, context)
     if not done.taken:
-        return Transformed(model, (), done.notes)
+        return StepOutcome(model, (), done.notes)
     check = check_preparation(model, done.model, context.samples, count=_CHECKED_SAMPLES, threads=context.threads)
     if not check.agrees:
         undone = message("quantize.step_undone", step=step.name)
-        return Transformed(model, (), (*done.notes, undone, *check.notes))
+        return StepOutcome(model, (), (*done.notes, undone, *check.notes))
     worst = max((each.max_abs_error for each in check.outputs), default=0.0)
     if worst == 0:
         note = message("quantize.step_same_bits", step=step.name, count=check.samples)
     else:
         note = message("quantize.step_same_rounding", step=step.name, most=f"{worst:.2g}", count=check.samples)
-    return Transformed(done.model, done.taken, (*done.notes, note))
+    return StepOutcome(done.model, done.taken, (*done.notes, note))
 
 
 class StepLibrary:

@@ -16,7 +16,7 @@ from roundoff.messages.message import message, some
 from roundoff.quantize.corrections.layers import QuantizedLayer, node_by_name, quantized_layers
 from roundoff.quantize.corrections.stepped_run import SteppedRun
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, correction
+from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, StepOutcome, correction
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource
 
@@ -194,10 +194,10 @@ def bias_correct(task: CorrectionJob) -> Corrected:
         names = some(bare, MOST_NAMED, quoted=True)
         notes.append(message("quantize.bias_none", count=len(bare), names=names))
     if not layers:
-        return Corrected(task.model, (), (*notes, message("quantize.bias_nothing")))
+        return StepOutcome(task.model, (), (*notes, message("quantize.bias_nothing")))
     biases = BiasCodes(task.model)
     taken = _walk(task, layers, biases)
-    return Corrected(replace(task.model, quantizers=biases.quantizers), tuple(taken), tuple(notes))
+    return StepOutcome(replace(task.model, quantizers=biases.quantizers), tuple(taken), tuple(notes))
 
 
 def _walk(task: CorrectionJob, layers: Sequence[QuantizedLayer], biases: BiasCodes) -> list[Participation]:

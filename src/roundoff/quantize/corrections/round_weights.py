@@ -27,7 +27,7 @@ from roundoff.quantize.corrections.layers import (
 )
 from roundoff.quantize.corrections.stepped_run import SteppedRun
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, correction
+from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, StepOutcome, correction
 
 __all__ = [
     "output_error",
@@ -176,7 +176,7 @@ def round_weights(task: CorrectionJob) -> Corrected:
     """Round each weight up or down so that errors cancel in what its layer computes (as AdaRound does)."""
     weights, notes = _usable(task)
     if not weights:
-        return Corrected(task.model, (), (*notes, message("quantize.no_weight_to_round")))
+        return StepOutcome(task.model, (), (*notes, message("quantize.no_weight_to_round")))
     return _Rounding(task, weights).run(notes)
 
 
@@ -254,7 +254,7 @@ class _Rounding:
             replace(each, codes=self._codes[each.name]) if each.name in self._codes else each
             for each in task.model.quantizers
         )
-        return Corrected(replace(task.model, quantizers=quantizers), tuple(self._taken), tuple(notes))
+        return StepOutcome(replace(task.model, quantizers=quantizers), tuple(self._taken), tuple(notes))
 
     def _gram(self, each: _Weight, *, samples: int) -> Gram:
         """Sums of what a layer reads; where that is no great work, only of what an activation hands on."""
