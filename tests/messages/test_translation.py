@@ -139,12 +139,12 @@ def test_it_stays_translatable_through_str_sums_and_copies() -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_errors_and_their_reasons_keep_their_language(language: Language) -> None:
-    error = MissingExtra(english("Reading images"), package="PIL", extra="images")
-    assert error.what == "Reading images needs the package 'PIL', which is not installed."
+    error = MissingExtra(english("Drawing pictures"), package="matplotlib", extra="plots")
+    assert error.what == "Drawing pictures needs the package 'matplotlib', which is not installed."
     noted = message("terminal.note", text=reason(error))
     assert noted.within(language) == {
-        "en": "note: Reading images needs the package 'PIL', which is not installed.",
-        "zh": "注意：读取图片需要软件包 'PIL'，但尚未安装。",
+        "en": "note: Drawing pictures needs the package 'matplotlib', which is not installed.",
+        "zh": "注意：绘制图片需要软件包 'matplotlib'，但尚未安装。",
     }[language]  # fmt: skip
     assert reason(BadInput("what", fix="fix")) == "what"
     with use_language(language):

@@ -311,7 +311,13 @@ def read_run(path: Path, supported: Sequence[str], *, what: str) -> tuple[Path, 
             raise BadInput(missing, fix=english("give a folder that a command of roundoff wrote with -o"))
         file = found[0]
     document = load_document(file)
-    name = document.command[1] if len(document.command) > 1 else ""
+    called, *words = document.command
+    if called != "roundoff":
+        raise BadInput(
+            english("{file} was made in Python, of a model or samples that are in no file.", file=file),
+            fix=english("call {called}() with the paths of files, and save that run", called=called),
+        )
+    name = words[0] if words else ""
     if name not in supported:
         raise BadInput(
             english(

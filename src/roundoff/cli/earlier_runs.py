@@ -38,6 +38,9 @@ def read_command(file: Path, document: RunDocument, *, limits: RunBudget, progre
         BadInput: This version does not take them.
     """
     words = list(document.command[1:])
+    if words[:1] == ["quantize"] and not any(word.startswith(("-o", "--output")) for word in words):
+        # A function saves what it made afterwards; the command has to be told where it goes.
+        words.append(f"--output={file.parent}")
     try:
         found = parse_words(words)
     except SystemExit:
