@@ -229,13 +229,8 @@ class _QuantizerNames:
                 pattern=pattern,
                 op_types=self._op_types[pattern],
             )
-            raise BadInput(
-                what,
-                fix=english(
-                    "choose nodes that are quantized: {on_inputs}",
-                    on_inputs=some(list(self._on_inputs), MOST_NAMED),
-                ),
-            )
+            nodes = some(list(self._on_inputs), MOST_NAMED)
+            raise BadInput(what, fix=english("choose nodes that are quantized: {nodes}", nodes=nodes))
         what = english(
             "{pattern!r} matches no quantized node, tensor or quantizer of {path}.",
             pattern=pattern,
