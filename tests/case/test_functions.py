@@ -13,7 +13,7 @@ from roundoff.case.sources import CaseSource, EarlierRun, build_reader, findings
 from roundoff.cli import main
 from roundoff.core.progress import SILENT
 from roundoff.errors import BadInput
-from roundoff.quantize.calibration.run import UNLIMITED
+from roundoff.run.budget import UNLIMITED
 from tests.cli.clipped import write_clipped
 
 

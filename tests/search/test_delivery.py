@@ -53,7 +53,7 @@ class Rounding(StepLibrary):
                 codes = quantize(weights[each.tensor], each.params, each.spec)
                 each = replace(each, codes=np.where(codes > 0, codes - 1, codes).astype(codes.dtype))  # noqa: PLW2901
             moved.append(each)
-        return SimpleNamespace(quantized=replace(quantized, quantizers=tuple(moved)), taken=(), notes=())
+        return SimpleNamespace(model=replace(quantized, quantizers=tuple(moved)), taken=(), notes=())
 
 
 def test_the_best_so_far_is_exchanged_and_the_answer_can_be_read(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from roundoff.messages.numbers import parse_size
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
     from roundoff.core.tensors import Topology
-    from roundoff.quantize.calibration.run import RunLimits
+    from roundoff.run.budget import RunBudget
     from roundoff.samples.options import SampleOptions
 
 __all__ = [
@@ -246,11 +246,11 @@ class Call:
         return parse_size(given) if isinstance(given, str) else given
 
     @property
-    def limits(self) -> "RunLimits":
+    def limits(self) -> "RunBudget":
         """Threads and memory."""
-        from roundoff.quantize.calibration.run import RunLimits
+        from roundoff.run.budget import RunBudget
 
-        return RunLimits(threads=self.threads, max_memory=self.max_memory)
+        return RunBudget(threads=self.threads, max_memory=self.max_memory)
 
     @property
     def elapsed_s(self) -> float:

@@ -36,6 +36,7 @@ from roundoff.studies.samples.result import WorstSamples
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
     from roundoff.core.names import NameList
+    from roundoff.core.quantizers import SwitchedSubject
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.messages.message import Message
     from roundoff.run.capture import Samples
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from roundoff.studies.distribution.result import ChannelReport, DistributionReport, OutlierReport
     from roundoff.studies.layers.result import LayerReport
     from roundoff.studies.partial.result import PartialQuantization
-    from roundoff.studies.sensitivity.result import SensitivityReport, SwitchedSubject
+    from roundoff.studies.sensitivity.result import SensitivityReport
 
 __all__ = [
     "WorstSamplesOutcome",
@@ -208,20 +209,21 @@ def _curves(
     lists: "tuple[NameList, NameList]",
 ) -> "tuple[Curve, ...] | None":
     """What was asked for; None when nothing was."""
+    from roundoff.graph.switches import Switches
     from roundoff.studies.accumulate.result import Curve
-    from roundoff.studies.switches import Switches
+    from roundoff.studies.accumulate.study import named_curves
 
     switches = Switches(quantized)
     single: list[str | NameList] = list(dict.fromkeys(map(_named, only)))
-    found = [*switches.curves((*single, *lists[0]))]
+    found = [*named_curves(switches, (*single, *lists[0]))]
     for names in leave_out:
         members: list[Any] = []
         for word in map(_named, names):
             members += [word] if isinstance(word, str) else word
-        nested = switches.curves((tuple(members),), leave_out=True)[0]
+        nested = named_curves(switches, (tuple(members),), leave_out=True)[0]
         found.append(Curve(_but(names), nested.quantizers))
     numbered = sum(not isinstance(each, str) for each in (*single, *lists[0]))
-    found += switches.curves(lists[1], leave_out=True, first=numbered)
+    found += named_curves(switches, lists[1], leave_out=True, first=numbered)
     return tuple(found) or None
 
 
@@ -393,7 +395,7 @@ def partial(
 def _ranked(call: Call, subject: Subject, kind: str) -> "tuple[tuple[SwitchedSubject, ...], Message]":
     """What to change in which order, and where that comes from."""
     from roundoff.messages.message import message
-    from roundoff.studies.partial.study import ranked_subjects
+    from roundoff.studies.sensitivity.study import ranked_subjects
 
     subjects, found = ranked_subjects(
         subject.quantized,

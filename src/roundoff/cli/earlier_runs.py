@@ -16,7 +16,7 @@ from roundoff.core.files import is_model
 from roundoff.core.progress import Progress
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
-from roundoff.quantize.calibration.run import RunLimits
+from roundoff.run.budget import RunBudget
 
 if TYPE_CHECKING:
     from roundoff.cli.terminal import Terminal
@@ -31,7 +31,7 @@ __all__ = ["CommandRun", "read_command"]
 _OF_COMPARISON = ("reference", "candidate", "model", "words", "command", "output")
 
 
-def read_command(file: Path, document: RunDocument, *, limits: RunLimits, progress: Progress) -> EarlierRun:
+def read_command(file: Path, document: RunDocument, *, limits: RunBudget, progress: Progress) -> EarlierRun:
     """A run, its options as its own parser reads them.
 
     Raises:

@@ -288,7 +288,7 @@ class RecipeBuilder:
         taken, notes = dict(chain.taken), [*chain.notes, *calibration.notes, *numbers.notes]
         for step in recipe.corrections:
             corrected = self._corrections.apply(step, quantized)
-            quantized = corrected.quantized
+            quantized = corrected.model
             taken[step.name] = tuple(corrected.taken)
             notes += corrected.notes
         unique = tuple(dict.fromkeys(notes))

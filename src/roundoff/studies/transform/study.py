@@ -134,7 +134,7 @@ def try_steps(
     quantized = second.quantized
     for step in (each for each in steps if each.name in correction_names()):
         corrected = apply_correction(step, quantized, context)
-        quantized = corrected.quantized
+        quantized = corrected.model
         reports.append(StepReport(step.name, "correction", _options(step), corrected.taken, corrected.notes))
     report = _judged(first, second, quantized, reports, judge=judge, progress=progress)
     return TransformTrial(report, quantized if report.kept else first.quantized)
