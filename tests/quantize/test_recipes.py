@@ -67,7 +67,7 @@ class FakeStepLibrary(StepLibrary):
             for each in quantized.quantizers
         )
         return SimpleNamespace(
-            quantized=replace(quantized, quantizers=coarse),
+            model=replace(quantized, quantizers=coarse),
             taken=(Participation("w", "", verbatim("")),),
             notes=("corrected",),
         )

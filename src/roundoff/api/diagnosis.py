@@ -173,8 +173,7 @@ def diagnose(
     """
     from roundoff.diagnosis.study import examine
 
-    own = {"model": model, "dumps": dumps, "labels": labels, "time": time}
-    call = Call("diagnose", options, SubjectOptions, own)
+    call = Call("diagnose", options, SubjectOptions)
     check_device_options(
         call, model, dumps=dumps, dump_format=dump_format, aliases=aliases, evaluator=evaluator, labels=labels
     )

@@ -129,7 +129,7 @@ def transform(
     """
     from roundoff.studies.transform.study import try_steps
 
-    call = Call("transform", options, TransformOptions, {"model": model, "steps": steps})
+    call = Call("transform", options, TransformOptions)
     one_of(labels=labels, evaluator=evaluator)
     if call.get("target") is None:
         raise BadInput(english("No chip to quantize for was given."), fix=english("add --target NAME"))

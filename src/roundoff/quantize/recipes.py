@@ -287,7 +287,7 @@ class RecipeBuilder:
         steps = list(chain.steps)
         for step in recipe.corrections:
             corrected = self._corrections.apply(step, quantized)
-            quantized = corrected.quantized
+            quantized = corrected.model
             steps.append(StepReport(step.name, "correction", _options(step), corrected.taken, corrected.notes))
         said = [note for each in steps for note in each.notes]
         notes = tuple(dict.fromkeys((*self.prepared.notes, *said, *calibration.notes, *numbers.notes)))
