@@ -23,7 +23,7 @@ from roundoff.messages.message import Message
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.run.bench import Bench, spread
 from roundoff.run.capture import Samples, read_feed
-from roundoff.run.holdout import Subset
+from roundoff.run.evaluators import Subset
 from roundoff.search.cost import CostModel
 from roundoff.search.free_options import FreeOption, free_options, with_option
 from roundoff.search.judges import SignalJudge

@@ -13,8 +13,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import attribute
 from roundoff.messages.message import message, some
-from roundoff.quantize.corrections.layers import QuantizedLayer, node_by_name, quantized_layers
-from roundoff.quantize.corrections.stepped_run import SteppedRun
+from roundoff.quantize.corrections.layers import QuantizedLayer, SteppedRun, node_by_name, quantized_layers
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, StepOutcome, correction
 from roundoff.run.bench import spread

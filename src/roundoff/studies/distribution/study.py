@@ -23,7 +23,7 @@ from roundoff.quantize.calibration.observer import Observation, Observer
 from roundoff.quantize.calibration.run import watch
 from roundoff.run.budget import UNLIMITED, RunBudget
 from roundoff.run.capture import Samples, complete_values, read_feed
-from roundoff.run.layer_tensors import LayerTensor, layer_tensors
+from roundoff.run.variants import LayerTensor, layer_tensors
 from roundoff.studies.distribution.advice import advise, judge_channels
 from roundoff.studies.distribution.records import ChannelRecord, CodeRecord, TensorRecord, ValueRecord
 from roundoff.studies.distribution.result import (

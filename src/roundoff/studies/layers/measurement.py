@@ -23,10 +23,11 @@ from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import Bench, Runnable
 from roundoff.run.budget import RunBudget, split_passes
 from roundoff.run.capture import Samples
-from roundoff.run.layer_tensors import FUSED, LayerTensor
 from roundoff.run.variants import (
+    FUSED,
     Copies,
     KnownConstants,
+    LayerTensor,
     Tap,
     Variant,
     build_copies,
