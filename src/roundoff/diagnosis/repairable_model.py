@@ -19,10 +19,10 @@ from roundoff.diagnosis.result import RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import Edges, deploy_model, fake_quant_model
+from roundoff.graph.nodes import producers
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import producers
 from roundoff.messages.message import message
 from roundoff.quantize.calibration.calibration import element_limits
 from roundoff.quantize.parameters import QuantNumbers

@@ -10,8 +10,8 @@ from onnx import TensorProto
 from roundoff.core.tensors import Array, InputSpec, NodeInfo, Topology
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import by_number, constants, producers, reads, subgraphs
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import by_number, constants, producers, reads, subgraphs
 from roundoff.messages.message import Message, english, message, some
 
 __all__ = [

@@ -13,8 +13,8 @@ from roundoff.core.tensors import Array
 from roundoff.errors import RoundoffError
 from roundoff.graph.interface import OutputPart, output_parts, outputs, random_outputs
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import by_number
 from roundoff.graph.shapes import values
-from roundoff.graph.wiring import by_number
 from roundoff.measure.metrics import OutputAgreement, Status, TensorScore, score, sqnr_db
 from roundoff.measure.pairs import PairSums, measure_pair
 from roundoff.measure.verdicts import SampleSanity, index_scores, is_index, judge

@@ -17,7 +17,7 @@ from roundoff.core.target import Arithmetic
 from roundoff.errors import BadInput
 from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.load import Model
-from roundoff.graph.wiring import captured, subgraphs
+from roundoff.graph.nodes import captured, subgraphs
 from roundoff.messages.message import Message, english, joined, message, some
 from roundoff.quantize.parameters import QuantNumbers, planned_with
 

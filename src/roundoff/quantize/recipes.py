@@ -12,7 +12,7 @@ from roundoff.core.quantizers import QuantParams, QuantSpec
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.cutting import node_products
+from roundoff.graph.blocks import node_products
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import Prepared, prepare
@@ -20,10 +20,9 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, english, joined, message
-from roundoff.quantize.calibration.calibration import Calibration, compare_methods
+from roundoff.quantize.calibration.calibration import Calibration, calibrate, compare_methods
 from roundoff.quantize.calibration.files import load_calibration, save_calibration
 from roundoff.quantize.calibration.methods import all_methods
-from roundoff.quantize.calibration.run import calibrate
 from roundoff.quantize.parameters import QuantNumbers, find_parameters, planned_with, weight_parameters
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.step_report import Participation

@@ -22,13 +22,13 @@ from roundoff.graph.draft import Assembly
 from roundoff.graph.insertion import Edges
 from roundoff.graph.interface import RANDOM_OPS, outputs
 from roundoff.graph.load import Model, declared_outside
+from roundoff.graph.nodes import by_number, captured, reads, rename_captured
 from roundoff.graph.qdq import FLOAT32, WIDEST_COMPUTED, add_quantizer, code_element
 from roundoff.graph.quantized_model import QuantizedModel, chain_of, fake_quantized
 from roundoff.graph.save import drop_unused
 from roundoff.graph.shapes import Value, ValueTypes
 from roundoff.graph.units import Units, derived_constants, units
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import by_number, captured, reads, rename_captured
 from roundoff.measure.light_pairs import Range
 
 __all__ = [

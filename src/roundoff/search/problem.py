@@ -14,9 +14,9 @@ from roundoff.errors import BadInput, reason
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import reads
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import derived_constants
-from roundoff.graph.wiring import reads
 from roundoff.measure.metrics import mean_of, require
 from roundoff.measure.rows import ROW_FIELDS, RowMeter, merged_rows
 from roundoff.messages.message import Message

@@ -9,9 +9,9 @@ from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.insertion import switch_on
+from roundoff.graph.nodes import attribute
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import attribute
 from roundoff.messages.message import message, some
 from roundoff.quantize.corrections.layers import QuantizedLayer, SteppedRun, node_by_name, quantized_layers
 from roundoff.quantize.step_report import Participation

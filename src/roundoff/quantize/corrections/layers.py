@@ -10,18 +10,17 @@ import numpy as np
 
 from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.core.tensors import Array
-from roundoff.graph.blocks import BlockModels, Reading
-from roundoff.graph.cutting import ModelBlock
+from roundoff.graph.blocks import BlockModels, ModelBlock, Reading
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import attribute, consumers, reads
 from roundoff.graph.patterns import attributes
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import attribute, consumers, reads
 from roundoff.quantize.steps import StepContext
 from roundoff.run.bench import spread
-from roundoff.run.blocks.chain import TensorStore
+from roundoff.run.block_chain import TensorStore
 from roundoff.run.budget import memory_limit
 from roundoff.run.capture import complete_values, read_feed
 from roundoff.run.integer.convolution import conv_geometry, pad_spatial

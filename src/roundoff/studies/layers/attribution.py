@@ -22,9 +22,9 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import NodeInfo, Topology
 from roundoff.graph.insertion import Edges
 from roundoff.graph.interface import topology
+from roundoff.graph.nodes import constants
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import units
-from roundoff.graph.wiring import constants
 from roundoff.measure.light_pairs import ErrorTotals
 from roundoff.measure.metrics import ratio_db
 from roundoff.measure.thresholds import ThresholdSet

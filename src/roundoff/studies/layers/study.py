@@ -37,7 +37,7 @@ from roundoff.quantize.agreement import judge_outputs as outputs_judgement
 from roundoff.run.bench import FEW_SAMPLES, spread_over
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples, complete_values, read_feed
-from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.variants import LayerTensor, Variant, layer_tensors
 from roundoff.studies.layers.attribution import (
     ATTRIBUTION_SAMPLES,
