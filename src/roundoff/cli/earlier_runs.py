@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from roundoff.case.sources import EarlierRun, GivenPaths, OpenedModel, OpenedSides
 from roundoff.cli import parse_words
-from roundoff.cli.compare import compare_sides, open_sides
+from roundoff.cli.diagnosis import compare_sides, open_sides
 from roundoff.cli.options import open_dumps, open_subject, samples_from, settings_from
 from roundoff.core.document import RunDocument
 from roundoff.core.files import is_model

@@ -387,8 +387,8 @@ class _Build:
                 "have no effect"
             )
         if outcome.built is not None:
-            for step, taken in outcome.built.taken.items():
-                log.tell(f"{step}: {counted(len(taken), 'operation')} took part")
+            for step in outcome.built.steps:
+                log.tell(f"{step.name}: {counted(len(step.taken), 'operation')} took part")
         for note in outcome.notes:
             log.tell(f"note: {note}")
         if outcome.same_as_minmax is not None:
