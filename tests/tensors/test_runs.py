@@ -85,7 +85,7 @@ def test_archives_and_dumps_with_manifests_are_runs(tmp_path: Path) -> None:
     for value, run in ((1.0, "golden"), (2.0, "simulator")):
         arrays = {"a": np.full(4, value), "b": np.full(4, value)}
         (tmp_path / "packed").mkdir(exist_ok=True)
-        np.savez(tmp_path / "packed" / f"{run}.npz", **arrays)
+        np.savez(tmp_path / "packed" / f"{run}.npz", a=arrays["a"], b=arrays["b"])
         with open_writer(tmp_path / "listed" / run, "npy", samples=("",)) as writer:
             writer.begin_sample("")
             for name, array in arrays.items():
