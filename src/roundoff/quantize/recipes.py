@@ -21,7 +21,7 @@ from roundoff.quantize.calibration.methods import all_methods
 from roundoff.quantize.calibration.run import calibrate
 from roundoff.quantize.parameters import QuantNumbers, find_parameters, planned_with, weight_parameters
 from roundoff.quantize.planning.planner import plan_quantization
-from roundoff.quantize.step_report import Participation
+from roundoff.quantize.step_report import StepReport
 from roundoff.quantize.steps import INSTALLED, Corrections, StepContext, StepLibrary
 from roundoff.run.capture import Samples
 
@@ -141,7 +141,7 @@ class Built:
         plan: What each node became.
         calibration: What the scales were found from.
         numbers: The scales as they were found, before any correction.
-        taken: Who took part in transforms and corrections, by the name of the step.
+        steps: What its transforms and corrections did, in their order.
         notes: What the user should know.
     """
 
@@ -150,7 +150,7 @@ class Built:
     plan: QuantPlan
     calibration: Calibration
     numbers: QuantNumbers
-    taken: Mapping[str, tuple[Participation, ...]]
+    steps: tuple[StepReport, ...]
     notes: tuple[Message, ...]
 
 
@@ -159,8 +159,7 @@ class _Chain:
     """The float model after some transforms."""
 
     model: Model
-    taken: dict[str, tuple[Participation, ...]]
-    notes: tuple[Message, ...]
+    steps: tuple[StepReport, ...] = ()
 
 
 class RecipeBuilder:
@@ -285,14 +284,14 @@ class RecipeBuilder:
         ranges = self._ranges.setdefault(recipe.transforms, _KnownRanges(calibration, options))
         numbers = find_parameters(plan, chain.model, ranges, weights=self.weights(recipe), options=options)
         quantized = QuantizedModel(chain.model, numbers.quantizers)
-        taken, notes = dict(chain.taken), [*chain.notes, *calibration.notes, *numbers.notes]
+        steps = list(chain.steps)
         for step in recipe.corrections:
             corrected = self._corrections.apply(step, quantized)
-            quantized = corrected.quantized
-            taken[step.name] = tuple(corrected.taken)
-            notes += corrected.notes
-        unique = tuple(dict.fromkeys(notes))
-        return Built(recipe, replace(quantized, notes=unique), plan, calibration, numbers, taken, unique)
+            quantized = corrected.model
+            steps.append(StepReport(step.name, "correction", _options(step), corrected.taken, corrected.notes))
+        said = [note for each in steps for note in each.notes]
+        notes = tuple(dict.fromkeys((*self.prepared.notes, *said, *calibration.notes, *numbers.notes)))
+        return Built(recipe, replace(quantized, notes=notes), plan, calibration, numbers, tuple(steps), notes)
 
     def best_methods(self, recipe: Recipe) -> tuple[tuple[str, str], ...]:
         """For each observed tensor the method whose range costs least there, if that is not the recipe's own."""
@@ -337,16 +336,14 @@ class RecipeBuilder:
     def _chain(self, steps: tuple[Step, ...]) -> _Chain:
         if steps in self._chains:
             return self._chains[steps]
-        notes: tuple[Message, ...]
-        if not steps:
-            model, taken, notes = self.prepared.model, {}, self.prepared.notes
-        else:
+        chain = _Chain(self.prepared.model)
+        if steps:
             before, last = self._chain(steps[:-1]), steps[-1]
             done = self.library.transform(last, before.model, self._context)
-            model, taken = done.model, {**before.taken, last.name: tuple(done.taken)}
-            notes = (*before.notes, *done.notes)
-        self._chains[steps] = _Chain(model, taken, tuple(notes))
-        return self._chains[steps]
+            report = StepReport(last.name, "transform", _options(last), tuple(done.taken), tuple(done.notes))
+            chain = _Chain(done.model, (*before.steps, report))
+        self._chains[steps] = chain
+        return chain
 
     def _observed(self, steps: tuple[Step, ...]) -> Calibration:
         """Statistics of every tensor that a recipe may quantize, from the disk or a run."""
@@ -393,6 +390,10 @@ class RecipeBuilder:
             for each in plan.quantizers
             if each.kind == "activation" and each.fixed_range is None
         }
+
+
+def _options(step: Step) -> dict[str, str]:
+    return {name: str(value) for name, value in step.options}
 
 
 def _short_hash(text: str) -> str:

@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -16,12 +15,11 @@ from roundoff.messages.message import english
 from roundoff.quantize.calibration.calibration import Calibration, Follower, find_followers
 from roundoff.quantize.calibration.methods import Detail
 from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer
+from roundoff.run.budget import RunBudget
 from roundoff.run.capture import LiveSource, Samples
 from roundoff.run.session import available_threads
 
 __all__ = [
-    "UNLIMITED",
-    "RunLimits",
     "Watcher",
     "calibrate",
     "watch",
@@ -129,22 +127,6 @@ def _observe(observer: Observer, source: LiveSource, name: str, sample: str) -> 
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class RunLimits:
-    """What a run may take.
-
-    Attributes:
-        threads: Threads to use; all cores when None.
-        max_memory: Bytes the process may take; most of the free memory when None.
-    """
-
-    threads: int | None = None
-    max_memory: int | None = None
-
-
-UNLIMITED = RunLimits()
-
-
 class Watcher(Protocol):
     """Looks at one or more tensors, sample by sample."""
 
@@ -173,7 +155,7 @@ def watch(
     watchers: Sequence[Watcher],
     *,
     other: Model | None = None,
-    limits: RunLimits,
+    limits: RunBudget,
     progress: Progress,
 ) -> tuple[str, ...]:
     """Show every sample to every watcher; memory does not depend on the number of samples.
@@ -215,7 +197,7 @@ def watch(
 
 
 def _open(
-    model: Model, samples: Samples, names: Sequence[str], limits: RunLimits, stack: contextlib.ExitStack
+    model: Model, samples: Samples, names: Sequence[str], limits: RunBudget, stack: contextlib.ExitStack
 ) -> LiveSource:
     unique = list(dict.fromkeys(names))
     source = LiveSource(model, samples, tensors=unique, max_memory=limits.max_memory, threads=limits.threads)

@@ -356,7 +356,7 @@ def _splits_samples(quantizers: Sequence[Quantizer], everything: Sequence[Value]
 
 def _spare_bytes(model: Model, settings: NetworkSettings, *, copies: int = 3) -> int:
     """Memory for tensors: what is left beside the program and so many copies of the weights."""
-    budget = RunBudget.of(settings.max_memory, settings.threads)
+    budget = RunBudget(settings.threads, settings.max_memory).settled()
     # Those of blocks that are opened for a change come and go.
     return int(budget.room(3 * model.file_bytes + (copies + 2) * model.weight_bytes) * _USABLE)
 

@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
-from roundoff.core.tensors import Array, TensorInfo
+from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.interface import hidden_tensors, inputs, outputs
+from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
-from roundoff.graph.shapes import values
 from roundoff.messages.message import english
-from roundoff.run.capture import Samples, check_feed, complete_values, read_feed, select_tensors
+from roundoff.run.capture import check_feed
 from roundoff.run.integer.call import plain_value
 from roundoff.run.integer.machine import IntegerExecution, Machine
 from roundoff.run.integer.results import Coded, IntegerReport, Result
@@ -23,7 +21,6 @@ from roundoff.run.integer.results import Coded, IntegerReport, Result
 __all__ = [
     "IntegerRun",
     "IntegerRunner",
-    "IntegerSource",
 ]
 
 
@@ -160,128 +157,3 @@ class IntegerRunner:
                 what = english("{path} has no tensor {name!r}.", path=self._program.model.path, name=name)
                 raise BadInput(what, fix=nearest(name, sorted(self._program.tensors)))
         return asked
-
-
-# A quantized model and samples as a source of tensors, computed with integers.
-
-
-class IntegerSource:
-    """Tensors of a quantized model on integer hardware; a `roundoff.core.tensors.TensorSource`.
-
-    It offers what `roundoff.run.capture.LiveSource` offers of the float model, under the same names, and holds
-    the tensors of one sample, as codes where they have some.
-
-    Args:
-        model: The float model.
-        quantizers: Its quantizers.
-        arithmetic: How the hardware computes.
-        samples: What to feed it.
-        tensors: Patterns of the tensors to offer; all when empty.
-        threads: Threads of matrix products, one by default, and of nodes that run in float, by default all cores.
-
-    Raises:
-        BadInput: The first sample does not fit the model, a pattern matches nothing, or a quantizer does not
-            belong to the model.
-        ModelFailed: The model cannot be run.
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        quantizers: Sequence[Quantizer],
-        arithmetic: Arithmetic,
-        samples: Samples,
-        *,
-        tensors: Sequence[str] = (),
-        threads: int | None = None,
-    ) -> None:
-        self._model, self._samples = model, samples
-        self._runner = IntegerRunner(model, quantizers, arithmetic, threads=threads)
-        self._positions = {name: index for index, name in enumerate(samples.names)}
-        feed = read_feed(model, samples, 0)
-        inferred = values(model, {name: array.shape for name, array in feed.items()})
-        everything = complete_values(model, inferred, feed, threads=threads)
-        chosen = frozenset(select_tensors(everything, tensors, hidden=hidden_tensors(model)).names)
-        self._values = {value.name: value for value in everything if value.name in chosen}
-        self._now: tuple[str, IntegerRun] | None = None
-
-    @property
-    def label(self) -> str:
-        """The model and the samples."""
-        return shown(f"{self._model.path} on {self._samples.label}, with integers")
-
-    @property
-    def samples(self) -> tuple[str, ...]:
-        """Names of the samples."""
-        return tuple(self._positions)
-
-    @property
-    def tensors(self) -> tuple[TensorInfo, ...]:
-        """The tensors offered, in execution order; what cannot be read as numbers has a problem."""
-        return tuple(value.info() for value in self._values.values())
-
-    @property
-    def ordered(self) -> bool:
-        """A model always knows its execution order."""
-        return True
-
-    @property
-    def report(self) -> IntegerReport:
-        """How nodes were computed in the samples read so far."""
-        return self._runner.report
-
-    def output_index(self, name: str) -> int:
-        """Which output of its node a tensor is; 0 for inputs of the model."""
-        return self._values[name].output_index
-
-    def read(self, name: str, sample: str) -> Array:
-        """Values of one tensor in one sample; runs the model unless they are held.
-
-        Raises:
-            BadInput: There is no such tensor or sample, or the sample does not fit.
-            ModelFailed: A node that runs in float failed.
-        """
-        return self._run(name, sample).values[name]
-
-    def codes(self, name: str, sample: str) -> Array | None:
-        """Codes of one tensor in one sample; None when it has none.
-
-        Raises:
-            BadInput: There is no such tensor or sample, or the sample does not fit.
-            ModelFailed: A node that runs in float failed.
-        """
-        return self._run(name, sample).codes.get(name)
-
-    def close(self) -> None:
-        """Let go of the sample that is held."""
-        self._now = None
-
-    def _run(self, name: str, sample: str) -> IntegerRun:
-        if name not in self._values:
-            raise BadInput(
-                english("{label} has no tensor {name!r}.", label=self.label, name=name),
-                fix=nearest(name, self._values),
-            )
-        if self._values[name].obstacle():
-            raise BadInput(
-                english(
-                    "Tensor {name!r} cannot be read: {obstacle}.",
-                    name=name,
-                    obstacle=self._values[name].obstacle(),
-                ),
-                fix=english("leave it out"),
-            )
-        if sample not in self._positions:
-            raise BadInput(
-                english("{label} has no sample {sample!r}.", label=self.label, sample=sample),
-                fix=nearest(sample, self._positions),
-            )
-        if self._now is None or self._now[0] != sample:
-            self._now = None
-            self._now = sample, self._computed(sample)
-        return self._now[1]
-
-    def _computed(self, sample: str) -> IntegerRun:
-        wanted = [value.name for value in self._values.values() if not value.obstacle()]
-        feed = read_feed(self._model, self._samples, self._positions[sample])
-        return self._runner.run(feed, wanted, sample=sample)

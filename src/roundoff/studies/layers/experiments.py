@@ -283,7 +283,7 @@ class Experiments:
         """The outputs for each sample when some quantizers are on."""
         # A single sample waits for nobody, and needs no thread of its own.
         workers = self._workers if self._workers > 1 else 0
-        return self._layers.bench(self._layers.budget.threads).stream(
+        return self._layers.bench(self._layers.budget.cores).stream(
             self._open(quantizers), samples, workers=workers
         )
 

@@ -571,8 +571,8 @@ class LayerBench:
             for group in groups:
                 largest = max(1, sum(sizes[name] for name in group))
                 # Beside those that run, one is measured; without room for two, each waits for the one before.
-                workers = max(0, min(budget.threads, footprint.workers, len(indices), room // largest - 1))
-                bench = self.bench(budget.threads // max(1, workers))
+                workers = max(0, min(budget.cores, footprint.workers, len(indices), room // largest - 1))
+                bench = self.bench(budget.cores // max(1, workers))
                 one_pass = open_pass(bench, tallies={name: tallies[name] for name in group})
                 with contextlib.closing(bench.stream(one_pass, indices, workers=workers)) as computed:
                     for chunk, arrays in computed:

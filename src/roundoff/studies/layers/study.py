@@ -266,11 +266,11 @@ def analyze_layers(
         )
     model = quantized.float_model
     check_repeatable(model)
-    budget = RunBudget.of(settings.max_memory, settings.threads)
+    budget = RunBudget(settings.threads, settings.max_memory).settled()
     indices = range(len(samples.names))[: settings.samples]
     feed = read_feed(model, samples, 0)
     inferred = values(model, {name: array.shape for name, array in feed.items()})
-    tensors = layer_tensors(quantized, complete_values(model, inferred, feed, threads=budget.threads))
+    tensors = layer_tensors(quantized, complete_values(model, inferred, feed, threads=budget.cores))
     layers = LayerBench(quantized, tensors, samples, budget, progress)
     runner = None
     if settings.mode == "integer":
@@ -382,7 +382,7 @@ class _Proving:
             progress.finish()
 
     def _opened(self) -> Experiments:
-        threads = self._layers.budget.threads
+        threads = self._layers.budget.cores
         integers = self._settings.mode == "integer"
         # Samples side by side wait less for each other than the threads of one.
         workers = 1 if integers else min(_SIDE_BY_SIDE, threads)
