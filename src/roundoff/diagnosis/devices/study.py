@@ -551,7 +551,7 @@ class _DeviceDiagnosis:
             blamed = {"nodes": suspect.nodes, "tensors": (suspect.tensor,)}
             told = explain(self._replay, suspect, of="device", **blamed)
             if told is not None and not told.proven and suspect.whole:
-                # Of a whole network, one of so many ways explains a part of anything: nobody can tell, so say that.
+                # Of a whole network, one of so many ways explains some of anything: nobody can tell.
                 asked = ask(find_cause("kernel-fault", "device"), self._replay, suspect, **blamed)
                 told = told if asked is None else asked[0]
             if told is not None:
