@@ -30,7 +30,7 @@ from roundoff.core.provenance import array_input, environment
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 from roundoff.graph.interface import topology
 from roundoff.messages.message import english
-from roundoff.run.holdout import JoinedSamples
+from roundoff.run.evaluators import JoinedSamples
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
