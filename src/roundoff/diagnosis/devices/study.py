@@ -548,11 +548,12 @@ class _DeviceDiagnosis:
             if self._notebook.out_of_time():
                 self._notebook.skip(message("diagnosis.skip_why", tensor=suspect.tensor))
                 continue
-            blamed = {"nodes": suspect.nodes, "tensors": (suspect.tensor,)}
-            told = explain(self._replay, suspect, of="device", **blamed)
+            nodes, tensors = suspect.nodes, (suspect.tensor,)
+            told = explain(self._replay, suspect, of="device", nodes=nodes, tensors=tensors)
             if told is not None and not told.proven and suspect.whole:
                 # Of a whole network, one of so many ways explains some of anything: nobody can tell.
-                asked = ask(find_cause("kernel-fault", "device"), self._replay, suspect, **blamed)
+                kernel = find_cause("kernel-fault", "device")
+                asked = ask(kernel, self._replay, suspect, nodes=nodes, tensors=tensors)
                 told = told if asked is None else asked[0]
             if told is not None:
                 findings.append(told)
