@@ -425,7 +425,8 @@ def _activations(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[_Way
         before, after = (had, wanted) if missing else (wanted, had)
         for name, axis, function in _functions(before, after):
             which = "missing" if missing else "more"
-            text = message(f"check_io.function_is_{which}", function=message(f"check_io.function_{name}"))
+            called = message(f"check_io.function_{name}") if name in _TRANSLATED else verbatim(name)
+            text = message(f"check_io.function_is_{which}", function=called)
             if axis is not None and len(before) > 1:
                 text = message("check_io.along", what=text, axis=message("check_io.of_axis", axis=axis))
             change = IoChange("activation", text, Correction(message("check_io.set_after"), text))
@@ -511,16 +512,18 @@ def _unit_length(array: Array, axis: int) -> Array:
 
 _ALONG: dict[str, Callable[..., Array]] = {
     "softmax": _softmax,
-    "softmax_log": _log_softmax,
+    "log-softmax": _log_softmax,
     "one_hot": _one_hot,
     "unit_length": _unit_length,
 }
+# The others have names that all languages share.
+_TRANSLATED = ("one_hot", "unit_length", "exponential", "unit_clip", "positive", "half")
 _PLAIN_FUNCTIONS: dict[str, Read] = {
     "sigmoid": lambda array: 1 / (1 + np.exp(-array.astype(np.float64))),
     "exponential": lambda array: np.exp(array.astype(np.float64)),
     "tanh": lambda array: np.tanh(array.astype(np.float64)),
-    "relu": lambda array: np.maximum(array, 0),
-    "relu6": lambda array: np.clip(array, 0, 6),
+    "ReLU": lambda array: np.maximum(array, 0),
+    "ReLU6": lambda array: np.clip(array, 0, 6),
     "unit_clip": lambda array: np.clip(array, 0, 1),
     "positive": lambda array: array > 0,
     "half": lambda array: array > 0.5,
