@@ -338,7 +338,7 @@ def _yuv_slips() -> Iterator[tuple[str, _Slip]]:
         matrices = _decoding(*one[0], limited=one[1]), _decoding(*other[0], limited=other[1])
         slip = _Slip(partial(_yuv, matrices=matrices, whole=whole), (("colour-matrix",),), tuple(names))
         # Rounding to bytes, three times, makes more noise than the colours of a nearly gray picture differ by.
-        yield f"yuv-{short}-{'bytes' if whole else 'float'}", replace(slip, least=_COLOURFUL if whole else 0.0)
+        yield f"yuv-{short}-{'bytes' if whole else 'float'}", replace(slip, least=_COLOURFUL if whole else 0.5)
 
 
 def _gray(pixels: Array, rng: np.random.Generator) -> Array:
@@ -621,7 +621,7 @@ def _mistaken(name: str, how: str, seed: int) -> PairCase:
     return PairCase(f"io-{name}", how, seed, sides, slip.kinds, words=slip.words)
 
 
-_MOST_DRAWN = 40
+_MOST_DRAWN = 300
 
 
 def _line_leaves(training: Array, deployed: Array) -> float:

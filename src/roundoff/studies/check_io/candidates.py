@@ -235,6 +235,11 @@ class Claim:
     training: Message = NOTHING
 
     @property
+    def guessed(self) -> bool:
+        """Whether its numbers come of the values themselves; under noise these prove nothing."""
+        return self.fitted or any(change.kind == "codes" for change in self.changes)
+
+    @property
     def proven(self) -> bool:
         """Whether it holds, also where it says that nothing differs."""
         return self.accepted or self.exact
@@ -302,7 +307,7 @@ def verify(candidate: Candidate, judging: Judging) -> Claim | None:
     changes = (*candidate.changes, *_listed(order_change(order, second.shape[1])))
     judge = partial(_claim, changes, candidate=candidate, order=order, values=values, judging=judging)
     claims = [judge(named) for named in names]
-    best = min(claims, key=lambda claim: (not claim.accepted, not claim.exact, claim.fitted))
+    best = min(claims, key=lambda claim: (not claim.accepted, not claim.exact, claim.guessed))
     if changes and not best.exact:
         # What was misread may have lost digits; a gain of nearly one is no change of its own.
         as_is = judge(ValueChange(None, np.ones(len(order)), np.zeros(len(order))))
@@ -312,7 +317,7 @@ def verify(candidate: Candidate, judging: Judging) -> Claim | None:
         for claim in claims
         if claim.changes not in (best.changes, ())
         and not claim.plain
-        and (claim.accepted, claim.exact, claim.fitted) == (best.accepted, best.exact, best.fitted)
+        and (claim.accepted, claim.exact, claim.guessed) == (best.accepted, best.exact, best.guessed)
     ]
     notes = best.notes
     if chosen.ties and len(order) > 1 and second.shape[1] > 1:

@@ -51,6 +51,7 @@ _PLAIN = ("x", "x / 255")
 _GRAY = 3e-4
 _BINS = 48
 _LEVELS = 256
+_GREY = ", grey"
 _COLOURS = 3
 _FLOAT_ROUNDING = 4e-7
 _REVERSED = IoChange("channel-order", message("check_io.rgb_bgr"))
@@ -477,7 +478,8 @@ def _usual(channels: int, known: tuple[MeanStd, ...] = ()) -> list[Convention]:
 
 
 def _numbers(first: Convention, second: Convention) -> tuple[IoChange, ...]:
-    if first is second or first.name == second.name:
+    # What is usual for gray pictures is made of what is for colours.
+    if first is second or first.name.removesuffix(_GREY) == second.name.removesuffix(_GREY):
         return ()
     text = message("check_io.training_has", training=first.text, deployed=second.text)
     return (IoChange("normalization", text),)
@@ -512,7 +514,8 @@ def _gray_mixtures(channels: int, known: tuple[MeanStd, ...], *, deployed: bool)
     for name, reverse, gray, colour in table:
         weights = np.array(GRAY_WEIGHTS[name][::-1] if reverse else GRAY_WEIGHTS[name])
         maps.append(_normalized(np.tile(weights, (channels, 1)), np.zeros(channels), gray, colour))
-        costs.append(gray.cost + colour.cost + 0.1 * reverse + (gray.name != colour.name))
+        alike = gray.name.removesuffix(_GREY) == colour.name.removesuffix(_GREY)
+        costs.append(gray.cost + colour.cost + 0.1 * reverse + (not alike))
 
     def changes(place: int) -> tuple[IoChange, ...]:
         name, reverse, gray, colour = table[place]

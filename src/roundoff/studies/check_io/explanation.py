@@ -45,7 +45,7 @@ _NEAR = 0.25
 # changes that leave nearly as little are not told apart.
 _CLEARLY, _STILL_SEEN, _TIED = 0.5, 0.25, 1.1
 # Changes of numbers that leave every value where it is.
-_NUMBERS = frozenset({"range", "normalization", "codes"})
+_NUMBERS = frozenset({"range", "normalization"})
 _MOST_LINE = 100_000
 
 
@@ -136,7 +136,7 @@ def _under_noise(
     place, what only makes other numbers of them has to beat no change: noise alone is beaten by neither.
     """
     worst, rms = before
-    named = [each for each in claims if each.changes and not each.plain and not each.fitted]
+    named = [each for each in claims if each.changes and not each.guessed]
     if not named:
         return None
     least = min(each.rms for each in named)
