@@ -34,7 +34,7 @@ def transformed(model: Model, steps: tuple[Step, ...], context: StepContext) -> 
 
 def measured(task: Task, quantized: QuantizedModel, names: tuple[str, ...], context: StepContext) -> float:
     for name in names:
-        quantized = apply_correction(Step(name), quantized, context).quantized
+        quantized = apply_correction(Step(name), quantized, context).model
     return accuracy(task, switch_on(quantized.float_model, quantized.quantizers))
 
 

@@ -16,9 +16,10 @@ def test_an_error_says_what_failed_and_how_to_go_on() -> None:
 
 
 def test_a_missing_package_names_the_extra_that_brings_it() -> None:
-    error = MissingExtra("Reading images", package="PIL", extra="images")
+    error = MissingExtra("Drawing pictures", package="matplotlib", extra="plots")
     assert str(error) == (
-        "Reading images needs the package 'PIL', which is not installed.\nfix: pip install 'roundoff[images]'"
+        "Drawing pictures needs the package 'matplotlib', which is not installed.\n"
+        "fix: pip install 'roundoff[plots]'"
     )
 
 

@@ -85,7 +85,9 @@ def test_a_function_finds_what_its_command_finds(
         found = replace(found, diagnosis=replace(found.diagnosis, checks=typed.diagnosis.checks))
     assert body(found) == body(typed)
     assert typed.command[:2] == ("roundoff", command)
-    assert found.command[0] == f"roundoff.{command.replace('-', '_')}"
+    call = command in ("accumulate", "check-calibration")  # lists of lists are not typed; no case is made of it
+    assert found.command[0] == (f"roundoff.{command.replace('-', '_')}" if call else "roundoff")
+    assert call or found.command[:3] == typed.command[:3]
     outcome.save(tmp_path / "saved")
     names = {path.name for path in (tmp_path / "run").iterdir() if path.suffix in (".json", ".csv")}
     assert {path.name for path in (tmp_path / "saved").iterdir() if not path.name.startswith(".")} == names

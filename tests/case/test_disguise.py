@@ -29,7 +29,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.load import Model, model_from_proto, weight_tensors
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import constant_value
-from roundoff.quantize.calibration.run import UNLIMITED
+from roundoff.run.budget import UNLIMITED
 from tests.models import conv_net, value, weight, wrapped
 from tests.quantized import quantized_simply, with_scale_times
 from tests.studies.check_calibration.sets import images

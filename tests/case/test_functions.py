@@ -4,6 +4,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import roundoff
@@ -12,7 +13,7 @@ from roundoff.case.sources import CaseSource, EarlierRun, build_reader, findings
 from roundoff.cli import main
 from roundoff.core.progress import SILENT
 from roundoff.errors import BadInput
-from roundoff.quantize.calibration.run import UNLIMITED
+from roundoff.run.budget import UNLIMITED
 from tests.cli.clipped import write_clipped
 
 
@@ -50,6 +51,29 @@ def test_a_bundle_says_what_it_holds() -> None:
     with zipfile.ZipFile("case.zip") as archive:
         assert {name: archive.read(name) for name in packed.members} == packed.members
         assert set(archive.namelist()) == {*packed.members, "MANIFEST.json"}
+
+
+def test_runs_saved_from_python_serve_as_those_of_commands() -> None:
+    given: dict[str, Any] = {"quantized": Path("bad.onnx"), "data": "data.npz"}
+    found = roundoff.diagnose("float.onnx", **given, samples=4)
+    found.save("saved")
+    words = ("diagnose", "float.onnx", "--quantized=bad.onnx", "--data=data.npz", "--samples=4")
+    assert found.document.command == ("roundoff", *words)
+    assert roundoff.reproduce("saved", output="case", force=True).good
+    assert roundoff.bundle("saved", output="case.zip", force=True).shown
+
+
+def test_a_model_quantized_and_saved_from_python_is_bundled() -> None:
+    roundoff.quantize("float.onnx", data="data.npz", target="generic-int8").save("made")
+    assert roundoff.bundle("made", output="made.zip", force=True).members
+
+
+def test_a_run_of_what_is_in_memory_alone_makes_no_case() -> None:
+    given = dict(np.load("data.npz"))
+    roundoff.diagnose("float.onnx", quantized="bad.onnx", data=given).save("in_memory")
+    with pytest.raises(BadInput, match="made in Python, of a model or samples that are in no file") as caught:
+        roundoff.bundle("in_memory", output="case.zip", force=True)
+    assert caught.value.fix == "call roundoff.diagnose() with the paths of files, and save that run"
 
 
 def test_both_cases_have_one_script() -> None:

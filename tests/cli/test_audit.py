@@ -219,7 +219,7 @@ def test_only_an_earlier_table_is_replaced(run: Run, folder: Path) -> None:
     (folder / "mine.csv").write_text("mine")
     code, _, err = run("run", "--csv", "mine.csv", "--force")
     assert code == 2
-    assert "does not look like a table that this command wrote" in err
+    assert "does not look like a file that roundoff wrote" in err
     assert (folder / "mine.csv").read_text() == "mine"
 
 

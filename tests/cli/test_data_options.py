@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from roundoff.cli.options import add_data_options, given_options, samples_from
+from roundoff.cli.options import DATA, declare, samples_from, typed_options
 from roundoff.core.tensors import InputSpec
 from roundoff.errors import BadInput
 from roundoff.samples.options import Color, Filter, Layout, Resize, Resizer, SampleFormat
@@ -23,7 +23,7 @@ PICTURE = InputSpec("x", "float32", (1, 3, 4, 4))
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="roundoff")
-    add_data_options(made)
+    declare(made, (DATA,))
     return made
 
 
@@ -136,12 +136,12 @@ def test_numbers_and_quotients(text: str, number: float) -> None:
 
 
 def test_options_that_were_given_are_known() -> None:
-    assert given_options(parser().parse_args([])) == ()
+    assert typed_options(parser().parse_args([]), DATA) == ()
     words = ["--scale", "1/255", "--samples", "3", "--data-format", "bin", "--raw-shape", "1x4", "--data", "x"]
-    assert given_options(parser().parse_args(words)) == (
+    assert typed_options(parser().parse_args(words), DATA) == (
         "--data", "--samples", "--data-format", "--raw-shape", "--scale",
     )  # fmt: skip
-    assert given_options(parser().parse_args(["--data-format", "auto"])) == ()
+    assert typed_options(parser().parse_args(["--data-format", "auto"]), DATA) == ()
 
 
 def test_choices_are_those_of_the_library() -> None:
@@ -158,8 +158,8 @@ def test_choices_are_those_of_the_library() -> None:
 
 def test_help_names_every_option_without_loading_numpy() -> None:
     code = (
-        "import argparse, sys; from roundoff.cli.options import add_data_options\n"
-        "p = argparse.ArgumentParser(); add_data_options(p); print(p.format_help())\n"
+        "import argparse, sys; from roundoff.cli.options import DATA, declare\n"
+        "p = argparse.ArgumentParser(); declare(p, (DATA,)); print(p.format_help())\n"
         "assert not {'numpy', 'PIL', 'roundoff.samples'} & set(sys.modules)"
     )
     text = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -41,8 +41,8 @@ def compare(monkeypatch: pytest.MonkeyPatch) -> FakeCompare:
 
 def run(*words: str) -> int:
     parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    return command.run(parser.parse_args(words), Terminal())
+    command.demo.declare(parser)
+    return command.demo.run(parser.parse_args(words), Terminal())
 
 
 def test_the_inputs_are_copied_whole(tmp_path: Path, compare: FakeCompare) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from roundoff.cli import COMMANDS, main
-from roundoff.cli.language import LANGUAGE_VARIABLE, chosen_command, chosen_language, without_language
+from roundoff.cli.parser import LANGUAGE_VARIABLE, chosen_command, chosen_language, without_language
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
 from roundoff.messages.catalogue import current_language

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from rich.table import Table
 import roundoff.cli.terminal
 from roundoff import __version__
 from roundoff.cli import COMMANDS, main
+from roundoff.cli.diagnosis import compare
 from roundoff.cli.terminal import Terminal
 
 
@@ -134,7 +136,7 @@ def test_what_ends_a_command_early(
     def fail(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr("roundoff.cli.compare.run", fail)
+    monkeypatch.setattr("roundoff.cli.diagnosis.compare", replace(compare, run=fail))
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", sys.stdout)
         assert main(["compare", "a", "b"]) == code

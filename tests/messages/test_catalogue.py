@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
+from roundoff.core import quantizers
 from roundoff.diagnosis import result as findings
 from roundoff.messages.catalogue import (
     LANGUAGES,
@@ -29,7 +30,6 @@ from roundoff.studies.distribution import result as distributions
 from roundoff.studies.layers import result as layer_scores
 from roundoff.studies.run_diff import result as run_diff
 from roundoff.studies.sensitivity import result as sensitivity
-from roundoff.studies.sensitivity import result as sensitivity_report
 
 SOURCES = Path(__file__).parents[2] / "src/roundoff"
 
@@ -73,13 +73,13 @@ CHOSEN = [
     ("explain_text.cause_", layer_scores.Cause),
     ("compare.mark_", comparison.Role),
     ("compare.role_", comparison.Role),
-    ("sensitivity.word_", sensitivity_report.Standing),
-    ("sensitivity.", sensitivity_report.Standing),
-    ("sensitivity.kind_", sensitivity.SubjectKind),
-    ("sensitivity.behind_", sensitivity.SubjectKind),
+    ("sensitivity.word_", sensitivity.Standing),
+    ("sensitivity.", sensitivity.Standing),
+    ("sensitivity.kind_", quantizers.SubjectKind),
+    ("sensitivity.behind_", quantizers.SubjectKind),
     ("sensitivity.", sensitivity.Mode),
     ("explain_text.", sensitivity.Mode),
-    ("counts.", sensitivity.SubjectKind),
+    ("counts.", quantizers.SubjectKind),
     ("accumulate.word_", accumulation.Dominance),
     ("accumulate.", accumulation.Dominance),
     ("audit.", audit.Severity),

@@ -4,7 +4,6 @@
 import argparse
 import ast
 import copy
-import importlib
 import re
 import string
 import tomllib
@@ -15,8 +14,8 @@ import pytest
 from pydantic import TypeAdapter
 
 import roundoff
-from roundoff.cli import COMMANDS
-from roundoff.cli.language import add_language_option
+from roundoff.cli import COMMANDS, command_of
+from roundoff.cli.parser import add_language_option
 from roundoff.errors import BadInput, MissingExtra, nearest, reason
 from roundoff.messages.catalogue import Language, bilingual, translate, translation, use_language
 from roundoff.messages.message import Message, Translatable, english, message, shown
@@ -30,16 +29,18 @@ ERRORS, HELP = (
 OF_ARGPARSE = re.compile(r"%[rs]|%\(\w+\)[rs]|^usage: $|^expected |^show ")
 # Texts of ours that are made of other texts.
 CHAINED = "{before}{after}"
+# Functions that take a template, and where; the latter ones read the value of an option.
+SAYS = {"english": 0, "refused": 0, "whole_number": 1, "a_number": 1, "_sizes": 1}
 
 
 def templates() -> Iterator[tuple[str, str]]:
     """Every template that the code says, and where."""
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "english":
-                first = node.args[0]
-                if isinstance(first, ast.Constant):
-                    yield str(first.value), f"{path.relative_to(PACKAGE)}:{node.lineno}"
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in SAYS:
+                first = node.args[SAYS[node.func.id] :]
+                if first and isinstance(first[0], ast.Constant) and isinstance(first[0].value, str):
+                    yield first[0].value, f"{path.relative_to(PACKAGE)}:{node.lineno}"
 
 
 def gaps(text: str) -> set[str]:
@@ -50,11 +51,10 @@ def shown_in_help() -> set[str]:
     """All that the parsers of our commands show, in English."""
     found = set()
     for name, summary in COMMANDS.items():
-        module = importlib.import_module(f"roundoff.cli.{name.replace('-', '_')}")
-        parser = argparse.ArgumentParser(description=module.__doc__)
-        module.add_arguments(parser)
+        parser = argparse.ArgumentParser()
+        command_of(name).declare(parser)
         add_language_option(parser)
-        found |= {summary, module.__doc__}
+        found |= {summary, parser.description}
         for group in parser._action_groups:
             found |= {group.title, group.description}
         found |= {action.help for action in parser._actions}
@@ -139,12 +139,12 @@ def test_it_stays_translatable_through_str_sums_and_copies() -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_errors_and_their_reasons_keep_their_language(language: Language) -> None:
-    error = MissingExtra(english("Reading images"), package="PIL", extra="images")
-    assert error.what == "Reading images needs the package 'PIL', which is not installed."
+    error = MissingExtra(english("Drawing pictures"), package="matplotlib", extra="plots")
+    assert error.what == "Drawing pictures needs the package 'matplotlib', which is not installed."
     noted = message("terminal.note", text=reason(error))
     assert noted.within(language) == {
-        "en": "note: Reading images needs the package 'PIL', which is not installed.",
-        "zh": "注意：读取图片需要软件包 'PIL'，但尚未安装。",
+        "en": "note: Drawing pictures needs the package 'matplotlib', which is not installed.",
+        "zh": "注意：绘制图片需要软件包 'matplotlib'，但尚未安装。",
     }[language]  # fmt: skip
     assert reason(BadInput("what", fix="fix")) == "what"
     with use_language(language):

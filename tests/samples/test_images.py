@@ -1,7 +1,6 @@
 """Pictures against computations that share nothing with the code under test."""
 
 import struct
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from roundoff.core.tensors import Array, InputSpec
-from roundoff.errors import BadInput, MissingExtra
+from roundoff.errors import BadInput
 from roundoff.samples.images import place
 from roundoff.samples.options import ImageOptions, SampleOptions
 from roundoff.samples.sample_set import open_samples
@@ -491,11 +490,3 @@ def test_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4)
     with pytest.raises(BadInput, match=r"a\.png cannot be decoded"):
         read(path, spec("x", 1, 3, 8, 8))
-
-
-def test_without_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    picture(tmp_path / "a.png", pixels(8, 8))
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(MissingExtra) as caught:
-        open_samples(tmp_path, [spec("x", 1, 3, 8, 8)])
-    complaint(caught, "Reading images needs the package 'PIL'", fix="roundoff[images]")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roundoff.cli.options import add_data_options, add_subject_options, open_subject
+from roundoff.cli.options import DATA, SUBJECT, declare, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.core.plan import Recipe, Step
 from roundoff.core.quantizers import quantize
@@ -53,7 +53,7 @@ class Rounding(StepLibrary):
                 codes = quantize(weights[each.tensor], each.params, each.spec)
                 each = replace(each, codes=np.where(codes > 0, codes - 1, codes).astype(codes.dtype))  # noqa: PLW2901
             moved.append(each)
-        return SimpleNamespace(quantized=replace(quantized, quantizers=tuple(moved)), taken=(), notes=())
+        return SimpleNamespace(model=replace(quantized, quantizers=tuple(moved)), taken=(), notes=())
 
 
 def test_the_best_so_far_is_exchanged_and_the_answer_can_be_read(tmp_path: Path) -> None:
@@ -74,8 +74,7 @@ def test_the_best_so_far_is_exchanged_and_the_answer_can_be_read(tmp_path: Path)
     assert saved.files["float"] == "m_float_model.onnx"
     # Whoever reads it beside its float model gets the codes that were moved, too.
     parser = argparse.ArgumentParser()
-    add_subject_options(parser)
-    add_data_options(parser)
+    declare(parser, (*SUBJECT, DATA))
     parser.set_defaults(threads=None, max_memory=None)
     named = [str(folder / "m_float_model.onnx"), "--quantized", str(folder), "--data", str(tmp_path / "data.npy")]
     read = open_subject(parser.parse_args(named), Terminal()).quantized

@@ -1,11 +1,13 @@
 """A call of a public function: its options, how long it took, and how its errors are spelled."""
 
 import functools
+import inspect
 import itertools
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
@@ -19,7 +21,7 @@ from roundoff.messages.numbers import parse_size
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
     from roundoff.core.tensors import Topology
-    from roundoff.quantize.calibration.run import RunLimits
+    from roundoff.run.budget import RunBudget
     from roundoff.samples.options import SampleOptions
 
 __all__ = [
@@ -78,6 +80,22 @@ class QuantizeOptions(DataOptions, total=False):
     rules: PathLike | None
 
 
+# What the public function was given, and what of it tells the caller of its work and changes no result.
+_GIVEN: ContextVar[Mapping[str, Any]] = ContextVar("what a function was given", default={})  # noqa: B039
+_OF_CALLER = frozenset({"progress", "tell", "on_trial", "explore"})
+
+# What the commands that cases are made of take without an option, and which options may be repeated.
+_PLACED: dict[str, tuple[str, ...]] = {
+    "compare": ("reference", "candidate"),
+    "distribution": ("model", "nodes"),
+    "channels": ("model", "nodes"),
+    **dict.fromkeys(
+        ("quantize", "tune", "diagnose", "layers", "sensitivity", "accumulate", "partial", "outliers", "samples"),
+        ("model",),
+    ),
+}
+_REPEATED = frozenset({"set", "calibration_option", "only", "leave_out", "nodes", "group", "output_node"})
+
 # How options are spelled in messages. They are written as the command line spells them, and respelled where a
 # function was called: whoever typed `max_memory=` looks for no `--max-memory`.
 
@@ -87,10 +105,11 @@ _COMMAND = "roundoff "
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """Let the errors of a public function name its keywords."""
+    """Let the errors of a public function name its keywords, and its run document what it was given."""
 
     @functools.wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> R:
+        token = _GIVEN.set(_arguments(function, *args, **options))
         try:
             return function(*args, **options)
         except RoundoffError as error:
@@ -98,8 +117,22 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
                 error.what, error.fix = _as_keywords(error.what), _as_keywords(error.fix)
                 error.args = (error.what,)
             raise
+        finally:
+            _GIVEN.reset(token)
 
     return call
+
+
+def _arguments(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> dict[str, Any]:
+    """What was given, by name, in the order of the signature; nothing where the call itself will fail."""
+    signature = inspect.signature(function)
+    try:
+        given = dict(signature.bind(*args, **options).arguments)
+    except TypeError:
+        return {}
+    more = next((name for name, each in signature.parameters.items() if each.kind == each.VAR_KEYWORD), "")
+    given |= given.pop(more, {})
+    return {name: value for name, value in given.items() if value is not None and name not in _OF_CALLER}
 
 
 def _as_keywords(text: str) -> str:
@@ -166,15 +199,15 @@ class Call:
         name: Of the function.
         options: The options that it shares with others, by keyword.
         known: The keywords that there are.
-        own: Further arguments, for the run document.
         started: When.
+        given: What the function was given, for the run document.
     """
 
     name: str
     options: Mapping[str, Any]
     known: type
-    own: Mapping[str, Any] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
+    given: Mapping[str, Any] = field(default_factory=_GIVEN.get)
 
     def __post_init__(self) -> None:
         names = _keys(self.known)
@@ -213,11 +246,11 @@ class Call:
         return parse_size(given) if isinstance(given, str) else given
 
     @property
-    def limits(self) -> "RunLimits":
+    def limits(self) -> "RunBudget":
         """Threads and memory."""
-        from roundoff.quantize.calibration.run import RunLimits
+        from roundoff.run.budget import RunBudget
 
-        return RunLimits(threads=self.threads, max_memory=self.max_memory)
+        return RunBudget(threads=self.threads, max_memory=self.max_memory)
 
     @property
     def elapsed_s(self) -> float:
@@ -264,21 +297,12 @@ class Call:
         typed = typed_words()
         return RunDocument(
             schema=SCHEMA,
-            command=(f"roundoff.{self.name}", *self._said()) if typed is None else ("roundoff", *typed),
+            command=_command(self.name, self.given) if typed is None else ("roundoff", *typed),
             inputs=tuple(inputs),
             network=network,
             environment=environment(self.elapsed_s),
             **found,
         )
-
-    def _said(self) -> list[str]:
-        """The arguments that can be written in a word."""
-        given = {**self.own, **{name: value for name, value in self.options.items() if name != "progress"}}
-        return [
-            f"{name}={os.fspath(value) if is_path(value) else value!r}"
-            for name, value in given.items()
-            if _is_simple(value)
-        ]
 
     def _check_limits(self) -> None:
         threads = self.get("threads")
@@ -303,10 +327,43 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_simple(value: object) -> bool:
-    if isinstance(value, list | tuple):
-        return bool(value) and all(isinstance(each, str | int | float) for each in value)
-    return is_path(value) or isinstance(value, bool | int | float)
+def _command(name: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The command that does the same; the call, where something is given that cannot be typed."""
+    placed = _PLACED.get(name, ())
+    words = {option: _typed(option, value) for option, value in given.items()}
+    # The first name would be taken for the model that was left out.
+    unclear = "nodes" in placed and "nodes" in words and "model" not in words
+    if not placed or None in words.values() or unclear:
+        said = [f"{option}={value if is_path(value) else repr(value)}" for option, value in given.items()]
+        return (f"roundoff.{name}", *(each for each, typed in zip(said, words.values(), strict=True) if typed))
+    plain = [word for option in placed for word in words.get(option) or ()]
+    options = [
+        f"--{option.replace('_', '-')}" + (f"={word}" if word else "")
+        for option, several in words.items()
+        if option not in placed
+        for word in several or ()
+    ]
+    return ("roundoff", name, *plain, *options)
+
+
+def _typed(option: str, value: Any) -> tuple[str, ...] | None:
+    """What is typed behind an option, once for each time it is; None where the value cannot be."""
+    if isinstance(value, bool):
+        return ("",) if value else ()
+    if is_path(value) or isinstance(value, int | float):
+        return (_word(value),)
+    if isinstance(value, Mapping):
+        words = [_word(each) for each in value.values()]
+        return tuple(f"{key}={word}" for key, word in zip(value, words, strict=True)) if all(words) else None
+    # A list of samples, or the two files of a Caffe net, is no list of names or numbers.
+    if option in ("model", "data") or not isinstance(value, list | tuple) or not all(map(_word, value)):
+        return None
+    return tuple(map(_word, value)) if option in _REPEATED else (",".join(map(_word, value)),)
+
+
+def _word(value: Any) -> str:
+    """A path, a name or a number as it is typed; nothing for anything else."""
+    return os.fspath(value) if is_path(value) else str(value) if isinstance(value, int | float) else ""
 
 
 def _count(option: str, value: object) -> int | None:

@@ -86,7 +86,7 @@ def check_io(
     from roundoff.vendors.pulsar2.io_fields import with_fields
 
     given = {"original": original, "preprocessed": preprocessed, "output": output, "result": result}
-    call = Call("check_io", {}, Limits, {"scale": scale, "mean": mean, "std": std})
+    call = Call("check_io", {}, Limits)
     pairs = _pairs(given)
     settings = _settings(scale, mean, std, (input_tolerance, result_tolerance))
     loaded = None if model is None else open_model(model)
@@ -292,8 +292,7 @@ def check_calibration(
     from roundoff.studies.check_calibration.ranges import CalibrationCheckSettings
     from roundoff.studies.check_calibration.study import check_calibration as check_samples
 
-    own = {"model": model, "target": target, "calibration": calibration, "share": share, "seed": seed}
-    call = Call("check_calibration", options, DataOptions, own)
+    call = Call("check_calibration", options, DataOptions)
     if not isinstance(seed, int) or seed < 0:
         raise BadInput(english("--seed {seed} is negative.", seed=seed), fix=english("give a number from 0 on"))
     if not 0 <= share <= _HIGHEST_SHARE:

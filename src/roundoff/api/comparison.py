@@ -149,8 +149,7 @@ def compare(
         return compare_pairs(
             reference, candidate, pairing, settings=settings or CompareSettings(), progress=call.progress
         )
-    own = {"reference": reference, "candidate": candidate, "threshold": threshold, "profile": profile}
-    call = Call("compare", options, DataOptions, own)
+    call = Call("compare", options, DataOptions)
     limits = _thresholds(threshold, profile)
     formats = (reference_format, candidate_format, format)
     asked = SidesAsked(reference, candidate, model, *formats, aliases, not no_value_matching)

@@ -147,7 +147,7 @@ def quantize(
     from roundoff.quantize.pipeline import quantize_model
     from roundoff.run.capture import NO_INPUTS
 
-    call = Call("quantize", options, TargetOptions, {"model": model, "statistics": statistics})
+    call = Call("quantize", options, TargetOptions)
     if call.get("target") is None:
         raise BadInput(english("No chip to quantize for was given."), fix=english("add --target NAME"))
     settings = quantize_settings(call)
@@ -183,7 +183,7 @@ def targets(target: Any = None) -> "PageOutcome[tuple[Target, ...]]":
     from roundoff.quantize.targets.loading import load_target, target_names
     from roundoff.quantize.targets.page import target_page, targets_page
 
-    call = Call("targets", {}, Limits, {"target": target})
+    call = Call("targets", {}, Limits)
     found = tuple(map(load_target, target_names())) if target is None else (target_of(target),)
     page = targets_page(found) if target is None else target_page(found[0])
     read = file_inputs(("target", target)) if is_path(target) and Path(target).is_file() else ()
@@ -240,7 +240,7 @@ def export_settings(
     from roundoff.vendors.dialects import find_dialects
     from roundoff.vendors.dialects.settings import settings_for
 
-    call = Call("export_settings", {}, Limits, {"source": source, "dialect": dialect})
+    call = Call("export_settings", {}, Limits)
     dialects = find_dialects(",".join(words_in(dialect, option="--dialect")))
     given = None if model is None else open_model(model)
     decisions, known = _decided(source, given, tell or (lambda _: None))
@@ -343,7 +343,7 @@ def audit(
         nodes: Only nodes whose names match.
         notes: Repeat what was told when a run was made.
     """
-    call = Call("audit", {}, Limits, {"subject": subject, "target": target})
+    call = Call("audit", {}, Limits)
     read = [("model", subject)] if is_path(subject) else []
     if is_path(subject) and (Path(subject).is_dir() or Path(subject).suffix.lower() == ".json"):
         given = [flag for flag, value in (("--float", float_model), ("--target", target)) if value]

@@ -64,7 +64,7 @@ def diff(
         floor: Smaller changes are none; in decibels.
         paired: Samples of one name are the same ones, although their files differ.
     """
-    call = Call("diff", {}, Limits, {"before": before, "after": after, "floor": floor, "paired": paired})
+    call = Call("diff", {}, Limits)
     return _compared(call, before, after, floor=floor, paired=paired)
 
 
@@ -137,8 +137,7 @@ def gate(
     from roundoff.studies.run_diff.gate import Budgets, judge_diff, new_problems, read_budgets
     from roundoff.studies.run_diff.metrics import judge_metrics, metric_budget, metrics_of, read_scores
 
-    own = {"run": run, "baseline": baseline, "max_regression": max_regression, "budget": budget, "strict": strict}
-    call = Call("gate", {}, Limits, own)
+    call = Call("gate", {}, Limits)
     budgets = Budgets() if budget is None else read_budgets(as_path(budget, option="--budget"))
     most = _decibels("--max-regression", max_regression)
     allowed = [metric_budget(each) for each in ([metric] if isinstance(metric, str) else metric)]

@@ -36,6 +36,7 @@ from roundoff.studies.samples.result import WorstSamples
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
     from roundoff.core.names import NameList
+    from roundoff.core.quantizers import SwitchedSubject
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.messages.message import Message
     from roundoff.run.capture import Samples
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from roundoff.studies.distribution.result import ChannelReport, DistributionReport, OutlierReport
     from roundoff.studies.layers.result import LayerReport
     from roundoff.studies.partial.result import PartialQuantization
-    from roundoff.studies.sensitivity.result import SensitivityReport, SwitchedSubject
+    from roundoff.studies.sensitivity.result import SensitivityReport
 
 __all__ = [
     "WorstSamplesOutcome",
@@ -100,8 +101,7 @@ def layers(
     """
     from roundoff.studies.layers.study import LayerSettings, analyze_layers
 
-    own = {"method": method, "mode": mode, "arithmetic": arithmetic}
-    call = Call("layers", options, SubjectOptions, {"model": model, **own})
+    call = Call("layers", options, SubjectOptions)
     check_subject(call, model)
     if arithmetic is not None and mode != "integer":
         what = english("--arithmetic has no effect without --mode integer.")
@@ -154,8 +154,7 @@ def accumulate(
     from roundoff.studies.accumulate.study import AccumulationSettings
     from roundoff.studies.accumulate.study import accumulate as measure_growth
 
-    own = {"model": model, "only": only, "metric": metric, "average": average}
-    call = Call("accumulate", options, SubjectOptions, own)
+    call = Call("accumulate", options, SubjectOptions)
     check_subject(call, model)
     # What is misspelt should not be told after minutes of work.
     get_metric(metric)
@@ -210,20 +209,21 @@ def _curves(
     lists: "tuple[NameList, NameList]",
 ) -> "tuple[Curve, ...] | None":
     """What was asked for; None when nothing was."""
+    from roundoff.graph.switches import Switches
     from roundoff.studies.accumulate.result import Curve
-    from roundoff.studies.switches import Switches
+    from roundoff.studies.accumulate.study import named_curves
 
     switches = Switches(quantized)
     single: list[str | NameList] = list(dict.fromkeys(map(_named, only)))
-    found = [*switches.curves((*single, *lists[0]))]
+    found = [*named_curves(switches, (*single, *lists[0]))]
     for names in leave_out:
         members: list[Any] = []
         for word in map(_named, names):
             members += [word] if isinstance(word, str) else word
-        nested = switches.curves((tuple(members),), leave_out=True)[0]
+        nested = named_curves(switches, (tuple(members),), leave_out=True)[0]
         found.append(Curve(_but(names), nested.quantizers))
     numbered = sum(not isinstance(each, str) for each in (*single, *lists[0]))
-    found += switches.curves(lists[1], leave_out=True, first=numbered)
+    found += named_curves(switches, lists[1], leave_out=True, first=numbered)
     return tuple(found) or None
 
 
@@ -274,8 +274,7 @@ def sensitivity(
     from roundoff.studies.sensitivity.study import analyze_sensitivity
     from roundoff.studies.sensitivity.subjects import SensitivitySettings
 
-    own = {"kind": kind, "metric": metric, "exact": exact, "fast": fast}
-    call = Call("sensitivity", options, SubjectOptions, {"model": model, **own})
+    call = Call("sensitivity", options, SubjectOptions)
     check_subject(call, model)
     if exact and first_samples is not None:
         what = english("--first-samples has no effect with --exact, which measures all on all samples.")
@@ -348,8 +347,7 @@ def partial(
     from roundoff.studies.partial.result import PartialSettings, check_settings
     from roundoff.studies.partial.study import read_ranking, sweep
 
-    own = {"kind": kind, "to": to, "top": top, "score": score, "goal": goal}
-    call = Call("partial", options, SubjectOptions, {"model": model, **own})
+    call = Call("partial", options, SubjectOptions)
     check_subject(call, model)
     check_files(("The labels", labels))
     one_of(labels=labels, evaluator=evaluator)
@@ -397,7 +395,7 @@ def partial(
 def _ranked(call: Call, subject: Subject, kind: str) -> "tuple[tuple[SwitchedSubject, ...], Message]":
     """What to change in which order, and where that comes from."""
     from roundoff.messages.message import message
-    from roundoff.studies.partial.study import ranked_subjects
+    from roundoff.studies.sensitivity.study import ranked_subjects
 
     subjects, found = ranked_subjects(
         subject.quantized,
@@ -458,7 +456,7 @@ def distribution(
     """
     from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
 
-    call = Call("distribution", options, SubjectOptions, {"model": model, "nodes": nodes, "kind": kind})
+    call = Call("distribution", options, SubjectOptions)
     names = _chosen_nodes(nodes)
     if bins is not None and not (isinstance(bins, int) and 2 <= bins <= _MOST_BINS):
         raise BadInput(
@@ -492,7 +490,7 @@ def channels(
     """
     from roundoff.studies.distribution.study import ChannelSettings, describe_channels
 
-    call = Call("channels", options, SubjectOptions, {"model": model, "nodes": nodes, "kind": kind})
+    call = Call("channels", options, SubjectOptions)
     names, kinds = _chosen_nodes(nodes), _chosen_kinds(kind)
     subject, fed = _inspected(call, model)
     settings = ChannelSettings(names=names, kinds=kinds, axis=axis, limits=call.limits)
@@ -520,7 +518,7 @@ def outliers(
     """
     from roundoff.studies.distribution.study import OutlierSettings, find_outliers
 
-    call = Call("outliers", options, SubjectOptions, {"model": model, "nodes": nodes, "log_base": log_base})
+    call = Call("outliers", options, SubjectOptions)
     check_subject(call, model)
     settings = OutlierSettings(names=names_in(nodes), log_base=log_base, axis=axis, limits=call.limits)
     subject = open_subject(call, model, required=False)
@@ -582,7 +580,7 @@ def samples(
     from roundoff.measure.metrics import get_metric
     from roundoff.studies.samples.study import WorstSampleSettings, find_worst_samples
 
-    call = Call("samples", options, SubjectOptions, {"model": model, "metric": metric})
+    call = Call("samples", options, SubjectOptions)
     check_subject(call, model)
     metrics = words_in(metric, option="--metric")
     # What is misspelt should not be told after minutes of work.

@@ -118,7 +118,7 @@ def dump(
         tell: Told how patterns were understood, what is left out, and the estimate.
         options: What the model is fed, and what the run may take.
     """
-    call = Call("dump", options, DataOptions, {"model": model, "output": output, "format": format})
+    call = Call("dump", options, DataOptions)
     if stats_only and format:
         what = english(
             "--format {format} has no effect with --stats-only, which writes no tensors.", format=format
@@ -323,7 +323,7 @@ def convert(
             fix=english("give a .prototxt, or files of tensors"),
         )
     limits: Limits = {} if progress is None else {"progress": progress}
-    call = Call("convert", limits, Limits, {"source": source, "output": output, "to": to})
+    call = Call("convert", limits, Limits)
     path, target = Path(source), as_path(output, option="-o")
     if to is not None and to not in _WRITTEN_AS:
         raise BadInput(english("There is no format {to!r}.", to=to), fix=nearest(to, _WRITTEN_AS))

@@ -199,8 +199,7 @@ def tune(
         evaluator, labels, max_drop, min_metric, max_cost, cost, strategy, sensitivity, local, time, max_trials,
         eval_data, eval_samples, holdout, test_data, test_labels,
     )  # fmt: skip
-    own = {"model": model, "output": output, "max_drop": max_drop, "min_metric": min_metric}
-    call = Call("tune", options, TuneOptions, own)
+    call = Call("tune", options, TuneOptions)
     if call.get("target") is None:
         raise BadInput(english("No chip to quantize for was given."), fix=english("add --target NAME"))
     _check(call, asked, dialect, output, resume=resume, force=force)

@@ -58,7 +58,7 @@ from roundoff.measure.pairs import measure_pair
 from roundoff.messages.message import Remark, english, message
 from roundoff.messages.numbers import counted, number
 from roundoff.messages.phrases import few
-from roundoff.quantize.calibration.run import RunLimits
+from roundoff.run.budget import RunBudget
 from roundoff.studies.compare.pairs import read_pair
 from roundoff.studies.compare.result import Comparison, TensorComparison
 
@@ -162,7 +162,7 @@ def bundle(  # noqa: PLR0913 - the options of the command
     _check_free(archive, force=force)
     if confidential:
         _check_free(names_file, force=force)
-    limits = RunLimits(threads=threads, max_memory=max_memory)
+    limits = RunBudget(threads=threads, max_memory=max_memory)
     settings = BundleSettings(confidential, keep_data, seed, limits, progress)
     packed = replace(_packed(folder, settings), archive=archive)
     if packed.shown:

@@ -9,7 +9,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import english
 from roundoff.messages.numbers import decibels_text
-from roundoff.quantize.calibration.run import RunLimits
+from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples
 from roundoff.studies.layers.result import LayerReport, VerdictKind
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
@@ -116,7 +116,7 @@ class QuantizedCase:
     samples: CaseSamples
 
 
-def measure(case: QuantizedCase, *, limits: RunLimits, progress: Progress) -> CaseNumbers:
+def measure(case: QuantizedCase, *, limits: RunBudget, progress: Progress) -> CaseNumbers:
     """Measure what a case shows.
 
     Raises:
@@ -226,7 +226,7 @@ class Chosen:
 
 
 def choose_samples(
-    quantized: QuantizedModel, samples: Samples, *, limits: RunLimits, progress: Progress
+    quantized: QuantizedModel, samples: Samples, *, limits: RunBudget, progress: Progress
 ) -> Chosen:
     """The fewest samples that show what all show, the worst first.
 

@@ -36,7 +36,7 @@ from roundoff.graph.save import save_model
 from roundoff.graph.shapes import values
 from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
-from roundoff.quantize.calibration.run import RunLimits
+from roundoff.run.budget import RunBudget
 from roundoff.run.capture import complete_values, read_feed
 
 __all__ = ["CASE_NAME", "Reproduction", "Verified", "reproduce", "verify", "without_names", "write_reproducer"]
@@ -122,7 +122,7 @@ def reproduce(  # noqa: PLR0913 - the options of the command
     number = number_of(finding, what="--finding", least=1)
     most_samples = number_of(keep_samples, what="--keep-samples", least=1)
     check_output_directory(folder, marker=CASE_NAME, force=force)
-    limits = RunLimits(threads=threads, max_memory=max_memory)
+    limits = RunBudget(threads=threads, max_memory=max_memory)
     earlier = open_run(source, _SUPPORTED, what="reproducer", limits=limits, progress=progress)
     chosen = _chosen(earlier, number)
     device = earlier.document.command[1] == "compare" or earlier.given.dumps is not None
@@ -149,7 +149,7 @@ def _chosen(run: EarlierRun, number: int) -> Finding:
 
 
 def _of_quantized(
-    run: EarlierRun, finding: Finding, *, most_samples: int, limits: RunLimits, progress: Progress
+    run: EarlierRun, finding: Finding, *, most_samples: int, limits: RunBudget, progress: Progress
 ) -> Reproducer:
     opened = run.model()
     case = open_case(
@@ -170,7 +170,7 @@ def _of_quantized(
 
 
 def _of_device(
-    run: EarlierRun, finding: Finding, *, most_samples: int, limits: RunLimits, progress: Progress
+    run: EarlierRun, finding: Finding, *, most_samples: int, limits: RunBudget, progress: Progress
 ) -> Reproducer:
     opened, dumps, names = run.device()
     model = opened.quantized.float_model

@@ -34,10 +34,10 @@ from roundoff.graph.load import Model, load_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import Remark, english, verbatim
 from roundoff.messages.numbers import counted
-from roundoff.quantize.calibration.run import UNLIMITED, RunLimits
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.plan_file import PLAN_NAME
 from roundoff.quantize.targets.loading import target_text
+from roundoff.run.budget import UNLIMITED, RunBudget
 from roundoff.run.capture import Samples
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class EarlierRun(Protocol):
 class CommandReader(Protocol):
     """Reads the words of a run's command."""
 
-    def __call__(self, file: Path, document: RunDocument, *, limits: RunLimits, progress: Progress) -> EarlierRun:
+    def __call__(self, file: Path, document: RunDocument, *, limits: RunBudget, progress: Progress) -> EarlierRun:
         """The run of a document; raises `BadInput` when this version does not take its words."""
         ...
 
@@ -216,7 +216,7 @@ class BundleSettings:
     confidential: bool = False
     keep_data: bool = False
     seed: int = 0
-    limits: RunLimits = UNLIMITED
+    limits: RunBudget = UNLIMITED
     progress: Progress = SILENT
 
 
@@ -266,7 +266,7 @@ def number_of(value: object, *, what: str, least: int) -> int:
 
 
 def open_run(
-    path: Path, supported: Sequence[str], *, what: str, limits: RunLimits, progress: Progress
+    path: Path, supported: Sequence[str], *, what: str, limits: RunBudget, progress: Progress
 ) -> EarlierRun:
     """A run whose inputs are still what they were.
 
@@ -311,7 +311,13 @@ def read_run(path: Path, supported: Sequence[str], *, what: str) -> tuple[Path, 
             raise BadInput(missing, fix=english("give a folder that a command of roundoff wrote with -o"))
         file = found[0]
     document = load_document(file)
-    name = document.command[1] if len(document.command) > 1 else ""
+    called, *words = document.command
+    if called != "roundoff":
+        raise BadInput(
+            english("{file} was made in Python, of a model or samples that are in no file.", file=file),
+            fix=english("call {called}() with the paths of files, and save that run", called=called),
+        )
+    name = words[0] if words else ""
     if name not in supported:
         raise BadInput(
             english(

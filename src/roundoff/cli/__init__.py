@@ -1,4 +1,4 @@
-"""The command line: one file per command, with add_arguments(parser) and run(args, terminal)."""
+"""The command line: parse, call the public function, print. A command is a function declared with its options."""
 
 import argparse
 import importlib
@@ -6,25 +6,27 @@ import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import NoReturn
 
 from roundoff import __version__
-from roundoff.cli.language import (
+from roundoff.cli.options import Command
+from roundoff.cli.parser import (
+    CommandParser,
     add_language_option,
     chosen_command,
     chosen_language,
+    help_formatter,
+    translated_argparse,
     with_language_first,
     without_language,
 )
-from roundoff.cli.parser import CommandParser, help_formatter, translated_argparse
 from roundoff.cli.process import heard, interrupt_tidily
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, on_the_command_line
 from roundoff.messages.catalogue import translate, use_language
 from roundoff.messages.message import english
 
-__all__ = ["COMMANDS", "main", "parse_words"]
+__all__ = ["COMMANDS", "command_of", "main", "parse_words"]
 
 # In the order a newcomer would want them. Only the module of the command that is run is loaded.
 COMMANDS = {
@@ -63,6 +65,19 @@ COMMANDS = {
     "demo": "a small network that goes wrong, and how it is found and repaired",
 }
 """Each command with what it does, in a line."""
+
+_MODULES = {
+    "diagnosis": ("diagnose", "compare"),
+    "studies": (
+        "layers", "sensitivity", "accumulate", "partial", "distribution", "channels", "outliers", "samples",
+        "audit", "check-io", "check-calibration",
+    ),
+    "quantization": ("quantize", "transform", "tune", "export-settings", "targets"),
+    "runs": ("report", "diff", "gate", "explain", "serve"),
+    "cases": ("reproduce", "bundle"),
+    "tensors": ("dump", "convert"),
+}  # fmt: skip
+"""Where commands are that have no module of their own name."""
 
 _EXIT_CODES = """\
 Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,
@@ -151,6 +166,14 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+def command_of(name: str) -> Command:
+    """The command of this name."""
+    own = name.replace("-", "_")
+    module = next((module for module, names in _MODULES.items() if name in names), own)
+    found: Command = getattr(importlib.import_module(f"roundoff.cli.{module}"), own)
+    return found
+
+
 def parse_words(argv: Sequence[str]) -> argparse.Namespace | None:
     """The options of the command that words choose; None when there is none to choose, and the help is shown."""
     formatter = help_formatter()
@@ -169,11 +192,8 @@ def parse_words(argv: Sequence[str]) -> argparse.Namespace | None:
         command = commands.add_parser(name, help=summary, formatter_class=formatter)
         # Loading every command and declaring its options would take longer than showing the help.
         if name == chosen:
-            module: ModuleType = importlib.import_module(f"roundoff.cli.{name.replace('-', '_')}")
-            command.description = module.__doc__
-            module.add_arguments(command)
+            command_of(name).declare(command)
             add_language_option(command)
-            command.set_defaults(run=module.run, parser=command)
     if not argv:
         parser.print_help(sys.stderr)
         return None

@@ -1,27 +1,14 @@
-"""Ascend's AMCT: its sub-commands and flags, without its packages.
-
-  roundoff amct calibration --model m.onnx --save_path out/m
-      --input_shape "x:1,3,224,224" --data_dir bins --data_types float32
-  roundoff amct calibration --model m.onnx --save_path out/m --evaluator e.py
-  roundoff amct auto-calibration --model m.onnx --save_path out/m
-      --evaluator e.py
-  roundoff amct convert --model qat.onnx --save_path out/m
-  roundoff amct calibration --model m.prototxt --weights m.caffemodel ...
-
-Written are <save_path>_fake_quant_model.onnx, which runs anywhere,
-<save_path>_deploy_model.onnx for the compiler, <save_path>_quant.json and
-<save_path>_record.txt; for Caffe nets .prototxt and .caffemodel of both.
-'roundoff amct SUB --help' lists flags.
-"""
+"""Ascend's AMCT: its sub-commands and flags."""
 
 import argparse
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roundoff.cli.options import command, opt, subcommand, vendor_options
 from roundoff.cli.parser import CommandParser
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
+from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 from roundoff.messages.message import english
 
 if TYPE_CHECKING:
@@ -31,74 +18,28 @@ if TYPE_CHECKING:
 _DATA_FLAGS = ("input_shape", "data_dir", "data_types")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the sub-command and what follows it, which is read in AMCT's way."""
-    parser.add_argument("sub", metavar="SUB", help=f"one of: {', '.join(_SUBCOMMANDS)}")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="its flags")
+# As AMCT's functions take them, paths are texts.
+_text = partial(opt, type=str)
+_MODEL = (
+    _text("--model FILE", "the model", required=True),
+    _text("--weights FILE", ".caffemodel of a .prototxt (default: the one beside it)"),
+    _text("--save_path PREFIX", "folder and prefix of results", required=True),
+)
+_CONFIG = (
+    _text("--calibration_config FILE", "simplified configuration"),
+    opt("--batch_num N", "batches of calibration (default: 1)", type=int),
+    opt("--gpu_id N", "taken for AMCT's sake; the CPU is used", type=int),
+)
 
 
-def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Run one sub-command."""
-    name = args.sub.replace("_", "-")
-    if name not in _SUBCOMMANDS:
-        raise BadInput(english("There is no sub-command {sub!r}.", sub=args.sub), fix=nearest(name, _SUBCOMMANDS))
-    add_flags, work = _SUBCOMMANDS[name]
-    parser = CommandParser(prog=f"roundoff amct {name}", description=(work.__doc__ or "").splitlines()[0])
-    add_flags(parser)
-    return work(parser.parse_args(args.rest), terminal)
-
-
-def _model_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, metavar="FILE", help="the model")
-    parser.add_argument(
-        "--weights", metavar="FILE", help=".caffemodel of a .prototxt (default: the one beside it)"
-    )
-    parser.add_argument("--save_path", required=True, metavar="PREFIX", help="folder and prefix of results")
-
-
-def _config_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--calibration_config", metavar="FILE", help="simplified configuration")
-    parser.add_argument("--batch_num", type=int, metavar="N", help="batches of calibration (default: 1)")
-    parser.add_argument("--gpu_id", type=int, metavar="N", help="taken for AMCT's sake; the CPU is used")
-
-
-def _calibration_flags(parser: argparse.ArgumentParser) -> None:
-    _model_flags(parser)
-    parser.add_argument("--input_shape", metavar="TEXT", help='shapes of inputs, "in1:n,c,h,w;in2:n,c"')
-    parser.add_argument("--data_dir", metavar="TEXT", help='folders of .bin files, "dir1;dir2"')
-    parser.add_argument("--data_types", metavar="TEXT", help='their types, "float32;int32"')
-    parser.add_argument("--evaluator", metavar="FILE", help="Python file that runs the model instead")
-    _config_flags(parser)
-
-
-def _auto_flags(parser: argparse.ArgumentParser) -> None:
-    _model_flags(parser)
-    parser.add_argument(
-        "--evaluator", required=True, metavar="FILE", help="Python file that runs and judges models"
-    )
-    _config_flags(parser)
-    parser.add_argument("--config_file", metavar="FILE", help="full configuration; it is only read")
-    parser.add_argument(
-        "--sensitivity", default="CosineSimilarity", choices=("CosineSimilarity", "Mse", "Sqnr"),
-        help="what layers are ranked by (default: CosineSimilarity)",
-    )  # fmt: skip
-    parser.add_argument("--max_trials", type=int, metavar="N", help="models to try at most")
-    parser.add_argument("--time_limit", type=float, metavar="SECONDS", help="no further model after that")
-    parser.add_argument(
-        "--alternatives", default="", metavar="TEXT", help='algorithms to try before float, e.g. "hfmg"'
-    )
-    parser.add_argument("--history", default="json", choices=("json", "amct"), help="form of the history file")
-    parser.add_argument("--resume", action="store_true", help="take measures from an earlier history")
-
-
-def _convert_flags(parser: argparse.ArgumentParser) -> None:
-    _model_flags(parser)
-    parser.add_argument("--record_file", metavar="FILE", help="where the factors of a trained model go")
-    parser.add_argument(
-        "--scale_offset_record_file", metavar="FILE", help="factors for a float model, found elsewhere"
-    )
-
-
+@command(
+    _MODEL,
+    opt("--input_shape TEXT", 'shapes of inputs, "in1:n,c,h,w;in2:n,c"'),
+    opt("--data_dir TEXT", 'folders of .bin files, "dir1;dir2"'),
+    opt("--data_types TEXT", 'their types, "float32;int32"'),
+    _text("--evaluator FILE", "Python file that runs the model instead"),
+    _CONFIG,
+)
 def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
     """Calibrate a model and write it quantized."""
     import tempfile
@@ -156,6 +97,23 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
     return EXIT_OK
 
 
+@command(
+    _MODEL,
+    _text("--evaluator FILE", "Python file that runs and judges models", required=True),
+    _CONFIG,
+    _text("--config_file FILE", "full configuration; it is only read"),
+    opt(
+        "--sensitivity",
+        "what layers are ranked by (default: CosineSimilarity)",
+        default="CosineSimilarity",
+        choices=("CosineSimilarity", "Mse", "Sqnr"),
+    ),
+    opt("--max_trials N", "models to try at most", type=int),
+    opt("--time_limit SECONDS", "no further model after that", type=float),
+    opt("--alternatives TEXT", 'algorithms to try before float, e.g. "hfmg"', default=""),
+    opt("--history", "form of the history file", default="json", choices=("json", "amct")),
+    opt("--resume", "take measures from an earlier history"),
+)
 def _search(args: argparse.Namespace, terminal: Terminal) -> int:
     """Search for a configuration that is good enough, and write its models."""
     import tempfile
@@ -198,6 +156,11 @@ def _search(args: argparse.Namespace, terminal: Terminal) -> int:
     return EXIT_OK if result.met else EXIT_THRESHOLD_MISSED
 
 
+@command(
+    _MODEL,
+    _text("--record_file FILE", "where the factors of a trained model go"),
+    _text("--scale_offset_record_file FILE", "factors for a float model, found elsewhere"),
+)
 def _convert(args: argparse.Namespace, terminal: Terminal) -> int:
     """Write AMCT's models for a trained model, or for a float model with given factors."""
     from roundoff.vendors.amct.onnx import convert_qat_model
@@ -274,10 +237,27 @@ def _say_written(terminal: Terminal, flavour: "Flavour", save_path: str, record:
         terminal.note(english("written: {path}", path=path))
 
 
-_SUBCOMMANDS: dict[
-    str, tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace, Terminal], int]]
-] = {
-    "calibration": (_calibration_flags, _calibrate),
-    "auto-calibration": (_auto_flags, _search),
-    "convert": (_convert_flags, _convert),
-}
+_SUBCOMMANDS = {"calibration": _calibrate, "auto-calibration": _search, "convert": _convert}
+
+
+@command(vendor_options(_SUBCOMMANDS))
+def amct(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Ascend's AMCT: its sub-commands and flags, without its packages.
+
+      roundoff amct calibration --model m.onnx --save_path out/m
+          --input_shape "x:1,3,224,224" --data_dir bins --data_types float32
+      roundoff amct calibration --model m.onnx --save_path out/m --evaluator e.py
+      roundoff amct auto-calibration --model m.onnx --save_path out/m
+          --evaluator e.py
+      roundoff amct convert --model qat.onnx --save_path out/m
+      roundoff amct calibration --model m.prototxt --weights m.caffemodel ...
+
+    Written are <save_path>_fake_quant_model.onnx, which runs anywhere,
+    <save_path>_deploy_model.onnx for the compiler, <save_path>_quant.json and
+    <save_path>_record.txt; for Caffe nets .prototxt and .caffemodel of both.
+    'roundoff amct SUB --help' lists flags.
+    """
+    name = args.sub.replace("_", "-")
+    parser = CommandParser(prog=f"roundoff amct {name}")
+    found = parser.taught(subcommand(name, _SUBCOMMANDS), args.rest)
+    return int(found.run(found, terminal))

@@ -1,57 +1,66 @@
-"""Ascend's msaccucmp: its sub-commands, flags and files, without its toolkit.
-
-  roundoff ascend compare -m NPU -g GOLDEN -f om.json -out DIR
-  roundoff ascend compare -m NPU -g GOLDEN -f om.json -op conv1
-  roundoff ascend convert -d DUMP -out DIR [-f NCHW]
-  roundoff ascend overflow -d DIR -out DIR
-  roundoff ascend file_compare -m A.npy -g B.npy -out DIR
-  roundoff ascend advisor -i result.csv
-  roundoff ascend guide --float DIR --npu DIR -f om.json -out DIR
-
-NPU is the folder of one inference; GOLDEN holds .npy files of the original
-model, or another dump. 'roundoff ascend SUB -h' lists flags.
-"""
+"""Ascend's msaccucmp: its sub-commands and flags, under the vendor's names."""
 
 import argparse
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.ascend_flags import PARSERS, parser_of
+from roundoff.cli.options import command, one_of, opt, subcommand, vendor_options
+from roundoff.cli.parser import CommandParser
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
+from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
 from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.vendors.ascend.comparison import ComparisonResult, Request
     from roundoff.vendors.ascend.errors import Notes
 
+__all__ = ["ascend"]
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the sub-command and what follows it, which is read in Ascend's way."""
-    parser.add_argument("sub", metavar="SUB", help=f"one of: {', '.join(PARSERS)}")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="its flags")
-
-
-def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Run one sub-command."""
-    name = args.sub.replace("-", "_")
-    if name not in PARSERS:
-        raise BadInput(english("There is no sub-command {sub!r}.", sub=args.sub), fix=nearest(name, PARSERS))
-    found = parser_of(name).parse_args(args.rest)
-    from roundoff.vendors.ascend.errors import Notes
-    from roundoff.vendors.ascend.scenarios import check_output
-
-    if getattr(found, "output", None) is not None:
-        check_output(found.output)
-    notes = Notes(terminal.note, strict=getattr(found, "strict_vendor", False))
-    return int(_RUN[name](found, terminal, notes))
+_MINE = opt("-m --my_dump_path PATH", "folder, or file, under test", required=True)
+_GOLDEN = opt("-g --golden_dump_path PATH", "folder, or file, golden", required=True)
+_HERE = opt("-out --output DIR", "folder for results (default: here)", default=Path())
+_OFFLINE = opt("-f --fusion_rule_file JSON", "offline model as JSON", type=Path)
+_NOT_FUSED = opt("-cf --close_fusion_rule_file JSON", "offline model without fusion as JSON", type=Path)
+_QUANTIZED = opt("-q --quant_fusion_rule_file JSON", "quantization information of AMCT", type=Path)
+_VERSION = opt("-v --version", "version of the dumps; has no effect", type=int, choices=[1, 2], default=2)
 
 
-# compare --------------------------------------------------------------------------------------------------------
-
-
-def _compare(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
+@command(
+    _MINE,
+    _GOLDEN,
+    opt("-f --fusion_rule_file JSON", "offline model as JSON, or a folder of them", type=Path),
+    _QUANTIZED,
+    _NOT_FUSED,
+    _HERE,
+    opt("-c --custom_script_path DIR", "folder of your algorithms and conversions"),
+    opt("-a --algorithm_options TEXT", 'their options, "NAME:key=value;..."', default=""),
+    opt("-alg --algorithm ALG...", "numbers 0 to 9 or names (all)", default=["all"]),
+    opt("-map --mapping", "only write which file belongs to which tensor"),
+    opt("-overflow_detection", "look for overflow of float16"),
+    opt("-r --range S,E,STEP", "operators from S to E in steps; needs -f"),
+    opt("-s --select N,N,...", "operators by their numbers; needs -f"),
+    opt("-p --post_process", "for .h5 files, which are not read", type=int, choices=[0, 1]),
+    opt("-max --max_cmp_size N", "elements to compare, 0 for all (0)", type=int, default=0),
+    opt("-advisor", "say what the table means"),
+    _VERSION,
+    opt("-op --op_name OP", "compare one tensor of this operator, element by element"),
+    one_of(opt("-o --output_tensor N", "its output N (0)"), opt("-i --input_tensor N", "its input N")),
+    opt("--ignore_single_op_result", "no tables of all elements"),
+    opt("-n --topn N", "how many of the largest errors, 1 to 10000 (20)", type=int),
+    opt("-ml --max_line N", "lines per table, 10000 to 1000000 (1000000)", type=int),
+    opt("-ffts", "do not join slices of operators"),
+    opt(
+        "--generation",
+        "26: undo device formats before comparing two dumps (8.1)",
+        choices=["8.1", "26"],
+        default="8.1",
+    ),
+    opt("--strict-vendor", "reproduce the vendor's tool, also where it drops, crops or exits oddly"),
+)
+def _compare(found: argparse.Namespace, terminal: Terminal) -> int:
+    """Compare a network, or one tensor of it."""
+    notes: Notes = found.notes
     from roundoff.vendors.ascend.scenarios import check_flags
 
     check_flags(found)
@@ -173,10 +182,22 @@ def _compare_two_files(found: argparse.Namespace, terminal: Terminal, notes: "No
     return EXIT_OK
 
 
-# The others -----------------------------------------------------------------------------------------------------
-
-
-def _convert(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
+@command(
+    opt("-d --dump_file PATH", "a dump, several with commas, or a folder", required=True, type=str),
+    opt("-f --format FORMAT", "format wanted, such as NCHW (as it is)", default=""),
+    one_of(
+        opt("-o --output_tensor N", "only output N; needs -f", type=int),
+        opt("-i --input_tensor N", "only input N; needs -f", type=int),
+    ),
+    opt("-s --shape 1,3,..", "shape wanted of FRACTAL_NZ; needs -f"),
+    opt("-c --custom_script_path DIR", "folder of your conversions; needs -f"),
+    _HERE,
+    opt("-t --type", "kind of files (npy)", default="npy", choices=["npy", "bin", "msnpy", "pt"]),
+    _VERSION,
+)
+def _convert(found: argparse.Namespace, terminal: Terminal) -> int:
+    """Turn dumps into .npy or .bin files."""
+    notes: Notes = found.notes
     from roundoff.vendors.ascend.algorithms import own_conversions
     from roundoff.vendors.ascend.conversion import FAILED_NAME, Conversion, convert_dumps
     from roundoff.vendors.ascend.errors import Code
@@ -196,7 +217,14 @@ def _convert(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> i
     return int(Code.NOT_PARSED) if failed else EXIT_OK
 
 
-def _overflow(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
+@command(
+    opt("-d --dump_path DIR", "folder of dumps and records", required=True),
+    opt("-out --output DIR", "folder for results", required=True),
+    opt("-n --top_n N", "the first N, up to 5 (1)", type=int, choices=range(1, 6), default=1),
+)
+def _overflow(found: argparse.Namespace, terminal: Terminal) -> int:
+    """Tell the operators that overflowed first."""
+    notes: Notes = found.notes
     from roundoff.vendors.ascend.advisor import find_overflows, write_overflows
 
     overflows, total = find_overflows(found.dump_path, count=found.top_n, warn=notes.warn)
@@ -209,7 +237,14 @@ def _overflow(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> 
     return EXIT_OK
 
 
-def _file_compare(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
+@command(
+    opt("-m --my_dump_path PATH", ".npy file under test", required=True),
+    opt("-g --golden_dump_path PATH", ".npy file golden", required=True),
+    opt("-out --output DIR", "folder for the result", required=True),
+)
+def _file_compare(found: argparse.Namespace, terminal: Terminal) -> int:
+    """Compare two .npy files."""
+    notes: Notes = found.notes
     from roundoff.vendors.ascend.algorithms import BUILTIN, FILE_ALGORITHMS
     from roundoff.vendors.ascend.errors import Code, Refused
     from roundoff.vendors.ascend.network import compare_files
@@ -231,7 +266,14 @@ def _file_compare(found: argparse.Namespace, terminal: Terminal, notes: "Notes")
     return EXIT_OK
 
 
-def _advisor(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
+@command(
+    opt("-i --input_file CSV", "a result_*.csv", required=True),
+    opt("-input_nodes A;B", "names of the model's inputs", default=""),
+    opt("-o --out_path DIR", "write advisor_summary.txt there"),
+)
+def _advisor(found: argparse.Namespace, terminal: Terminal) -> int:
+    """Say what a table of results means."""
+    notes: Notes = found.notes
     from roundoff.vendors.ascend.advisor import advise, read_table, write_advice
     from roundoff.vendors.ascend.comparison import wrapped
 
@@ -246,7 +288,22 @@ def _advisor(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> i
     return EXIT_OK
 
 
-def _guide(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
+@command(
+    opt("--float DIR", "golden data of the float original"),
+    opt("--fake-quant DIR", "golden data of the fake-quant original"),
+    opt("--npu DIR", "dump of the offline model"),
+    opt("--npu-off DIR", "dump of the offline model without fusion"),
+    _OFFLINE,
+    _NOT_FUSED,
+    _QUANTIZED,
+    opt("--float-accuracy PERCENT", "accuracy of the float original", type=float),
+    opt("--quant-accuracy PERCENT", "accuracy of the quantized model", type=float),
+    opt("--calibration N|DIR", "samples of the calibration set, or how many", default=""),
+    opt("-out --output DIR", "folder for tables (default: here)", default=Path()),
+)
+def _guide(found: argparse.Namespace, terminal: Terminal) -> int:
+    """Walk the vendor's guide on the data at hand."""
+    notes: Notes = found.notes
     import textwrap
 
     from roundoff.vendors.ascend.guide import Given, walk
@@ -270,7 +327,7 @@ def _guide(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int
     return EXIT_THRESHOLD_MISSED if any(step.bad for step in steps) else EXIT_OK
 
 
-_RUN = {
+_SUBCOMMANDS = {
     "compare": _compare,
     "convert": _convert,
     "overflow": _overflow,
@@ -278,3 +335,30 @@ _RUN = {
     "advisor": _advisor,
     "guide": _guide,
 }
+
+
+@command(vendor_options(_SUBCOMMANDS))
+def ascend(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Ascend's msaccucmp: its sub-commands, flags and files, without its toolkit.
+
+      roundoff ascend compare -m NPU -g GOLDEN -f om.json -out DIR
+      roundoff ascend compare -m NPU -g GOLDEN -f om.json -op conv1
+      roundoff ascend convert -d DUMP -out DIR [-f NCHW]
+      roundoff ascend overflow -d DIR -out DIR
+      roundoff ascend file_compare -m A.npy -g B.npy -out DIR
+      roundoff ascend advisor -i result.csv
+      roundoff ascend guide --float DIR --npu DIR -f om.json -out DIR
+
+    NPU is the folder of one inference; GOLDEN holds .npy files of the original
+    model, or another dump. 'roundoff ascend SUB -h' lists flags.
+    """
+    name = args.sub.replace("-", "_")
+    chosen = subcommand(name, _SUBCOMMANDS)
+    found = CommandParser(prog=f"roundoff ascend {name}", allow_abbrev=False).taught(chosen, args.rest)
+    from roundoff.vendors.ascend.errors import Notes
+    from roundoff.vendors.ascend.scenarios import check_output
+
+    if getattr(found, "output", None) is not None:
+        check_output(found.output)
+    found.notes = Notes(terminal.note, strict=getattr(found, "strict_vendor", False))
+    return int(found.run(found, terminal))

@@ -1,15 +1,9 @@
-"""Show what roundoff does, on data that comes with it.
-
-repair: a network that reads digits, on a chip with too few bits; it is
-diagnosed, repaired, and counted on images that nobody has seen. board: the
-tensors that a broken board wrote, and the layer that is wrong. ocr: a text
-recogniser of 11 MB from the package rapidocr-onnxruntime, which misreads words
-in 8 bits: 'ocr --target generic-int8-per-tensor' all of them. Takes minutes.
-"""
+"""The command that shows what roundoff does, on data that comes with it."""
 
 import argparse
 from pathlib import Path
 
+from roundoff.cli.options import command, opt
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
 from roundoff.messages.message import english
@@ -18,23 +12,25 @@ from roundoff.messages.message import english
 _STORIES = ("repair", "board", "ocr")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.add_argument("story", nargs="?", choices=_STORIES, default="repair", help="which (default: repair)")
-    parser.add_argument("--target", metavar="NAME|FILE", help="of ocr: for this chip (default: generic-int8)")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
+@command(
+    opt("story", "which (default: repair)", nargs="?", choices=_STORIES, default="repair"),
+    opt("--target NAME|FILE", "of ocr: for this chip (default: generic-int8)"),
+    opt(
+        "-o --output DIR",
+        "where the inputs and the results go (default: %(default)s)",
         default=Path("roundoff-demo"),
-        metavar="DIR",
-        help="where the inputs and the results go (default: %(default)s)",
-    )
-    parser.add_argument("--force", action="store_true", help="replace the result of an earlier demo")
+    ),
+    opt("--force", "replace the result of an earlier demo"),
+)
+def demo(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Show what roundoff does, on data that comes with it.
 
-
-def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Put the inputs down, run the command of the story, and say what to look at."""
+    repair: a network that reads digits, on a chip with too few bits; it is
+    diagnosed, repaired, and counted on images that nobody has seen. board: the
+    tensors that a broken board wrote, and the layer that is wrong. ocr: a text
+    recogniser of 11 MB from the package rapidocr-onnxruntime, which misreads words
+    in 8 bits: 'ocr --target generic-int8-per-tensor' all of them. Takes minutes.
+    """
     import shlex
 
     # The package imports its commands, so a command can import it only once it runs.

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, cast
 
 from roundoff.case.sources import EarlierRun, GivenPaths, OpenedModel, OpenedSides
 from roundoff.cli import parse_words
-from roundoff.cli.compare import compare_sides, open_sides
+from roundoff.cli.diagnosis import compare_sides, open_sides
 from roundoff.cli.options import open_dumps, open_subject, samples_from, settings_from
 from roundoff.core.document import RunDocument
 from roundoff.core.files import is_model
 from roundoff.core.progress import Progress
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
-from roundoff.quantize.calibration.run import RunLimits
+from roundoff.run.budget import RunBudget
 
 if TYPE_CHECKING:
     from roundoff.cli.terminal import Terminal
@@ -31,13 +31,16 @@ __all__ = ["CommandRun", "read_command"]
 _OF_COMPARISON = ("reference", "candidate", "model", "words", "command", "output")
 
 
-def read_command(file: Path, document: RunDocument, *, limits: RunLimits, progress: Progress) -> EarlierRun:
+def read_command(file: Path, document: RunDocument, *, limits: RunBudget, progress: Progress) -> EarlierRun:
     """A run, its options as its own parser reads them.
 
     Raises:
         BadInput: This version does not take them.
     """
     words = list(document.command[1:])
+    if words[:1] == ["quantize"] and not any(word.startswith(("-o", "--output")) for word in words):
+        # A function saves what it made afterwards; the command has to be told where it goes.
+        words.append(f"--output={file.parent}")
     try:
         found = parse_words(words)
     except SystemExit:

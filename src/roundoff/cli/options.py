@@ -1,62 +1,77 @@
-"""Options that commands share, and what they mean to public functions.
+"""Options as data: a line each, shared ones in named groups, and what they mean to public functions.
 
-Loaded for every --help, so it imports the standard library alone until something is opened.
+An option is written as it is typed: ``opt("-o --output DIR", "where the results go")``. Loaded for every --help,
+so it imports the standard library alone until something is opened.
 """
 
 import argparse
+import inspect
 import math
 import re
-import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roundoff.core.files import is_model, model_files
-from roundoff.errors import BadInput
+from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 from roundoff.messages.numbers import parse_size
 
 if TYPE_CHECKING:
     from roundoff.api.subject import Subject
     from roundoff.cli.terminal import Terminal
-    from roundoff.core.document import RunDocument
     from roundoff.core.tensors import InputSpec, TensorSource
     from roundoff.diagnosis.devices.readout import KnownNames
-    from roundoff.diagnosis.result import Diagnosis
     from roundoff.quantize.pipeline import QuantizeSettings
     from roundoff.samples.sample_set import SampleSet
 
 __all__ = [
-    "KINDS",
-    "add_data_options",
-    "add_device_options",
-    "add_html_option",
-    "add_inspection_options",
-    "add_limits",
-    "add_quantize_options",
-    "add_subject_options",
-    "check_html",
-    "data_words",
-    "device_next_steps",
-    "given_options",
-    "given_quantize_options",
+    "DATA",
+    "DEVICE",
+    "EVALUATOR",
+    "FLOAT_MODEL",
+    "INSPECTION",
+    "LABELS",
+    "LIMITS",
+    "MEMORY",
+    "QUANTIZATION",
+    "RESULT_DIR",
+    "SUBJECT",
+    "THREADS",
+    "Alternatives",
+    "Command",
+    "Option",
+    "OptionGroup",
+    "Options",
+    "a_number",
+    "command",
+    "declare",
+    "given",
+    "group",
+    "how_to_quantize",
     "names_from",
     "number",
     "numbers",
+    "one_of",
     "open_dumps",
     "open_subject",
+    "opt",
     "positive",
-    "quantize_words",
-    "rows",
+    "refused",
     "samples_from",
-    "seconds",
     "settings_from",
     "shape",
     "size",
-    "subject_words",
+    "subcommand",
+    "subject",
     "take_model",
+    "target",
     "threads",
-    "write_html",
+    "typed_options",
+    "values",
+    "vendor_options",
+    "whole_number",
 ]
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -64,54 +79,100 @@ _MAX_THREADS = 1024
 """More than the cores of any machine this runs on; far more exhaust the system before any work is done."""
 
 
+# How values are read ---------------------------------------------------------------------------------------------
+
+
+def refused(otherwise: str, /, **gaps: Any) -> argparse.ArgumentTypeError:
+    """What argparse says of a value that cannot be read."""
+    return argparse.ArgumentTypeError(english(otherwise, **gaps))
+
+
 def size(text: str) -> int:
     """A number of bytes, like ``500MB`` or ``2GiB``."""
     try:
         return parse_size(text)
     except BadInput as error:
-        raise argparse.ArgumentTypeError(english("{what} {fix}", what=error.what, fix=error.fix)) from error
+        raise refused("{what} {fix}", what=error.what, fix=error.fix) from error
+
+
+def whole_number(text: str, otherwise: str, *, least: int = 1, most: float = math.inf, **gaps: Any) -> int:
+    """A whole number within bounds.
+
+    Args:
+        text: As it was typed.
+        otherwise: What is said of any other text; its gap ``text`` is filled.
+        least: The smallest.
+        most: The largest.
+        gaps: Of `otherwise`.
+    """
+    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+        raise refused(otherwise, text=text, **gaps)
+    return int(text)
 
 
 def positive(text: str) -> int:
     """A whole number from 1 on."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(english("{text!r} is not a whole number from 1 on", text=text))
-    return int(text)
+    return whole_number(text, "{text!r} is not a whole number from 1 on")
 
 
-def seconds(text: str) -> float:
+def _rows(text: str) -> int | None:
+    """A number of rows to show, or all."""
+    return None if text == "all" else positive(text)
+
+
+def a_number(text: str, otherwise: str, within: Callable[[float], bool] = math.isfinite) -> float:
+    """A number that something holds of.
+
+    Args:
+        text: As it was typed.
+        otherwise: What is said of any other text; its gap ``text`` is filled.
+        within: What must hold.
+    """
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not within(found):
+        raise refused(otherwise, text=text)
+    return found
+
+
+def _time(text: str) -> float:
     """A time, like ``90s``, ``5m`` or ``1h``."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|)", text.strip().lower())
     number = float(found[1]) * _SECONDS[found[2]] if found else 0.0
     if number <= 0:
-        raise argparse.ArgumentTypeError(english("{text!r} is not a time; write it as 90s, 5m or 1h", text=text))
+        raise refused("{text!r} is not a time; write it as 90s, 5m or 1h", text=text)
     return number
 
 
 def threads(text: str) -> int:
     """A number of threads that a machine can have."""
-    number = positive(text)
-    if number > _MAX_THREADS:
-        raise argparse.ArgumentTypeError(
-            english(
-                "{text} is more than the {max_threads} threads that make sense anywhere",
-                text=text,
-                max_threads=_MAX_THREADS,
-            )
+    if (number := positive(text)) > _MAX_THREADS:
+        raise refused(
+            "{text} is more than the {max_threads} threads that make sense anywhere",
+            text=text,
+            max_threads=_MAX_THREADS,
         )
     return number
 
 
 def shape(text: str) -> tuple[int, ...]:
     """Sizes of axes, like ``1x3x224x224``."""
+    return _sizes(text.replace(",", "x"), "{text!r} is not a shape; write sizes from 1 on, as in 1x3x224x224")
+
+
+def _picture_size(text: str) -> tuple[int, ...]:
+    return _sizes(text, "{text!r} is not a size; write height x width, as in 224x224", rank=2)
+
+
+def _sizes(text: str, otherwise: str, rank: int = 0) -> tuple[int, ...]:
     try:
-        sizes = tuple(int(part) for part in text.lower().replace(",", "x").split("x"))
+        sizes = tuple(int(part) for part in text.lower().split("x"))
     except ValueError:
         sizes = ()
-    if not sizes or min(sizes) < 1:
-        raise argparse.ArgumentTypeError(
-            english("{text!r} is not a shape; write sizes from 1 on, as in 1x3x224x224", text=text)
-        )
+    if not sizes or min(sizes) < 1 or len(sizes) != (rank or len(sizes)):
+        raise refused(otherwise, text=text)
     return sizes
 
 
@@ -125,9 +186,7 @@ def number(text: str) -> float:
     except (ValueError, ZeroDivisionError):
         number = math.nan
     if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(
-            english("{text!r} is not a number; write one as in 0.5, 1/255 or 1/127.5", text=text)
-        )
+        raise refused("{text!r} is not a number; write one as in 0.5, 1/255 or 1/127.5", text=text)
     return number
 
 
@@ -136,43 +195,383 @@ def numbers(text: str) -> tuple[float, ...]:
     return tuple(number(part) for part in text.split(","))
 
 
-def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for samples to a command, as a group of their own."""
-    group = parser.add_argument_group("samples", "What the model is fed, and how its files are read.")
-    group.add_argument(
-        "--data",
-        action="append",
-        metavar="PATH|INPUT=PATH",
-        help="file, folder or list of samples; repeat as INPUT=PATH to give each input its own",
+def _samples(text: str) -> int:
+    return int(
+        a_number(text, "{text!r} is not a number of samples; write 1 or more", lambda n: n >= 1 and n == n // 1)
     )
-    group.add_argument("--samples", type=_count, metavar="N", help="read at most N samples")
-    group.add_argument(
+
+
+_PATHS = (
+    "FILE",
+    "DIR",
+    "PATH",
+    "MODEL",
+    "FLOAT",
+    "RUN",
+    "RUN_A",
+    "RUN_B",
+    "FILE|DIR",
+    "DIR|FILE",
+    "CSV",
+    "SOURCE",
+)
+_READERS: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(_PATHS, Path), "SIZE": size, "TIME": _time, "N|all": _rows, "K|all": _rows,
+}  # fmt: skip
+"""How a value is read, by what stands for it in the help; all else is text."""
+
+
+# How options are declared ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option, or one word without a name before it.
+
+    Attributes:
+        flags: Its spellings.
+        settings: How argparse reads and shows it.
+        name: By which it is known to public functions.
+    """
+
+    flags: tuple[str, ...]
+    settings: dict[str, Any]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """Options that exclude each other."""
+
+    options: "Options"
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OptionGroup:
+    """Options under a heading of the help.
+
+    Attributes:
+        title: The heading.
+        options: What stands below it.
+        about: What is said of them all.
+        defaults: Further values that come with them.
+    """
+
+    title: str
+    options: "Options"
+    about: str | None = None
+    defaults: dict[str, Any] = field(default_factory=dict)
+
+
+Options = tuple[Option | Alternatives | OptionGroup, ...]
+_REPEATED = {"...": "+", "*": "*", "?": "?"}
+
+
+def opt(spelled: str, what: str, **settings: Any) -> Option:
+    """An option as it is typed.
+
+    Args:
+        spelled: Its spellings, then what stands for its value: ``--csv FILE``. A value that may be repeated ends
+            in three dots; without a value, and without choices, it is a switch. A word that has no name before it
+            is written as its name and what stands for it, ``model MODEL``, with ``?`` or ``*`` if it may miss.
+        what: What it is for, as the help says it.
+        settings: What else argparse is told, as type, default, choices and action.
+    """
+    words = spelled.split()
+    flags = tuple(word for word in words if word.startswith("-")) or tuple(words[:1])
+    shown = words[-1] if len(words) > len(flags) else ""
+    for mark, nargs in _REPEATED.items():
+        # Commas say that one word holds several.
+        if shown.endswith(mark) and not shown.endswith(f",{mark}"):
+            shown, settings = shown.removesuffix(mark), {"nargs": nargs, **settings}
+    if shown:
+        settings = {"metavar": shown, **settings}
+        if shown in _READERS:
+            settings = {"type": _READERS[shown], **settings}
+    elif settings.keys().isdisjoint(("choices", "action", "nargs")):
+        settings["action"] = "store_true"
+    longest = next((flag for flag in flags if flag.startswith("--")), flags[0])
+    name = settings.get("dest", longest.lstrip("-").replace("-", "_"))
+    return Option(flags, {"help": what, **settings}, name)
+
+
+def group(title: str, *options: Option | Alternatives, about: str | None = None, **defaults: Any) -> OptionGroup:
+    """Options under a heading."""
+    return OptionGroup(title, options, about, defaults)
+
+
+def one_of(*options: Option, required: bool = False) -> Alternatives:
+    """Options that exclude each other."""
+    return Alternatives(options, required)
+
+
+def declare(parser: argparse._ActionsContainer, options: Options) -> None:
+    """Declare options, in their order."""
+    for each in options:
+        if isinstance(each, Option):
+            parser.add_argument(*each.flags, **each.settings)
+        elif isinstance(each, Alternatives):
+            declare(parser.add_mutually_exclusive_group(required=each.required), each.options)
+        else:
+            parser.set_defaults(**each.defaults)
+            declare(parser.add_argument_group(each.title, each.about), each.options)
+
+
+def _flat(options: Options) -> Iterator[Option]:
+    for each in options:
+        yield from (each,) if isinstance(each, Option) else _flat(each.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: its options, and what it does.
+
+    Attributes:
+        about: What the help says of it.
+        options: What it takes.
+        run: Does it, and returns the exit code.
+        usage: Instead of a list of all options, which may be wider than a terminal.
+        defaults: Further values for `run`.
+    """
+
+    about: str
+    options: Options
+    run: "Callable[[argparse.Namespace, Terminal], int]"
+    usage: str | None = None
+    defaults: dict[str, Any] = field(default_factory=dict)
+
+    def declare(self, parser: argparse.ArgumentParser) -> None:
+        """Teach a parser all of it."""
+        parser.description, parser.usage = self.about, self.usage
+        declare(parser, self.options)
+        parser.set_defaults(run=self.run, parser=parser, **self.defaults)
+
+
+def command(
+    *options: Option | Alternatives | OptionGroup | Options, usage: str | None = None, **defaults: Any
+) -> "Callable[[Callable[[argparse.Namespace, Terminal], int]], Command]":
+    """Make a command of a function that reads its options, does the work and prints; its docstring is the help."""
+    flat: list[Option | Alternatives | OptionGroup] = []
+    for each in options:
+        flat += each if isinstance(each, tuple) else [each]
+
+    def made(run: "Callable[[argparse.Namespace, Terminal], int]") -> Command:
+        about = inspect.cleandoc(run.__doc__ or "")
+        return Command(about + "\n" * ("\n" in about), tuple(flat), run, usage, defaults)
+
+    return made
+
+
+def vendor_options(subcommands: Iterable[str], rest: str = "its flags") -> Options:
+    """The sub-command of a vendor's tool and what follows it, which is read in the vendor's way.
+
+    Args:
+        subcommands: Their names.
+        rest: What follows.
+    """
+    return (
+        opt("sub SUB", f"one of: {', '.join(subcommands)}"),
+        opt("rest", rest, nargs=argparse.REMAINDER, metavar="..."),
+    )
+
+
+def subcommand(name: str, known: "Mapping[str, Command]") -> Command:
+    """The sub-command of this name.
+
+    Raises:
+        BadInput: There is none.
+    """
+    if name not in known:
+        raise BadInput(english("There is no sub-command {sub!r}.", sub=name), fix=nearest(name, known))
+    return known[name]
+
+
+# Options that commands share -------------------------------------------------------------------------------------
+
+FLOAT_MODEL = opt("model MODEL", "the float model: .onnx, or .prototxt[,.caffemodel] of Caffe")
+RESULT_DIR = opt("-o --output DIR", "where the results go", required=True)
+LABELS = opt("--labels FILE", "right classes as .npy or CSV: measure accuracy")
+EVALUATOR = opt("--evaluator FILE", "a Python file with evaluate(run, samples)")
+MEMORY = opt("--max-memory SIZE", "memory to stay within, in several passes if need be")
+THREADS = opt("--threads N", "threads to use (default: all cores)", type=threads)
+LIMITS = group("limits", MEMORY, THREADS)
+DATA = group(
+    "samples",
+    opt(
+        "--data PATH|INPUT=PATH",
+        "file, folder or list of samples; repeat as INPUT=PATH to give each input its own",
+        action="append",
+    ),
+    opt("--samples N", "read at most N samples", type=_samples),
+    opt(
         "--data-format",
+        "what the files are (default: by their names)",
         choices=("auto", "npy", "npz", "bin", "images", "list"),
         default="auto",
-        help="what the files are (default: by their names)",
-    )
-    group.add_argument("--raw-dtype", metavar="TYPE", help="type of raw files (default: the input's)")
-    group.add_argument(
-        "--raw-shape", type=shape, metavar="AxBxC", help="shape of a sample in raw files (default: the input's)"
-    )
-    _add_image_options(group)
+    ),
+    opt("--raw-dtype TYPE", "type of raw files (default: the input's)"),
+    opt("--raw-shape AxBxC", "shape of a sample in raw files (default: the input's)", type=shape),
+    opt(
+        "--image-color",
+        "channels of pictures and their order (default: rgb, gray for one channel)",
+        choices=("rgb", "bgr", "gray"),
+    ),
+    opt("--image-layout", "where the channels are (default: by the input's shape)", choices=("nchw", "nhwc")),
+    opt("--image-size HxW", "size to resize pictures to (default: the input's)", type=_picture_size),
+    opt(
+        "--image-resize",
+        "how to bring pictures to that size (default: none, they must have it)",
+        choices=("none", "stretch", "crop", "letterbox"),
+    ),
+    opt(
+        "--image-filter",
+        "how pixels are mixed when resizing (default: bilinear)",
+        choices=("nearest", "bilinear", "bicubic", "area"),
+    ),
+    opt(
+        "--image-resizer",
+        "whose resizing: Pillow's and torchvision's, or cv2.resize (default: pillow)",
+        choices=("pillow", "opencv"),
+    ),
+    opt("--image-pad VALUE", "pixel value around letterboxed pictures (default: 114)", type=int),
+    opt("--scale X", "factor on pixel values, as 1/255; comes before --mean", type=number),
+    opt("--mean X,Y,Z", "subtracted from scaled pixels, one number or one per channel", type=numbers),
+    opt("--std X,Y,Z", "divides what --mean left, one number or one per channel", type=numbers),
+    about="What the model is fed, and how its files are read.",
+)
 
 
-def given_options(args: argparse.Namespace) -> tuple[str, ...]:
-    """The options of `add_data_options` that the user gave, as written on the command line."""
-    parser = argparse.ArgumentParser(add_help=False)
-    add_data_options(parser)
-    untouched = vars(parser.parse_args([]))
-    given = [name for name, default in untouched.items() if getattr(args, name) != default]
-    return tuple("--" + name.replace("_", "-") for name in given)
+def target(what: str = "the chip, as listed by 'roundoff targets', or a .toml file of one's own") -> Option:
+    """The chip, which must be named."""
+    return opt("--target NAME|FILE", what, required=True)
+
+
+def how_to_quantize(about: str = "") -> OptionGroup:
+    """How to quantize, once it is clear for which chip."""
+    return group(
+        "quantization",
+        opt(
+            "--calibration NAME,...",
+            "minmax, percentile, mse, entropy, ifmr or hfmg; several are tried on the same data and the best is "
+            "taken (default: the target's)",
+        ),
+        opt("--weight-method NAME", "the same for weights (default: the target's)"),
+        opt(
+            "--calibration-option KEY=VALUE",
+            "option of a calibration method, e.g. percentile=0.9999; may be repeated",
+            action="append",
+            default=[],
+        ),
+        opt(
+            "--set SELECTOR=PRECISION",
+            "other precision for some nodes, e.g. 'conv1=u16', 'op:Softmax=float', 'between:a..b=s16'",
+            action="append",
+            default=[],
+        ),
+        opt("--rules FILE", "such rules from a .toml file"),
+        about=about,
+    )
+
+
+QUANTIZATION = how_to_quantize()
+
+
+def subject(*, required: bool = True) -> Options:
+    """What is quantized, and how.
+
+    Args:
+        required: Whether there must be something quantized; otherwise a float model will do.
+    """
+    return (
+        opt(
+            "model FLOAT?",
+            "the float model: .onnx, or .prototxt[,.caffemodel] of Caffe; without it, what remains of the "
+            "quantized one when nothing is quantized",
+        ),
+        one_of(
+            opt(
+                "--quantized FILE|DIR",
+                "the same model quantized by any tool, a folder that roundoff quantize wrote, or AIMET's "
+                ".encodings",
+            ),
+            opt("--target NAME|FILE", "quantize it for this chip first, on --data"),
+            required=required,
+        ),
+        how_to_quantize("How to quantize, with --target."),
+    )
+
+
+SUBJECT = subject()
+INSPECTION: Options = (
+    *subject(required=False),
+    opt("nodes NODE*", "names or globs of nodes, tensors, weights and quantizers"),
+    opt(
+        "--kind",
+        "look only at these: quantized weights or biases, other constants, inputs of activation quantizers, "
+        "outputs of nodes; may be repeated",
+        action="append",
+        choices=("weight", "bias", "constant", "activation", "node"),
+        default=[],
+    ),
+    DATA,
+)
+DEVICE = group(
+    "device",
+    opt(
+        "--dumps DIR|FILE",
+        "tensors that the device wrote for --data: each node is fed the device's own inputs and compared "
+        "with the float model, or with exact integers of --quantized",
+    ),
+    opt("--dump-format NAME", "format of the dumps (default: recognised)"),
+    opt("--aliases FILE", "JSON or CSV: name in the model, in the dumps"),
+    about="What a device computed, instead of what its quantization costs.",
+)
+
+
+# What options mean to public functions ---------------------------------------------------------------------------
+
+# Where results go and how they are shown is the command line's own; so is what the parser leaves behind.
+_SHOWN = frozenset(
+    {
+        "json", "csv", "plot", "html", "output", "output_dir", "force", "sort", "top", "rows", "junit", "annotate",
+        "prefix", "copy_to", "all", "run", "parser", "words", "lang", "more_words", "table", "csv_start",
+        "several_pictures",
+    }
+)  # fmt: skip
+
+
+def given(args: argparse.Namespace, terminal: "Terminal | None" = None, *more: str) -> dict[str, Any]:
+    """The options of a command as the function of its name takes them.
+
+    Args:
+        args: Parsed options.
+        terminal: Told of progress, where the function tells of it.
+        more: Options on results that the function takes, too.
+    """
+    found = {name: value for name, value in vars(args).items() if name not in _SHOWN or name in more}
+    return found if terminal is None else {**found, "progress": terminal}
+
+
+def values(args: argparse.Namespace, options: Options) -> dict[str, Any]:
+    """The values of these options, by the names that public functions know."""
+    return {each.name: getattr(args, each.name) for each in _flat(options)}
+
+
+def typed_options(args: argparse.Namespace, options: OptionGroup) -> tuple[str, ...]:
+    """Those of a group that the user gave, as written on the command line."""
+    return tuple(
+        each.flags[0]
+        for each in _flat(options.options)
+        if getattr(args, each.name) != each.settings.get("default")
+    )
 
 
 def samples_from(args: argparse.Namespace, inputs: "Sequence[InputSpec]") -> "SampleSet":
     """Open the samples that the options name.
 
     Args:
-        args: Parsed options of `add_data_options`.
+        args: Parsed options, those of `DATA` among them.
         inputs: What the model expects.
 
     Raises:
@@ -181,124 +580,12 @@ def samples_from(args: argparse.Namespace, inputs: "Sequence[InputSpec]") -> "Sa
     from roundoff.api.call import Call, DataOptions
     from roundoff.api.inputs import open_data
 
-    options = Call("samples", data_words(args), DataOptions).sample_options(limit=args.samples)
+    options = Call("samples", values(args, DATA.options), DataOptions).sample_options(limit=args.samples)
     return open_data(args.data or [], inputs, options)  # type: ignore[return-value]
 
 
-def data_words(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of `add_data_options` as public functions take them."""
-    parser = argparse.ArgumentParser(add_help=False)
-    add_data_options(parser)
-    return {name: getattr(args, name) for name in vars(parser.parse_args([]))}
-
-
-def _add_image_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--image-color",
-        choices=("rgb", "bgr", "gray"),
-        help="channels of pictures and their order (default: rgb, gray for one channel)",
-    )
-    group.add_argument(
-        "--image-layout", choices=("nchw", "nhwc"), help="where the channels are (default: by the input's shape)"
-    )
-    group.add_argument(
-        "--image-size", type=_size, metavar="HxW", help="size to resize pictures to (default: the input's)"
-    )
-    group.add_argument(
-        "--image-resize",
-        choices=("none", "stretch", "crop", "letterbox"),
-        help="how to bring pictures to that size (default: none, they must have it)",
-    )
-    group.add_argument(
-        "--image-filter",
-        choices=("nearest", "bilinear", "bicubic", "area"),
-        help="how pixels are mixed when resizing (default: bilinear)",
-    )
-    group.add_argument(
-        "--image-resizer",
-        choices=("pillow", "opencv"),
-        help="whose resizing: Pillow's and torchvision's, or cv2.resize (default: pillow)",
-    )
-    group.add_argument(
-        "--image-pad", type=int, metavar="VALUE", help="pixel value around letterboxed pictures (default: 114)"
-    )
-    group.add_argument(
-        "--scale", type=number, metavar="X", help="factor on pixel values, as 1/255; comes before --mean"
-    )
-    group.add_argument(
-        "--mean",
-        type=numbers,
-        metavar="X,Y,Z",
-        help="subtracted from scaled pixels, one number or one per channel",
-    )
-    group.add_argument(
-        "--std", type=numbers, metavar="X,Y,Z", help="divides what --mean left, one number or one per channel"
-    )
-
-
-def _count(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(
-            english("{text!r} is not a number of samples; write 1 or more", text=text)
-        )
-    return number
-
-
-def _size(text: str) -> tuple[int, int]:
-    sizes = text.lower().split("x")
-    try:
-        height, width = (int(size) for size in sizes)
-    except ValueError:
-        height = width = 0
-    if min(height, width) < 1:
-        raise argparse.ArgumentTypeError(
-            english("{text!r} is not a size; write height x width, as in 224x224", text=text)
-        )
-    return height, width
-
-
-# Options that say how, once it is clear for which chip; by their names in the namespace.
-_HOW = ("calibration", "weight_method", "calibration_option", "set", "rules")
-
-
-def add_quantize_options(parser: argparse.ArgumentParser, *, title: str = "") -> None:
-    """Add the options that say how to quantize, as a group of their own; --target is the command's to declare."""
-    group = parser.add_argument_group("quantization", title)
-    group.add_argument(
-        "--calibration",
-        metavar="NAME,...",
-        help="minmax, percentile, mse, entropy, ifmr or hfmg; several are tried on the same data and the best is "
-        "taken (default: the target's)",
-    )
-    group.add_argument("--weight-method", metavar="NAME", help="the same for weights (default: the target's)")
-    group.add_argument(
-        "--calibration-option",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="option of a calibration method, e.g. percentile=0.9999; may be repeated",
-    )
-    group.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SELECTOR=PRECISION",
-        help="other precision for some nodes, e.g. 'conv1=u16', 'op:Softmax=float', 'between:a..b=s16'",
-    )
-    group.add_argument("--rules", type=Path, metavar="FILE", help="such rules from a .toml file")
-
-
-def given_quantize_options(args: argparse.Namespace) -> tuple[str, ...]:
-    """Those of them that the user gave, as written on the command line."""
-    return tuple("--" + name.replace("_", "-") for name in _HOW if getattr(args, name))
-
-
 def settings_from(args: argparse.Namespace) -> "QuantizeSettings":
-    """What the options say.
+    """What the options say on how to quantize.
 
     Raises:
         BadInput: A name is unknown or a value cannot be read.
@@ -306,52 +593,8 @@ def settings_from(args: argparse.Namespace) -> "QuantizeSettings":
     from roundoff.api.call import Call
     from roundoff.api.subject import SubjectOptions, quantize_settings
 
-    given = {**quantize_words(args), "target": args.target, "threads": args.threads, "max_memory": args.max_memory}
-    return quantize_settings(Call("quantize", given, SubjectOptions))
-
-
-def quantize_words(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of `add_quantize_options` as public functions take them."""
-    return {name: getattr(args, name) for name in _HOW}
-
-
-def add_subject_options(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Declare FLOAT, --quantized, --target and how to quantize; threads and max_memory are the command's.
-
-    Args:
-        parser: Of the command.
-        required: Whether there must be something quantized; otherwise a float model will do.
-    """
-    parser.add_argument(
-        "model",
-        type=Path,
-        nargs="?",
-        metavar="FLOAT",
-        help="the float model: .onnx, or .prototxt[,.caffemodel] of Caffe; without it, what remains of the "
-        "quantized one when nothing is quantized",
-    )
-    what = parser.add_mutually_exclusive_group(required=required)
-    what.add_argument(
-        "--quantized",
-        type=Path,
-        metavar="FILE|DIR",
-        help="the same model quantized by any tool, a folder that roundoff quantize wrote, or AIMET's .encodings",
-    )
-    what.add_argument("--target", metavar="NAME|FILE", help="quantize it for this chip first, on --data")
-    add_quantize_options(parser, title="How to quantize, with --target.")
-
-
-def subject_words(args: argparse.Namespace, terminal: "Terminal") -> dict[str, Any]:
-    """The options on what is quantized and what it is fed, as public functions take them."""
-    return {
-        **data_words(args),
-        **quantize_words(args),
-        "quantized": args.quantized,
-        "target": args.target,
-        "threads": args.threads,
-        "max_memory": args.max_memory,
-        "progress": terminal,
-    }
+    said = {**values(args, QUANTIZATION.options), **values(args, LIMITS.options), "target": args.target}
+    return quantize_settings(Call("quantize", said, SubjectOptions))
 
 
 def open_subject(args: argparse.Namespace, terminal: "Terminal", *, needs_samples: bool = True) -> "Subject":
@@ -369,78 +612,9 @@ def open_subject(args: argparse.Namespace, terminal: "Terminal", *, needs_sample
     from roundoff.api.call import Call
     from roundoff.api.subject import SubjectOptions, open_subject
 
-    call = Call("subject", subject_words(args, terminal), SubjectOptions)
-    return open_subject(call, args.model, required=False, needs_samples=needs_samples)
-
-
-KINDS = ("weight", "bias", "constant", "activation", "node")
-
-
-def add_inspection_options(parser: argparse.ArgumentParser, *, names: str) -> None:
-    """Declare what is looked at and what it is fed; where results go is the command's.
-
-    Args:
-        parser: Of the command.
-        names: What the names say, for the help.
-    """
-    add_subject_options(parser, required=False)
-    parser.add_argument("nodes", nargs="*", metavar="NODE", help=names)
-    parser.set_defaults(more_words="nodes")
-    parser.add_argument(
-        "--kind",
-        action="append",
-        choices=KINDS,
-        default=[],
-        help="look only at these: quantized weights or biases, other constants, inputs of activation quantizers, "
-        "outputs of nodes; may be repeated",
-    )
-    add_data_options(parser)
-
-
-def add_limits(parser: argparse.ArgumentParser) -> None:
-    """Declare memory and threads."""
-    group = parser.add_argument_group("limits")
-    group.add_argument(
-        "--max-memory", type=size, metavar="SIZE", help="memory to stay within, in several passes if need be"
-    )
-    group.add_argument("--threads", type=threads, metavar="N", help="threads to use (default: all cores)")
-
-
-def names_from(args: argparse.Namespace) -> tuple[str, ...]:
-    """The names; a first word that is no file is one of them where the model is named by --quantized.
-
-    Raises:
-        BadInput: There are none.
-    """
-    model: Path | None = args.model
-    if model is not None and args.quantized is not None and not model.exists() and not is_model(model):
-        args.nodes.insert(0, str(model))
-        args.model = None
-    if not args.nodes:
-        raise BadInput(
-            english("No node, tensor or quantizer was named."),
-            fix=english("name some behind the model; '*' for all nodes"),
-        )
-    return tuple(args.nodes)
-
-
-def rows(text: str) -> int | None:
-    """A number of rows to show, or all."""
-    return None if text == "all" else positive(text)
-
-
-def add_device_options(parser: argparse.ArgumentParser) -> None:
-    """Declare --dumps and what goes with it."""
-    group = parser.add_argument_group("device", "What a device computed, instead of what its quantization costs.")
-    group.add_argument(
-        "--dumps",
-        type=Path,
-        metavar="DIR|FILE",
-        help="tensors that the device wrote for --data: each node is fed the device's own inputs and compared "
-        "with the float model, or with exact integers of --quantized",
-    )
-    group.add_argument("--dump-format", metavar="NAME", help="format of the dumps (default: recognised)")
-    group.add_argument("--aliases", type=Path, metavar="FILE", help="JSON or CSV: name in the model, in the dumps")
+    said = {**values(args, (*SUBJECT, LIMITS, DATA)), "progress": terminal}
+    model = said.pop("model")
+    return open_subject(Call("subject", said, SubjectOptions), model, required=False, needs_samples=needs_samples)
 
 
 def open_dumps(args: argparse.Namespace, subject: "Subject") -> "tuple[TensorSource, KnownNames]":
@@ -454,19 +628,21 @@ def open_dumps(args: argparse.Namespace, subject: "Subject") -> "tuple[TensorSou
     return open_dumps(subject, args.dumps, form=args.dump_format, aliases=args.aliases)
 
 
-def device_next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
-    """Commands that lead on from what was found on a device."""
-    data = " ".join(f"--data {shlex.quote(text)}" for text in args.data or ())
-    model = "" if args.model is None else f"{shlex.quote(str(args.model))} "
-    if found.kind == "elsewhere":
-        given = "TARGET" if args.quantized is None else shlex.quote(str(args.quantized))
-        option = "--target" if args.quantized is None else "--quantized"
-        return [f"roundoff diagnose {model}{data} {option} {given}"]
-    if any(each.cause == "preprocessing" for each in found.accused):
-        return ["roundoff check-io --preprocessed TRAINING DEPLOYED"]
-    if found.kind == "not_enough_evidence":
-        return [f"roundoff compare {model}{shlex.quote(str(args.dumps))} {data}"]
-    return []
+def names_from(args: argparse.Namespace) -> None:
+    """See that names are given; a first word that is no file is one where the model is named by --quantized.
+
+    Raises:
+        BadInput: There are none.
+    """
+    model: Path | None = args.model
+    if model is not None and args.quantized is not None and not model.exists() and not is_model(model):
+        args.nodes.insert(0, str(model))
+        args.model = None
+    if not args.nodes:
+        raise BadInput(
+            english("No node, tensor or quantizer was named."),
+            fix=english("name some behind the model; '*' for all nodes"),
+        )
 
 
 def take_model(args: argparse.Namespace, lists: Iterable[list[str]]) -> None:
@@ -480,32 +656,3 @@ def take_model(args: argparse.Namespace, lists: Iterable[list[str]]) -> None:
         last = Path(names[-1]) if names else Path()
         if args.model is None and is_model(last) and all(file.is_file() for file in model_files(last)):
             args.model = Path(names.pop())
-
-
-def add_html_option(group: argparse._ActionsContainer) -> None:
-    """Declare the option."""
-    group.add_argument("--html", type=Path, metavar="FILE", help="also write a report that opens in any browser")
-
-
-def check_html(args: argparse.Namespace) -> None:
-    """Refuse before the work what could not be written after it.
-
-    Raises:
-        BadInput: The file exists, or cannot be written.
-    """
-    from roundoff.api.report_file import HTML_START
-    from roundoff.core.files import begins, check_output_file
-
-    if args.html is not None and not (args.force and begins(args.html, HTML_START)):
-        check_output_file(args.html, force=False, option="--html")
-
-
-def write_html(args: argparse.Namespace, document: "RunDocument") -> list[Path]:
-    """Write the report that was asked for, if any; the files written."""
-    from roundoff.api.report_file import report_html
-    from roundoff.core.files import write_text
-
-    if args.html is None:
-        return []
-    write_text(args.html, report_html(document))
-    return [args.html]

@@ -1,25 +1,14 @@
-"""Axera's Pulsar2: its configuration, flags, tables and output, without it.
-
-  roundoff pulsar2 build --input m.onnx --output_dir out --config config.json
-      [--quant.calibration_method MSE] [--quant.precision_analysis 1]
-  roundoff pulsar2 tune --input m.onnx --output_dir out --config config.json
-  roundoff pulsar2 run --model out/quant/quant_axmodel.onnx --input_dir in
-      --output_dir results --list list.txt
-
-build quantizes as the configuration says and writes the tool's folder; tune
-follows the two flow charts of its manual until the output is close enough;
-run feeds files to a model. 'roundoff pulsar2 SUB --help' lists flags.
-"""
+"""Axera's Pulsar2: its sub-commands and flags, and the settings of its configuration that are flags, too."""
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from roundoff.cli.options import size
+from roundoff.cli.options import a_number, command, opt, refused, subcommand, vendor_options
 from roundoff.cli.parser import CommandParser
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
@@ -30,35 +19,25 @@ if TYPE_CHECKING:
     from roundoff.vendors.pulsar2.building.log import Log
     from roundoff.vendors.pulsar2.config.schema import BuildConfig
 
-__all__ = [
-    "add_run_flags",
-    "run_files",
-]
+__all__ = ["pulsar2", "split_settings"]
 
 _Member = TypeVar("_Member", bound=Enum)
-_CHIPS = "AX650, AX620E, M76H, M57 ..."
 
 
-def add_run_flags(parser: argparse.ArgumentParser) -> None:
-    """Declare the vendor's flags."""
-    parser.add_argument("--model", type=Path, required=True, metavar="FILE", help="float or quantized .onnx")
-    parser.add_argument("--input_dir", type=Path, required=True, metavar="DIR", help="where <input>.bin are")
-    parser.add_argument("--output_dir", type=Path, required=True, metavar="DIR", help="where <output>.bin go")
-    parser.add_argument("--list", type=Path, metavar="FILE", help="names a sub-folder of both DIRs per line")
-    parser.add_argument("--random_input", action="store_true", help="make up inputs that are missing")
-    parser.add_argument(
-        "--batch_size", type=int, default=0, metavar="N", help="samples that stand in each file (default: one)"
-    )
-    parser.add_argument("--enable_perlayer_output", action="store_true", help="write every layer's output too")
-    parser.add_argument(
-        "--mode", default="Reference", metavar="MODE", help="Reference, or NPUBackend: exact integers"
-    )
-    parser.add_argument("--target_hardware", default="AX650", metavar="CHIP", help=_CHIPS)
-    parser.add_argument("--group_index", type=int, default=0, metavar="N", help="taken for Pulsar2's sake")
-    parser.add_argument("--json", action="store_true", help="print which file holds which tensor as JSON")
-
-
-def run_files(args: argparse.Namespace, terminal: Terminal) -> int:
+@command(
+    opt("--model FILE", "float or quantized .onnx", required=True),
+    opt("--input_dir DIR", "where <input>.bin are", required=True),
+    opt("--output_dir DIR", "where <output>.bin go", required=True),
+    opt("--list FILE", "names a sub-folder of both DIRs per line"),
+    opt("--random_input", "make up inputs that are missing"),
+    opt("--batch_size N", "samples that stand in each file (default: one)", type=int, default=0),
+    opt("--enable_perlayer_output", "write every layer's output too"),
+    opt("--mode MODE", "Reference, or NPUBackend: exact integers", default="Reference"),
+    opt("--target_hardware CHIP", "AX650, AX620E, M76H, M57 ...", default="AX650"),
+    opt("--group_index N", "taken for Pulsar2's sake", type=int, default=0),
+    opt("--json", "print which file holds which tensor as JSON"),
+)
+def _run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Feed files to a model and write what comes out, under Pulsar2's file names."""
     from roundoff.vendors.pulsar2.config.schema import PrecisionAnalysisMode, TargetHardware
     from roundoff.vendors.pulsar2.run import RunSettings, run_model
@@ -88,37 +67,6 @@ def _member(kind: type[_Member], name: str, what: str) -> _Member:
             english("There is no {what} {name!r}.", what=what, name=name), fix=nearest(name, kind.__members__)
         )
     return kind[name]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the sub-command and what follows it, which is read in Pulsar2's way."""
-    parser.add_argument("sub", metavar="SUB", help=f"one of: {', '.join(_SUBCOMMANDS)}")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="its flags")
-
-
-def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Run one sub-command."""
-    if args.sub not in _SUBCOMMANDS:
-        raise BadInput(
-            english("There is no sub-command {sub!r}.", sub=args.sub), fix=nearest(args.sub, _SUBCOMMANDS)
-        )
-    add_flags, work, takes_settings = _SUBCOMMANDS[args.sub]
-    parser = CommandParser(
-        prog=f"roundoff pulsar2 {args.sub}",
-        description=work.__doc__,
-        epilog=_SETTINGS if takes_settings else "",
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_flags(parser)
-    if takes_settings:
-        own, settings = split_settings(args.rest, parser)
-        found = parser.parse_args(own)
-        found.settings = settings
-    else:
-        found = parser.parse_args(args.rest)
-    found.words = args.words
-    return work(found, terminal)
 
 
 _SETTINGS = """\
@@ -171,14 +119,14 @@ def split_settings(
 # build ----------------------------------------------------------------------------------------------------------
 
 
-def _build_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="configuration: .json, .yaml, .toml, .prototxt"
-    )
-    parser.add_argument("--force", action="store_true", help="replace an earlier build in the same folder")
-    parser.add_argument("--max-memory", type=size, metavar="SIZE", help="memory to stay within, e.g. 2GB")
+_BUILD = (
+    opt("--config FILE", "configuration: .json, .yaml, .toml, .prototxt"),
+    opt("--force", "replace an earlier build in the same folder"),
+    opt("--max-memory SIZE", "memory to stay within, e.g. 2GB"),
+)
 
 
+@command(_BUILD)
 def _build(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize a model as a configuration says, and write what Pulsar2 writes."""
     from roundoff.vendors.pulsar2.building.build import build
@@ -220,22 +168,35 @@ def _log(terminal: Terminal) -> "Log":
 # tune -----------------------------------------------------------------------------------------------------------
 
 
-def _tune_flags(parser: argparse.ArgumentParser) -> None:
-    _build_flags(parser)
-    parser.add_argument(
-        "--methods",
+def _methods(text: str) -> tuple[str, ...]:
+    from roundoff.vendors.pulsar2.config.schema import CalibrationMethod
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    known = [method.name for method in CalibrationMethod]
+    wrong = next((name for name in names if name not in known), None)
+    if wrong is not None or not names:
+        raise refused(
+            "{wrong!r} is no calibration method; {nearest}",
+            wrong=wrong or text,
+            nearest=nearest(wrong or "", known),
+        )
+    return tuple(dict.fromkeys(names))
+
+
+def _cosine(text: str) -> float:
+    return a_number(text, "{text!r} is not a number between 0 and 1", lambda number: 0 < number < 1)
+
+
+@command(
+    _BUILD,
+    opt(
+        "--methods A,B,...",
+        "calibration methods in the order they are tried (default: MinMax,MSE,Percentile)",
         type=_methods,
-        metavar="A,B,...",
-        help="calibration methods in the order they are tried (default: MinMax,MSE,Percentile)",
-    )
-    parser.add_argument(
-        "--min_cosine", type=_cosine, metavar="X", help="of the worst output end to end (default: 0.98)"
-    )
-    parser.add_argument(
-        "--min_layer_cosine", type=_cosine, metavar="X", help="of every layer by itself (default: 0.999)"
-    )
-
-
+    ),
+    opt("--min_cosine X", "of the worst output end to end (default: 0.98)", type=_cosine),
+    opt("--min_layer_cosine X", "of every layer by itself (default: 0.999)", type=_cosine),
+)
 def _tune(args: argparse.Namespace, terminal: Terminal) -> int:
     """Follow the two flow charts of the manual, and build with what they lead to."""
     from roundoff.search.strategies.flow_charts import GOOD_LAYER, GOOD_OUTPUT, ChartGoal
@@ -256,37 +217,33 @@ def _tune(args: argparse.Namespace, terminal: Terminal) -> int:
     return EXIT_OK if tuned.followed.met else EXIT_THRESHOLD_MISSED
 
 
-def _methods(text: str) -> tuple[str, ...]:
-    from roundoff.vendors.pulsar2.config.schema import CalibrationMethod
-
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    known = [method.name for method in CalibrationMethod]
-    wrong = next((name for name in names if name not in known), None)
-    if wrong is not None or not names:
-        raise argparse.ArgumentTypeError(
-            english(
-                "{wrong!r} is no calibration method; {nearest}",
-                wrong=wrong or text,
-                nearest=nearest(wrong or "", known),
-            )
-        )
-    return tuple(dict.fromkeys(names))
+_SUBCOMMANDS = {"build": _build, "tune": _tune, "run": _run}
 
 
-def _cosine(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 < number < 1:
-        raise argparse.ArgumentTypeError(english("{text!r} is not a number between 0 and 1", text=text))
-    return number
+@command(vendor_options(_SUBCOMMANDS))
+def pulsar2(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Axera's Pulsar2: its configuration, flags, tables and output, without it.
 
+      roundoff pulsar2 build --input m.onnx --output_dir out --config config.json
+          [--quant.calibration_method MSE] [--quant.precision_analysis 1]
+      roundoff pulsar2 tune --input m.onnx --output_dir out --config config.json
+      roundoff pulsar2 run --model out/quant/quant_axmodel.onnx --input_dir in
+          --output_dir results --list list.txt
 
-_Flags = Callable[[argparse.ArgumentParser], None]
-_Work = Callable[[argparse.Namespace, Terminal], int]
-_SUBCOMMANDS: dict[str, tuple[_Flags, _Work, bool]] = {
-    "build": (_build_flags, _build, True),
-    "tune": (_tune_flags, _tune, True),
-    "run": (add_run_flags, run_files, False),
-}
+    build quantizes as the configuration says and writes the tool's folder; tune
+    follows the two flow charts of its manual until the output is close enough;
+    run feeds files to a model. 'roundoff pulsar2 SUB --help' lists flags.
+    """
+    chosen = subcommand(args.sub, _SUBCOMMANDS)
+    takes_settings = chosen is not _run
+    parser = CommandParser(
+        prog=f"roundoff pulsar2 {args.sub}",
+        epilog=_SETTINGS if takes_settings else "",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    chosen.declare(parser)
+    own, settings = split_settings(args.rest, parser) if takes_settings else (args.rest, [])
+    found = parser.parse_args(own)
+    found.settings, found.words = settings, args.words
+    return int(found.run(found, terminal))

@@ -6,9 +6,9 @@ Loaded for every --help, so it imports the standard library alone until results 
 import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
-from roundoff.cli.options import add_html_option, check_html, write_html
+from roundoff.cli.options import Alternatives, Option, OptionGroup, group, opt
 from roundoff.core.files import begins
 from roundoff.errors import BadInput
 from roundoff.messages.catalogue import translate
@@ -22,18 +22,30 @@ if TYPE_CHECKING:
     from roundoff.pages.blocks import Page
     from roundoff.report.plots.canvas import PictureForm
 
+    Shown = Page | RenderableType | None
+
 __all__ = [
+    "FORCE",
+    "HTML",
+    "JSON",
+    "SORT",
     "Painter",
-    "Results",
-    "add_result_options",
-    "check_csv",
+    "Pictures",
     "check_results",
-    "picture_form",
-    "show_results",
+    "print_page",
+    "results",
+    "show",
+    "top",
+    "write_html",
 ]
 
 Painter = Callable[["PictureForm"], bytes]
 """Draws a picture."""
+
+HTML = opt("--html FILE", "also write a report that opens in any browser")
+JSON = opt("--json", "print the run document instead of the table")
+FORCE = opt("--force", "replace what an earlier run wrote")
+SORT = opt("--sort", "order of the table", choices=("worst", "order"), default="worst")
 
 # A picture's first bytes, by which an earlier one is known.
 _PICTURE_STARTS = (b"\x89PNG", b"<?xml")
@@ -45,103 +57,76 @@ _MOST_NAMED = 6
 _MOST_UNASKED = 20
 
 
-class Results(NamedTuple):
-    """What a command found, in every form it can be given out.
-
-    Attributes:
-        document: The run document.
-        table: The CSV file of a run directory that --csv asks for.
-        picture: Draws it; where there may be several pictures, what draws each, by the name of what it shows.
-        page: What the terminal shows.
-    """
-
-    document: "RunDocument"
-    table: str
-    picture: "Painter | Mapping[str, Painter]"
-    page: "Page | tuple[RenderableType, ...] | None"
+def top(rows: int, what: str = "rows shown") -> Option:
+    """How many rows are shown."""
+    return opt("--top N|all", f"{what} (default: {rows})", default=rows)
 
 
-def add_result_options(
-    parser: argparse.ArgumentParser, *, table: str, pictures: bool = False
-) -> argparse._ArgumentGroup:
-    """Declare where results go.
+def results(
+    table: str,
+    start: str,
+    *more: Option | Alternatives,
+    pictures: Literal["", "FILE", "FILE|DIR"] = "",
+) -> OptionGroup:
+    """Where results go.
 
     Args:
-        parser: Of the command.
-        table: Name of the CSV file in a run directory.
-        pictures: Whether there may be several pictures.
-
-    Returns:
-        The group of options, for more of them.
+        table: Name of the CSV file in a run directory that --csv asks for.
+        start: By this beginning an earlier table of the same kind is known.
+        more: Further options of the kind.
+        pictures: What --plot names: nothing, a picture, or a folder of several.
     """
-    group = parser.add_argument_group("output")
-    group.add_argument("--json", action="store_true", help="print the run document instead of the table")
-    group.add_argument("--csv", type=Path, metavar="FILE", help="also write everything as CSV")
-    group.add_argument(
-        "--plot",
-        type=Path,
-        metavar="FILE|DIR" if pictures else "FILE",
-        help="also draw it, as .png or .svg" + (", or each in a folder" if pictures else ""),
+    several = pictures == "FILE|DIR"
+    rows, comma = ("everything", ",") if pictures else ("all rows and columns", " and")
+    drawn = f"also draw it, as .png or .svg{', or each in a folder' if several else ''}"
+    return group(
+        "output",
+        JSON,
+        opt("--csv FILE", f"also write {rows} as CSV"),
+        *((opt(f"--plot {pictures}", drawn),) if pictures else ()),
+        HTML,
+        opt("-o --output DIR", f"write run.json{comma} {table}{' and pictures' if several else ''} to DIR"),
+        FORCE,
+        *more,
+        table=table,
+        csv_start=start,
+        several_pictures=several,
     )
-    add_html_option(group)
-    drawn = " and pictures" if pictures else ""
-    group.add_argument("-o", "--output", type=Path, metavar="DIR", help=f"write run.json, {table}{drawn} to DIR")
-    parser.set_defaults(several_pictures=pictures)
-    group.add_argument("--force", action="store_true", help="replace what an earlier run wrote")
-    return group
 
 
-def check_results(args: argparse.Namespace, *, csv_start: str) -> None:
+def check_results(args: argparse.Namespace) -> None:
     """Refuse before the work what could not be written after it.
-
-    Args:
-        args: Parsed options.
-        csv_start: By this an earlier table of the same kind is known.
 
     Raises:
         BadInput: A file exists, cannot be written, or is of a kind that cannot be drawn.
     """
+    from roundoff.api.report_file import HTML_START
     from roundoff.core.document import DOCUMENT_NAME
     from roundoff.core.files import check_output_directory, check_output_file
 
-    if args.output is not None:
-        check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
-    check_html(args)
-    folder = args.plot is not None and _is_folder(args)
+    told: Mapping[str, Any] = vars(args)
+    if told.get("output") is not None:
+        check_output_directory(args.output, marker=told.get("marker", DOCUMENT_NAME), force=args.force)
+    plot = told.get("plot")
+    folder = plot is not None and _is_folder(args)
+    # By these beginnings an earlier result of the same kind is known.
     for option, path, starts in (
-        ("--csv", args.csv, (csv_start.encode(),)),
-        ("--plot", None if folder else args.plot, _PICTURE_STARTS),
+        ("--html", told.get("html"), (HTML_START,)),
+        ("--csv", told.get("csv"), (told.get("csv_start", "").encode(),)),
+        ("--plot", None if folder else plot, _PICTURE_STARTS),
+        ("--junit", told.get("junit"), ()),
     ):
-        if path is not None and not (args.force and begins(path, *starts)):
-            check_output_file(path, force=args.force, option=option)
-    if args.plot is not None:
+        # Of `compare` --csv is a switch.
+        if isinstance(path, Path):
+            check_output_file(path, force=args.force, option=option, starts=starts)
+    if plot is not None:
         from roundoff.report.plots.canvas import require_matplotlib
 
         if folder:
             _check_folder(args)
         else:
-            picture_form(args.plot)
+            picture_form(plot)
         require_matplotlib()
-
-
-def check_csv(path: Path, *, force: bool, start: str) -> None:
-    """Refuse a table that could not be written.
-
-    Args:
-        path: The file to be written.
-        force: Replace an earlier table.
-        start: By this one of the same kind is known.
-
-    Raises:
-        BadInput: It exists, or cannot be written.
-    """
-    from roundoff.core.files import check_output_file
-
-    if not (force and path.is_file()):
-        check_output_file(path, force=False, option="--csv")
-    elif not begins(path, start.encode()):
-        what = english("{path} exists and does not look like a table that this command wrote.", path=path)
-        raise BadInput(what, fix=english("choose another file with --csv; --force replaces only earlier results"))
 
 
 def _is_folder(args: argparse.Namespace) -> bool:
@@ -179,49 +164,86 @@ def picture_form(path: Path) -> "PictureForm":
     )
 
 
-def show_results(args: argparse.Namespace, terminal: "Terminal", results: Results) -> None:
-    """Write the files that were asked for, and print."""
+Pictures = Painter | Mapping[str, Painter]
+"""What draws a picture; where there may be several, what draws each, by the name of what it shows."""
+
+
+def show(
+    args: argparse.Namespace,
+    terminal: "Terminal",
+    document: "RunDocument",
+    page: "Shown | tuple[Shown, ...]",
+    *,
+    pictures: Pictures | None = None,
+    also: Mapping[Path, str] | None = None,
+) -> None:
+    """Write the files that were asked for, and print.
+
+    Args:
+        args: Parsed options.
+        terminal: Where results are printed.
+        document: The run document.
+        page: What is shown of it.
+        pictures: What draws it.
+        also: Further texts to be written, by their files.
+    """
     from roundoff.core.document import to_json
     from roundoff.core.files import write_bytes, write_text
     from roundoff.report.pages import run_files, write_run
 
     written: list[Path] = []
-    if args.output is not None:
-        pictures = _unasked_pictures(results.picture, terminal)
-        written += write_run(results.document, args.output, force=args.force, pictures=pictures)
-    if args.csv is not None:
-        write_text(args.csv, run_files(results.document)[results.table])
-        written.append(args.csv)
-    for path, painter in _picture_files(args, results.picture):
+    told: Mapping[str, Any] = vars(args)
+    if told.get("output") is not None:
+        drawn = _unasked_pictures(pictures, terminal)
+        written += write_run(document, args.output, force=args.force, pictures=drawn)
+    texts = dict(also or {})
+    if isinstance(told.get("csv"), Path):
+        texts = {args.csv: run_files(document)[args.table], **texts}
+    for path, text in texts.items():
+        write_text(path, text)
+        written.append(path)
+    for path, painter in _picture_files(args, pictures):
         if path.exists() and not (args.force and begins(path, *_PICTURE_STARTS)):
             terminal.remark(translate("terminal.not_replaced", path=path))
             continue
         write_bytes(path, painter(picture_form(path)))
         written.append(path)
-    written += write_html(args, results.document)
+    written += write_html(args, document)
     if args.json:
-        terminal.text(to_json(results.document))
+        terminal.text(to_json(document))
     else:
-        _print(terminal, results.page)
+        for each in page if isinstance(page, tuple) else (page,):
+            print_page(terminal, each)
     if written:
         terminal.written(written, _MOST_NAMED)
 
 
-def _print(terminal: "Terminal", page: "Page | tuple[RenderableType, ...] | None") -> None:
+def write_html(args: argparse.Namespace, document: "RunDocument") -> list[Path]:
+    """Write the report that was asked for, if any; the files written."""
+    from roundoff.api.report_file import report_html
+    from roundoff.core.files import write_text
+
+    if args.html is None:
+        return []
+    write_text(args.html, report_html(document))
+    return [args.html]
+
+
+def print_page(terminal: "Terminal", page: "Shown") -> None:
+    """Print a page, if there is one; a text as it is."""
+    from roundoff.pages.blocks import Page
     from roundoff.pages.terminal import terminal_page
 
-    parts = page if isinstance(page, tuple) else () if page is None else (terminal_page(page),)
-    for number, part in enumerate(parts):
-        if number:
-            terminal.text("")
-        terminal.print(part)
+    if isinstance(page, str):
+        if page:
+            terminal.text(page)
+    elif page is not None:
+        terminal.print(terminal_page(page) if isinstance(page, Page) else page)
 
 
-def _picture_files(
-    args: argparse.Namespace, picture: "Painter | Mapping[str, Painter]"
-) -> "list[tuple[Path, Painter]]":
+def _picture_files(args: argparse.Namespace, picture: Pictures | None) -> "list[tuple[Path, Painter]]":
     """The files that --plot asks for, and what draws each."""
-    if args.plot is None:
+    if picture is None or args.plot is None:
         return []
     if not isinstance(picture, Mapping):
         return [(args.plot, picture)]
@@ -243,7 +265,7 @@ def _stems(pictures: "Mapping[str, Painter]") -> "dict[str, Painter]":
     return {names.stem(name): painter for name, painter in pictures.items()}
 
 
-def _unasked_pictures(picture: "Painter | Mapping[str, Painter]", terminal: "Terminal") -> dict[str, bytes]:
+def _unasked_pictures(picture: Pictures | None, terminal: "Terminal") -> dict[str, bytes]:
     """The pictures that go into a run directory; none where nothing can be drawn, which is said."""
     from roundoff.errors import MissingExtra
     from roundoff.report.plots.canvas import require_matplotlib

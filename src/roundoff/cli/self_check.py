@@ -1,10 +1,4 @@
-"""Show how this machine computes with integers.
-
-Small quantized models are run in several ways, and what comes out is
-compared: whether onnxruntime's fused int8 kernels equal the graph, whether
-products of u8 and s8 codes saturate, and whether results depend on threads,
-batches and optimization. Nothing is looked up in a list of processors.
-"""
+"""The command that shows how this machine computes with integers."""
 
 import argparse
 import json
@@ -13,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from roundoff.cli.options import command, opt
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK
 from roundoff.messages.numbers import share_text
@@ -24,13 +19,15 @@ _WIDTH = 80
 _TITLE_WIDTH = 14
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.add_argument("--json", action="store_true", help="print the measurements as JSON")
+@command(opt("--json", "print the measurements as JSON"))
+def self_check(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Show how this machine computes with integers.
 
-
-def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Measure, and say what it means."""
+    Small quantized models are run in several ways, and what comes out is
+    compared: whether onnxruntime's fused int8 kernels equal the graph, whether
+    products of u8 and s8 codes saturate, and whether results depend on threads,
+    batches and optimization. Nothing is looked up in a list of processors.
+    """
     from roundoff.run.host_arithmetic import measure_host
 
     host = measure_host()

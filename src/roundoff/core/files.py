@@ -238,13 +238,14 @@ def write_bytes(path: Path, content: bytes) -> None:
                 staged.unlink(missing_ok=True)
 
 
-def check_output_file(path: Path, *, force: bool, option: str) -> None:
+def check_output_file(path: Path, *, force: bool, option: str, starts: tuple[bytes, ...] = ()) -> None:
     """Say at once, before any work, when a file cannot be written or would replace something of the user's.
 
     Args:
         path: The file to be written.
         force: Replace an earlier report of ours.
         option: The option that names it, for messages (``--junit``).
+        starts: By one of these beginnings an earlier one is known; by those of JUnit's where there are none.
     """
     another = english("choose another file with {option}", option=option)
     with writing(path, option=option):
@@ -261,7 +262,8 @@ def check_output_file(path: Path, *, force: bool, option: str) -> None:
         )
     with reading(path, what=english("The file")), path.open("rb") as file:
         start = file.read(_LOOKED_AT_BYTES)
-    if not start.startswith(_REPORT_START) or _REPORT_ROOT not in start:
+    is_ours = start.startswith(starts) if starts else start.startswith(_REPORT_START) and _REPORT_ROOT in start
+    if not is_ours:
         what = english("{path} exists and does not look like a file that roundoff wrote.", path=path)
         raise BadInput(what, fix=english("{another}; --force replaces only earlier results", another=another))
 

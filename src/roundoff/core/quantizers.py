@@ -14,6 +14,8 @@ __all__ = [
     "QuantSpec",
     "Quantizer",
     "Rounding",
+    "SubjectKind",
+    "SwitchedSubject",
     "SymmetricScale",
     "code_dtype",
     "dequantize",
@@ -28,6 +30,7 @@ __all__ = [
 Rounding = Literal["half_even", "half_up", "half_away", "floor"]
 SymmetricScale = Literal["max_code", "half_span", "larger_side"]
 Kind = Literal["activation", "weight", "bias"]
+SubjectKind = Literal["node", "weight", "activation", "bias", "group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,27 @@ class Quantizer:
 # Below this a float32 scale is subnormal, and dividing by it overflows for ordinary values.
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 _LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchedSubject:
+    """Quantizers that are switched together.
+
+    Attributes:
+        name: The node; for a single quantizer its name; for a group what the user calls it.
+        kind: What it is.
+        quantizers: Names of the quantizers; those of a node are the ones on its inputs.
+        node: For a node itself, for a quantizer the first node that reads it; empty for groups.
+        op_type: That node's operation.
+        tensor: What a single quantizer quantizes; empty otherwise.
+    """
+
+    name: str
+    kind: SubjectKind
+    quantizers: tuple[str, ...]
+    node: str = ""
+    op_type: str = ""
+    tensor: str = ""
 
 
 def round_values(values: Array, rounding: Rounding) -> Array:

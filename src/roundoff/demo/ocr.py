@@ -13,7 +13,6 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
-from roundoff.messages.message import english
 
 __all__ = ["EVALUATOR", "PACKAGE", "Words", "characters", "decoded", "drawn", "find_model", "vocabulary"]
 
@@ -73,12 +72,8 @@ class Words:
 @cache
 def drawn(word: str) -> Array:
     """A word in dark on light, as high as the network wants it, and grey behind its end: float32 [1, 3, H, W]."""
-    from roundoff.errors import MissingExtra
+    from PIL import Image, ImageDraw, ImageFont
 
-    try:
-        from PIL import Image, ImageDraw, ImageFont
-    except ImportError as error:
-        raise MissingExtra(english("Drawing words"), package="pillow", extra="images") from error
     font = ImageFont.load_default(size=36)
     left, top, right, bottom = map(int, font.getbbox(word))
     picture = Image.new("RGB", (right - left + 16, bottom - top + 16), "white")

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from roundoff.core.plan import OptionValue, Step
 from roundoff.core.progress import SILENT, Progress
@@ -16,7 +16,7 @@ from roundoff.errors import BadInput, RoundoffError, StepFailed, nearest, reason
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import ModelHashes, QuantizedModel, quantizer_hash
 from roundoff.messages.message import Message, english, message
-from roundoff.quantize.agreement import PreparationCheck, check_preparation
+from roundoff.quantize.agreement import check_preparation
 from roundoff.quantize.step_report import Participation
 from roundoff.run.capture import Samples
 
@@ -30,9 +30,11 @@ __all__ = [
     "Corrections",
     "Participation",
     "StepContext",
+    "StepJob",
     "StepKind",
     "StepLibrary",
     "StepOption",
+    "StepOutcome",
     "StepTable",
     "TransformJob",
     "Transformed",
@@ -156,52 +158,6 @@ def check_nodes(names: Iterable[str], model: Model) -> frozenset[str]:
     return wanted
 
 
-Work = TypeVar("Work", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True)
-class StepKind(Generic[Work]):
-    """One transform, or one correction.
-
-    Attributes:
-        name: As users write it.
-        summary: What it does, in one sentence.
-        options: What can be chosen.
-        work: Does it.
-    """
-
-    name: str
-    summary: str
-    options: Mapping[str, StepOption]
-    work: Work
-
-
-class StepTable(Table[StepKind[Work]]):
-    """All transforms, or all corrections."""
-
-    def step(self, name: str, **options: StepOption) -> Callable[[Work], Work]:
-        """Register a function as a step; its docstring's first line is the summary."""
-        return self.register(name, make=lambda work: StepKind(name, summary_of(work), options, work))
-
-    def all(self) -> Iterator[StepKind[Work]]:
-        """Every step."""
-        yield from self.values()
-
-    def carry_out(self, step: Step, job: Any) -> Any:
-        """Do what a recipe names.
-
-        Raises:
-            StepFailed: It does not get along with this model.
-        """
-        chosen = self.find(step.name)
-        try:
-            return chosen.work(job)
-        except (RoundoffError, MemoryError):
-            raise
-        except Exception as error:
-            raise StepFailed(step.name, reason(error)) from error
-
-
 # What transforms and corrections work with besides the model: the chip, the samples, limits.
 
 
@@ -226,28 +182,12 @@ class StepContext:
     memory: dict[str, Array] = field(default_factory=dict, compare=False)
 
 
-# Samples on which the outputs before and after are compared.
-_CHECKED_SAMPLES = 16
+Network = TypeVar("Network", Model, QuantizedModel)
 
 
 @dataclass(frozen=True, slots=True)
-class Transformed:
-    """A float model that computes what it did, in another form.
-
-    Attributes:
-        model: The model.
-        taken: The nodes that took part; empty when nothing was changed.
-        notes: What was left as it was and why, and how outputs compare.
-    """
-
-    model: Model
-    taken: tuple[Participation, ...]
-    notes: tuple[Message, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TransformJob:
-    """One transform to be done.
+class StepJob(Generic[Network]):
+    """One transform of a float model, or one correction of a quantized one, to be done.
 
     Attributes:
         model: The model; it is not changed.
@@ -256,18 +196,97 @@ class TransformJob:
         nodes: The nodes it is limited to; none for all.
     """
 
-    model: Model
+    model: Network
     context: StepContext
     options: Chosen
     nodes: frozenset[str]
 
 
-TRANSFORMS: StepTable[Callable[[TransformJob], Transformed]] = StepTable(
-    "transform", load=lambda: import_module("roundoff.quantize.transforms")
+@dataclass(frozen=True, slots=True)
+class StepOutcome(Generic[Network]):
+    """What a step made: a float model that computes what it did in another form, or one with other codes.
+
+    Attributes:
+        model: The model.
+        taken: The nodes that took part; empty when nothing was changed.
+        notes: What was left as it was and why, and how outputs compare.
+    """
+
+    model: Network
+    taken: tuple[Participation, ...]
+    notes: tuple[Message, ...]
+
+
+TransformJob: TypeAlias = StepJob[Model]
+Transformed: TypeAlias = StepOutcome[Model]
+CorrectionJob: TypeAlias = StepJob[QuantizedModel]
+Corrected: TypeAlias = StepOutcome[QuantizedModel]
+
+
+@dataclass(frozen=True, slots=True)
+class StepKind(Generic[Network]):
+    """One transform, or one correction.
+
+    Attributes:
+        name: As users write it.
+        summary: What it does, in one sentence.
+        options: What can be chosen.
+        work: Does it.
+    """
+
+    name: str
+    summary: str
+    options: Mapping[str, StepOption]
+    work: Callable[[StepJob[Network]], StepOutcome[Network]]
+
+
+Work = TypeVar("Work", bound=Callable[..., Any])
+
+
+class StepTable(Table[StepKind[Network]]):
+    """All transforms, or all corrections."""
+
+    def step(self, name: str, **options: StepOption) -> Callable[[Work], Work]:
+        """Register a function as a step; its docstring's first line is the summary."""
+        return self.register(name, make=lambda work: StepKind(name, summary_of(work), options, work))
+
+    def all(self) -> Iterator[StepKind[Network]]:
+        """Every step."""
+        yield from self.values()
+
+    def apply(self, step: Step, model: Network, context: StepContext) -> StepOutcome[Network]:
+        """Do what a recipe names.
+
+        Raises:
+            BadInput: There is no such step, option or node, or the samples do not fit the model.
+            ModelFailed: The model cannot be run.
+            StepFailed: The step does not get along with it.
+        """
+        chosen = self.find(step.name)
+        nodes = check_nodes(step.nodes, model if isinstance(model, Model) else model.float_model)
+        job = StepJob(model, context, options_from(step, chosen.options), nodes)
+        try:
+            return chosen.work(job)
+        except (RoundoffError, MemoryError):
+            raise
+        except Exception as error:
+            raise StepFailed(step.name, reason(error)) from error
+
+
+TRANSFORMS: StepTable[Model] = StepTable("transform", load=lambda: import_module("roundoff.quantize.transforms"))
+"""Every transform: changes a float model without changing what it computes."""
+
+CORRECTIONS: StepTable[QuantizedModel] = StepTable(
+    "correction", load=lambda: import_module("roundoff.quantize.corrections")
 )
-"""Every transform."""
+"""Every correction: changes codes so that layers compute more nearly what they do in float."""
 
 transform, all_transforms, transform_names = TRANSFORMS.step, TRANSFORMS.all, TRANSFORMS.names
+correction, all_corrections, correction_names = CORRECTIONS.step, CORRECTIONS.all, CORRECTIONS.names
+apply_correction = CORRECTIONS.apply
+
+# Samples on which the outputs before and after are compared.
+_CHECKED_SAMPLES = 16
 
 
 def apply_transform(step: Step, model: Model, context: StepContext) -> Transformed:
@@ -283,82 +302,19 @@ def apply_transform(step: Step, model: Model, context: StepContext) -> Transform
         ModelFailed: The model cannot be run.
         StepFailed: The transform does not get along with it.
     """
-    chosen = TRANSFORMS.find(step.name)
-    job = TransformJob(model, context, options_from(step, chosen.options), check_nodes(step.nodes, model))
-    done: Transformed = TRANSFORMS.carry_out(step, job)
+    done = TRANSFORMS.apply(step, model, context)
     if not done.taken:
-        return Transformed(model, (), done.notes)
+        return StepOutcome(model, (), done.notes)
     check = check_preparation(model, done.model, context.samples, count=_CHECKED_SAMPLES, threads=context.threads)
-    if check.agrees:
-        return Transformed(done.model, done.taken, (*done.notes, _agreement(step, check)))
-    undone = message("quantize.step_undone", step=step.name)
-    return Transformed(model, (), (*done.notes, undone, *check.notes))
-
-
-def _agreement(step: Step, check: PreparationCheck) -> Message:
+    if not check.agrees:
+        undone = message("quantize.step_undone", step=step.name)
+        return StepOutcome(model, (), (*done.notes, undone, *check.notes))
     worst = max((each.max_abs_error for each in check.outputs), default=0.0)
     if worst == 0:
-        return message("quantize.step_same_bits", step=step.name, count=check.samples)
-    return message("quantize.step_same_rounding", step=step.name, most=f"{worst:.2g}", count=check.samples)
-
-
-@dataclass(frozen=True, slots=True)
-class Corrected:
-    """A quantized model with other codes; its float model is as it was.
-
-    Attributes:
-        quantized: The model.
-        taken: The nodes that took part; empty when nothing was changed.
-        notes: What was left as it was and why.
-    """
-
-    quantized: QuantizedModel
-    taken: tuple[Participation, ...]
-    notes: tuple[Message, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CorrectionJob:
-    """One correction to be done.
-
-    Attributes:
-        quantized: The model; it is not changed.
-        context: What there is to work with.
-        options: The value of every option.
-        nodes: The nodes it is limited to; none for all.
-    """
-
-    quantized: QuantizedModel
-    context: StepContext
-    options: Chosen
-    nodes: frozenset[str]
-
-
-CORRECTIONS: StepTable[Callable[[CorrectionJob], Corrected]] = StepTable(
-    "correction", load=lambda: import_module("roundoff.quantize.corrections")
-)
-"""Every correction."""
-
-correction, all_corrections, correction_names = CORRECTIONS.step, CORRECTIONS.all, CORRECTIONS.names
-
-
-def apply_correction(step: Step, quantized: QuantizedModel, context: StepContext) -> Corrected:
-    """Change the codes of a quantized model so that its layers compute more nearly what the float model does.
-
-    Args:
-        step: Which correction, with which options, for which nodes.
-        quantized: The quantized model; it is not changed.
-        context: What there is to work with.
-
-    Raises:
-        BadInput: There is no such correction, option or node, or the samples do not fit the model.
-        ModelFailed: The model cannot be run.
-        StepFailed: The correction does not get along with it.
-    """
-    chosen = CORRECTIONS.find(step.name)
-    options, nodes = options_from(step, chosen.options), check_nodes(step.nodes, quantized.float_model)
-    done: Corrected = CORRECTIONS.carry_out(step, CorrectionJob(quantized, context, options, nodes))
-    return done
+        note = message("quantize.step_same_bits", step=step.name, count=check.samples)
+    else:
+        note = message("quantize.step_same_rounding", step=step.name, most=f"{worst:.2g}", count=check.samples)
+    return StepOutcome(done.model, done.taken, (*done.notes, note))
 
 
 class StepLibrary:

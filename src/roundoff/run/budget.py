@@ -19,6 +19,7 @@ from roundoff.run.session import available_threads
 
 __all__ = [
     "PROGRAM_BYTES",
+    "UNLIMITED",
     "CapturePlan",
     "Planner",
     "RunBudget",
@@ -59,17 +60,26 @@ class RunBudget:
     """What a run may take; whoever runs samples asks here how many of them, and of what, fit at a time.
 
     Attributes:
-        memory_bytes: Memory of the process.
-        threads: Threads for everything together.
+        threads: Threads for everything together; all cores when None.
+        max_memory: Bytes the process may take; most of the free memory when None.
     """
 
-    memory_bytes: int
-    threads: int
+    threads: int | None = None
+    max_memory: int | None = None
 
-    @classmethod
-    def of(cls, max_memory: int | None, threads: int | None) -> "RunBudget":
-        """What the user allows; by default most of the free memory and all cores."""
-        return cls(memory_limit(max_memory), threads or available_threads())
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the process."""
+        return memory_limit(self.max_memory)
+
+    @property
+    def cores(self) -> int:
+        """Threads to use."""
+        return self.threads or available_threads()
+
+    def settled(self) -> "RunBudget":
+        """The same with numbers for what was left open: what is free changes as soon as something runs."""
+        return RunBudget(self.cores, self.memory_bytes)
 
     def room(self, held: int) -> int:
         """Bytes left for tensors beside the program and what is held all the time, such as weights."""
@@ -95,6 +105,9 @@ class RunBudget:
                 needed,
                 limit=self.memory_bytes,
             )
+
+
+UNLIMITED = RunBudget()
 
 
 def over_budget(what: str, needed: float, *, limit: int, otherwise: str = "") -> BadInput:

@@ -6,15 +6,14 @@ import warnings
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from roundoff.core.files import reading
 from roundoff.core.names import shown
 from roundoff.core.tensors import Array, InputSpec
-from roundoff.errors import BadInput, MissingExtra
+from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.preprocessing.resize import Resampling, resized
 from roundoff.samples.arrays import input_dtype, mismatch
@@ -30,7 +29,6 @@ __all__ = [
     "place",
     "placed",
     "plan_images",
-    "require_pillow",
     "resize",
 ]
 
@@ -108,19 +106,6 @@ _DAMAGE = (
 )
 
 
-def require_pillow() -> ModuleType:
-    """Import Pillow's Image module.
-
-    Raises:
-        MissingExtra: It is not installed.
-    """
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtra(english("Reading images"), package="PIL", extra="images") from error
-    return Image
-
-
 def decode(path: Path, channels: int) -> "Image":
     """Decode a picture to 1 (gray), 3 (RGB) or 4 (RGBA) channels of 8 bits.
 
@@ -130,15 +115,16 @@ def decode(path: Path, channels: int) -> "Image":
     Raises:
         BadInput: The file is damaged, has more than 8 bits per channel, or holds several pictures.
     """
-    module = require_pillow()
+    import PIL.Image
+
     try:
         with reading(path, what=english("The picture")), warnings.catch_warnings(), path.open("rb") as stream:
             # Pillow warns of odd metadata and large pictures; neither changes the pixels.
             warnings.simplefilter("ignore")
-            return _converted(module, path, stream=stream, mode=_MODES[channels])
+            return _converted(path, stream=stream, mode=_MODES[channels])
     except _DAMAGE as error:
         raise _undecodable(path, error) from error
-    except module.DecompressionBombError as error:
+    except PIL.Image.DecompressionBombError as error:
         raise _undecodable(path, error) from error
 
 
@@ -160,19 +146,22 @@ def resize(
 
 
 def _resized(band: "Image", placement: PicturePlacement, *, method: Filter, pad: int) -> "Image":
-    module = require_pillow()
+    import PIL.Image
+
     if (band.height, band.width) != placement.resized:
-        band = band.resize(placement.resized[::-1], module.Resampling[_FILTERS[method]])
+        band = band.resize(placement.resized[::-1], PIL.Image.Resampling[_FILTERS[method]])
     if placement.canvas == placement.resized:
         return band
-    canvas: Image = module.new("L", placement.canvas[::-1], pad)
+    canvas: Image = PIL.Image.new("L", placement.canvas[::-1], pad)
     canvas.paste(band, placement.offset[::-1])
     return canvas
 
 
-def _converted(module: ModuleType, path: Path, *, stream: object, mode: str) -> "Image":
+def _converted(path: Path, *, stream: BinaryIO, mode: str) -> "Image":
+    import PIL.Image
+
     try:
-        with module.open(stream) as picture:
+        with PIL.Image.open(stream) as picture:
             _refuse_odd(picture, shown(path))
             converted: Image = picture.convert(mode)
             return converted

@@ -29,7 +29,7 @@ from roundoff.samples.arrays import (
 )
 from roundoff.samples.columns import Paired, SampleColumn, find_columns, pair, unique_names
 from roundoff.samples.files import Kind
-from roundoff.samples.images import ImagePlan, plan_images, require_pillow
+from roundoff.samples.images import ImagePlan, plan_images
 from roundoff.samples.options import IMAGE_FLAGS, ImageOptions, SampleOptions
 from roundoff.samples.stored import Archives, open_npy, open_raw
 
@@ -122,7 +122,6 @@ def _with_raw_shape(column: SampleColumn, options: SampleOptions) -> SampleColum
 def _plan(column: SampleColumn, options: SampleOptions) -> ImagePlan | None:
     if "images" not in column.kinds:
         return None
-    require_pillow()
     return plan_images(column.spec, options.image or ImageOptions())
 
 
@@ -340,7 +339,6 @@ def open_samples(
 
     Raises:
         BadInput: There are none, they cannot be read, or they do not fit the inputs.
-        MissingExtra: They are pictures and Pillow is not installed.
     """
     if not inputs:
         raise BadInput(

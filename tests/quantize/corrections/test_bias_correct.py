@@ -18,7 +18,7 @@ from roundoff.graph.subgraph import tap
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.steps import Corrected, StepContext, apply_correction, correction_names
 from roundoff.quantize.targets.loading import load_target
-from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.session import open_session
 from tests.graph.quantized_nets import run_model
 from tests.quantize.transforms.nets import Net, step
@@ -83,10 +83,10 @@ def test_means_are_those_of_the_float_model(target: str) -> None:
     assert {each.node for each in done.taken} == {"first", "second", "out", *(["product"] if fused else [])}
     exact = means(quantized.float_model, layers, context)
     before = means(switch_on(quantized.float_model, quantized.quantizers), layers, context)
-    after = means(switch_on(done.quantized.float_model, done.quantized.quantizers), layers, context)
+    after = means(switch_on(done.model.float_model, done.model.quantizers), layers, context)
     finest = {
         consumer.node: float(each.params.scale.max())
-        for each in done.quantized.quantizers
+        for each in done.model.quantizers
         if each.kind == "bias"
         for consumer in each.consumers
     }
@@ -95,14 +95,14 @@ def test_means_are_those_of_the_float_model(target: str) -> None:
         # A bias is a whole number of steps.
         assert left < 0.01 * wrong + finest[name], name
         assert wrong > 4 * left, name
-    assert done.quantized.float_model is quantized.float_model
+    assert done.model.float_model is quantized.float_model
 
 
 @pytest.mark.parametrize("name", ["bias_correct", "round_weights"])
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_form_of_the_model_agrees(target: str, name: str, tmp_path: Path) -> None:
     _, done, context = corrected(target, name)
-    quantized = done.quantized
+    quantized = done.model
     assert any(each.codes is not None for each in quantized.quantizers)
     fake, deployed = tmp_path / "fake.onnx", tmp_path / "deploy.onnx"
     save_model(fake_quant_model(quantized.float_model, quantized.quantizers), fake)
@@ -123,7 +123,7 @@ def test_every_form_of_the_model_agrees(target: str, name: str, tmp_path: Path) 
 @pytest.mark.parametrize("name", ["bias_correct", "round_weights"])
 def test_integer_hardware_computes_the_same(name: str) -> None:
     _, done, context = corrected("generic-int8-per-tensor", name)
-    quantized = done.quantized
+    quantized = done.model
     runner = IntegerRunner(quantized.float_model, quantized.quantizers, context.target.arithmetic)
     step_size = max(float(each.params.scale) for each in quantized.quantizers if each.output)
     for index in range(3):
@@ -151,15 +151,15 @@ def test_a_bias_that_two_layers_share_is_corrected_for_each() -> None:
     made.add("Conv", ["first", made.uneven("w1", 4, 4, 3, 3), shared], "out", pads=[1] * 4)
     quantized, context = quantized_for(made.model({"x": (1, 4, 6, 6)}, ["out"]), "tensorrt-like")
     done = apply_correction(step("bias_correct"), quantized, context)
-    biases = [each for each in done.quantized.quantizers if each.tensor == "b"]
+    biases = [each for each in done.model.quantizers if each.tensor == "b"]
     assert [len(each.consumers) for each in biases] == [1, 1]
     assert not np.array_equal(biases[0].codes, biases[1].codes)  # type: ignore[arg-type]
 
 
 def test_correcting_twice_changes_nothing_more() -> None:
     _, done, context = corrected("generic-int8")
-    again = apply_correction(step("bias_correct"), done.quantized, context)
-    for first, second in zip(done.quantized.quantizers, again.quantized.quantizers, strict=True):
+    again = apply_correction(step("bias_correct"), done.model, context)
+    for first, second in zip(done.model.quantizers, again.model.quantizers, strict=True):
         if first.codes is not None and second.codes is not None:
             assert np.abs(first.codes.astype(np.int64) - second.codes).max() <= _small(first)
 

@@ -83,7 +83,7 @@ def test_each_layer_computes_more_exactly(target: str) -> None:
     done = apply_correction(step("round_weights"), quantized, context)
     assert len(done.taken) >= 3
     weights = Weights(quantized.float_model)
-    for old, new in zip(quantized.quantizers, done.quantized.quantizers, strict=True):
+    for old, new in zip(quantized.quantizers, done.model.quantizers, strict=True):
         if new.codes is None:
             continue
         values = weights[old.tensor].astype(np.float64)
@@ -91,7 +91,7 @@ def test_each_layer_computes_more_exactly(target: str) -> None:
         assert np.abs(new.codes.astype(int) - plain).max() == 1
         before, after = (
             errors(
-                done.quantized,
+                done.model,
                 context,
                 old.consumers[0].node,
                 dequantize(codes, old.params, old.spec.axis) - values,
@@ -169,7 +169,7 @@ def test_what_was_rounded_before_is_not_rounded_again(monkeypatch: pytest.Monkey
     second = apply_correction(step("round_weights"), changed, context)
     assert layers >= 3
     assert len(calls) == layers
-    for ours, theirs in zip(first.quantized.quantizers[:-1], second.quantized.quantizers[:-1], strict=True):
+    for ours, theirs in zip(first.model.quantizers[:-1], second.model.quantizers[:-1], strict=True):
         np.testing.assert_array_equal(ours.codes, theirs.codes)
     # With other inputs it is.
     apply_correction(step("round_weights", samples=1), quantized, context)
@@ -190,7 +190,7 @@ def test_outputs_agree_better_where_weights_are_coarse() -> None:
     done = apply_correction(step("round_weights"), quantized, context)
     before, after = (
         compare_outputs(model, switch_on(model, each.quantizers), MemorySamples(feeds), indices=range(12, 16))
-        for each in (quantized, done.quantized)
+        for each in (quantized, done.model)
     )
     assert after[0].score.values["sqnr_db"] > before[0].score.values["sqnr_db"] + 3
 

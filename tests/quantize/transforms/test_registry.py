@@ -11,6 +11,7 @@ from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import (
     StepKind,
     StepOption,
+    StepOutcome,
     Transformed,
     TransformJob,
     all_transforms,
@@ -82,7 +83,7 @@ def test_a_change_that_shows_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
         net = small()
         net.weights[0].raw_data = (np.frombuffer(net.weights[0].raw_data, np.float32) * 1.01).tobytes()
         spoilt = net.model({"x": (1, 3, 4, 4)}, ["out"])
-        return Transformed(spoilt, (Participation("first", "writer", verbatim("spoilt")),), ())
+        return StepOutcome(spoilt, (Participation("first", "writer", verbatim("spoilt")),), ())
 
     monkeypatch.setitem(registry.TRANSFORMS, "spoil", StepKind("spoil", "Spoils.", {}, spoil))
     done = apply_transform(step("spoil"), model, context_for(model))

@@ -12,10 +12,10 @@ from roundoff.errors import BadInput
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.switches import Switches
 from roundoff.graph.weights import Weights
 from roundoff.studies.accumulate.result import BASE_LINE, Curve
-from roundoff.studies.accumulate.study import AccumulationSettings, accumulate
-from roundoff.studies.switches import Switches
+from roundoff.studies.accumulate.study import AccumulationSettings, accumulate, named_curves
 from tests.graph.quantized_nets import mixed_net, mixed_quantizers
 from tests.models import random_feed
 from tests.quantized import with_scale_times
@@ -192,3 +192,14 @@ def test_spoilt_activations_dominate() -> None:
     assert found.verdict.dominance == "activations"
     # The quantizer is on the way to this node.
     assert found.nodes[found.verdict.jumps[0].order].node == "block4/depthwise"
+
+
+def test_lists_become_curves() -> None:
+    switches = Switches(QuantizedModel(Model(mixed_net(), Path("net.onnx"), 0), mixed_quantizers()))
+    assert named_curves(switches, ("add", ("pool",), ("pool", "add"))) == (
+        Curve("add", ("act_q", "deep_q")),
+        Curve("partial_qmodel_0", ("both_q",)),
+        Curve("partial_qmodel_1", ("act_q", "deep_q", "both_q")),
+    )
+    (curve,) = named_curves(switches, (("weight", ("activation",)),), leave_out=True, first=3)
+    assert curve == Curve("partial_qmodel_3", ())

@@ -13,7 +13,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
-from roundoff.quantize.calibration.run import RunLimits
+from roundoff.run.budget import RunBudget
 from roundoff.studies.distribution.result import TensorDistribution, ValueSummary
 from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
 from tests.models import conv_net, loaded, random_feed, value, wrapped
@@ -213,7 +213,7 @@ def test_computed_values_need_samples(network: QuantizedModel) -> None:
 
 
 def test_little_memory_gives_the_same(network: QuantizedModel) -> None:
-    limits = RunLimits(threads=1, max_memory=400 << 20)
+    limits = RunBudget(threads=1, max_memory=400 << 20)
     assert describe(network, "*", limits=limits) == describe(network, "*")
 
 

@@ -149,7 +149,7 @@ def test_outputs_too_large_to_keep_leave_samples_out_and_mix_up_none(monkeypatch
     quantized, samples = demo_network()
     one_sample = 8 * 10 * 4  # eight images, ten classes, float32
     monkeypatch.setattr("roundoff.studies.layers.experiments._MOST_KEPT_BYTES", one_sample)
-    layers = LayerBench(quantized, (), samples, RunBudget.of(None, 1), SILENT)
+    layers = LayerBench(quantized, (), samples, RunBudget(threads=1), SILENT)
     experiments = Experiments(
         layers, range(5), thresholds=load_profile("default"), open_network=reference_runs(layers, 1)
     )

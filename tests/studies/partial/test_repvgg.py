@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from roundoff.core.quantizers import SwitchedSubject
 from roundoff.core.tensors import Array
 from roundoff.graph.load import load_model
 from roundoff.graph.quantized_model import QuantizedModel
@@ -13,8 +14,8 @@ from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.targets.loading import load_target
 from roundoff.studies.accumulate.study import accumulate
 from roundoff.studies.partial.result import PartialSettings, Raise
-from roundoff.studies.partial.study import ranked_subjects, sweep
-from roundoff.studies.sensitivity.result import SwitchedSubject
+from roundoff.studies.partial.study import sweep
+from roundoff.studies.sensitivity.study import ranked_subjects
 from tests.run.samples import MemorySamples
 
 SHARED = Path(__file__).resolve().parents[4] / "shared"

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from roundoff.core.quantizers import SwitchedSubject
 from roundoff.core.tensors import Array
 from roundoff.demo import load_split
 from roundoff.errors import BadInput
@@ -15,8 +16,8 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.reading.read import read_quantized
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, Run
 from roundoff.studies.partial.result import PartialSettings, Raise
-from roundoff.studies.partial.study import named_subjects, ranked_subjects, sweep
-from roundoff.studies.sensitivity.result import SwitchedSubject
+from roundoff.studies.partial.study import named_subjects, sweep
+from roundoff.studies.sensitivity.study import ranked_subjects
 from tests.quantized import with_scale_times
 from tests.run.samples import MemorySamples
 from tests.studies.accumulate.brute_force import cosine, sqnr_db, tensors_of

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from roundoff.core.quantizers import Quantizer, fake_quantize
+from roundoff.core.quantizers import Quantizer, SwitchedSubject, fake_quantize
 from roundoff.core.tensors import Array
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.interface import outputs
@@ -19,7 +19,6 @@ from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import measure_pair
 from roundoff.run.session import open_session
-from roundoff.studies.sensitivity.result import SwitchedSubject
 from tests.models import branches, conv_net, loaded, residual, two_inputs, value, weight, with_if, wrapped
 from tests.quantized import quantized_simply
 from tests.run.samples import MemorySamples

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from roundoff.core.quantizers import SwitchedSubject
 from roundoff.errors import BadInput, ModelFailed
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.rows import ROW_NUMBERS
 from roundoff.studies.sensitivity.exact import ExactEngine, Measurement
-from roundoff.studies.sensitivity.result import Sensitivity, SubjectScore, SwitchedSubject
+from roundoff.studies.sensitivity.result import Sensitivity, SubjectScore
 from roundoff.studies.sensitivity.study import analyze_sensitivity
 from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from tests.quantized import with_scale_times

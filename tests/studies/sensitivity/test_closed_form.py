@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
+from roundoff.core.quantizers import SubjectKind
 from roundoff.core.tensors import Array
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.studies.sensitivity.result import Sensitivity, SubjectKind
+from roundoff.studies.sensitivity.result import Sensitivity
 from roundoff.studies.sensitivity.study import analyze_sensitivity
 from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from tests.graph.quantized_nets import S8, make_quantizer

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roundoff.core.quantizers import SwitchedSubject
 from roundoff.measure.inference import two_sided_quantile
 from roundoff.measure.metrics import get_metric
 from roundoff.measure.rows import ROW_NUMBERS, row_table
 from roundoff.studies.sensitivity.ranking import leading, rank, sample_values, summarize
-from roundoff.studies.sensitivity.result import Mode, SubjectScore, SwitchedSubject
+from roundoff.studies.sensitivity.result import Mode, SubjectScore
 
 SQNR, MSE = get_metric("sqnr_db"), get_metric("mse")
 

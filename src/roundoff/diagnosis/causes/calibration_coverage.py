@@ -11,7 +11,7 @@ from roundoff.diagnosis.subject import Case, Fixes, Suspect, loss_measures, not_
 from roundoff.graph.interface import inputs
 from roundoff.graph.shapes import channel_axes
 from roundoff.messages.message import message
-from roundoff.run.holdout import Subset
+from roundoff.run.evaluators import Subset
 
 __all__ = ["CalibrationCoverage", "cut_off", "misfit"]
 

@@ -9,14 +9,13 @@ from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.insertion import switch_on
+from roundoff.graph.nodes import attribute
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import attribute
 from roundoff.messages.message import message, some
-from roundoff.quantize.corrections.layers import QuantizedLayer, node_by_name, quantized_layers
-from roundoff.quantize.corrections.stepped_run import SteppedRun
+from roundoff.quantize.corrections.layers import QuantizedLayer, SteppedRun, node_by_name, quantized_layers
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, correction
+from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, StepOutcome, correction
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource
 
@@ -186,7 +185,7 @@ class ChannelMean:
 )
 def bias_correct(task: CorrectionJob) -> Corrected:
     """Put into each bias by how much rounding has moved the mean of each channel (bias correction)."""
-    every = [layer for layer in quantized_layers(task.quantized) if not task.nodes or layer.node in task.nodes]
+    every = [layer for layer in quantized_layers(task.model) if not task.nodes or layer.node in task.nodes]
     layers = [layer for layer in every if layer.bias is not None]
     bare = [layer.node for layer in every if layer.bias is None]
     notes = []
@@ -194,16 +193,16 @@ def bias_correct(task: CorrectionJob) -> Corrected:
         names = some(bare, MOST_NAMED, quoted=True)
         notes.append(message("quantize.bias_none", count=len(bare), names=names))
     if not layers:
-        return Corrected(task.quantized, (), (*notes, message("quantize.bias_nothing")))
-    biases = BiasCodes(task.quantized)
+        return StepOutcome(task.model, (), (*notes, message("quantize.bias_nothing")))
+    biases = BiasCodes(task.model)
     taken = _walk(task, layers, biases)
-    return Corrected(replace(task.quantized, quantizers=biases.quantizers), tuple(taken), tuple(notes))
+    return StepOutcome(replace(task.model, quantizers=biases.quantizers), tuple(taken), tuple(notes))
 
 
 def _walk(task: CorrectionJob, layers: Sequence[QuantizedLayer], biases: BiasCodes) -> list[Participation]:
     """Correct one layer after the other, each with all before it corrected."""
     context, most = task.context, int(task.options["samples"])
-    model = switch_on(task.quantized.float_model, task.quantized.quantizers)
+    model = switch_on(task.model.float_model, task.model.quantizers)
     nodes = node_by_name(model)
     stops = {layer.node: nodes[layer.last].output[0] for layer in layers}
     means = _float_means(task, layers, most)
@@ -233,7 +232,7 @@ def _walk(task: CorrectionJob, layers: Sequence[QuantizedLayer], biases: BiasCod
 
 def _float_means(task: CorrectionJob, layers: Sequence[QuantizedLayer], most: int) -> dict[str, Array]:
     """The mean of each channel of what layers compute in the float model."""
-    context, model = task.context, task.quantized.float_model
+    context, model = task.context, task.model.float_model
     nodes = node_by_name(model)
     tensors = {layer.node: nodes[layer.last].output[0] for layer in layers}
     source = LiveSource(

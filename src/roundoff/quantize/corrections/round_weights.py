@@ -19,15 +19,15 @@ from roundoff.messages.numbers import share_text
 from roundoff.quantize.corrections.layers import (
     Gram,
     QuantizedLayer,
+    SteppedRun,
     WeightRows,
     node_by_name,
     passing_of,
     quantized_layers,
     weight_rows,
 )
-from roundoff.quantize.corrections.stepped_run import SteppedRun
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, correction
+from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, StepOutcome, correction
 
 __all__ = [
     "output_error",
@@ -176,16 +176,16 @@ def round_weights(task: CorrectionJob) -> Corrected:
     """Round each weight up or down so that errors cancel in what its layer computes (as AdaRound does)."""
     weights, notes = _usable(task)
     if not weights:
-        return Corrected(task.quantized, (), (*notes, message("quantize.no_weight_to_round")))
+        return StepOutcome(task.model, (), (*notes, message("quantize.no_weight_to_round")))
     return _Rounding(task, weights).run(notes)
 
 
 def _usable(task: CorrectionJob) -> tuple[list[_Weight], list[Message]]:
     """Weights that can be rounded, and why others cannot."""
-    nodes = node_by_name(task.quantized.float_model)
-    held = Weights(task.quantized.float_model)
+    nodes = node_by_name(task.model.float_model)
+    held = Weights(task.model.float_model)
     weights, reasons = [], dict[Message, list[str]]()
-    for layer in quantized_layers(task.quantized):
+    for layer in quantized_layers(task.model):
         if layer.weight is None or (task.nodes and layer.node not in task.nodes):
             continue
         rows = weight_rows(nodes[layer.node], held.shape(layer.weight.tensor))
@@ -218,7 +218,7 @@ class _Rounding:
 
     def __init__(self, task: CorrectionJob, weights: Sequence[_Weight]) -> None:
         self._task, self._weights = task, weights
-        self._held = Weights(task.quantized.float_model)
+        self._held = Weights(task.model.float_model)
         self._readings: dict[Consumer, Reading] = {}
         self._codes: dict[str, Array] = {}
         self._taken: list[Participation] = []
@@ -226,7 +226,7 @@ class _Rounding:
     def run(self, notes: Sequence[Message]) -> Corrected:
         task, context = self._task, self._task.context
         started, limit = time.monotonic(), float(task.options["time_limit"])
-        model = switch_on(task.quantized.float_model, task.quantized.quantizers)
+        model = switch_on(task.model.float_model, task.model.quantizers)
         nodes = node_by_name(model)
         stops = [nodes[each.layer.node].input[_SOURCE] for each in self._weights]
         late: list[str] = []
@@ -252,15 +252,15 @@ class _Rounding:
             )
         quantizers = tuple(
             replace(each, codes=self._codes[each.name]) if each.name in self._codes else each
-            for each in task.quantized.quantizers
+            for each in task.model.quantizers
         )
-        return Corrected(replace(task.quantized, quantizers=quantizers), tuple(self._taken), tuple(notes))
+        return StepOutcome(replace(task.model, quantizers=quantizers), tuple(self._taken), tuple(notes))
 
     def _gram(self, each: _Weight, *, samples: int) -> Gram:
         """Sums of what a layer reads; where that is no great work, only of what an activation hands on."""
         shape = self._held.shape(each.quantizer.tensor)
         small = int(np.prod(shape)) * each.rows.length <= _MOST_BY_ROW
-        counts = passing_of(each.layer, each.rows, self._task.quantized.float_model) if small else None
+        counts = passing_of(each.layer, each.rows, self._task.model.float_model) if small else None
         return Gram(each.node, shape, each.rows, samples=samples, counts=counts)
 
     def _round(self, each: _Weight, gram: Array) -> None:

@@ -16,7 +16,7 @@ from roundoff.graph.draft import MOST_NAMED, CannotFold
 from roundoff.graph.load import Model
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, joined, message, some
-from roundoff.quantize.steps import StepOption, Transformed, TransformJob, transform
+from roundoff.quantize.steps import StepOption, StepOutcome, Transformed, TransformJob, transform
 from roundoff.quantize.transforms.factors import (
     LARGEST_LOGARITHM,
     Bounds,
@@ -289,7 +289,7 @@ def equalize(job: TransformJob) -> Transformed:
     found = map_scaling(job.model, job.context.samples, through_limits=job.options["clip"] != "keep")
     groups = [group for group in group_layers(found) if group.writers and _is_wanted(job, group)]
     if not groups:
-        return Transformed(job.model, (), (_held(message("quantize.equalize_no_pair"), found),))
+        return StepOutcome(job.model, (), (_held(message("quantize.equalize_no_pair"), found),))
     seen = channel_statistics(job.model, job.context, _observed(job, found), title="looking at channels")
     bounds = bounds_of(found, seen) if job.options["clip"] == "observed" else free_bounds(found)
     free = np.zeros(found.size, bool)
@@ -316,7 +316,7 @@ def _changed(
     try:
         model: Model = rescaled(job.model, found, factors)
     except CannotFold as reason:
-        return Transformed(
+        return StepOutcome(
             job.model, (), (*notes, message("quantize.step_unchanged", step="equalize", why=str(reason)))
         )
     taken = participants(found, factors)
@@ -325,7 +325,7 @@ def _changed(
         if split:
             names = some(list(split), MOST_NAMED, quoted=True)
             notes.append(message("quantize.equalize_limits", count=len(split), names=names))
-    return Transformed(model, taken, tuple(notes))
+    return StepOutcome(model, taken, tuple(notes))
 
 
 def _is_wanted(job: TransformJob, group: Group) -> bool:

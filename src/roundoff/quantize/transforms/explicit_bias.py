@@ -12,7 +12,7 @@ from roundoff.graph.preparation.affine import linear_layer
 from roundoff.graph.weights import tensor_dtype
 from roundoff.messages.message import message
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.steps import Transformed, TransformJob, transform
+from roundoff.quantize.steps import StepOutcome, Transformed, TransformJob, transform
 
 __all__ = ["explicit_bias"]
 
@@ -35,7 +35,7 @@ def explicit_bias(job: TransformJob) -> Transformed:
     ]
     taken += [Participation(name, "layer", message("quantize.bias_added")) for name in products]
     model = draft.finish()
-    return Transformed(_with_additions(model, frozenset(products)) if products else model, tuple(taken), ())
+    return StepOutcome(_with_additions(model, frozenset(products)) if products else model, tuple(taken), ())
 
 
 def _bare_layers(draft: Draft) -> Iterator[tuple[Any, int]]:

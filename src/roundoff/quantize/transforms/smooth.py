@@ -10,7 +10,7 @@ from roundoff.graph.draft import MOST_NAMED, Assembly, CannotFold
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, message, some
-from roundoff.quantize.steps import StepOption, Transformed, TransformJob, transform
+from roundoff.quantize.steps import StepOption, StepOutcome, Transformed, TransformJob, transform
 from roundoff.quantize.transforms.factors import (
     Group,
     channel_statistics,
@@ -207,7 +207,7 @@ def smooth(job: TransformJob) -> Transformed:
     looked_at = [*free, *rest] if job.options["insert"] else free
     looked_at = [layer for layer in looked_at if layer.inputs.size > 1]
     if not looked_at:
-        return Transformed(job.model, (), (message(f"quantize.smooth_no_{'room' if found.layers else 'layer'}"),))
+        return StepOutcome(job.model, (), (message(f"quantize.smooth_no_{'room' if found.layers else 'layer'}"),))
     axes = {layer.source: layer.axis for layer in looked_at}
     seen = channel_statistics(job.model, job.context, axes, title="looking at channels")
     peaks = {name: channels.peak for name, channels in seen.items()}
@@ -239,9 +239,9 @@ def _rescaled(
     if job.options["power_of_two"]:
         factors = rounded_to_power_of_two(factors)
     try:
-        return Transformed(rescaled(model, found, factors), participants(found, factors), tuple(notes))
+        return StepOutcome(rescaled(model, found, factors), participants(found, factors), tuple(notes))
     except CannotFold as reason:
-        return Transformed(
+        return StepOutcome(
             job.model, (), (*notes, message("quantize.step_unchanged", step="smooth", why=str(reason)))
         )
 

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import count, groupby, islice
 
 import numpy as np
 
-from roundoff.core.names import shown
+from roundoff.core.names import NameList, shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array, Topology
 from roundoff.errors import BadInput, nearest
@@ -15,6 +15,7 @@ from roundoff.graph.interface import check_repeatable, outputs, topology
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import Value, values
+from roundoff.graph.switches import Switches
 from roundoff.graph.units import derived_constants
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.light_pairs import LIGHT_FIELDS, ErrorTotals, LightMeter, MeterJob
@@ -38,7 +39,6 @@ from roundoff.studies.accumulate.result import (
     Split,
     running_means,
 )
-from roundoff.studies.switches import Switches
 
 __all__ = [
     "FALL_DB",
@@ -52,6 +52,7 @@ __all__ = [
     "default_curves",
     "find_places",
     "judge",
+    "named_curves",
     "plan_schedule",
 ]
 
@@ -380,13 +381,13 @@ def plan_schedule(model: Model, sizes: Mapping[str, int], curves: int, *, budget
     held = 2 * _WEIGHT_COPIES * model.weight_bytes + 2 * max(sizes.values(), default=0)
     budget.check_room(sizes, held, copies=_FEWEST_ALIVE, doing="Comparing")
     room, whole = budget.room(held), max(1, sum(sizes.values()))
-    for workers in range(min(_MOST_WORKERS, budget.threads), 0, -1):
+    for workers in range(min(_MOST_WORKERS, budget.cores), 0, -1):
         # One sample more than there are workers is in memory.
         if (workers + 1) * whole * (1 + curves) <= room:
-            return CurveSchedule(curves, (tuple(sizes),), workers, max(1, budget.threads // workers))
+            return CurveSchedule(curves, (tuple(sizes),), workers, max(1, budget.cores // workers))
     together = max(1, room // (2 * whole) - 1)
     passes = split_passes(sizes, room // (2 * (1 + together)))
-    return CurveSchedule(min(curves, together), passes, 1, budget.threads)
+    return CurveSchedule(min(curves, together), passes, 1, budget.cores)
 
 
 _MOST_NAMED = 3
@@ -421,6 +422,40 @@ def default_curves(quantized: QuantizedModel) -> tuple[Curve, ...]:
     return tuple(curve for curve in curves if curve.quantizers)
 
 
+def named_curves(
+    switches: Switches, names: NameList, *, leave_out: bool = False, first: int = 0
+) -> tuple[Curve, ...]:
+    """What a list of names asks for: one curve for each entry.
+
+    An entry that is a list itself is one set of names; such curves are called ``partial_qmodel_0``,
+    ``partial_qmodel_1`` and so on. Others are called as they are written.
+
+    Args:
+        switches: What names mean.
+        names: Names, or lists of names.
+        leave_out: Everything is quantized but these, instead of these alone.
+        first: Number of the first curve without a name of its own.
+
+    Raises:
+        BadInput: A name means nothing that is quantized.
+    """
+    found = []
+    numbers = count(first)
+    for entry in names:
+        label = entry if isinstance(entry, str) else f"partial_qmodel_{next(numbers)}"
+        chosen = switches.find(*_flat([entry]))
+        found.append(Curve(label, switches.complement(chosen) if leave_out else chosen))
+    return tuple(found)
+
+
+def _flat(names: Iterable["str | NameList"]) -> Iterator[str]:
+    for each in names:
+        if isinstance(each, str):
+            yield each
+        else:
+            yield from _flat(each)
+
+
 def accumulate(
     quantized: QuantizedModel,
     samples: Samples,
@@ -437,7 +472,7 @@ def accumulate(
     Args:
         quantized: The float model and its quantizers.
         samples: What to run it on.
-        curves: Which quantizers are on in each curve, by name (`roundoff.studies.switches.Switches` finds names);
+        curves: Which quantizers are on in each curve, by name (`roundoff.graph.switches.Switches` finds names);
             weights only and activations only by default.
         settings: What to measure.
         progress: Told of every sample.
@@ -456,7 +491,7 @@ def accumulate(
         quantized.float_model,
         {value.name: value.size_bytes for _, value in places},
         len(asked),
-        budget=RunBudget.of(settings.max_memory, settings.threads),
+        budget=RunBudget(settings.threads, settings.max_memory).settled(),
     )
     bench = Bench(quantized.float_model, samples, threads=schedule.threads)
     tallies = _Measurement(quantized, bench, indices=indices, places=places, metric=metric).run(

@@ -24,9 +24,9 @@ from roundoff.messages.message import english
 from roundoff.quantize.calibration.calibration import observed_range, range_error
 from roundoff.quantize.calibration.methods import get_method, options_of
 from roundoff.quantize.calibration.observer import Observation, Observer
-from roundoff.quantize.calibration.run import UNLIMITED, RunLimits
 from roundoff.quantize.parameters import check_finite
 from roundoff.quantize.planning.planner import plan_quantization
+from roundoff.run.budget import UNLIMITED, RunBudget
 from roundoff.run.capture import LiveSource, Samples
 from roundoff.studies.check_calibration.inputs import InputRecord
 
@@ -167,7 +167,7 @@ class CalibrationCheckSettings:
     options: Mapping[str, float] = field(default_factory=dict)
     share: float = 0.2
     seed: int = 0
-    limits: RunLimits = UNLIMITED
+    limits: RunBudget = UNLIMITED
 
 
 # Samples that ranges were not found on: how many of their values are cut off, and whether that is chance.

@@ -19,12 +19,20 @@ from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, as_message, english, message
 from roundoff.messages.numbers import nonfinite_note
+from roundoff.quantize.calibration.calibration import watch
 from roundoff.quantize.calibration.observer import Observation, Observer
-from roundoff.quantize.calibration.run import UNLIMITED, RunLimits, watch
+from roundoff.run.budget import UNLIMITED, RunBudget
 from roundoff.run.capture import Samples, complete_values, read_feed
-from roundoff.run.layer_tensors import LayerTensor, layer_tensors
+from roundoff.run.variants import LayerTensor, layer_tensors
 from roundoff.studies.distribution.advice import advise, judge_channels
-from roundoff.studies.distribution.records import ChannelRecord, CodeRecord, TensorRecord, ValueRecord
+from roundoff.studies.distribution.records import (
+    ChannelRecord,
+    CodeRecord,
+    Inspected,
+    TensorRecord,
+    ValueRecord,
+    find_inspected,
+)
 from roundoff.studies.distribution.result import (
     OUTLIER_LEVELS,
     ChannelReport,
@@ -34,7 +42,6 @@ from roundoff.studies.distribution.result import (
     OutlierRow,
     TensorDistribution,
 )
-from roundoff.studies.distribution.selection import Inspected, find_inspected
 from roundoff.studies.distribution.values import automatic_bins, lay_out
 
 __all__ = [
@@ -73,7 +80,7 @@ def _see(
     records: _Records,
     *,
     other: Model | None = None,
-    limits: RunLimits,
+    limits: RunBudget,
     progress: Progress,
 ) -> tuple[str, ...]:
     """Fill the records; gives the names of the samples that were run."""
@@ -89,7 +96,7 @@ def _see(
     return seen
 
 
-def _known_values(model: Model, samples: Samples, limits: RunLimits) -> tuple[Value, ...]:
+def _known_values(model: Model, samples: Samples, limits: RunBudget) -> tuple[Value, ...]:
     """Types and shapes of all tensors, as the first sample has them."""
     feed = read_feed(model, samples, 0)
     inferred = values(model, {name: array.shape for name, array in feed.items()})
@@ -116,7 +123,7 @@ class DistributionSettings:
     names: tuple[str, ...]
     kinds: tuple[InspectedKind, ...] = ()
     bins: int | None = None
-    limits: RunLimits = UNLIMITED
+    limits: RunBudget = UNLIMITED
 
 
 def describe_distributions(
@@ -264,7 +271,7 @@ class ChannelSettings:
     names: tuple[str, ...]
     kinds: tuple[InspectedKind, ...] = ()
     axis: int | None = None
-    limits: RunLimits = UNLIMITED
+    limits: RunBudget = UNLIMITED
 
 
 def describe_channels(
@@ -399,7 +406,7 @@ class OutlierSettings:
     names: tuple[str, ...] = ()
     log_base: float = 2.0
     axis: int | None = None
-    limits: RunLimits = UNLIMITED
+    limits: RunBudget = UNLIMITED
 
 
 _DEFAULT_SETTINGS = OutlierSettings()

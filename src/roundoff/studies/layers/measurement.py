@@ -13,9 +13,9 @@ from roundoff.core.progress import Progress
 from roundoff.core.quantizers import Quantizer, QuantSpec, quantize
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
+from roundoff.graph.nodes import constants, reads
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import units
-from roundoff.graph.wiring import constants, reads
 from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob, noise_ratio
 from roundoff.measure.metrics import Status
 from roundoff.measure.pairs import channel_axis_of
@@ -23,10 +23,11 @@ from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import Bench, Runnable
 from roundoff.run.budget import RunBudget, split_passes
 from roundoff.run.capture import Samples
-from roundoff.run.layer_tensors import FUSED, LayerTensor
 from roundoff.run.variants import (
+    FUSED,
     Copies,
     KnownConstants,
+    LayerTensor,
     Tap,
     Variant,
     build_copies,
@@ -34,8 +35,8 @@ from roundoff.run.variants import (
 from roundoff.studies.layers.result import LayerOverflow
 
 if TYPE_CHECKING:
+    from roundoff.run.integer.machine import IntegerRun, IntegerRunner
     from roundoff.run.integer.results import IntegerReport
-    from roundoff.run.integer.runner import IntegerRun, IntegerRunner
 
 __all__ = [
     "Arrays",
@@ -571,8 +572,8 @@ class LayerBench:
             for group in groups:
                 largest = max(1, sum(sizes[name] for name in group))
                 # Beside those that run, one is measured; without room for two, each waits for the one before.
-                workers = max(0, min(budget.threads, footprint.workers, len(indices), room // largest - 1))
-                bench = self.bench(budget.threads // max(1, workers))
+                workers = max(0, min(budget.cores, footprint.workers, len(indices), room // largest - 1))
+                bench = self.bench(budget.cores // max(1, workers))
                 one_pass = open_pass(bench, tallies={name: tallies[name] for name in group})
                 with contextlib.closing(bench.stream(one_pass, indices, workers=workers)) as computed:
                     for chunk, arrays in computed:

@@ -37,10 +37,16 @@ from roundoff.quantize.agreement import judge_outputs as outputs_judgement
 from roundoff.run.bench import FEW_SAMPLES, spread_over
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples, complete_values, read_feed
-from roundoff.run.integer.runner import IntegerRunner
-from roundoff.run.layer_tensors import LayerTensor, layer_tensors
-from roundoff.run.variants import Variant
-from roundoff.studies.layers.attribution import ATTRIBUTION_SAMPLES, Contribution, find_contributions
+from roundoff.run.integer.machine import IntegerRunner
+from roundoff.run.variants import LayerTensor, Variant, layer_tensors
+from roundoff.studies.layers.attribution import (
+    ATTRIBUTION_SAMPLES,
+    Contribution,
+    find_contributions,
+    judge,
+    judge_outputs,
+    score_values,
+)
 from roundoff.studies.layers.experiments import (
     Experiments,
     Proof,
@@ -64,7 +70,6 @@ from roundoff.studies.layers.result import (
     Method,
     Mode,
 )
-from roundoff.studies.layers.verdict import judge, judge_outputs, score_values
 
 __all__ = [
     "LayerSettings",
@@ -266,11 +271,11 @@ def analyze_layers(
         )
     model = quantized.float_model
     check_repeatable(model)
-    budget = RunBudget.of(settings.max_memory, settings.threads)
+    budget = RunBudget(settings.threads, settings.max_memory).settled()
     indices = range(len(samples.names))[: settings.samples]
     feed = read_feed(model, samples, 0)
     inferred = values(model, {name: array.shape for name, array in feed.items()})
-    tensors = layer_tensors(quantized, complete_values(model, inferred, feed, threads=budget.threads))
+    tensors = layer_tensors(quantized, complete_values(model, inferred, feed, threads=budget.cores))
     layers = LayerBench(quantized, tensors, samples, budget, progress)
     runner = None
     if settings.mode == "integer":
@@ -382,7 +387,7 @@ class _Proving:
             progress.finish()
 
     def _opened(self) -> Experiments:
-        threads = self._layers.budget.threads
+        threads = self._layers.budget.cores
         integers = self._settings.mode == "integer"
         # Samples side by side wait less for each other than the threads of one.
         workers = 1 if integers else min(_SIDE_BY_SIDE, threads)

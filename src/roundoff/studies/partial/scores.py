@@ -249,7 +249,7 @@ class _Scoring:
 
     def room(self, choices: int) -> tuple[int, int]:
         """Samples that may run together, and candidates that run in one session."""
-        budget = RunBudget.of(self._trial.max_memory, self._trial.threads)
+        budget = RunBudget(self._trial.threads, self._trial.max_memory).settled()
         room = max(1, budget.room(_WEIGHT_COPIES * self._trial.model.weight_bytes))
         together = samples_together(self._largest)
         while together > 1 and _LIVE_TENSORS * self._largest * together * (1 + choices) > room:

@@ -13,11 +13,12 @@ import numpy as np
 from roundoff.core.files import read_small
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
+from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec, SwitchedSubject
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import check_repeatable
 from roundoff.graph.quantized_model import QuantizedModel, has_exact_weights
+from roundoff.graph.switches import Switches
 from roundoff.messages.message import Message, english, message
 from roundoff.run.capture import Samples
 from roundoff.samples.labels import csv_rows
@@ -32,18 +33,12 @@ from roundoff.studies.partial.result import (
     levels_off,
 )
 from roundoff.studies.partial.scores import PartialScores, by_evaluator, by_outputs
-from roundoff.studies.sensitivity.result import Sensitivity, SubjectKind, SwitchedSubject
-from roundoff.studies.sensitivity.study import whole_sensitivity
-from roundoff.studies.sensitivity.subjects import SensitivitySettings
-from roundoff.studies.switches import Switches
 
 __all__ = [
-    "RANKING_SAMPLES",
     "WIDE_BITS",
     "Changes",
     "named_subjects",
     "raised",
-    "ranked_subjects",
     "read_ranking",
     "sweep",
 ]
@@ -346,12 +341,7 @@ def _notes(
         yield message("partial.note_interrupted", done=len(measured.scores), all=len(tried) + 1)
 
 
-# What a sweep changes, and in which order: as ranked, as named, or as a file says.
-
-# As many ranks as a sweep takes are to be right.
-_LEADING = 20
-RANKING_SAMPLES = 64
-"""A ranking is made on so many samples at most, evenly spread; a sweep may take thousands."""
+# What a sweep changes, by name.
 
 
 def named_subjects(quantized: QuantizedModel, names: Sequence[str]) -> tuple[SwitchedSubject, ...]:
@@ -369,37 +359,3 @@ def named_subjects(quantized: QuantizedModel, names: Sequence[str]) -> tuple[Swi
         node = name if name in op_types else read.pop() if len(read) == 1 else ""
         found.append(SwitchedSubject(name, "group", quantizers, node=node, op_type=op_types.get(node, "")))
     return tuple(found)
-
-
-def ranked_subjects(
-    quantized: QuantizedModel,
-    samples: Samples,
-    kind: SubjectKind,
-    *,
-    max_memory: int | None = None,
-    threads: int | None = None,
-    progress: Progress = SILENT,
-) -> tuple[tuple[SwitchedSubject, ...], Sensitivity]:
-    """Subjects of a kind, the one first that hurts most when it alone is quantized.
-
-    Args:
-        quantized: The network.
-        samples: What to measure it on.
-        kind: Nodes, weights or activations.
-        max_memory: Bytes the process may take; most of the free memory by default.
-        threads: Threads to use; all cores by default.
-        progress: Told how far it is.
-
-    Returns:
-        The subjects, and the whole ranking.
-    """
-    settings = SensitivitySettings(
-        kinds=(kind,), samples=RANKING_SAMPLES, top=_LEADING, max_memory=max_memory, threads=threads
-    )
-    found = whole_sensitivity(quantized, samples, settings, progress=progress)
-    if kind not in found.rankings:
-        what = english(
-            "No output of {path} depends on anything that is quantized.", path=quantized.float_model.path
-        )
-        raise BadInput(what, fix=english("quantize what leads to the outputs"))
-    return tuple(row.score.subject for row in found.rankings.get(kind, ())), found

@@ -18,8 +18,8 @@ from roundoff.measure.metrics import Metric, require, status_of
 from roundoff.measure.pairs import measure_pair
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import nonfinite_note
-from roundoff.quantize.calibration.run import UNLIMITED, RunLimits
 from roundoff.run.bench import Bench
+from roundoff.run.budget import UNLIMITED, RunBudget
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import class_predictions
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
@@ -39,7 +39,7 @@ class WorstSampleSettings:
 
     metrics: tuple[str, ...] = ("sqnr_db", "cosine", "mse")
     outputs: tuple[str, ...] = ()
-    limits: RunLimits = UNLIMITED
+    limits: RunBudget = UNLIMITED
 
 
 _DEFAULT_SETTINGS = WorstSampleSettings()

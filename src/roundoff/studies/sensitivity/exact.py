@@ -19,7 +19,7 @@ import numpy as np
 
 from roundoff.core.files import reading, regular_file, writing
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.quantizers import Quantizer
+from roundoff.core.quantizers import Quantizer, SwitchedSubject
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
@@ -28,10 +28,8 @@ from roundoff.measure.metrics import require
 from roundoff.measure.rows import ROW_FIELDS, RowMeter, table_sqnr_db
 from roundoff.messages.message import Message, english
 from roundoff.messages.numbers import nonfinite_note
-from roundoff.run.blocks.network import BlockChange, BlockNetwork, NetworkSettings, OpenedChange
-from roundoff.run.blocks.record import Recording
+from roundoff.run.block_network import BlockChange, BlockNetwork, NetworkSettings, OpenedChange, Recording
 from roundoff.run.capture import Samples, read_feed
-from roundoff.studies.sensitivity.result import SwitchedSubject
 from roundoff.studies.sensitivity.subjects import SensitivitySettings
 
 __all__ = [

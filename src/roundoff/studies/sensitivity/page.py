@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from roundoff.core.document import RunDocument
+from roundoff.core.quantizers import SubjectKind
 from roundoff.measure.metrics import mean_of, summary_of
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
 from roundoff.messages.numbers import in_decibels, percentage, score_heading, score_text
@@ -28,7 +29,7 @@ from roundoff.pages.blocks import (
     preparation_note,
     spoken_facts,
 )
-from roundoff.studies.sensitivity.result import KindVerdict, SensitivityReport, SensitivityRow, SubjectKind
+from roundoff.studies.sensitivity.result import KindVerdict, SensitivityReport, SensitivityRow
 
 __all__ = ["SENSITIVITY_CSV_START", "rankings_table", "sensitivity_page"]
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
+from roundoff.core.quantizers import SubjectKind, SwitchedSubject
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
@@ -29,9 +30,7 @@ from roundoff.studies.sensitivity.result import (
     Sensitivity,
     SensitivityReport,
     SensitivityRow,
-    SubjectKind,
     SubjectScore,
-    SwitchedSubject,
 )
 from roundoff.studies.sensitivity.subjects import find_subjects
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from roundoff.core.quantizers import SubjectKind, SwitchedSubject
 from roundoff.core.tensors import Array
 from roundoff.messages.message import Message
 
@@ -17,38 +18,14 @@ __all__ = [
     "SensitivityReport",
     "SensitivityRow",
     "Standing",
-    "SubjectKind",
     "SubjectScore",
-    "SwitchedSubject",
 ]
 
 
-SubjectKind = Literal["node", "weight", "activation", "bias", "group"]
 Mode = Literal["alone", "left_out"]
 """alone: only the subject is quantized; left_out: everything but the subject is."""
 
 Interval = tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchedSubject:
-    """Quantizers that are switched together.
-
-    Attributes:
-        name: The node; for a single quantizer its name; for a group what the user calls it.
-        kind: What it is.
-        quantizers: Names of the quantizers; those of a node are the ones on its inputs.
-        node: For a node itself, for a quantizer the first node that reads it; empty for groups.
-        op_type: That node's operation.
-        tensor: What a single quantizer quantizes; empty otherwise.
-    """
-
-    name: str
-    kind: SubjectKind
-    quantizers: tuple[str, ...]
-    node: str = ""
-    op_type: str = ""
-    tensor: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

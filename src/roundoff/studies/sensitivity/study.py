@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.core.progress import SILENT, Progress
+from roundoff.core.quantizers import SubjectKind, SwitchedSubject
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.interface import check_repeatable, find_outputs, other_outputs
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.switches import MOST_NAMED
 from roundoff.measure.metrics import Metric, require
 from roundoff.measure.rows import ROW_FIELDS
 from roundoff.messages.message import Message, english, message, some
@@ -21,14 +23,16 @@ from roundoff.run.capture import Samples
 from roundoff.run.session import release_shared_memory
 from roundoff.studies.sensitivity.exact import NOISE_MARGIN_DB, ExactEngine, Journal
 from roundoff.studies.sensitivity.ranking import leading, pooled_sqnr_db, rank, summarize
-from roundoff.studies.sensitivity.result import Effort, Sensitivity, SubjectKind, SubjectScore, SwitchedSubject
+from roundoff.studies.sensitivity.result import Effort, Sensitivity, SubjectScore
 from roundoff.studies.sensitivity.subjects import SensitivitySettings, find_subjects
 
 __all__ = [
     "EVERYTHING",
+    "RANKING_SAMPLES",
     "Audience",
     "SensitivityStages",
     "analyze_sensitivity",
+    "ranked_subjects",
     "whole_sensitivity",
 ]
 
@@ -210,9 +214,6 @@ class SensitivityStages:
         return tuple(subject for subject in self._subjects if subject in chosen)
 
 
-_MOST_NAMED = 5
-
-
 def analyze_sensitivity(
     quantized: QuantizedModel,
     samples: Samples,
@@ -372,10 +373,10 @@ def _result(
 
 def _more_notes(constant: Sequence[str], unreached: Sequence[SwitchedSubject]) -> Iterator[Message]:
     if constant:
-        names = some(constant, _MOST_NAMED, quoted=True)
+        names = some(constant, MOST_NAMED, quoted=True)
         yield message("sensitivity.note_constant", names=names, count=len(constant))
     if unreached:
-        names = some([subject.name for subject in unreached], _MOST_NAMED, quoted=True)
+        names = some([subject.name for subject in unreached], MOST_NAMED, quoted=True)
         yield message("sensitivity.note_unreached", count=len(unreached), names=names)
 
 
@@ -395,3 +396,43 @@ def _noise_notes(engine: ExactEngine, scores: Sequence[SubjectScore]) -> Iterato
     near = sum(limit < value < math.inf for score in scores for value in (pooled_sqnr_db(score),))
     if engine.network.arithmetic == "fast" and near:
         yield message("sensitivity.note_fused", count=near, limit=f"{limit:.0f}")
+
+
+# As many ranks as are asked for are to be right.
+_LEADING = 20
+RANKING_SAMPLES = 64
+"""A ranking is made on so many samples at most, evenly spread; a sweep may take thousands."""
+
+
+def ranked_subjects(
+    quantized: QuantizedModel,
+    samples: Samples,
+    kind: SubjectKind,
+    *,
+    max_memory: int | None = None,
+    threads: int | None = None,
+    progress: Progress = SILENT,
+) -> tuple[tuple[SwitchedSubject, ...], Sensitivity]:
+    """Subjects of a kind, the one first that hurts most when it alone is quantized.
+
+    Args:
+        quantized: The network.
+        samples: What to measure it on.
+        kind: Nodes, weights or activations.
+        max_memory: Bytes the process may take; most of the free memory by default.
+        threads: Threads to use; all cores by default.
+        progress: Told how far it is.
+
+    Returns:
+        The subjects, and the whole ranking.
+    """
+    settings = SensitivitySettings(
+        kinds=(kind,), samples=RANKING_SAMPLES, top=_LEADING, max_memory=max_memory, threads=threads
+    )
+    found = whole_sensitivity(quantized, samples, settings, progress=progress)
+    if kind not in found.rankings:
+        what = english(
+            "No output of {path} depends on anything that is quantized.", path=quantized.float_model.path
+        )
+        raise BadInput(what, fix=english("quantize what leads to the outputs"))
+    return tuple(row.score.subject for row in found.rankings.get(kind, ())), found

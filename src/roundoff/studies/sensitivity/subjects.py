@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from roundoff.core.quantizers import Quantizer
+from roundoff.core.quantizers import Quantizer, SubjectKind, SwitchedSubject
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.message import english
-from roundoff.run.blocks.network import BlockArithmetic
-from roundoff.studies.sensitivity.result import Mode, SubjectKind, SwitchedSubject
+from roundoff.graph.switches import MOST_NAMED
+from roundoff.messages.message import english, some
+from roundoff.run.block_network import BlockArithmetic
+from roundoff.studies.sensitivity.result import Mode
 
 __all__ = [
     "ALL_KINDS",
@@ -107,9 +108,6 @@ class SensitivitySettings:
         return most if self.samples is None else min(most, self.samples)
 
 
-_MOST_NAMED = 5
-
-
 def find_subjects(
     quantized: QuantizedModel,
     kinds: Sequence[SubjectKind],
@@ -153,7 +151,7 @@ def find_subjects(
         ),
         fix=english(
             "choose among these quantizers: {quantizers}",
-            quantizers=_few(each.name for each in quantized.quantizers),
+            quantizers=some([each.name for each in quantized.quantizers], MOST_NAMED),
         ),
     )
 
@@ -231,9 +229,8 @@ class _QuantizerNames:
                 pattern=pattern,
                 op_types=self._op_types[pattern],
             )
-            raise BadInput(
-                what, fix=english("choose nodes that are quantized: {on_inputs}", on_inputs=_few(self._on_inputs))
-            )
+            nodes = some(list(self._on_inputs), MOST_NAMED)
+            raise BadInput(what, fix=english("choose nodes that are quantized: {nodes}", nodes=nodes))
         what = english(
             "{pattern!r} matches no quantized node, tensor or quantizer of {path}.",
             pattern=pattern,
@@ -244,9 +241,3 @@ class _QuantizerNames:
     def _first_reader(self, quantizer: Quantizer) -> tuple[str, str]:
         node = quantizer.consumers[0].node if quantizer.consumers else ""
         return node, self._op_types.get(node, "")
-
-
-def _few(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = len(listed) - _MOST_NAMED
-    return ", ".join(listed[:_MOST_NAMED]) + (f" ... and {more} more" if more > 0 else "")

@@ -19,11 +19,11 @@ from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model, load_model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel, has_exact_weights
 from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.switches import Switches
 from roundoff.measure.metrics import MEAN
 from roundoff.messages.message import english
 from roundoff.run.capture import NO_INPUTS, Samples
 from roundoff.samples.sample_set import open_samples
-from roundoff.studies.switches import Switches
 from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue
 
 __all__ = [

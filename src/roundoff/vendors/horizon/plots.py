@@ -12,10 +12,10 @@ from roundoff.core.files import write_text
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.pages.csv import table_csv
-from roundoff.quantize.calibration.run import UNLIMITED, RunLimits
 from roundoff.report.plots.canvas import require_matplotlib
 from roundoff.report.plots.curves import accumulation_picture
 from roundoff.report.plots.distributions import channels_picture, distribution_picture
+from roundoff.run.budget import UNLIMITED, RunBudget
 from roundoff.studies.accumulate.page import curves_table
 from roundoff.studies.accumulate.result import Curve
 from roundoff.studies.accumulate.study import AccumulationSettings, accumulate
@@ -141,7 +141,7 @@ def tensor_analysis(
         )
     require_matplotlib()
     opened = open_calibrated(model_or_file, calibration_data)
-    limits = RunLimits(threads=min(num_processes, os.cpu_count() or 1, _MOST_THREADS))
+    limits = RunBudget(threads=min(num_processes, os.cpu_count() or 1, _MOST_THREADS))
     report = draw_distributions(opened, names, folder / "data_distribution", limits=limits)
     calibrating = [name for name in names if not opened.nodes.is_ordinary(name)]
     if calibrating:
@@ -153,7 +153,7 @@ def tensor_analysis(
 
 
 def draw_distributions(
-    opened: CalibratedModel, names: Sequence[str], folder: Path, *, limits: RunLimits = UNLIMITED
+    opened: CalibratedModel, names: Sequence[str], folder: Path, *, limits: RunBudget = UNLIMITED
 ) -> DistributionReport:
     """Draw a picture for each node, and give what is in them."""
     patterns = _patterns(opened, names)
@@ -171,7 +171,7 @@ def draw_channels(
     folder: Path,
     *,
     axis: int | None = None,
-    limits: RunLimits = UNLIMITED,
+    limits: RunBudget = UNLIMITED,
 ) -> None:
     """Draw a picture for each calibration node.
 

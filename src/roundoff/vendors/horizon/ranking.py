@@ -10,6 +10,7 @@ from typing import Any, Literal
 from roundoff.core.document import json_text
 from roundoff.core.files import write_bytes, write_text
 from roundoff.core.names import FileNames
+from roundoff.core.quantizers import SubjectKind, SwitchedSubject
 from roundoff.errors import BadInput, nearest
 from roundoff.measure.metrics import get_metric
 from roundoff.messages.message import english
@@ -18,7 +19,7 @@ from roundoff.pages.csv import table_csv
 from roundoff.report.plots.canvas import require_matplotlib
 from roundoff.studies.sensitivity.page import rankings_table
 from roundoff.studies.sensitivity.ranking import report_sensitivity
-from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow, SubjectKind, SwitchedSubject
+from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow
 from roundoff.studies.sensitivity.study import whole_sensitivity
 from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue, progress, say

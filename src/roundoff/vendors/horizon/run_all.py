@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from roundoff.core.quantizers import SwitchedSubject
 from roundoff.errors import nearest
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import get_metric
@@ -15,7 +16,7 @@ from roundoff.report.plots.canvas import require_matplotlib
 from roundoff.studies.partial.result import Raise
 from roundoff.studies.partial.study import Changes
 from roundoff.studies.samples.study import WorstSampleSettings, find_worst_samples
-from roundoff.studies.sensitivity.result import SubjectScore, SwitchedSubject
+from roundoff.studies.sensitivity.result import SubjectScore
 from roundoff.studies.sensitivity.study import whole_sensitivity
 from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue, progress, say, tell

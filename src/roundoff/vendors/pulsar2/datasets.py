@@ -22,7 +22,7 @@ from roundoff.preprocessing.steps import InputProcessing, doubts
 from roundoff.samples.arrays import check_symbols, input_dtype, matches, mismatch
 from roundoff.samples.columns import Paired, SampleColumn, pair
 from roundoff.samples.files import ARCHIVE_SUFFIXES, IMAGE_SUFFIXES, list_folder, unpack
-from roundoff.samples.images import decode, require_pillow
+from roundoff.samples.images import decode
 from roundoff.samples.stored import intact, open_npy
 from roundoff.tensors.pickled import read_pickled
 from roundoff.vendors.pulsar2.config.checks import InputSettings, Settled
@@ -124,7 +124,6 @@ def make_reader(settings: InputSettings, calibration: InputQuantConfig, *, objec
 
     Raises:
         BadInput: The input cannot be fed from files of this format.
-        MissingExtra: They are pictures and Pillow is not installed.
     """
     spec = settings.spec
     if calibration.calibration_format is CalibrationFormat.Image:
@@ -204,7 +203,6 @@ def _pickle_of(content: bytes, where: str) -> bytes:
 
 def _pictures(settings: InputSettings, calibration: InputQuantConfig) -> FileReader:
     """Decode, resize as OpenCV does, order channels, normalize, arrange."""
-    require_pillow()
     spec, processor = settings.spec, settings.processor
     last = processor.tensor_layout is PictureLayout.NHWC
     height, width, channels = _picture_size(spec, last=last)
@@ -359,7 +357,6 @@ def open_datasets(settled: Settled, folder: Path, *, base: Path | None = None) -
 
     Raises:
         BadInput: There is no data for an input, it cannot be read, or does not fit.
-        MissingExtra: It is pictures and Pillow is not installed.
     """
     inputs = list(settled.inputs.values())
     calibrations = [_calibration(each) for each in inputs]

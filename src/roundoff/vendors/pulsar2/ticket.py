@@ -40,9 +40,9 @@ from roundoff.graph.load import Model, load_model
 from roundoff.graph.reading.read import read_quantized
 from roundoff.messages.message import english
 from roundoff.messages.numbers import counted, number
-from roundoff.quantize.calibration.run import RunLimits
+from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples
-from roundoff.run.holdout import Subset
+from roundoff.run.evaluators import Subset
 from roundoff.vendors.pulsar2.building.files import AXMODEL, OPTIMIZED
 from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.building.recipe import (
@@ -406,7 +406,7 @@ def rebuild(  # noqa: PLR0913 - a model, its data, and what both are to show
     first: int,
     fed: CaseSamples,
     wanted: CaseNumbers,
-    limits: RunLimits,
+    limits: RunBudget,
     progress: Progress,
 ) -> Rebuilt:
     """Calibrate on the first samples, then on twice as many, until the model shows the fault, or on all.

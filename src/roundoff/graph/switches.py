@@ -3,19 +3,16 @@
 Everything that runs a network with some of its quantizers on asks here which ones are meant.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import count
 
-from roundoff.core.names import NameList
 from roundoff.core.quantizers import Kind, Quantizer
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.reading.points import quantizer_names, tensor_named_by
-from roundoff.messages.message import english
-from roundoff.studies.accumulate.result import Curve
+from roundoff.messages.message import english, some
 
-__all__ = ["KIND_WORDS", "Switches"]
+__all__ = ["KIND_WORDS", "MOST_NAMED", "Switches"]
 
 KIND_WORDS: Mapping[str, tuple[Kind, ...]] = {
     "weight": ("weight", "bias"),
@@ -24,8 +21,10 @@ KIND_WORDS: Mapping[str, tuple[Kind, ...]] = {
 }
 """Words that stand for all quantizers of a kind; biases are constants like weights, and are switched with them."""
 
+MOST_NAMED = 5
+"""So many names are told as examples."""
+
 _PLURALS = {"weights": "weight", "activations": "activation"}
-_MOST_NAMED = 5
 
 
 class Switches:
@@ -93,29 +92,6 @@ class Switches:
         wanted = frozenset(quantizers)
         return tuple(each for each in self._quantized.quantizers if each.name in wanted)
 
-    def curves(self, names: NameList, *, leave_out: bool = False, first: int = 0) -> tuple[Curve, ...]:
-        """What a list of names asks for: one curve for each entry.
-
-        An entry that is a list itself is one set of names; such curves are called ``partial_qmodel_0``,
-        ``partial_qmodel_1`` and so on. Others are called as they are written.
-
-        Args:
-            names: Names, or lists of names.
-            leave_out: Everything is quantized but these, instead of these alone.
-            first: Number of the first curve without a name of its own.
-
-        Raises:
-            BadInput: A name means nothing that is quantized.
-        """
-        found = []
-        numbers = count(first)
-        for entry in names:
-            members = tuple(_flat([entry]))
-            label = entry if isinstance(entry, str) else f"partial_qmodel_{next(numbers)}"
-            chosen = self.find(*members)
-            found.append(Curve(label, self.complement(chosen) if leave_out else chosen))
-        return tuple(found)
-
     def _find(self, name: str) -> Sequence[str]:
         if _PLURALS.get(name, name) in KIND_WORDS:
             return self.of_kind(name)
@@ -148,7 +124,9 @@ class Switches:
                 meant=meant,
                 op_types=self._op_types[meant],
             )
-            return BadInput(what, fix=english("choose nodes that are quantized: {nodes}", nodes=_few(self.nodes)))
+            return BadInput(
+                what, fix=english("choose nodes that are quantized: {nodes}", nodes=some(self.nodes, MOST_NAMED))
+            )
         what = english("{name!r} is no quantized node, tensor or quantizer of {path}.", name=name, path=path)
         return BadInput(what, fix=nearest((tensor_named_by(meant) or meant).strip("*?"), known))
 
@@ -169,16 +147,3 @@ def _look_up(name: str, tables: Sequence[Mapping[str, list[str]]]) -> list[str]:
             if found:
                 return found
     return []
-
-
-def _flat(names: Iterable["str | NameList"]) -> Iterator[str]:
-    for each in names:
-        if isinstance(each, str):
-            yield each
-        else:
-            yield from _flat(each)
-
-
-def _few(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" ... and {more} more" if more > 0 else "")

@@ -7,8 +7,7 @@ import pytest
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.studies.accumulate.result import Curve
-from roundoff.studies.switches import Switches
+from roundoff.graph.switches import Switches
 from tests.graph.quantized_nets import mixed_net, mixed_quantizers
 
 
@@ -57,16 +56,6 @@ def test_several_names_are_joined_in_execution_order(switches: Switches) -> None
 
 def test_nodes_are_those_with_quantized_inputs(switches: Switches) -> None:
     assert switches.nodes == ("first", "depthwise", "add", "concat", "pool", "last")
-
-
-def test_lists_become_curves(switches: Switches) -> None:
-    assert switches.curves(("add", ("pool",), ("pool", "add"))) == (
-        Curve("add", ("act_q", "deep_q")),
-        Curve("partial_qmodel_0", ("both_q",)),
-        Curve("partial_qmodel_1", ("act_q", "deep_q", "both_q")),
-    )
-    (curve,) = switches.curves((("weight", ("activation",)),), leave_out=True, first=3)
-    assert curve == Curve("partial_qmodel_3", ())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,207 @@
+"""The commands on runs that are there already: compare, gate, report, explain and browse them."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from roundoff.cli.options import command, given, group, opt, refused, whole_number
+from roundoff.cli.results import SORT, check_results, results, show, top
+from roundoff.cli.terminal import Terminal
+from roundoff.errors import EXIT_OK, BadInput
+from roundoff.messages.message import english
+
+if TYPE_CHECKING:
+    from roundoff.core.document import RunDocument
+
+__all__ = ["diff", "explain", "gate", "report", "serve"]
+
+_CSV_START = "order,node,op_type,tensor,renamed_from,"
+_FORMATS = ("html", "md", "csv", "json", "junit", "netron", "model-explorer")
+_LAST_PORT = 65535
+_RUN = opt("run_path RUN", "a run directory or its run.json")
+
+
+def _decibels(text: str) -> float:
+    """Decibels from 0 on, like ``1`` or ``0.5dB``."""
+    from roundoff.studies.run_diff.gate import decibels
+
+    try:
+        found = decibels(text)
+    except ValueError:
+        found = -1.0
+    if found < 0:
+        raise refused("{text!r} are no decibels; write them as 1 or 0.5dB", text=text)
+    return found
+
+
+_JUDGING = group(
+    "judging",
+    opt("--floor DB", "smaller changes are none (default: 0.5dB)", type=_decibels),
+    opt("--paired", "samples of one name are the same ones, although their files differ"),
+)
+
+
+@command(
+    opt("before RUN_A", "the run before: a run directory or its run.json"),
+    opt("after RUN_B", "the run after"),
+    _JUDGING,
+    results("diff.csv", _CSV_START, top(20), SORT),
+)
+def diff(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Compare two runs: which nodes got better or worse, and can it be chance?
+
+    RUN_A and RUN_B are folders that one command (compare, layers, sensitivity,
+    accumulate or diagnose) wrote with -o, or their run.json: before and after
+    another version, chip, calibration or option. Nodes are matched by name, renamed
+    ones by operation, shape and place. A change counts when it is at least --floor
+    large and chance is excluded over all nodes together.
+    """
+    from roundoff.api.runs import diff
+    from roundoff.pages.blocks import View
+    from roundoff.studies.run_diff.page import diff_page
+
+    check_results(args)
+    outcome = diff(**given(args))
+    show(args, terminal, outcome.document, diff_page(outcome.document, View(args.top, args.sort)))
+    return outcome.exit_code
+
+
+@command(
+    _RUN,
+    opt("--baseline RUN", "the run it is held against", required=True),
+    opt("--max-regression DB", "loss that is allowed (default: 1dB)", type=_decibels),
+    opt("--budget FILE", "TOML or JSON: what nodes may lose, or must reach, by pattern"),
+    opt(
+        "--metric BUDGET",
+        "what a metric may lose, as 'top-1 accuracy: -0.5%%' (default: 1%%); may be given several times",
+        action="append",
+        default=[],
+    ),
+    opt("--scores CSV", "scores from elsewhere, such as a board: a column 'sample', then one for each metric"),
+    opt("--baseline-scores CSV", "the same of the baseline"),
+    opt("--strict", "losses over budget fail even where chance is not excluded"),
+    _JUDGING,
+    results(
+        "diff.csv",
+        _CSV_START,
+        top(20),
+        opt("--junit FILE", "also write JUnit XML"),
+        opt("--annotate", "also print a line per failure as GitHub reads it"),
+    ),
+)
+def gate(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Let a run pass, or not: has any node lost more against a baseline than it may?
+
+    RUN and the baseline are folders that one command (compare, layers, sensitivity,
+    accumulate or diagnose) wrote with -o, or their run.json; any run can be a
+    baseline. A loss counts when it is above its budget and chance is excluded over
+    all nodes together. The accuracy in a run (labels or evaluator) is judged by
+    the same samples in both, and scores from elsewhere by a CSV. Leaves with 0 when
+    RUN passes, 1 when it does not, 2 when it cannot be judged.
+    """
+    from roundoff.api.runs import gate
+    from roundoff.pages.blocks import View
+    from roundoff.report.junit import gate_junit
+    from roundoff.studies.run_diff.page import diff_page
+
+    check_results(args)
+    said = given(args)
+    outcome = gate(said.pop("run_path"), **said)
+    document, found = outcome.document, outcome.result
+    junit = {} if args.junit is None or found.gate is None else {args.junit: gate_junit(found, found.gate)}
+    page = diff_page(document, View(args.top))
+    show(args, terminal, document, (page, _annotations(args, document)), also=junit)
+    return outcome.exit_code
+
+
+def _annotations(args: argparse.Namespace, document: "RunDocument") -> str:
+    """A line per failure, where they are asked for."""
+    from roundoff.messages.sanitize import for_people
+    from roundoff.studies.run_diff.page import annotations
+
+    diff = for_people(document.diff)
+    if not args.annotate or diff is None or diff.gate is None or diff.gate.passed:
+        return ""
+    return annotations(diff, diff.gate)
+
+
+@command(
+    opt("run_path RUN", "a run directory, or its run.json"),
+    opt("-o --output FILE", "where it goes; a folder for csv", required=True),
+    opt("--format", "form of the report (default: by the ending of FILE)", choices=_FORMATS),
+    opt("--title TITLE", "heading of the report (default: the command and the model)", default=""),
+    opt("--force", "replace an earlier report"),
+)
+def report(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Turn a run into a report: one HTML file that opens anywhere, or another format.
+
+    RUN is a folder that a command wrote with -o, or its run.json. The HTML file
+    needs no server and no network, holds both languages, and can be sent by e-mail.
+
+    netron writes an .onnx file to be opened in Netron: the network without weights,
+    with what the run knows of a node among its properties. model-explorer writes
+    node data that Model Explorer lays over the model.
+    """
+    from roundoff.api.runs import report
+
+    written = report(args.run_path, args.output, format=args.format, title=args.title, force=args.force)
+    terminal.written(written)
+    return EXIT_OK
+
+
+@command(opt("name NAME", "what to explain"), opt("run_path RUN?", "a run directory or its run.json"))
+def explain(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Explain in one paragraph a node, finding, metric, verdict, cause or column.
+
+    With RUN, a folder that a command wrote with -o or its run.json, nodes and
+    findings are explained with the numbers of that run. NAME is a node or tensor,
+    the number of a finding, a metric (cosine), a verdict (DISTRIBUTED), a cause
+    (clipping) or a column (adds).
+    """
+    from rich.text import Text
+
+    from roundoff.api.runs import explain
+
+    terminal.print(Text(explain(args.name, args.run_path)))
+    return EXIT_OK
+
+
+def _port(text: str) -> int:
+    return whole_number(
+        text,
+        "{text!r} is not a port; give a number up to {last_port}, or 0 for any",
+        least=0,
+        most=_LAST_PORT,
+        last_port=_LAST_PORT,
+    )
+
+
+@command(
+    opt("folder DIR", "the folder with runs"),
+    opt("--port N", "where to listen (default: any free one)", type=_port, default=0),
+)
+def serve(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Browse the runs of a folder, with the pages of 'roundoff report'.
+
+    Lists every run at or below DIR, renders it on request, compares any two as
+    'roundoff diff' does, and shows how far commands are that write into DIR with
+    -o. It only reads. It listens on this machine alone and prints an address with a
+    random part that nobody can guess; give that address to no one. Ctrl-C ends it.
+    """
+    from roundoff.messages.catalogue import current_language
+    from roundoff.report.server import make_server
+    from roundoff.studies.run_diff.study import diff_runs
+
+    if not args.folder.is_dir():
+        raise BadInput(
+            english("{folder} is not a folder.", folder=args.folder),
+            fix=english("give the folder that your runs are in"),
+        )
+    server, address = make_server(args.folder, differ=diff_runs, port=args.port, language=current_language())
+    terminal.text(address)
+    terminal.note(english("serving {folder}, read-only; Ctrl-C ends it", folder=args.folder))
+    try:
+        with server:
+            server.serve_forever()
+    except KeyboardInterrupt:
+        terminal.note(english("ended"))
+    return EXIT_OK
