@@ -210,7 +210,7 @@ class Bench:
         self.model, self.samples, self.threads = model, samples, threads
         self._kept: dict[int, Mapping[str, Array]] | None = {} if keep else None
         self._recent: list[tuple[Model, Opened]] = []
-        self._shared: dict[frozenset[Any], tuple[Opened, Sequence[Quantizer], Mapping[str, Sequence[str]]]] = {}
+        self._shared: dict[frozenset[Any], tuple[Opened, Sequence[Quantizer], dict[str, tuple[str, str]]]] = {}
 
     def open(
         self,
