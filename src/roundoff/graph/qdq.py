@@ -19,10 +19,9 @@ import numpy as np
 from roundoff.core.quantizers import Quantizer, QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.build import DEFAULT_OPSET
 from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import OnnxType, by_dtype
+from roundoff.graph.nodes import DEFAULT_OPSET, OnnxType, by_dtype
 from roundoff.graph.shapes import ValueTypes, values
 from roundoff.messages.message import english
 
