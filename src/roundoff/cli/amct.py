@@ -9,7 +9,7 @@ from roundoff.cli.options import command, opt, subcommand, vendor_options
 from roundoff.cli.parser import CommandParser
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
-from roundoff.messages.message import english
+from roundoff.messages.message import english, shown
 
 if TYPE_CHECKING:
     from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationResult
@@ -219,16 +219,22 @@ def _write_config(flavour: "Flavour", files: "Files", args: argparse.Namespace, 
 
 
 def _show(result: "AutoCalibrationResult", terminal: Terminal) -> None:
-    total = len(result.best.roll_back_config)
-    lines = ["trial  in float   good enough  loss"]
+    best, total = result.best, len(result.best.roll_back_config)
+    terminal.text(english("trial  in float   good enough  loss"))
     for number, trial in enumerate(result.trials, 1):
-        floats = f"{trial.floats} of {total}"
-        answer = "yes" if trial.satisfied else "no"
-        lines.append(f"{number:>5}  {floats:<9}  {answer:<11}  {trial.loss:g}")
-    terminal.text("\n".join(lines))
-    best = result.best
-    kept = f"{total - best.floats} of {total} layers quantized, loss {best.loss:g}"
-    terminal.text(f"good enough: {kept}" if result.met else f"NOT good enough, the best found: {kept}")
+        floats = shown(english("{count} of {total}", count=trial.floats, total=total))
+        answer = shown(english("yes") if trial.satisfied else english("no"))
+        terminal.text(f"{number:>5}  {floats:<9}  {answer:<11}  {trial.loss:g}")
+    kept = english(
+        "{count} of {total} layers quantized, loss {loss:g}",
+        count=total - best.floats,
+        total=total,
+        loss=best.loss,
+    )
+    if result.met:
+        terminal.text(english("good enough: {kept}", kept=kept))
+    else:
+        terminal.text(english("NOT good enough, the best found: {kept}", kept=kept))
 
 
 def _say_written(terminal: Terminal, flavour: "Flavour", save_path: str, record: Path | None) -> None:

@@ -6,6 +6,7 @@ from importlib import resources
 from pathlib import Path
 
 from roundoff.demo.scenarios.scenario import Scenario
+from roundoff.messages.catalogue import translate
 from roundoff.messages.numbers import share_text
 
 __all__ = ["make"]
@@ -32,21 +33,13 @@ def make() -> Scenario:
         ]
 
     def conclusion(_inputs: Path, results: Path) -> str:
-        return f"""
-Look first at the verdict above: it names the first tensor that diverges.
-What is planted: the board multiplies the output of {fault["node"]}
-({fault["tensor"]}) by {fault["gain"]:g}. The cosine there stays almost perfect; a table of
-cosines would accuse the layer behind it.
-The command above can be run again by hand, into another folder, for example
-with --sort worst.
+        files = (results / "run.json", results / "tensors.csv")
+        return translate("demo.board_end", **fault, files="\n".join(f"  {file}" for file in files))
 
-The results:
-  {results / "run.json"}
-  {results / "tensors.csv"}"""
-
-    introduction = f"""\
-A network reads {share_text(accuracy["float"], 1)} of the handwritten digits of its test set right;
-on a board, {share_text(accuracy["broken_board"], 1)}. The board wrote its tensors for {images} of the images:
-under its own names, channels last, with batch norms and activations fused
-away. Which layer is broken?"""
+    introduction = translate(
+        "demo.board",
+        in_float=share_text(accuracy["float"], 1),
+        on_board=share_text(accuracy["broken_board"], 1),
+        images=images,
+    )
     return Scenario(_MODEL, prepare, introduction, command, conclusion)

@@ -9,6 +9,7 @@ from roundoff.demo.scenarios.scenario import Scenario
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.save import fill
+from roundoff.messages.catalogue import translate
 from roundoff.messages.message import english
 from roundoff.messages.numbers import share_text
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
@@ -67,17 +68,14 @@ def make(target: str = _TARGET) -> Scenario:
     def conclusion(inputs: Path, results: Path) -> str:
         letters = characters(model)
         plain, repaired = quantized_for(target, inputs / _MODEL, seen), results / _REPAIRED
-        rates = [("in float", unseen.read_by(load_model(inputs / _MODEL), letters))]
-        rates.append(("in 8 bits", unseen.read_by(plain, letters)))
-        files = [f"{results.with_suffix('.html')}   (open it in a browser)"]
+        rates = {"float": load_model(inputs / _MODEL), "quantized": plain}
+        files = [translate("demo.in_browser", file=results.with_suffix(".html"))]
         if repaired.is_file():
-            rates.append(("repaired", unseen.read_by(load_model(repaired), letters)))
+            rates["repaired"] = load_model(repaired)
             files.append(str(repaired))
-        table = "\n".join(f"  {name:9}  {share_text(rate, 1)} are read" for name, rate in rates)
+        read = {name: share_text(unseen.read_by(each, letters), 1) for name, each in rates.items()}
+        table = "\n".join(translate(f"demo.ocr_{name}", rate=rate) for name, rate in read.items())
         listed = "\n".join(f"  {file}" for file in (*files, results / "run.json"))
-        return f"\nOf {_TEST} words that were not looked at before:\n{table}\n\nThe results:\n{listed}"
+        return translate("demo.ocr_end", words=_TEST, table=table, files=listed)
 
-    introduction = f"""\
-A text recogniser as it is in products: PP-OCRv4, about 11 MB. {_WORDS} words are
-drawn for it. In 8 bits it misreads some that it reads in float. Why?"""
-    return Scenario(_MODEL, prepare, introduction, command, conclusion)
+    return Scenario(_MODEL, prepare, translate("demo.ocr", words=_WORDS), command, conclusion)

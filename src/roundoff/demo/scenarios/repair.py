@@ -10,6 +10,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.demo import load_split, model_path
 from roundoff.demo.scenarios.scenario import Scenario
+from roundoff.messages.catalogue import translate
 from roundoff.messages.numbers import share_text
 
 if TYPE_CHECKING:
@@ -22,13 +23,7 @@ _MODEL, _TARGET, _REPAIRED = "digits.onnx", "tiny-chip.toml", "digits_fake_quant
 
 def make() -> Scenario:
     """The story."""
-    return Scenario(_MODEL, _prepare, _INTRODUCTION, _command, _conclusion)
-
-
-_INTRODUCTION = """\
-A network reads handwritten digits. Its chip has 4 bits for each weight and one
-scale for all channels, and reads fewer of them right. Which weights make the
-loss, why, and what brings the accuracy back?"""
+    return Scenario(_MODEL, _prepare, translate("demo.repair"), _command, _conclusion)
 
 
 def _prepare(folder: Path) -> None:
@@ -51,19 +46,15 @@ def _conclusion(inputs: Path, results: Path) -> str:
     from roundoff.graph.load import load_model
 
     images, labels = load_split("test")
-    broken = _accuracy(_quantized(inputs), images, labels)
-    repaired = _accuracy(load_model(results / _REPAIRED), images, labels)
-    in_float = _accuracy(load_model(inputs / _MODEL), images, labels)
-    return f"""
-On {len(labels)} test images that neither the network nor the repair has seen:
-  on the chip  {share_text(broken, 1)} right
-  repaired     {share_text(repaired, 1)}
-  in float     {share_text(in_float, 1)}
-
-The results:
-  {results.with_suffix(".html")}   (open it in a browser)
-  {results / _REPAIRED}
-  {results / "run.json"}"""
+    models = {
+        "on_chip": _quantized(inputs),
+        "repaired": load_model(results / _REPAIRED),
+        "in_float": load_model(inputs / _MODEL),
+    }
+    right = {name: share_text(_accuracy(each, images, labels), 1) for name, each in models.items()}
+    browser = translate("demo.in_browser", file=results.with_suffix(".html"))
+    files = "\n".join(f"  {file}" for file in (browser, results / _REPAIRED, results / "run.json"))
+    return translate("demo.repair_end", images=len(labels), files=files, **right)
 
 
 def _quantized(inputs: Path) -> "Model":

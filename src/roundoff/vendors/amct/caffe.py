@@ -291,7 +291,7 @@ def set_cpu_mode() -> None:
 
 def set_gpu_mode() -> None:
     """Ask for a graphics card; said is that the processor is used all the same."""
-    AMCT_LOGGER.warning("models are run on the processor, also in GPU mode")
+    AMCT_LOGGER.warning(english("models are run on the processor, also in GPU mode"))
 
 
 @in_vendors_terms

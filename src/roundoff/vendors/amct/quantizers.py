@@ -222,7 +222,13 @@ def records_of_qat(model: Model) -> tuple[Model, dict[str, AmctLayer], dict[str,
     rest = [each.name for each in read.quantizers if each.name not in used and each.kind == "activation"]
     if rest:
         more = f" and {len(rest) - _LISTED} more" if len(rest) > _LISTED else ""
-        AMCT_LOGGER.warning("left out, they are not in front of layers: %s%s", ", ".join(rest[:_LISTED]), more)
+        AMCT_LOGGER.warning(
+            english(
+                "left out, they are not in front of layers: {names}{more}",
+                names=", ".join(rest[:_LISTED]),
+                more=more,
+            )
+        )
     return read.float_model, layers, records
 
 

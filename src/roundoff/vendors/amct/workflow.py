@@ -233,7 +233,7 @@ def open_model(flavour: Flavour, files: Files, config_file: Path) -> AmctModel:
 
 def _say(notes: Sequence[str]) -> None:
     for note in notes:
-        AMCT_LOGGER.warning("%s", note)
+        AMCT_LOGGER.warning(note)
 
 
 def _check_tensors(config: AmctConfig, model: Model) -> None:
@@ -354,7 +354,9 @@ def complete_records(
             fix=english("run the modified model {batch_num} times: {how}", batch_num=config.batch_num, how=how),
         )
     for name in sorted(set(records) - set(wanted)):
-        AMCT_LOGGER.warning("the record of %s is not used, the configuration leaves that layer in float", name)
+        AMCT_LOGGER.warning(
+            english("the record of {name} is not used, the configuration leaves that layer in float", name=name)
+        )
     return {name: records[name] for name in wanted}
 
 
