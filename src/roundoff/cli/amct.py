@@ -85,13 +85,8 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
         make_folder(results.folder)
         opened = open_model(flavour, files, config)
         opened, records, _ = calibrate_by(evaluator, opened, source=files, record_file=record, work=work)
-        flavour.write_results(
-            args.save_path,
-            opened.model,
-            layers=opened.layers,
-            records=records,
-            half_precision=settings.half_precision,
-        )
+        half = settings.half_precision
+        flavour.write_results(args.save_path, opened.recorded(records), half_precision=half)
         write_bytes(results.record, record.read_bytes())
     _say_written(terminal, flavour, args.save_path, results.record)
     return EXIT_OK
@@ -172,8 +167,8 @@ def _convert(args: argparse.Namespace, terminal: Terminal) -> int:
             raise BadInput(
                 english("Factors that are given need not be written."), fix=english("leave --record_file out")
             )
-        model, layers, records = convert(flavour, files, Path(args.scale_offset_record_file))
-        flavour.write_results(args.save_path, model, layers=layers, records=records, half_precision=False)
+        converted = convert(flavour, files, Path(args.scale_offset_record_file))
+        flavour.write_results(args.save_path, converted, half_precision=False)
     elif len(files) > 1:
         what = english("A Caffe net says nothing of its training with quantizers.")
         raise BadInput(what, fix=english("give the factors with --scale_offset_record_file"))
@@ -201,7 +196,6 @@ def _model(args: argparse.Namespace) -> "tuple[Flavour, Files]":
 
 
 def _write_config(flavour: "Flavour", files: "Files", args: argparse.Namespace, *, path: Path) -> None:
-    from roundoff.vendors.amct.arguments import a_positive
     from roundoff.vendors.amct.workflow import create_config
 
     if args.calibration_config is not None and args.batch_num is not None:
@@ -210,11 +204,9 @@ def _write_config(flavour: "Flavour", files: "Files", args: argparse.Namespace, 
     create_config(
         flavour,
         files,
-        path,
-        skip_layers=(),
-        batch_num=a_positive("batch_num", 1 if args.batch_num is None else args.batch_num),
-        activation_offset=True,
-        definition=None if args.calibration_config is None else Path(args.calibration_config),
+        str(path),
+        batch_num=1 if args.batch_num is None else args.batch_num,
+        config_defination=args.calibration_config,
     )
 
 
