@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from roundoff.quantize.planning.rules import parse_rule
     from roundoff.quantize.targets.loading import load_target, target_names
     from roundoff.run.capture import LiveSource
-    from roundoff.run.integer.runner import IntegerRunner
+    from roundoff.run.integer.machine import IntegerRunner
     from roundoff.samples.options import ImageOptions, SampleOptions
     from roundoff.samples.sample_set import ArraySamples, open_samples
     from roundoff.studies.compare.result import Comparison
@@ -148,7 +148,7 @@ _HOMES = {
     "Comparison": "studies.compare.result",
     "ImageOptions": "samples.options",
     "InputSpec": "core.tensors",
-    "IntegerRunner": "run.integer.runner",
+    "IntegerRunner": "run.integer.machine",
     "LayerSettings": "studies.layers.study",
     "LiveSource": "run.capture",
     "MissingExtra": "errors",

@@ -13,6 +13,8 @@ from roundoff.cli import main
 from roundoff.core.document import load_document
 from roundoff.demo import load_split, model_path
 from roundoff.graph.load import load_model
+from roundoff.graph.reading.read import read_quantized
+from roundoff.quantize.plan_file import load_plan
 from tests.graph.quantized_nets import run_model
 from tests.quantize.transforms.test_equalize import unbalanced
 
@@ -46,6 +48,7 @@ def test_steps_are_kept_when_they_help(run: Run) -> None:
         "net_deploy_model.onnx",
         "net_fake_quant_model.onnx",
         "net_float_model.onnx",
+        "plan.json",
         "run.json",
         "transform.csv",
     ]
@@ -154,3 +157,21 @@ def test_rules_may_name_nodes_that_were_folded(run: Run) -> None:
     code, out, err = run("smooth", str(model_path()), *words, "--option", "threshold=1")
     assert code in (0, 1), err
     assert "took part" in out
+
+
+def test_the_result_has_a_plan_that_other_commands_take(run: Run) -> None:
+    """What was written is quantized by a plan, as what quantize writes: its scales are those of the file."""
+    code, out, _ = run("equalize,bias-correct", *BASE, "--test", "test.npy")
+    assert code == 0
+    saved = load_plan(Path("out"))
+    assert saved.method == "minmax"
+    assert saved.model == saved.files["float"] == "net_float_model.onnx"
+    written = read_quantized(load_model(Path("out", saved.files["fake_quant"]))).quantizers
+    scales = {(each.tensor, each.kind): each.params.scale.tolist() for each in written}
+    planned = {(each.tensor, each.kind): each.params.scale.tolist() for each in saved.quantizers()}
+    assert scales == {key: pytest.approx(planned[key]) for key in scales}
+    assert main(["audit", "out"]) == 0
+    assert main(["export-settings", "out", "--dialect", "all", "-o", "settings"]) == 0
+    assert Path("settings").is_dir()
+    # What equalizing a network with ReLU6 costs on the chip is told: a Min for each of them.
+    assert re.search(r"adds +\d+ more node", out)

@@ -17,7 +17,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import verbatim
 from roundoff.quantize import recipes
-from roundoff.quantize.calibration.run import calibrate as observe
+from roundoff.quantize.calibration.calibration import calibrate as observe
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.recipes import Making, RecipeBuilder, possible_variations, varied_target
 from roundoff.quantize.step_report import Participation
@@ -118,10 +118,10 @@ def test_activations_are_observed_once_for_each_chain_of_transforms(counted: lis
     builder.build(Recipe(method="mse", transforms=(Step("same"),)))
     assert len(counted) == 2
     assert library.done.count("same") == 1
-    assert built.taken == {
-        "same": (Participation("everybody", "", verbatim("")),),
-        "coarse": (Participation("w", "", verbatim("")),),
-    }
+    assert [(step.name, step.kind, step.taken) for step in built.steps] == [
+        ("same", "transform", (Participation("everybody", "", verbatim("")),)),
+        ("coarse", "correction", (Participation("w", "", verbatim("")),)),
+    ]
     assert {"transformed", "corrected"} <= set(built.notes)
     again = RecipeBuilder(loaded(conv_net(), tmp_path), Images(), TARGET, making=making)
     assert scales(again.build(Recipe(method="mse"))) == scales(builder.build(Recipe(method="mse")))

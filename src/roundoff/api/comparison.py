@@ -216,6 +216,7 @@ def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
     """
     from roundoff.align.matching import align
     from roundoff.align.names import read_aliases
+    from roundoff.graph.interface import outputs
     from roundoff.graph.quantized_model import dequantized_tensors
 
     _check_models(call, asked)
@@ -233,6 +234,7 @@ def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
             if aliases is None
             else read_aliases(aliases),
             origins={} if own is None else dequantized_tensors(own),
+            outputs=() if known is None else outputs(known),
             by_value=asked.by_value,
             progress=call.progress,
         )

@@ -30,7 +30,7 @@ from roundoff.core.provenance import array_input, environment
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 from roundoff.graph.interface import topology
 from roundoff.messages.message import english
-from roundoff.run.holdout import JoinedSamples
+from roundoff.run.evaluators import JoinedSamples
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
@@ -419,10 +419,11 @@ class _Work:
             sha256: Hash of the model that was repaired.
         """
         from roundoff import __version__
-        from roundoff.diagnosis.repairable_model import RepairOrigin, write_repaired
+        from roundoff.messages.message import message
+        from roundoff.quantize.plan_file import PLAN_NAME, PlanOrigin, write_quantized
 
         subject = self.subject
-        origin = RepairOrigin(
+        origin = PlanOrigin(
             model=str(subject.origin),
             model_sha256=sha256,
             prefix=model_stem(subject.origin),
@@ -430,8 +431,9 @@ class _Work:
             samples=len(subject.samples.names),
             version=__version__,
         )
-        written = write_repaired(folder, fixed.quantized, origin, plan=fixed.plan, method=fixed.method)
-        return list(dict.fromkeys(written.values()))
+        notes = (message("quantize.repaired_by", file=origin.model),)
+        saved = write_quantized(folder, fixed.quantized, origin, plan=fixed.plan, method=fixed.method, notes=notes)
+        return [*dict.fromkeys(saved.files.values()), PLAN_NAME]
 
     def in_dialects(self, fixed: "Fixed", dialects: tuple[str, ...]) -> "ToolSettings":
         """What was repaired, in the words of other tools."""

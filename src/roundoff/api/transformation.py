@@ -12,6 +12,7 @@ from roundoff.api.inputs import (
     LabelsLike,
     ModelLike,
     PathLike,
+    as_path,
     data_inputs,
     file_inputs,
     is_path,
@@ -25,7 +26,7 @@ from roundoff.api.subject import (
     quantize_settings,
     samples_for,
 )
-from roundoff.core.files import model_stem
+from roundoff.core.files import model_stem, output_directory, write_text
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.graph.interface import topology
 from roundoff.messages.message import english
@@ -50,10 +51,12 @@ class TransformOutcome(Outcome[TransformReport]):
 
     Attributes:
         trial: The quantized model as it is now.
+        target: The chip.
         stem: How names of files start.
     """
 
     trial: Any = None
+    target: Any = None
     stem: str = "model"
 
     @property
@@ -64,19 +67,29 @@ class TransformOutcome(Outcome[TransformReport]):
 
     @public
     def save(self, directory: PathLike, *, force: bool = False) -> tuple[Path, ...]:
-        """Write the float model, the quantized ones and the run document."""
-        from roundoff.graph.insertion import deploy_model, fake_quant_model
-        from roundoff.graph.save import save_model
-        from roundoff.report.pages import write_run
+        """Write the float model, the quantized ones, their plan and the run document."""
+        from roundoff import __version__
+        from roundoff.core.document import DOCUMENT_NAME
+        from roundoff.quantize.plan_file import PLAN_NAME, PlanOrigin, write_quantized
+        from roundoff.report.pages import run_files
 
-        quantized = self.quantized
-        model, quantizers = quantized.float_model, quantized.quantizers
-        models = {
-            f"{self.stem}_float_model.onnx": lambda path: save_model(model, path),
-            self.fake_quant_name: lambda path: save_model(fake_quant_model(model, quantizers), path),
-            f"{self.stem}_deploy_model.onnx": lambda path: save_model(deploy_model(model, quantizers), path),
-        }
-        return write_run(self.document, Path(directory), force=force, more=models)
+        built, given, folder = self.trial.built, self.document.inputs[0], as_path(directory, option="-o")
+        origin = PlanOrigin(
+            model=given.path,
+            model_sha256=given.sha256,
+            prefix=self.stem,
+            arithmetic=self.target.arithmetic,
+            samples=built.calibration.samples,
+            version=__version__,
+        )
+        files = run_files(self.document)
+        with output_directory(folder, marker=DOCUMENT_NAME, force=force) as staged:
+            saved = write_quantized(
+                staged, built.quantized, origin, plan=built.plan, method=self.result.method, notes=built.notes
+            )
+            for name, text in files.items():
+                write_text(staged / name, text)
+        return tuple(folder / name for name in (*dict.fromkeys(saved.files.values()), PLAN_NAME, *files))
 
     @property
     def fake_quant_name(self) -> str:
@@ -135,7 +148,8 @@ def transform(
     read += () if test is None else data_inputs("data", [test] if is_path(test) else test, judge.samples)
     document = call.document(read, topology(given.model), transform=trial.report)
     code = EXIT_OK if trial.report.kept or not trial.report.changed else EXIT_THRESHOLD_MISSED
-    return TransformOutcome(trial.report, document, code, trial=trial, stem=model_stem(given.path))
+    stem = model_stem(given.path)
+    return TransformOutcome(trial.report, document, code, trial=trial, target=settings.target, stem=stem)
 
 
 def _steps(given: str | Sequence[str], option: Any, nodes: tuple[str, ...]) -> "list[Step]":

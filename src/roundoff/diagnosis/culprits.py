@@ -17,8 +17,8 @@ from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.registry import Intervention, explain
 from roundoff.diagnosis.result import Control, Finding, Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
+from roundoff.graph.nodes import producer_names
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.wiring import producer_names
 from roundoff.messages.message import message
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from roundoff.graph.shapes import Value
 from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Bench, spread, spread_over
 from roundoff.run.capture import Samples
-from roundoff.run.holdout import Subset
+from roundoff.run.evaluators import Subset
 
 __all__ = [
     "WIDE_BITS",

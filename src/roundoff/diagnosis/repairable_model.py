@@ -1,41 +1,32 @@
 """What can be repaired: the quantizers of a model that was given, or the recipe of one that is made here."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Self
 
 import numpy as np
 
-from roundoff.core.files import write_text
-from roundoff.core.plan import FLOAT, PlannedQuantizer, Precision, QuantPlan, Recipe, Rule, Step
+from roundoff.core.plan import FLOAT, Precision, Recipe, Rule, Step
 from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec, representable_range
-from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.ideal import at_its_range
 from roundoff.diagnosis.interventions import rounded_again, with_bits, with_range, with_slice_ranges
 from roundoff.diagnosis.result import RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.errors import BadInput
-from roundoff.graph.insertion import Edges, deploy_model, fake_quant_model
+from roundoff.graph.insertion import Edges
+from roundoff.graph.nodes import producers
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.save import save_model
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import producers
-from roundoff.messages.message import message
 from roundoff.quantize.calibration.calibration import element_limits
-from roundoff.quantize.parameters import QuantNumbers
-from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
 from roundoff.quantize.recipes import BIAS_CORRECTION, EXPLICIT_BIAS, PER_CHANNEL, Built, RecipeBuilder
 
 __all__ = [
     "EditedModel",
     "RecipeModel",
-    "RepairOrigin",
     "edit",
+    "range_limits",
     "retied",
-    "write_repaired",
 ]
 
 
@@ -87,6 +78,11 @@ def _edited(case: Case, suspect: Suspect, change: RemedyChange) -> Fixes:
 
 # The next sample may reach a little further than all before it; a step that is wider by as much hardly shows.
 _MARGIN = 0.05
+# What no value of these operations goes beyond.
+_BOUNDED = {
+    **dict.fromkeys(("Sigmoid", "HardSigmoid", "Softmax"), (0.0, 1.0)),
+    **dict.fromkeys(("Tanh", "Erf", "Sin", "Cos", "Softsign"), (-1.0, 1.0)),
+}
 # An end so much nearer than the values reach is meant to cut some of them off.
 _CUT_OFF = 0.9
 
@@ -100,16 +96,16 @@ def _ranges(case: Case, suspect: Suspect, change: RemedyChange) -> Fixes:
         member = case.facts.quantizers[name]
         own = tuple(map(float, representable_range(member.params, member.spec))) if _one_scale(member) else seen
         ends = zip((change.low, change.high), seen, own, strict=True)
-        low, high = np.clip([_end(*each) for each in ends], *_limits(case, suspect)).tolist()
+        low, high = np.clip([_end(*each) for each in ends], *range_limits(case, suspect)).tolist()
         found[name] = with_range(member, low, high)
     return found
 
 
-def _limits(case: Case, suspect: Suspect) -> tuple[float, float]:
+def range_limits(case: Case, suspect: Suspect) -> tuple[float, float]:
     """What no value of a suspect goes beyond, whatever the sample, by the node that makes it."""
     model = case.facts.quantized.float_model
     node = producers(model.proto.graph.node).get(suspect.tensor)
-    limits = None if node is None else element_limits(node, Weights(model))
+    limits = None if node is None else _BOUNDED.get(node.op_type) or element_limits(node, Weights(model))
     return limits or (-np.inf, np.inf)
 
 
@@ -307,87 +303,3 @@ def _with_range_method(recipe: Recipe, change: RemedyChange, builder: RecipeBuil
         return replace(recipe, weight_method=_EXACT_RANGE)
     methods = {**dict(recipe.tensor_methods), **dict.fromkeys(change.tensors, _EXACT_RANGE)}
     return replace(recipe, tensor_methods=tuple(sorted(methods.items())))
-
-
-# Writing a repaired model: with its quantizers, with integers in it, and the plan by which it is read again.
-
-
-@dataclass(frozen=True, slots=True)
-class RepairOrigin:
-    """What a repaired model was made of.
-
-    Attributes:
-        model: The float model, as the user gave it.
-        model_sha256: Its hash.
-        prefix: How the names of files start.
-        arithmetic: How the hardware computes.
-        samples: Samples that were looked at.
-        version: Of roundoff.
-    """
-
-    model: str
-    model_sha256: str
-    prefix: str
-    arithmetic: Arithmetic
-    samples: int
-    version: str
-
-
-def write_repaired(
-    folder: Path,
-    quantized: QuantizedModel,
-    origin: RepairOrigin,
-    *,
-    plan: QuantPlan | None = None,
-    method: str = "",
-) -> dict[str, str]:
-    """Write models and plan; the plan comes last.
-
-    Args:
-        folder: Where they go.
-        quantized: The repaired network.
-        origin: What it was made of.
-        plan: What was decided for each node; without one only the quantizers are told.
-        method: Calibration method of its ranges.
-
-    Returns:
-        File names, by what they are.
-    """
-    model, quantizers = quantized.float_model, quantized.quantizers
-    files = {name: f"{origin.prefix}_{name}_model.onnx" for name in ("fake_quant", "deploy", "float")}
-    save_model(fake_quant_model(model, quantizers), folder / files["fake_quant"], replace=True)
-    save_model(deploy_model(model, quantizers), folder / files["deploy"], replace=True)
-    # Scales belong to the float model as it was prepared or transformed, so that it goes with them.
-    save_model(model, folder / files["float"], replace=True)
-    with (folder / files["float"]).open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    saved = SavedPlan(
-        schema=PLAN_SCHEMA,
-        roundoff=origin.version,
-        model=files["float"],
-        model_sha256=digest,
-        method=method or "as given",
-        samples=origin.samples,
-        arithmetic=origin.arithmetic,
-        plan=plan or QuantPlan("as given", tuple(_planned(quantizers)), ()),
-        numbers=saved_numbers(QuantNumbers(quantizers, ())),
-        files={**files, CORRECTED: files["fake_quant"]},
-        notes=(message("quantize.repaired_by", file=origin.model),),
-    )
-    write_text(folder / PLAN_NAME, plan_json(saved))
-    return {**files, "plan": PLAN_NAME}
-
-
-def _planned(quantizers: Sequence[Quantizer]) -> list[PlannedQuantizer]:
-    return [
-        PlannedQuantizer(
-            name=each.name,
-            tensor=each.tensor,
-            kind=each.kind,
-            spec=each.spec,
-            consumers=each.consumers,
-            output=each.output,
-            after=each.after,
-        )
-        for each in quantizers
-    ]

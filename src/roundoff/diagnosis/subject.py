@@ -17,11 +17,11 @@ from roundoff.diagnosis.interventions import InterventionRunner
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.result import Measure
 from roundoff.graph.insertion import Edges
+from roundoff.graph.nodes import producers
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
 from roundoff.graph.units import derived_constants, units
 from roundoff.graph.weights import Weights, codes_of
-from roundoff.graph.wiring import producers
 from roundoff.messages.message import message
 from roundoff.run.bench import MORE_SAMPLES
 from roundoff.run.capture import Samples, complete_values, read_feed

@@ -21,8 +21,8 @@ from roundoff.errors import BadInput
 from roundoff.graph.build import DEFAULT_OPSET
 from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import OnnxType, by_dtype
 from roundoff.graph.shapes import values
-from roundoff.graph.wiring import OnnxType, by_dtype
 from roundoff.messages.message import english
 
 __all__ = [

@@ -11,7 +11,7 @@ import numpy as np
 from roundoff.core.tensors import Array, TensorInfo
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, stored_bytes
-from roundoff.graph.wiring import OnnxType, by_number, constants
+from roundoff.graph.nodes import OnnxType, by_number, constants
 from roundoff.measure.pairs import channel_axis_of
 from roundoff.messages.message import english
 

@@ -1,23 +1,27 @@
 """plan.json: what was asked, what was decided and every scale, to be read by people, audits and later runs."""
 
+import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from roundoff.core.files import read_small
-from roundoff.core.plan import QuantPlan
+from roundoff.core.files import read_small, write_text
+from roundoff.core.plan import PlannedQuantizer, QuantPlan
 from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
 from roundoff.core.target import Arithmetic
 from roundoff.errors import BadInput
 from roundoff.graph.draft import MOST_NAMED
+from roundoff.graph.insertion import deploy_model, fake_quant_model
 from roundoff.graph.load import Model
-from roundoff.graph.wiring import captured, subgraphs
+from roundoff.graph.nodes import captured, subgraphs
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.save import save_model
 from roundoff.messages.message import Message, english, joined, message, some
 from roundoff.quantize.parameters import QuantNumbers, planned_with
 
@@ -25,12 +29,14 @@ __all__ = [
     "CORRECTED",
     "PLAN_NAME",
     "PLAN_SCHEMA",
+    "PlanOrigin",
     "SavedNumbers",
     "SavedPlan",
     "load_plan",
     "plan_json",
     "saved_numbers",
     "subgraph_notes",
+    "write_quantized",
 ]
 
 
@@ -112,6 +118,90 @@ def plan_json(saved: SavedPlan) -> str:
     # A set has another order in each process; the same plan is to be the same bytes.
     content["arithmetic"]["tables"].sort()
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOrigin:
+    """What a quantized model was made of.
+
+    Attributes:
+        model: The float model, as the user gave it.
+        model_sha256: Its hash.
+        prefix: How the names of files start.
+        arithmetic: How the hardware computes.
+        samples: Samples that were observed.
+        version: Of roundoff.
+    """
+
+    model: str
+    model_sha256: str
+    prefix: str
+    arithmetic: Arithmetic
+    samples: int
+    version: str
+
+
+def write_quantized(  # noqa: PLR0913 - what is written, and what the plan tells of it
+    folder: Path,
+    quantized: QuantizedModel,
+    origin: PlanOrigin,
+    *,
+    plan: QuantPlan | None = None,
+    method: str = "",
+    notes: Sequence[Message] = (),
+    float_too: bool = True,
+) -> SavedPlan:
+    """Write a quantized model with its plan, which comes last.
+
+    Args:
+        folder: Where they go.
+        quantized: The network.
+        origin: What it was made of.
+        plan: What was decided for each node; without one only the quantizers are told.
+        method: Calibration method of its ranges.
+        notes: What the user was told.
+        float_too: Whether scales belong to another float model than the user's, so that it goes with them.
+    """
+    model, quantizers = quantized.float_model, quantized.quantizers
+    names = ("fake_quant", "deploy", *(("float",) if float_too else ()))
+    files = {name: f"{origin.prefix}_{name}_model.onnx" for name in names}
+    save_model(fake_quant_model(model, quantizers), folder / files["fake_quant"], replace=True)
+    save_model(deploy_model(model, quantizers), folder / files["deploy"], replace=True)
+    name, digest = origin.model, origin.model_sha256
+    if float_too:
+        save_model(model, folder / files["float"], replace=True)
+        with (folder / files["float"]).open("rb") as file:
+            name, digest = files["float"], hashlib.file_digest(file, "sha256").hexdigest()
+    if plan is None or any(each.codes is not None for each in quantizers):
+        # Codes that are not those of the scales are in the models alone.
+        files[CORRECTED] = files["fake_quant"]
+    saved = SavedPlan(
+        schema=PLAN_SCHEMA,
+        roundoff=origin.version,
+        model=name,
+        model_sha256=digest,
+        method=method or "as given",
+        samples=origin.samples,
+        arithmetic=origin.arithmetic,
+        plan=plan or QuantPlan("as given", tuple(map(_planned, quantizers)), ()),
+        numbers=saved_numbers(QuantNumbers(quantizers, ())),
+        files=files,
+        notes=tuple(notes),
+    )
+    write_text(folder / PLAN_NAME, plan_json(saved))
+    return saved
+
+
+def _planned(quantizer: Quantizer) -> PlannedQuantizer:
+    return PlannedQuantizer(
+        name=quantizer.name,
+        tensor=quantizer.tensor,
+        kind=quantizer.kind,
+        spec=quantizer.spec,
+        consumers=quantizer.consumers,
+        output=quantizer.output,
+        after=quantizer.after,
+    )
 
 
 def load_plan(path: Path) -> SavedPlan:

@@ -1,8 +1,10 @@
 """From recipes to quantized models: prepared once, observed once for each chain of transforms, not per recipe."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Literal
 
 from roundoff.core.plan import PlannedQuantizer, Precision, QuantPlan, Recipe, Rule, Step
 from roundoff.core.progress import SILENT, Progress
@@ -10,18 +12,20 @@ from roundoff.core.quantizers import QuantParams, QuantSpec
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
+from roundoff.graph.blocks import node_products
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import Prepared, prepare
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.message import Message, english
-from roundoff.quantize.calibration.calibration import Calibration, compare_methods
+from roundoff.graph.shapes import values
+from roundoff.graph.weights import Weights
+from roundoff.messages.message import Message, english, joined, message
+from roundoff.quantize.calibration.calibration import Calibration, calibrate, compare_methods
 from roundoff.quantize.calibration.files import load_calibration, save_calibration
 from roundoff.quantize.calibration.methods import all_methods
-from roundoff.quantize.calibration.run import calibrate
 from roundoff.quantize.parameters import QuantNumbers, find_parameters, planned_with, weight_parameters
 from roundoff.quantize.planning.planner import plan_quantization
-from roundoff.quantize.step_report import Participation
+from roundoff.quantize.step_report import StepReport
 from roundoff.quantize.steps import INSTALLED, Corrections, StepContext, StepLibrary
 from roundoff.run.capture import Samples
 
@@ -30,9 +34,12 @@ __all__ = [
     "EXPLICIT_BIAS",
     "PER_CHANNEL",
     "SHARED_SCALE",
+    "AddedCost",
     "Built",
+    "CostKind",
     "Making",
     "RecipeBuilder",
+    "added_cost",
     "possible_variations",
     "varied_target",
 ]
@@ -141,7 +148,7 @@ class Built:
         plan: What each node became.
         calibration: What the scales were found from.
         numbers: The scales as they were found, before any correction.
-        taken: Who took part in transforms and corrections, by the name of the step.
+        steps: What its transforms and corrections did, in their order.
         notes: What the user should know.
     """
 
@@ -150,7 +157,7 @@ class Built:
     plan: QuantPlan
     calibration: Calibration
     numbers: QuantNumbers
-    taken: Mapping[str, tuple[Participation, ...]]
+    steps: tuple[StepReport, ...]
     notes: tuple[Message, ...]
 
 
@@ -159,8 +166,7 @@ class _Chain:
     """The float model after some transforms."""
 
     model: Model
-    taken: dict[str, tuple[Participation, ...]]
-    notes: tuple[Message, ...]
+    steps: tuple[StepReport, ...] = ()
 
 
 class RecipeBuilder:
@@ -285,14 +291,14 @@ class RecipeBuilder:
         ranges = self._ranges.setdefault(recipe.transforms, _KnownRanges(calibration, options))
         numbers = find_parameters(plan, chain.model, ranges, weights=self.weights(recipe), options=options)
         quantized = QuantizedModel(chain.model, numbers.quantizers)
-        taken, notes = dict(chain.taken), [*chain.notes, *calibration.notes, *numbers.notes]
+        steps = list(chain.steps)
         for step in recipe.corrections:
             corrected = self._corrections.apply(step, quantized)
             quantized = corrected.model
-            taken[step.name] = tuple(corrected.taken)
-            notes += corrected.notes
-        unique = tuple(dict.fromkeys(notes))
-        return Built(recipe, replace(quantized, notes=unique), plan, calibration, numbers, taken, unique)
+            steps.append(StepReport(step.name, "correction", _options(step), corrected.taken, corrected.notes))
+        said = [note for each in steps for note in each.notes]
+        notes = tuple(dict.fromkeys((*self.prepared.notes, *said, *calibration.notes, *numbers.notes)))
+        return Built(recipe, replace(quantized, notes=notes), plan, calibration, numbers, tuple(steps), notes)
 
     def best_methods(self, recipe: Recipe) -> tuple[tuple[str, str], ...]:
         """For each observed tensor the method whose range costs least there, if that is not the recipe's own."""
@@ -337,16 +343,14 @@ class RecipeBuilder:
     def _chain(self, steps: tuple[Step, ...]) -> _Chain:
         if steps in self._chains:
             return self._chains[steps]
-        notes: tuple[Message, ...]
-        if not steps:
-            model, taken, notes = self.prepared.model, {}, self.prepared.notes
-        else:
+        chain = _Chain(self.prepared.model)
+        if steps:
             before, last = self._chain(steps[:-1]), steps[-1]
             done = self.library.transform(last, before.model, self._context)
-            model, taken = done.model, {**before.taken, last.name: tuple(done.taken)}
-            notes = (*before.notes, *done.notes)
-        self._chains[steps] = _Chain(model, taken, tuple(notes))
-        return self._chains[steps]
+            report = StepReport(last.name, "transform", _options(last), tuple(done.taken), tuple(done.notes))
+            chain = _Chain(done.model, (*before.steps, report))
+        self._chains[steps] = chain
+        return chain
 
     def _observed(self, steps: tuple[Step, ...]) -> Calibration:
         """Statistics of every tensor that a recipe may quantize, from the disk or a run."""
@@ -395,6 +399,10 @@ class RecipeBuilder:
         }
 
 
+def _options(step: Step) -> dict[str, str]:
+    return {name: str(value) for name, value in step.options}
+
+
 def _short_hash(text: str) -> str:
     """A short name for a text."""
     import hashlib
@@ -430,3 +438,112 @@ class _KnownRanges:
         if key not in self._known:
             self._known[key] = self._calibration.range(tensors, spec, method, self._options)
         return self._known[key]
+
+
+# What a quantized model costs on the chip beyond another one, counted in the models themselves.
+
+
+CostKind = Literal["free", "nodes", "16 bit", "float"]
+# Nodes that no chip computes.
+_FREE_NODES = frozenset({"Constant", "Identity"})
+
+
+@dataclass(frozen=True, slots=True)
+class AddedCost:
+    """What one quantized model has that another has not.
+
+    Attributes:
+        nodes: Nodes more.
+        node_types: Their op types, the most frequent first.
+        quantizers: Quantizers of activations more; each is a requantization.
+        bits: The most bits that a tensor has of those that have more than before; 0 where none has.
+        wide: Tensors with more bits than before.
+        in_float: Tensors that were quantized and are not any more.
+        products: Share of all products of activations and weights that these two concern.
+    """
+
+    nodes: int = 0
+    node_types: tuple[str, ...] = ()
+    quantizers: int = 0
+    bits: int = 0
+    wide: int = 0
+    in_float: int = 0
+    products: float = 0.0
+
+    @property
+    def kind(self) -> CostKind:
+        """The dearest of it."""
+        if self.in_float:
+            return "float"
+        if self.wide:
+            return "16 bit"
+        return "nodes" if self.nodes > 0 or self.quantizers > 0 else "free"
+
+    @property
+    def text(self) -> Message | None:
+        """In words; None where it costs nothing."""
+        parts = []
+        if self.in_float:
+            parts.append(message("quantize.cost_float", count=self.in_float))
+        if self.wide:
+            parts.append(message("quantize.cost_wide", count=self.wide, bits=self.bits))
+        if parts and self.products:
+            parts.append(message("quantize.cost_products", percent=f"{100 * self.products:.3g}"))
+        if self.nodes > 0:
+            parts.append(message("quantize.cost_nodes", count=self.nodes, types=self.node_types))
+        if self.quantizers > 0:
+            parts.append(message("quantize.cost_quantizers", count=self.quantizers))
+        return joined(parts, key="terminal.comma") if parts else None
+
+
+def added_cost(plain: QuantizedModel, model: QuantizedModel, feed: Mapping[str, Array] | None = None) -> AddedCost:
+    """What a model costs beyond another one of the same network.
+
+    Args:
+        plain: The other one: plain int8, or the model before a repair.
+        model: The model.
+        feed: One sample, which decides how many products nodes compute; None to leave these out.
+    """
+    before, after = (_node_types(each) for each in (plain, model))
+    more = after - before
+    widths, ours = _widths(plain), _widths(model)
+    usual = max(widths.values(), default=0)
+    wide = {name for name, bits in ours.items() if bits > widths.get(name, usual)}
+    reads = {name for node in model.float_model.proto.graph.node for name in (*node.input, *node.output)}
+    dropped = {name for name in widths if name not in ours and name in reads}
+    sums = [sum(each.kind == "activation" for each in side.quantizers) for side in (plain, model)]
+    return AddedCost(
+        nodes=max(0, after.total() - before.total()),
+        node_types=tuple(name for name, _ in more.most_common()),
+        quantizers=max(0, sums[1] - sums[0] + len(dropped)),
+        bits=max((ours[name] for name in wide), default=0),
+        wide=len(wide),
+        in_float=len(dropped),
+        products=0.0 if feed is None or not wide | dropped else _share(model, wide | dropped, feed),
+    )
+
+
+def _node_types(model: QuantizedModel) -> "Counter[str]":
+    nodes = model.float_model.proto.graph.node
+    return Counter(node.op_type for node in nodes if node.op_type not in _FREE_NODES)
+
+
+def _widths(model: QuantizedModel) -> dict[str, int]:
+    """Bits of each tensor, biases left out: they are as wide as sums."""
+    found: dict[str, int] = {}
+    for each in model.quantizers:
+        if each.kind != "bias":
+            found[each.tensor] = max(each.spec.bits, found.get(each.tensor, 0))
+    return found
+
+
+def _share(model: QuantizedModel, tensors: set[str], feed: Mapping[str, Array]) -> float:
+    """Share of the products that are computed with some of these tensors."""
+    float_model, weights = model.float_model, Weights(model.float_model)
+    known = values(float_model, {name: array.shape for name, array in feed.items()})
+    shapes: dict[str, Any] = {each.name: each.shape for each in known if each.shape is not None}
+    shapes |= {name: weights.shape(name) for name in weights.protos}
+    counted = [(node, node_products(node, shapes)) for node in float_model.proto.graph.node]
+    whole = sum(products for _, products in counted)
+    concerned = sum(products for node, products in counted if tensors & set(node.input))
+    return concerned / whole if whole else 0.0

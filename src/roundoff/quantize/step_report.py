@@ -77,6 +77,7 @@ class TransformReport:
         score: The score of the task; None when nothing measures it.
         kept: Whether the steps were kept; they are undone where the quantized network gets worse.
         notes: Of the quantization.
+        added: What the steps add to the quantized model; None where that is nothing.
     """
 
     target: str
@@ -89,6 +90,7 @@ class TransformReport:
     score: TransformScore | None
     kept: bool
     notes: tuple[Message, ...] = ()
+    added: Message | None = None
 
     @property
     def changed(self) -> bool:

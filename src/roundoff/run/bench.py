@@ -1,8 +1,8 @@
 """The bench: a network, with whichever quantizers, on chosen samples; the one loop of all who ask for tensors.
 
 What runs on it is the float network, the same with quantizers on, another one with the same inputs, or a graph of
-copies (`run.variants`) that computes many variants at a time. Blocks (`run.blocks`) are the faster back end where
-one network is run with hundreds of single quantizers switched: they start from what is kept at the cuts.
+copies (`run.variants`) that computes many variants at a time. Blocks (`run.block_network`) are the faster back end
+where one network is run with hundreds of single quantizers switched: they start from what is kept at the cuts.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.subgraph import tap
-from roundoff.run.blocks.chain import (
+from roundoff.run.block_chain import (
     FUSED_AGREEMENT_DB,
     Chunk,
     agreement_db,

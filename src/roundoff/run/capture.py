@@ -11,9 +11,9 @@ from roundoff.core.tensors import Array, InputSpec, TensorInfo
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import hidden_tensors, inputs
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import by_session_name
 from roundoff.graph.shapes import Kind, Value, values
 from roundoff.graph.subgraph import tap, tap_shapes
-from roundoff.graph.wiring import by_session_name
 from roundoff.messages.message import english
 from roundoff.run.budget import CapturePlan, Planner, memory_limit
 from roundoff.run.session import Session, open_session

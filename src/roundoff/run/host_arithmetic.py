@@ -16,7 +16,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.build import make_model
 from roundoff.graph.insertion import bake_quantizers
 from roundoff.graph.load import Model
-from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.session import available_threads
 
 __all__ = ["Data", "FusedPath", "HostArithmetic", "cpu_features", "measure_host"]

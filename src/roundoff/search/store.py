@@ -28,12 +28,9 @@ from roundoff.core.plan import Recipe, inputs_text
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.insertion import deploy_model, fake_quant_model
-from roundoff.graph.save import save_model
 from roundoff.messages.message import Message, english, joined, message, verbatim
 from roundoff.quantize.calibration.files import save_calibration
-from roundoff.quantize.parameters import QuantNumbers
-from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
+from roundoff.quantize.plan_file import PLAN_NAME, PlanOrigin, write_quantized
 from roundoff.quantize.recipes import Built
 from roundoff.search.result import Trial
 
@@ -381,35 +378,23 @@ class Delivery:
         return tuple(self.folder / name for name in (*names, *texts))
 
     def _write(self, folder: Path, built: Built, *, note: Message | None) -> tuple[str, ...]:
-        """Write models, plan and statistics; the plan comes last."""
-        float_model, quantizers = built.quantized.float_model, built.quantized.quantizers
-        files = {name: f"{self.prefix}_{name}_model.onnx" for name in ("fake_quant", "deploy")}
-        save_model(fake_quant_model(float_model, quantizers), folder / files["fake_quant"], replace=True)
-        save_model(deploy_model(float_model, quantizers), folder / files["deploy"], replace=True)
-        model, digest = self.model, self.model_sha256
-        if built.recipe.transforms:
-            # Scales belong to the transformed model; with them, the user's own would be something else.
-            files["float"] = f"{self.prefix}_float_model.onnx"
-            save_model(float_model, folder / files["float"], replace=True)
-            with (folder / files["float"]).open("rb") as file:
-                model, digest = str(self.folder / files["float"]), hashlib.file_digest(file, "sha256").hexdigest()
-        if any(each.codes is not None for each in quantizers):
-            # Corrected codes are in the models alone.
-            files[CORRECTED] = files["fake_quant"]
-        save_calibration(built.calibration, folder / _STATISTICS, model_hash=digest)
-        numbers = QuantNumbers(quantizers, ())
-        saved = SavedPlan(
-            schema=PLAN_SCHEMA,
-            roundoff=self.version,
-            model=model,
-            model_sha256=digest,
-            method=built.recipe.method or self.target.calibration.method,
-            samples=built.calibration.samples,
+        """Write models, plan and statistics."""
+        origin = PlanOrigin(
+            model=self.model,
+            model_sha256=self.model_sha256,
+            prefix=self.prefix,
             arithmetic=self.target.arithmetic,
-            plan=built.plan,
-            numbers=saved_numbers(numbers),
-            files=files,
-            notes=(*built.notes, *((note,) if note else ())),
+            samples=built.calibration.samples,
+            version=self.version,
         )
-        write_text(folder / PLAN_NAME, plan_json(saved))
-        return (*dict.fromkeys(files.values()), _STATISTICS, PLAN_NAME)
+        saved = write_quantized(
+            folder,
+            built.quantized,
+            origin,
+            plan=built.plan,
+            method=built.recipe.method or self.target.calibration.method,
+            notes=(*built.notes, *((note,) if note else ())),
+            float_too=bool(built.recipe.transforms),
+        )
+        save_calibration(built.calibration, folder / _STATISTICS, model_hash=saved.model_sha256)
+        return (*dict.fromkeys(saved.files.values()), _STATISTICS, PLAN_NAME)

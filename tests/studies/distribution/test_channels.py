@@ -18,9 +18,8 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 from roundoff.studies.distribution.advice import judge_channels
 from roundoff.studies.distribution.records import CHANNEL_QUANTILES as QUANTILES
-from roundoff.studies.distribution.records import ChannelRecord
+from roundoff.studies.distribution.records import ChannelRecord, Inspected
 from roundoff.studies.distribution.result import ChannelSpread
-from roundoff.studies.distribution.selection import Inspected
 from roundoff.studies.distribution.study import ChannelSettings, describe_channels
 from tests.models import conv_net, loaded, random_feed, value, wrapped
 from tests.quantized import Recipe, quantized_simply

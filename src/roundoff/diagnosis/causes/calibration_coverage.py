@@ -10,7 +10,7 @@ from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Suspect, loss_measures
 from roundoff.graph.shapes import channel_axes
 from roundoff.messages.message import message
-from roundoff.run.holdout import Subset
+from roundoff.run.evaluators import Subset
 
 __all__ = ["CalibrationCoverage", "misfit"]
 

@@ -14,10 +14,9 @@ from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextEntry, TextMessage, text_proto_text
 from roundoff.errors import BadInput
 from roundoff.graph.caffe.convert import DATA_TYPES, input_shapes
-from roundoff.graph.caffe.fields import text_table
 from roundoff.graph.caffe.net import CaffeLayer, Net, blob_message
 from roundoff.graph.caffe.placement import CaffePlacement, Entrance, Product, place_quantizers
-from roundoff.graph.caffe.wire import encode
+from roundoff.graph.caffe.wire import encode, text_table
 from roundoff.graph.quantized_model import QuantizedModel, fake_quantized
 from roundoff.graph.weights import Weights, codes_of
 from roundoff.messages.message import english

@@ -8,7 +8,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import CannotFold, Draft, change_constants, named
-from roundoff.graph.wiring import attribute, set_attribute
+from roundoff.graph.nodes import attribute, set_attribute
 from roundoff.messages.message import english, message
 
 __all__ = [

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.quantizers import QuantSpec
+from roundoff.graph.nodes import OnnxType, attribute, by_dtype, by_number, reads
 from roundoff.graph.reading.points import (
     DEQUANTIZE,
     MICROSOFT,
@@ -18,7 +19,6 @@ from roundoff.graph.reading.points import (
     is_operator,
     read_point,
 )
-from roundoff.graph.wiring import OnnxType, attribute, by_dtype, by_number, reads
 from roundoff.messages.message import english, message
 
 __all__ = [

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.graph.nodes import OnnxType, attribute, by_dtype
 from roundoff.graph.reading.points import (
     MICROSOFT,
     QUANTIZE,
@@ -15,7 +16,6 @@ from roundoff.graph.reading.points import (
     is_operator,
     plain_name,
 )
-from roundoff.graph.wiring import OnnxType, attribute, by_dtype
 from roundoff.messages.message import english, message
 
 __all__ = [

@@ -13,10 +13,10 @@ from roundoff.core.quantizers import Consumer
 from roundoff.core.target import Target
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import by_number, reads, subgraphs
 from roundoff.graph.patterns import PATTERNS, Pattern, find_patterns
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import by_number, reads, subgraphs
 from roundoff.messages.message import Message, message
 
 __all__ = [

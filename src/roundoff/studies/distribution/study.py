@@ -19,13 +19,20 @@ from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, as_message, english, message
 from roundoff.messages.numbers import nonfinite_note
+from roundoff.quantize.calibration.calibration import watch
 from roundoff.quantize.calibration.observer import Observation, Observer
-from roundoff.quantize.calibration.run import watch
 from roundoff.run.budget import UNLIMITED, RunBudget
 from roundoff.run.capture import Samples, complete_values, read_feed
-from roundoff.run.layer_tensors import LayerTensor, layer_tensors
+from roundoff.run.variants import LayerTensor, layer_tensors
 from roundoff.studies.distribution.advice import advise, judge_channels
-from roundoff.studies.distribution.records import ChannelRecord, CodeRecord, TensorRecord, ValueRecord
+from roundoff.studies.distribution.records import (
+    ChannelRecord,
+    CodeRecord,
+    Inspected,
+    TensorRecord,
+    ValueRecord,
+    find_inspected,
+)
 from roundoff.studies.distribution.result import (
     OUTLIER_LEVELS,
     ChannelReport,
@@ -35,7 +42,6 @@ from roundoff.studies.distribution.result import (
     OutlierRow,
     TensorDistribution,
 )
-from roundoff.studies.distribution.selection import Inspected, find_inspected
 from roundoff.studies.distribution.values import automatic_bins, lay_out
 
 __all__ = [

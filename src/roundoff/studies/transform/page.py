@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import bilingual, in_all, plain, translate
-from roundoff.messages.message import phrase_of
+from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import score_text
 from roundoff.messages.phrases import commas, count_of
 from roundoff.pages.blocks import Column, Headline, Page, TableBlock, View, notes, spoken_facts
@@ -75,6 +75,9 @@ def _lines(found: TransformReport) -> Iterator[_Line]:
     samples = count_of(found.samples, "sample")
     judged = translate(origin, samples=samples, target=found.target, method=found.method)
     yield translate("transform.judged"), judged
+    if found.changed:
+        nothing = translate("transform.adds_nothing")
+        yield translate("transform.adds"), nothing if found.added is None else shown(found.added)
     for step in found.steps:
         if step.taken or step.name != "explicit_bias":
             yield step.name, _who(step)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.core.plan import Rule, Step
+from roundoff.core.plan import Step
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
@@ -19,16 +19,11 @@ from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.quantize.agreement import compare_outputs
 from roundoff.quantize.pipeline import Quantization, QuantizeSettings, quantize_model
-from roundoff.quantize.step_report import StepReport, TransformReport, TransformScore
-from roundoff.quantize.steps import (
-    StepContext,
-    apply_correction,
-    apply_transform,
-    correction_names,
-    transform_names,
-)
+from roundoff.quantize.recipes import Built, added_cost
+from roundoff.quantize.step_report import TransformReport, TransformScore
+from roundoff.quantize.steps import correction_names, transform_names
 from roundoff.run.bench import Bench, spread
-from roundoff.run.capture import Samples
+from roundoff.run.capture import Samples, read_feed
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions
 from roundoff.run.session import open_session
 
@@ -64,11 +59,16 @@ class TransformTrial:
 
     Attributes:
         report: What was done and gained.
-        quantized: The network with the steps if they are kept, else without.
+        built: The network with the steps if they are kept, else without.
     """
 
     report: TransformReport
-    quantized: QuantizedModel
+    built: Built
+
+    @property
+    def quantized(self) -> QuantizedModel:
+        """The same without how it came about."""
+        return self.built.quantized
 
 
 def check_steps(steps: Sequence[Step]) -> None:
@@ -120,49 +120,22 @@ def try_steps(
         ModelFailed: The model cannot be run.
     """
     check_steps(steps)
-    context = StepContext(settings.target, samples, settings.threads, settings.max_memory, progress)
     first = quantize_model(model, samples, settings, progress=progress)
-    float_model, reports = first.prepared.model, []
-    for step in (each for each in steps if each.name in transform_names()):
-        done = apply_transform(step, float_model, context)
-        float_model = done.model
-        reports.append(StepReport(step.name, "transform", _options(step), done.taken, done.notes))
-    second = first
-    if float_model is not first.prepared.model:
-        again = replace(settings, rules=_renamed(settings.rules, first.prepared.origins))
-        second = quantize_model(float_model, samples, again, progress=progress)
-    quantized = second.quantized
-    for step in (each for each in steps if each.name in correction_names()):
-        corrected = apply_correction(step, quantized, context)
-        quantized = corrected.model
-        reports.append(StepReport(step.name, "correction", _options(step), corrected.taken, corrected.notes))
-    report = _judged(first, second, quantized, reports, judge=judge, progress=progress)
-    return TransformTrial(report, quantized if report.kept else first.quantized)
-
-
-def _renamed(rules: Sequence[Rule], origins: Mapping[str, str]) -> tuple[Rule, ...]:
-    """Rules that name nodes which preparation folded name those that these were folded into."""
-    return tuple(
-        replace(rule, selector=tuple(origins.get(name) or name for name in rule.selector))
-        if rule.kind in ("node", "any")
-        else rule
-        for rule in rules
+    builder, plain = first.builder, first.best.recipe
+    recipe = replace(
+        plain,
+        transforms=tuple(each for each in steps if each.name in transform_names()),
+        corrections=tuple(each for each in steps if each.name in correction_names()),
     )
+    built = builder.build(recipe)
+    feed = read_feed(first.prepared.model, samples, 0)
+    added = added_cost(first.quantized, built.quantized, feed).text
+    report = replace(_judged(first, built, judge=judge, progress=progress), added=added)
+    return TransformTrial(report, built if report.kept else builder.build(plain))
 
 
-def _options(step: Step) -> dict[str, str]:
-    return {name: str(value) for name, value in step.options}
-
-
-def _judged(
-    first: Quantization,
-    second: Quantization,
-    quantized: QuantizedModel,
-    reports: Sequence[StepReport],
-    *,
-    judge: Judge,
-    progress: Progress,
-) -> TransformReport:
+def _judged(first: Quantization, built: Built, *, judge: Judge, progress: Progress) -> TransformReport:
+    quantized = built.quantized
     reference = first.prepared.model
     before = switch_on(reference, first.quantized.quantizers)
     after = switch_on(quantized.float_model, quantized.quantizers)
@@ -179,15 +152,15 @@ def _judged(
     measured = _measured(judge, (reference, before, after), progress=progress)
     return TransformReport(
         target=first.target.name,
-        method=second.best.method,
-        steps=tuple(reports),
+        method=first.best.method,
+        steps=built.steps,
         samples=len(judge.samples.names),
         unseen=judge.unseen,
         before=agreements[0],
         after=agreements[1],
         score=None if measured is None else measured.score,
-        kept=any(each.taken for each in reports) and not _worse(measured, agreements),
-        notes=second.best.numbers.notes,
+        kept=any(each.taken for each in built.steps) and not _worse(measured, agreements),
+        notes=built.numbers.notes,
     )
 
 

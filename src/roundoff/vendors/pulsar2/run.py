@@ -21,7 +21,7 @@ from roundoff.graph.reading.read import read_quantized
 from roundoff.graph.subgraph import tap
 from roundoff.graph.units import derived_constants
 from roundoff.messages.message import english
-from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.session import Session, open_session
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, PrecisionAnalysisMode, TargetHardware
 from roundoff.vendors.pulsar2.tables import target_of

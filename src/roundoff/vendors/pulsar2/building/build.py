@@ -10,7 +10,7 @@ from roundoff.core.document import json_text
 from roundoff.core.files import check_output_directory, output_directory, write_text
 from roundoff.core.names import shown
 from roundoff.errors import BadInput
-from roundoff.graph.cutting import node_products
+from roundoff.graph.blocks import node_products
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
@@ -450,9 +450,10 @@ class _Build:
                 )
             )
         if outcome.built is not None:
-            for step, taken in outcome.built.taken.items():
+            for step in outcome.built.steps:
+                taken = len(step.taken)
                 log.tell(
-                    english("{step}: {count} {count:operation|operations} took part", step=step, count=len(taken))
+                    english("{step}: {count} {count:operation|operations} took part", step=step.name, count=taken)
                 )
         for note in outcome.notes:
             log.tell(english("note: {note}", note=note))
