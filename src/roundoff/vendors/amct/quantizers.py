@@ -1,4 +1,8 @@
-"""AMCT's scales: from weights and observed values to records, and from records to quantizers."""
+"""AMCT's scales: from weights and observed values to records, and from records to quantizers.
+
+The arithmetic is the vendor's and stays here: records must hold the tool's own numbers to the last digit, with its
+rounding, its half precision and its searches over ranges. Calibration itself is that of `roundoff.quantize`.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
