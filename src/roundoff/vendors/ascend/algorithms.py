@@ -1,6 +1,6 @@
 """The ten built-in algorithms as the vendor prints them, its treatment of zeros, scalars and booleans included.
 
-The arithmetic is the vendor's and stays here: its tables are met to the last digit, with its sums of float32 in its
+The arithmetic is the vendor's and stays here: its tables are met to the last digit, with sums of float32 in its
 order, which `roundoff.measure` computes otherwise on purpose.
 """
 
