@@ -147,12 +147,6 @@ def test_a_good_comparison_is_two_lines() -> None:
     ]
 
 
-def test_a_failure_that_does_not_gate_says_so() -> None:
-    looking = replace(FOUND, verdict=replace(FOUND.verdict, gated=False))
-    first = verdict(looking).splitlines()[0]
-    assert first.rstrip() == "FAIL: 1 of 3 tensors passes (2 samples), not a gate: exit code 0"
-
-
 def test_a_single_failing_tensor_is_named_once() -> None:
     lines = verdict_lines(make_row(0, "conv1", 1.0), make_row(1, "conv2", 0.7, difference=verbatim("gain 0.5")))
     assert [line for line in lines if "conv2" in line] == ["starts at  conv2 (Conv): gain 0.5"]
