@@ -130,7 +130,7 @@ def _repair_conclusion(inputs: Path, results: Path) -> str:
     right = {name: share_text(_accuracy(each, images, labels), 1) for name, each in models.items()}
     browser = translate("demo.in_browser", file=results.with_suffix(".html"))
     files = _listed((browser, results / _REPAIRED, results / "run.json"))
-    return translate("demo.repair_end", images=len(labels), files=files, **right)
+    return "\n" + translate("demo.repair_end", images=len(labels), files=files, **right)
 
 
 def _accuracy(model: "Model", images: Array, labels: Array) -> float:
@@ -163,7 +163,7 @@ def _board() -> Story:
 
     def conclusion(_inputs: Path, results: Path) -> str:
         files = _listed((results / "run.json", results / "tensors.csv"))
-        return translate("demo.board_end", **fault, files=files)
+        return "\n" + translate("demo.board_end", **fault, files=files)
 
     introduction = translate(
         "demo.board",
@@ -216,9 +216,9 @@ def _ocr(target: str = "generic-int8") -> Story:
             rates["repaired"] = load_model(repaired)
             files.append(str(repaired))
         read = {name: share_text(unseen.read_by(each, letters), 1) for name, each in rates.items()}
-        table = "\n".join(translate(f"demo.ocr_{name}", rate=rate) for name, rate in read.items())
+        table = _listed(translate(f"demo.ocr_{name}", rate=rate) for name, rate in read.items())
         listed = _listed((*files, results / "run.json"))
-        return translate("demo.ocr_end", words=_TEST_WORDS, table=table, files=listed)
+        return "\n" + translate("demo.ocr_end", words=_TEST_WORDS, table=table, files=listed)
 
     return Story(_RECOGNISER, prepare, translate("demo.ocr", words=_WORDS), command, conclusion)
 

@@ -3,5 +3,7 @@
 The page of a question needs one import, ``from roundoff import pages``, for all that pages are made of.
 """
 
+from roundoff.pages import blocks
 from roundoff.pages.blocks import *  # noqa: F403 - all that a page is made of
-from roundoff.pages.blocks import __all__ as __all__
+
+__all__ = blocks.__all__
