@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, overload
 
@@ -17,7 +18,7 @@ from roundoff.api.inputs import (
     said_of,
 )
 from roundoff.api.outcome import Outcome
-from roundoff.api.subject import samples_for
+from roundoff.api.subject import fewer_samples, samples_for
 from roundoff.core.files import is_model
 from roundoff.core.provenance import array_input
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
@@ -197,6 +198,8 @@ def compare_sides(
         found = compare_pairs(
             sides.reference, sides.candidate, sides.pairing, settings=settings, progress=call.progress
         )
+        if sides.samples is not None:
+            found = replace(found, notes=(*fewer_samples(call, sides.samples), *found.notes))
         return found, network, tuple(_inputs(call, asked, sides))
 
 
@@ -260,13 +263,18 @@ class _Opening:
 
     def reference(self) -> "tuple[TensorSource, Model | None, Sequence[TensorInfo] | None]":
         """The reference, the model behind it, and what that says of shapes."""
-        from roundoff.align.matching import rename_after
+        from roundoff.align.matching import behind_pairs, rename_after
+        from roundoff.graph.interface import outputs
+        from roundoff.graph.quantized_model import dequantized_tensors
         from roundoff.graph.shapes import tensor_infos
 
         given, chosen = self._asked.reference, self._asked.reference_format
         if self._asked.model is None:
             reference, own = self.source(given, chosen, shapes=None)
-            return reference, own, None if own is None else reference.tensors
+            if own is None:
+                return reference, None, None
+            behind = behind_pairs(reference, dequantized_tensors(own), kept=outputs(own))
+            return behind, own, reference.tensors
         model = open_model(self._asked.model).model
         shapes = tensor_infos(model)
         reference, _ = self.source(given, chosen, shapes=shapes)

@@ -21,7 +21,9 @@ __all__ = [
     "WhyUnjudged",
 ]
 
-WhyUnjudged = Literal["missing", "unmatched", "shape", "nonfinite", "unreadable", "not_numbers", "chance"]
+WhyUnjudged = Literal[
+    "missing", "unmatched", "shape", "nonfinite", "unreadable", "not_numbers", "chance", "indices"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Unjudged:
             certain that it is this tensor. ``shape``: the shapes differ. ``nonfinite``: it holds, or is computed
             from, NaN or infinite values. ``unreadable``: a sample of it cannot be read. ``not_numbers``: it holds
             no real numbers, or codes without a scale. ``chance``: it differs from run to run.
+            ``indices``: it holds indices, and more differ than is usual.
         detail: More of it; empty when there is no more.
     """
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from roundoff.messages.catalogue import LANGUAGES, Phrase, bilingual, explained, in_all, named, plain, use_language
-from roundoff.messages.message import Remark, phrase_of
+from roundoff.messages.message import Message, Remark, phrase_of
 from roundoff.messages.numbers import (
     EXACT_DB,
     counted,
@@ -507,7 +507,13 @@ def spoken_facts(lines: Callable[[], Iterable[tuple[str, str]]]) -> Facts:
 
 
 def preparation_note(preparation: Sequence[object]) -> tuple[Paragraph, ...]:
-    """A single note for all remarks on how a model was prepared, the same in every run that looks into it."""
-    if not preparation:
-        return ()
-    return (Paragraph(bilingual("terminal.preparation", count=len(preparation)), note=True),)
+    """What is to be known of the samples, and one note for all remarks on how a model was prepared.
+
+    The latter are the same in every run that looks into the model.
+    """
+    first = [
+        each for each in preparation if isinstance(each, Message) and each.key.startswith("check_calibration.")
+    ]
+    rest = len(preparation) - len(first)
+    said = (Paragraph(bilingual("terminal.preparation", count=rest), note=True),) if rest else ()
+    return (*notes(first), *said)

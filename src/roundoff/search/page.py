@@ -24,7 +24,7 @@ from roundoff.pages.blocks import (
     notes,
     spoken_facts,
 )
-from roundoff.pages.coverage import doubt_line
+from roundoff.pages.coverage import doubt_line, judged_line
 from roundoff.search.result import Trial, Tuning
 
 __all__ = ["trial_line", "tuning_page"]
@@ -74,14 +74,20 @@ def _headline(found: Tuning) -> Headline:
     return Headline("bad", text, term, bilingual("search.word_best_effort"))
 
 
+def _evidence(found: Tuning) -> Iterator[_Line]:
+    if found.coverage is not None:
+        yield translate("coverage.label"), judged_line(found.coverage)
+    for at, doubt in enumerate(found.doubts):
+        yield "" if at else translate("coverage.label_doubt"), doubt_line(doubt)
+
+
 def _lines(found: Tuning) -> Iterator[_Line]:
     best, kept = found.best, found.remaining
     goal = "" if found.goal_value is None else _score(found, found.goal_value)
     if found.verdict in ("met", "unproven"):
         yield translate("search.goal"), commas(f"{_name(found)} {shown(found.goal)}", goal)
     yield _name(found), _loss(found)
-    for at, doubt in enumerate(found.doubts):
-        yield "" if at else translate("coverage.label_doubt"), doubt_line(doubt)
+    yield from _evidence(found)
     if found.holdout is not None:
         held = found.holdout
         scores = _scores(found, held.score, held.float_score)

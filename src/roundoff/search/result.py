@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from roundoff.core.coverage import Doubt
+from roundoff.core.coverage import Coverage, Doubt
 from roundoff.core.plan import Recipe
 from roundoff.messages.message import NOTHING, Message
 
@@ -133,7 +133,8 @@ class Tuning:
         stopped: Why the search ended early; empty when it did not.
         notes: What the reader should know.
         added: What the answer has that the plain quantized model has not; None where that is nothing.
-        doubts: What speaks against a good verdict: labels, evaluator or the float network itself.
+        doubts: What speaks against a good verdict: samples, labels, evaluator, time or the float network itself.
+        coverage: What it rests on; None in documents of older versions.
     """
 
     reference: str
@@ -162,6 +163,7 @@ class Tuning:
     notes: tuple[Message, ...] = ()
     added: Message | None = None
     doubts: tuple[Doubt, ...] = ()
+    coverage: Coverage | None = None
 
     @property
     def good(self) -> bool:

@@ -16,9 +16,10 @@ from roundoff.align.values import SampleSide
 from roundoff.core.coverage import Unjudged
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, dequantize
-from roundoff.core.tensors import Array, TensorInfo, TensorSource
+from roundoff.core.tensors import Array, TensorInfo, TensorSource, parse_dtype
 from roundoff.diagnosis.devices.expectation import Golden, Span
 from roundoff.errors import BadInput, CannotAlign
+from roundoff.measure.verdicts import is_index
 from roundoff.messages.message import Message, as_message, english, message
 from roundoff.studies.compare.pairs import find_samples, laid_out, read_pair
 from roundoff.tensors.stored import runs_of
@@ -86,6 +87,7 @@ class Readout:
         left_out: What cannot be used, with the reason.
         notes: What was assumed.
         ends: Inputs and outputs of the network, which a device may hold in a layout of their own.
+        indices: Outputs of the network that hold indices, such as those of ArgMax: they are equal or not.
     """
 
     reference: TensorSource
@@ -97,6 +99,20 @@ class Readout:
     left_out: tuple[Unjudged, ...] = ()
     notes: tuple[Message, ...] = ()
     ends: Collection[str] = ()
+    indices: Mapping[str, TensorPair] = field(default_factory=dict)
+
+    def equal_indices(self, name: str) -> tuple[int, int]:
+        """Of a tensor of indices, how many are those of the float model, and of how many.
+
+        Raises:
+            BadInput: It cannot be read.
+        """
+        equal = total = 0
+        for sample in self.samples:
+            exact, found = read_pair((self.reference, self.device), self.indices[name], sample)
+            same = exact.shape == found.shape
+            equal, total = equal + (int(np.count_nonzero(exact == found)) if same else 0), total + exact.size
+        return equal, total
 
     def read(self, name: str, sample: int) -> Array:
         """Values of a tensor, float32, in the layout of the float model.
@@ -237,7 +253,23 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
         notes.append(message("compare.run_taken", where=device.label, run=run, others=", ".join(others)))
     if fits:
         notes.append(message("diagnosis.note_unknown_scale", count=len(fits)))
-    return Readout(reference, device, kept, matched.pairs, quantizers, fits, tuple(left_out), tuple(notes), ends)
+    dtypes = {info.name: info.dtype for info in reference.tensors}
+    indices = {
+        name: pair
+        for name in ends
+        if (pair := by_name.get(name)) is not None
+        and pair.how != "shape"
+        and pair.confidence >= SURE
+        and _holds_indices(dtypes.get(name, ""))
+    }
+    left_out = [each for each in left_out if each.name not in indices]
+    return Readout(
+        reference, device, kept, matched.pairs, quantizers, fits, tuple(left_out), tuple(notes), ends, indices
+    )
+
+
+def _holds_indices(dtype: str) -> bool:
+    return bool(dtype) and is_index(parse_dtype(dtype))
 
 
 def _as_dumped(

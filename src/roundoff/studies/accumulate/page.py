@@ -25,6 +25,7 @@ from roundoff.pages.blocks import (
     preparation_note,
     spoken_facts,
 )
+from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.accumulate.result import Accumulation, CurveNode, MeasuredCurve, Split
 
 __all__ = ["accumulation_page", "curves_table"]
@@ -142,7 +143,11 @@ def _name(node: CurveNode) -> str:
     return f"{node.node} ({node.op_type})"
 
 
-_FACTS = (_splits, _falls, _jumps)
+def _coverage(found: Accumulation) -> Iterator[_Line]:
+    yield from judgement_lines(found.judgement)
+
+
+_FACTS = (_coverage, _splits, _falls, _jumps)
 
 
 def _summary(found: Accumulation) -> TableBlock:

@@ -500,9 +500,11 @@ def _passes(measured: PairMeasurement, scored: TensorScore, thresholds: Threshol
     same_nonfinite = moments.excluded == moments.reference.nonfinite == moments.candidate.nonfinite
     if moments.count == 0 and moments.excluded and measured.failure is None:
         return same_nonfinite
-    if thresholds.name == PROFILE and measured.indices[1]:
-        # The distance of two indices is no size: their share that is equal is judged.
-        return thresholds.holds(dict(index_scores(*measured.indices)))
+    if measured.indices[1] and measured.failure is None:
+        # The distance of two indices is no size: their share that is equal is judged, whatever else is asked.
+        usual = load_profile(PROFILE).holds(dict(index_scores(*measured.indices)))
+        if not usual or thresholds.name == PROFILE:
+            return usual
     return same_nonfinite and thresholds.holds(scored.values)
 
 

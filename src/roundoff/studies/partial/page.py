@@ -26,6 +26,7 @@ from roundoff.pages.blocks import (
     preparation_note,
     spoken_facts,
 )
+from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.partial.result import SAME_TOP1, PartialQuantization, PartialStep
 
 __all__ = ["partial_page"]
@@ -67,6 +68,10 @@ def partial_page(document: RunDocument) -> Page | None:
 def _headline(found: PartialQuantization) -> Headline:
     goal, changed = in_all(lambda: _goal(found)), bilingual(f"partial.{_CHANGES[found.to]}")
     tone: Tone = "good"
+    if found.knee is not None and found.judgement is not None and not found.judgement.good:
+        return Headline(
+            "open", bilingual("partial.no_evidence", goal=goal), "", bilingual("partial.word_no_evidence")
+        )
     if found.knee == 0 and found.exact_weights and _against_float(found):
         tone, kind = "open", "open"
     elif found.knee is not None:
@@ -91,6 +96,7 @@ def _goal(found: PartialQuantization) -> str:
 
 
 def _lines(found: PartialQuantization) -> Iterator[_Line]:
+    yield from judgement_lines(found.judgement)
     first = found.steps[0]
     known = math.isfinite(found.float_score) and found.float_score != 1
     float_score = translate("partial.float", score=score_text(found.score, found.float_score)) if known else ""

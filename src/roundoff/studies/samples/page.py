@@ -19,7 +19,9 @@ from roundoff.pages.blocks import (
     metric_column,
     notes,
     preparation_note,
+    spoken_facts,
 )
+from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
 
 __all__ = ["WORST_SAMPLES_CSV_START", "samples_page"]
@@ -46,6 +48,7 @@ def samples_page(document: RunDocument, view: View = View()) -> Page | None:  # 
         bilingual("samples.title"),
         (
             Headline("plain", in_all(lambda: _headline(found))),
+            spoken_facts(lambda: judgement_lines(found.judgement)),
             _table(found, view),
             *notes(found.notes),
             *preparation_note(found.preparation),

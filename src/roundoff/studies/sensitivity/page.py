@@ -29,6 +29,7 @@ from roundoff.pages.blocks import (
     preparation_note,
     spoken_facts,
 )
+from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.sensitivity.result import KindVerdict, SensitivityReport, SensitivityRow
 
 __all__ = ["SENSITIVITY_CSV_START", "rankings_table", "sensitivity_page"]
@@ -104,6 +105,7 @@ def _samples(report: SensitivityReport) -> str:
 
 
 def _lines(report: SensitivityReport) -> Iterator[_Line]:
+    yield from judgement_lines(report.judgement)
     for verdict in report.verdicts:
         yield translate(f"sensitivity.{verdict.kind}"), _said(verdict, report.rankings[verdict.kind], report)
     metric = report.metrics[0]
