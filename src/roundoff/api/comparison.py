@@ -212,7 +212,10 @@ def _inputs(call: Call, asked: SidesAsked, sides: ComparedSides) -> "Iterator[In
             yield open_model(given).origin(role)
         elif isinstance(given, Mapping):
             source: TensorSource = getattr(sides, role)
-            yield array_input(role, [{info.name: source.read(info.name, "") for info in source.tensors}])
+            read = [
+                {info.name: source.read(info.name, sample) for info in source.tensors} for sample in source.samples
+            ]
+            yield array_input(role, read)
     if asked.model is not None:
         yield open_model(asked.model).origin("model")
     yield from file_inputs(("aliases", asked.aliases))
@@ -231,6 +234,7 @@ def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
     from roundoff.align.names import read_aliases
     from roundoff.graph.interface import outputs
     from roundoff.graph.quantized_model import dequantized_tensors
+    from roundoff.tensors.stored import split_batch
 
     _check_models(call, asked)
     aliases = asked.aliases
@@ -238,6 +242,7 @@ def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
         sides = _Opening(call, asked, stack)
         reference, known, shapes = sides.reference()
         candidate, own = sides.source(asked.candidate, asked.candidate_format, shapes=shapes)
+        candidate = split_batch(candidate, reference.tensors, reference.samples)
         pairing = align(
             reference,
             candidate,

@@ -17,8 +17,10 @@ __all__ = [
     "OutputCoverage",
     "Share",
     "Unjudged",
+    "UnplacedFile",
     "WhyLeftOut",
     "WhyUnjudged",
+    "WhyUnplaced",
 ]
 
 WhyUnjudged = Literal[
@@ -109,6 +111,27 @@ class Share:
     left_out: tuple[LeftOut, ...] = ()
 
 
+WhyUnplaced = Literal["size", "uncertain", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class UnplacedFile:
+    """A tensor of a dump that is none of the network's, as far as could be told.
+
+    Attributes:
+        name: Its name in the dump.
+        why: ``size``: no tensor of the network that is left has its size. ``uncertain``: some have, and none is
+            certain to be it. ``unreadable``: it cannot be read.
+        shape: Its shape.
+        could_be: The first of those that have its size.
+    """
+
+    name: str
+    why: WhyUnplaced
+    shape: tuple[int, ...] = ()
+    could_be: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class CoverageGap:
     """Where a difference starts, when tensors before the first wrong one were not compared.
@@ -134,6 +157,7 @@ class Coverage:
         samples: What it was fed.
         files: The files of a dump.
         gap: Where a difference starts, if that is not certain.
+        unplaced: Files of the dump that belong to no tensor.
     """
 
     outputs: OutputCoverage
@@ -141,6 +165,7 @@ class Coverage:
     samples: Share | None = None
     files: Share | None = None
     gap: CoverageGap | None = None
+    unplaced: tuple[UnplacedFile, ...] = ()
 
 
 DoubtKind = Literal[

@@ -22,7 +22,8 @@ from roundoff.errors import BadInput, CannotAlign
 from roundoff.measure.verdicts import is_index
 from roundoff.messages.message import Message, as_message, english, message
 from roundoff.studies.compare.pairs import find_samples, laid_out, read_pair
-from roundoff.tensors.stored import runs_of
+from roundoff.studies.compare.study import batch_note
+from roundoff.tensors.stored import runs_of, split_batch
 
 __all__ = [
     "SURE",
@@ -217,6 +218,7 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
         CannotAlign: Nothing could be paired.
     """
     known = names or KnownNames()
+    device = split_batch(device, reference.tensors, reference.samples)
     pairing = align(
         reference, device, aliases=known.aliases, origins=known.origins, outputs=ends, progress=progress
     )
@@ -248,6 +250,7 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
             what, fix=english("dump outputs of nodes under the names of the model, or give --aliases")
         )
     notes = [as_message(matched.note)] if matched.note else []
+    notes += batch_note(device)
     if runs := runs_of(device):
         run, *others = runs
         notes.append(message("compare.run_taken", where=device.label, run=run, others=", ".join(others)))

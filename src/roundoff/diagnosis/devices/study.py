@@ -40,6 +40,7 @@ from roundoff.messages.numbers import EXACT_DB, decibels_text
 from roundoff.quantize.agreement import judge_outputs
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource, Samples
+from roundoff.studies.compare.study import unplaced_files
 
 __all__ = [
     "DeviceEvidence",
@@ -130,6 +131,10 @@ def _judgement(evidence: DeviceEvidence, kind: DiagnosisKind) -> Judgement:
         samples=Share(total, used, few),
         files=Share(len(files), len(files) - len(spare), unplaced),
         gap=_gap(evidence, computed, judged),
+        unplaced=unplaced_files(
+            [info for info in files if info.name not in taken],
+            [info for info in readout.reference.tensors if info.name in set(lost)],
+        ),
     )
     grade: Grade = "no_evidence"
     if evidence.loss is not None and not evidence.loss.agrees:
