@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from roundoff.core.progress import Progress
     from roundoff.core.tensors import TensorInfo, TensorSource, Topology
     from roundoff.graph.load import Model
-    from roundoff.measure.thresholds import ThresholdSet
+    from roundoff.measure.verdicts import ThresholdSet
     from roundoff.run.capture import Samples
     from roundoff.studies.compare.result import Comparison
     from roundoff.studies.compare.study import CompareSettings
@@ -170,7 +170,7 @@ def compare(
 
 
 def _thresholds(threshold: Any, profile: str | None) -> "ThresholdSet | None":
-    from roundoff.measure.thresholds import load_profile, parse_thresholds
+    from roundoff.measure.verdicts import load_profile, parse_thresholds
 
     if threshold is not None and profile is not None:
         raise BadInput(english("Both --threshold and --profile were given."), fix=english("leave one of them out"))

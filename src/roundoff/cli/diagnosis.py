@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from roundoff.core.tensors import Topology
     from roundoff.diagnosis.page import DiagnosisPart
     from roundoff.diagnosis.result import Diagnosis
-    from roundoff.measure.thresholds import ThresholdSet
+    from roundoff.measure.verdicts import ThresholdSet
     from roundoff.studies.compare.result import Comparison
 
 __all__ = ["compare", "compare_sides", "diagnose", "open_sides"]

@@ -2,27 +2,34 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
+from roundoff.core.quantizers import Quantizer
+from roundoff.core.tensors import Array
 from roundoff.diagnosis.culprits import (
     Accused,
     Record,
+    beside_cured,
     explained,
     find_few,
     find_needed,
+    fixes_of,
     grouped,
     merged,
     together,
     with_control,
 )
 from roundoff.diagnosis.ideal import Ideal, IdealOption
-from roundoff.diagnosis.investigation import Investigation
+from roundoff.diagnosis.investigation import Investigation, TaskMetric
 from roundoff.diagnosis.registry import ask, find_cause
-from roundoff.diagnosis.result import Finding
+from roundoff.diagnosis.result import Finding, Measure
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
+from roundoff.graph.insertion import switch_on
+from roundoff.measure.verdicts import paired_change
 from roundoff.messages.message import Message, message
 
-__all__ = ["CulpritStages", "best_fixes"]
+__all__ = ["TOLERATED_DROP", "CulpritStages", "TaskProof", "best_fixes"]
 
 # So many places are few, or the root of all where that is more; what needs more of them to be put right has no
 # culprits.
@@ -39,7 +46,56 @@ _ROUNDS = 3
 _GOOD_DB = 20.0
 # The proof that a loss has no culprits takes so many runs.
 _PROOF_RUNS = 10
-_ACTIVATION_RANGE = ("activation", "range")
+# So many ranges that do not fit may have one reason.
+_SEVERAL_RANGES = 2
+
+
+# A metric is restored when it is lower by less than this part of its value, or by a part of what it lost that may
+# be chance.
+TOLERATED_DROP = 0.01
+"""A metric that drops by less than this part of its value is as good."""
+_REST_BY_CHANCE = 0.5
+
+
+@dataclass(slots=True, eq=False)
+class TaskProof:
+    """The user's metric as part of proofs.
+
+    Attributes:
+        metric: The metric.
+        exact: Its values of the float network.
+        broken: Its values of the quantized one.
+    """
+
+    metric: TaskMetric
+    exact: Array
+    broken: Array
+    _known: dict[frozenset[tuple[str, int]], Array] = field(default_factory=dict)
+    _kept: list[Quantizer] = field(default_factory=list)
+
+    def values(self, case: Case, fixes: Fixes | None = None) -> Array:
+        """Of the network with some more put right."""
+        quantizers = case.quantizers(fixes)
+        key = frozenset((each.name, id(each)) for each in quantizers)
+        if key not in self._known:
+            self._kept += quantizers
+            self._known[key] = self.metric.values(switch_on(case.runner.model, quantizers))
+        return self._known[key]
+
+    def restored(self, case: Case, fixes: Fixes | None = None) -> bool:
+        """Whether it is then about what it is in float."""
+        now, ours = self.values(case, fixes), float(self.exact.mean())
+        drop, lost = (self.metric.drop(ours, float(each.mean())) for each in (now, self.broken))
+        if drop <= TOLERATED_DROP * max(abs(ours), abs(float(now.mean()))):
+            return True
+        change = paired_change(self.exact, now, higher_is_better=self.metric.higher_is_better)
+        return drop <= _REST_BY_CHANCE * lost and not change.significant
+
+    def measured(self, before: Case, after: Case) -> Measure:
+        """What it is in one network, and in another."""
+        ends = (float(self.values(each).mean()) for each in (before, after))
+        metric = self.metric
+        return Measure(metric.name, "", *ends, higher_is_better=metric.higher_is_better, samples=metric.samples)
 
 
 @dataclass(slots=True)
@@ -49,31 +105,57 @@ class CulpritStages:
     Attributes:
         notebook: What was asked, and how long it may take.
         record: Where findings go.
+        task: The user's metric, where it drops; None where it does not, or there is none.
         distributed: Whether the loss has no few culprits.
     """
 
     notebook: Investigation
     record: Record
+    task: TaskProof | None = None
     distributed: bool = False
 
     def look(self, case: Case, better: Sequence[Ideal], *, fine: bool) -> Case:
         """Find faults stage by stage, each put right before the next is looked for."""
         if self._late(message("diagnosis.skip_better")):
             return case
-        if _excess_db(case, best_fixes(better, settings=True)) >= _FAULT_DB:
-            case = self._accuse(case, _options(better, settings=True))
+        case = self._settings(case, better)
         if self._late(message("diagnosis.skip_scales")):
             return case
-        now = case.loss(more=True)
-        bad = _FAULT_DB if not now.agrees else _DESIGN_DB
-        if not fine and now.sqnr_db < _GOOD_DB and _excess_db(case, best_fixes(better, settings=False)) >= bad:
-            case = self._accuse(case, _options(better, settings=False), design=True)
+        if self._asks_for_design(case, better, fine=fine):
+            mended = self._accuse(case, _options(better, settings=False), design=True)
+            # What the hardware is asked to do can hide numbers that are wrong.
+            case = self._settings(mended, better) if mended.mended.keys() - case.mended.keys() else mended
         for _ in range(_ROUNDS):
-            if fine or case.loss(more=True).agrees:
+            if self._good(case, fine=fine):
                 break
             case, more = self._inherent(case)
             if not more:
                 break
+        return case
+
+    def _good(self, case: Case, *, fine: bool) -> bool:
+        """Whether nothing more is to be looked for; where the user's metric drops, it decides."""
+        if self.task is not None:
+            return self.task.restored(case)
+        return fine or case.loss(more=True).agrees
+
+    def _asks_for_design(self, case: Case, better: Sequence[Ideal], *, fine: bool) -> bool:
+        """Whether scales that the hardware may not have would help a network that needs help."""
+        now = case.loss(more=True)
+        if fine or (self.task is None and now.sqnr_db >= _GOOD_DB):
+            return False
+        bad = _FAULT_DB if not now.agrees else _DESIGN_DB
+        return _excess_db(case, best_fixes(better, settings=False)) >= bad and (
+            self.task is None or not self.task.restored(case)
+        )
+
+    def _settings(self, case: Case, better: Sequence[Ideal]) -> Case:
+        """Numbers of quantizers that are wrong: many of them by samples unlike those of calibration, then each."""
+        wanted = _options(better, settings=True)
+        if _excess_db(case, _open_fixes(case, wanted)) >= _FAULT_DB:
+            case = self._samples(case, better)
+        if _excess_db(case, _open_fixes(case, wanted)) >= _FAULT_DB:
+            case = self._accuse(case, wanted)
         return case
 
     def _late(self, what: Message) -> bool:
@@ -88,9 +170,7 @@ class CulpritStages:
     ) -> Case:
         """Find who must be put right, and why; with all of them right in the end."""
         stop = self.notebook.out_of_time
-        fresh = [
-            (suspect, option) for suspect, option in candidates if not case.mended.keys() & suspect.quantizers
-        ]
+        fresh = _open(case, candidates)
         damages = {suspect.name: case.facts.damage(suspect) for suspect, _ in fresh}
         blatant = {
             suspect.name
@@ -100,7 +180,6 @@ class CulpritStages:
         fixed = [(suspect, option.fixes) for suspect, option in fresh]
         accused = find_needed(case, fixed, blatant=blatant, out_of_time=stop)
         kinds = {suspect.name: (suspect.kind, option.kind) for suspect, option in fresh}
-        case, accused = self._samples(case, accused, fresh)
         for kind in dict.fromkeys(kinds[each.suspect.name] for each in accused):
             alike = [each for each in accused if kinds[each.suspect.name] == kind]
             if len(alike) > _FEW:
@@ -109,7 +188,7 @@ class CulpritStages:
                 others = merged(each.fixes for each in accused if each not in alike)
                 found = self._systematic(case.mend(others), alike)
                 if found is not None:
-                    self.record.add([found], case, case.mend(fixes))
+                    self.record.add(beside_cured(found) if others else found, fixes)
                     case = case.mend(fixes)
                     accused = [each for each in accused if each not in alike]
         if stop():
@@ -127,35 +206,38 @@ class CulpritStages:
         chance = {name for each in findings if _by_chance(each) for name in each.tensors}
         chance -= {name for each in findings if not _by_chance(each) for name in each.tensors}
         mended = case.mend(merged(each.fixes for each in accused if each.suspect.tensor not in chance))
-        self.record.add(findings, case, mended)
+        for finding in findings:
+            self.record.add(finding, fixes_of(finding, accused))
         return mended
 
-    def _samples(
-        self, case: Case, accused: list[Accused], fresh: Sequence[tuple[Suspect, IdealOption]]
-    ) -> tuple[Case, list[Accused]]:
-        """Where many ranges do not fit: samples unlike those of calibration, or processed otherwise."""
-        from roundoff.diagnosis.causes.calibration_coverage import misfit
+    def _samples(self, case: Case, better: Sequence[Ideal]) -> Case:
+        """Where many ranges do not fit: samples unlike those of calibration, or processed otherwise.
 
-        # Named, recalibrated for the proof and put right afterwards are the same places: all ranges that clearly
-        # do not fit, those without which the loss stays first.
-        unfit = {
-            each.name: (each, option.fixes)
-            for each, option in fresh
-            if (each.kind, option.kind) == _ACTIVATION_RANGE
-        }
-        ranges = [each for each in accused if each.suspect.name in unfit]
-        if not ranges:
-            return case, accused
-        needed = {each.suspect.name: each.suspect for each in ranges}
-        places = (needed | {name: suspect for name, (suspect, _) in unfit.items() if name not in needed}).values()
-        found = self._calibration(case, tuple(places), "preprocessing")
-        if found is None and misfit(case):
-            found = self._calibration(case, tuple(places))
-        if found is None:
-            return case, accused
-        mended = case.mend(merged(fixes for _, fixes in unfit.values()))
-        self.record.add([found], case, mended)
-        return mended, [each for each in accused if each not in ranges]
+        This is seen without a run, and so tried before any place is accused; with all else at its best, too, which
+        could hide it. Named, recalibrated for the proof and put right afterwards are the same places.
+        """
+        from roundoff.diagnosis.causes.calibration_coverage import cut_off, misfit
+
+        ranges = {each.suspect: option.fixes for each in better if (option := each.range_of_values()) is not None}
+        # One range that is wrong, and what has it from there, is no matter of samples.
+        if sum(not case.mended.keys() & each.quantizers for each in ranges) < _SEVERAL_RANGES:
+            return case
+        many = misfit(case)
+        cut = cut_off(case) if many else {}
+        settings = _open(case, _options(better, settings=True))
+        # Ranges that are too wide, narrowed to what half of the samples reach, may cut off the other half.
+        for unfit in (cut | ranges, cut):
+            places = {each: fixes for each, fixes in unfit.items() if not case.mended.keys() & each.quantizers}
+            others = merged(option.fixes for suspect, option in settings if suspect not in places)
+            found = self._calibration(case, tuple(places), many=many) if places else None
+            if found is None and places and others:
+                cured = self._calibration(case.mend(others), tuple(places), many=many)
+                found = None if cured is None else beside_cured(cured)
+            if found is not None:
+                fixes = merged(places.values())
+                self.record.add(found, fixes)
+                return case.mend(fixes)
+        return case
 
     def _systematic(self, case: Case, alike: Sequence[Accused]) -> Finding | None:
         """What is wrong in the same way at many places, as one finding that is measured at all of them."""
@@ -167,19 +249,21 @@ class CulpritStages:
         found = with_control(found, case, fixes, out_of_time=self.notebook.out_of_time)
         return found if found.proven and found.measures[0].improved else None
 
-    def _calibration(
-        self, case: Case, places: Sequence[Suspect], cause: str = "calibration-coverage"
-    ) -> Finding | None:
-        """Whether many ranges are wrong because the model was calibrated on other samples, or others' inputs."""
+    def _calibration(self, case: Case, places: Sequence[Suspect], *, many: bool) -> Finding | None:
+        """Whether ranges are wrong since the model was calibrated on others' inputs, or many on other samples."""
         quantizers, tensors, nodes = (
             tuple(dict.fromkeys(name for each in places for name in names(each) if name))
             for names in (lambda each: each.quantizers, lambda each: each.tensors, lambda each: (each.node,))
         )
         suspect = Suspect("", "activation", quantizers, "", tensors, "", ())
-        if cause == "preprocessing":  # which input it is, the cause itself says
-            nodes, tensors = (), ()
-        asked = ask(find_cause(cause, "quantization"), case, suspect, nodes=nodes, tensors=tensors)
-        return replace(asked[0], share=1.0) if asked is not None and asked[0].proven else None
+        # Of inputs that are made otherwise the cause itself says which they are.
+        blamed = {"preprocessing": ((), ())} | ({"calibration-coverage": (nodes, tensors)} if many else {})
+        for cause, (its_nodes, its_tensors) in blamed.items():
+            kind = find_cause(cause, "quantization")
+            asked = ask(kind, case, suspect, nodes=its_nodes, tensors=its_tensors)
+            if asked is not None and asked[0].proven:
+                return replace(asked[0], share=1.0)
+        return None
 
     def artefacts(self, case: Case) -> None:
         """Tensors that look wrong in every table, and of which nothing comes."""
@@ -190,7 +274,7 @@ class CulpritStages:
                 continue
             asked = ask(kind, case, suspect, nodes=suspect.nodes, tensors=suspect.tensors)
             if asked is not None and asked[0].proven:
-                self.record.add([asked[0]], case, case)
+                self.record.add(asked[0], {})
 
     def _inherent(self, case: Case) -> tuple[Case, bool]:
         """What is lost although every quantizer is as good as its bits allow; whether to look on."""
@@ -200,7 +284,8 @@ class CulpritStages:
             return case, False
         suspects = [each for each in case.facts.suspects if not case.mended.keys() & each.quantizers]
         limit = max(_FEW, math.isqrt(len(suspects)))
-        accused = find_few(case, suspects, limit=limit, out_of_time=stop)
+        restores = None if self.task is None else partial(self.task.restored, case)
+        accused = find_few(case, suspects, limit=limit, out_of_time=stop, restores=restores)
         if accused is None:
             self.notebook.skip(message("diagnosis.skip_places"))
             return case, False
@@ -218,7 +303,7 @@ class CulpritStages:
         whole = Suspect("", "activation", (), "", (), "", ())
         asked = ask(find_cause("accumulated-error", "quantization"), case, whole, nodes=(), tensors=())
         if asked is not None:
-            self.record.add([replace(asked[0], share=1.0)], case, case.mend(dict.fromkeys(case.facts.quantizers)))
+            self.record.add(replace(asked[0], share=1.0), dict.fromkeys(case.facts.quantizers))
         return case, False
 
 
@@ -235,6 +320,15 @@ def _asks_for_a_range(finding: Finding) -> bool:
 def _options(better: Sequence[Ideal], *, settings: bool) -> list[tuple[Suspect, IdealOption]]:
     found = [(each.suspect, each.best(settings=settings)) for each in better]
     return [(suspect, option) for suspect, option in found if option is not None]
+
+
+def _open(case: Case, candidates: Sequence[tuple[Suspect, IdealOption]]) -> list[tuple[Suspect, IdealOption]]:
+    """Those of whom nothing is mended yet."""
+    return [(suspect, option) for suspect, option in candidates if not case.mended.keys() & suspect.quantizers]
+
+
+def _open_fixes(case: Case, candidates: Sequence[tuple[Suspect, IdealOption]]) -> Fixes:
+    return merged(option.fixes for _, option in _open(case, candidates))
 
 
 def best_fixes(better: Sequence[Ideal], *, settings: bool) -> Fixes:

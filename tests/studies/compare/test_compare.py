@@ -13,7 +13,7 @@ from roundoff.core.tensors import Array, NodeInfo, Topology
 from roundoff.errors import CannotAlign
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import measure_pair
-from roundoff.measure.thresholds import load_profile, parse_thresholds
+from roundoff.measure.verdicts import load_profile, parse_thresholds
 from roundoff.studies.compare.result import Comparison, TensorComparison
 from roundoff.studies.compare.study import CompareSettings, compare
 from tests.sources import MemorySource, in_samples

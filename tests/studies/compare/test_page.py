@@ -14,7 +14,7 @@ from roundoff.core.coverage import OutputCoverage, Unjudged
 from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument, load_document, to_json
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import TensorScore
-from roundoff.measure.thresholds import Threshold, ThresholdSet
+from roundoff.measure.verdicts import Threshold, ThresholdSet
 from roundoff.messages.catalogue import use_language
 from roundoff.messages.message import verbatim
 from roundoff.pages.blocks import View

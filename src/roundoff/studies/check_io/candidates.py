@@ -11,10 +11,11 @@ from roundoff.core.tensors import Array
 from roundoff.messages.message import NOTHING, Message, message
 from roundoff.preprocessing.conventions import MeanStd
 from roundoff.studies.check_io.layouts import is_whole
-from roundoff.studies.check_io.normalization import ValueChange, Values, name_values
+from roundoff.studies.check_io.normalization import FLOAT_ROUNDING, ValueChange, Values, name_values
 from roundoff.studies.check_io.result import Correction, IoChange
 
 __all__ = [
+    "FORWARD",
     "Candidate",
     "ChannelFit",
     "Claim",
@@ -30,6 +31,9 @@ __all__ = [
     "sample_pixels",
     "verify",
 ]
+
+FORWARD = message("check_io.verified_forward")
+"""Said of what loses information: the deployed side's values are made from training's."""
 
 # A channel that varies less than this part of its size is constant.
 _CONSTANT = 1e-6
@@ -170,7 +174,6 @@ Pairs = Callable[[], PixelPairs]
 
 _ROWS = 1 << 17  # pixels that are verified at a time
 _MOST_FITTED = 400_000  # pixels; a straight line needs no more
-_FLOAT_ROUNDING = 4e-7
 # A residual this much smaller than the difference leaves no doubt about the transformation.
 CLEARLY_SMALLER = 100.0
 # Rounding to whole numbers is off by half a step at most, and the fit by a little.
@@ -212,6 +215,7 @@ class Claim:
         exact: Whether nothing beyond the tolerance is left.
         accepted: Whether it explains the difference clearly.
         plain: Whether the values' part of it is a gain and an offset without a meaning.
+        fitted: Whether its numbers are those of a fit, and not known beforehand.
         residual: Largest absolute difference left.
         rms: Root mean square of what is left.
         spread: Standard deviation of training's values.
@@ -225,12 +229,23 @@ class Claim:
     exact: bool
     accepted: bool
     plain: bool
+    fitted: bool
     residual: float
     rms: float
     spread: float
     notes: tuple[Message, ...] = ()
     alternatives: tuple[Message, ...] = ()
     training: Message = NOTHING
+
+    @property
+    def guessed(self) -> bool:
+        """Whether its numbers come of the values themselves; under noise these prove nothing."""
+        return self.fitted or any(change.kind == "codes" for change in self.changes)
+
+    @property
+    def proven(self) -> bool:
+        """Whether it holds, also where it says that nothing differs."""
+        return self.accepted or self.exact
 
 
 def better(claim: Claim) -> tuple[bool, bool, int, bool, float]:
@@ -295,15 +310,17 @@ def verify(candidate: Candidate, judging: Judging) -> Claim | None:
     changes = (*candidate.changes, *_listed(order_change(order, second.shape[1])))
     judge = partial(_claim, changes, candidate=candidate, order=order, values=values, judging=judging)
     claims = [judge(named) for named in names]
-    best = min(claims, key=lambda claim: (not claim.accepted, not claim.exact))
-    if candidate.changes and not best.exact:
+    best = min(claims, key=lambda claim: (not claim.accepted, not claim.exact, claim.guessed))
+    if changes and not best.exact:
         # What was misread may have lost digits; a gain of nearly one is no change of its own.
         as_is = judge(ValueChange(None, np.ones(len(order)), np.zeros(len(order))))
         best = as_is if as_is.rms <= _NOT_WORSE * best.rms else best
     others = [
         claim.changes[-1].text
         for claim in claims
-        if claim.changes != best.changes and claim.accepted and not claim.plain and claim.exact == best.exact
+        if claim.changes not in (best.changes, ())
+        and not claim.plain
+        and (claim.accepted, claim.exact, claim.guessed) == (best.accepted, best.exact, best.guessed)
     ]
     notes = best.notes
     if chosen.ties and len(order) > 1 and second.shape[1] > 1:
@@ -324,7 +341,7 @@ def _claim(
     matrix = np.zeros((channels, max(order) + 1))
     matrix[np.arange(channels), list(order)] = named.gain
     left = residuals(candidate.pairs(), LinearFit(matrix, named.offset), channels_used=max(order) + 1)
-    slack = judging.tolerance + _FLOAT_ROUNDING * left.largest
+    slack = judging.tolerance + FLOAT_ROUNDING * left.largest
     exact = left.worst <= slack
     full = (*changes, *_listed(named.change))
     reference = left.spread if judging.before_rms is None else min(judging.before_rms, left.spread)
@@ -341,6 +358,7 @@ def _claim(
         exact=exact,
         accepted=accepted,
         plain=named.plain,
+        fitted=named.fitted,
         residual=left.worst,
         rms=left.rms,
         spread=left.spread,
@@ -393,7 +411,7 @@ def _is_rounding(left: _Left, named: ValueChange, values: Values) -> bool:
     if not step or values.levels < _FEWEST_LEVELS:
         return False
     small = left.rms**2 <= _MOST_UNEXPLAINED * left.spread**2
-    return left.worst <= _HALF_STEP * step + _FLOAT_ROUNDING * left.largest and small
+    return left.worst <= _HALF_STEP * step + FLOAT_ROUNDING * left.largest and small
 
 
 def _values(first: Array, second: Array, fit: LinearFit, order: Sequence[int]) -> Values:
@@ -407,7 +425,7 @@ def _values(first: Array, second: Array, fit: LinearFit, order: Sequence[int]) -
         high=picked.max(axis=0),
         mean=picked.mean(axis=0),
         spread=picked.std(axis=0),
-        rms=float(np.sqrt(np.square(error).mean())),
+        rms=np.sqrt(np.square(error).mean(axis=0)),
         whole=is_whole(picked),
         levels=len(np.unique(picked[:20_000])),
         training_whole=is_whole(first),

@@ -62,7 +62,7 @@ def explain_by_origins(
     Returns:
         None when one of them is not certain, or when both do the same.
     """
-    if not (training.claim.accepted and deployed.claim.accepted):
+    if not (training.claim.proven and deployed.claim.proven):
         return None
     changes = (*_pictures(training, deployed), *_arranged(training, deployed), *_numbers(training, deployed))
     if not changes:
@@ -201,18 +201,14 @@ def side_pictures(training: Array, deployed: Array) -> tuple[SidePicture, ...]:
 
 def _pixels(values: Array) -> Array | None:
     """Values as pixels; None where they have no shape of a picture."""
-    values = unbatched(values)
-    if values.ndim == 2:
-        values = values[..., None]
-    if values.ndim != 3:
+    picture = _as_picture(values)
+    if picture is None:
         return None
-    if values.shape[-1] not in _CHANNELS and values.shape[0] in _CHANNELS:
-        values = np.moveaxis(values, 0, -1)
-    height, width, channels = values.shape
+    height, width, channels = picture.shape
     if channels not in _CHANNELS or min(height, width) < _LEAST_PIXELS:
         return None
     step = -(-max(height, width) // _MOST_PIXELS)
-    thinned = values[::step, ::step].astype(np.float64)
+    thinned = picture[::step, ::step].astype(np.float64)
     known = thinned[np.isfinite(thinned)]
     if not known.size:
         return None
@@ -312,7 +308,7 @@ def _explained(checked: StageCheck, values: StageValues, settings: IoCheckSettin
     notes += [note for note in (nearest, alike) if note]
     if len({each.shape for each in first}) > 1 or len({each.shape for each in second}) > 1:
         notes.append(message("check_io.different_shapes"))
-    return replace(checked, excluded=excluded(first[0].shape, pictures=pictures), notes=tuple(notes))
+    return replace(checked, excluded=excluded(first, second, pictures=pictures), notes=tuple(notes))
 
 
 def _followed(
@@ -338,8 +334,8 @@ def _followed(
         other = _origin(originals.names, known, values.names, made, judging)
     checked = replace(
         checked,
-        training_from_original=one.words() if one is not None and one.claim.accepted else (),
-        deployed_from_original=other.words() if other is not None and other.claim.accepted else (),
+        training_from_original=one.words() if one is not None and one.claim.proven else (),
+        deployed_from_original=other.words() if other is not None and other.claim.proven else (),
     )
     if checked.passed is None:
         return checked
@@ -377,7 +373,7 @@ def _origin(
 
 
 def _as_picture(array: Array) -> Array | None:
-    """An original as [height, width, channels], whatever axes of one surround it."""
+    """An array as [height, width, channels], whatever axes of one surround it; None where it is no picture."""
     array = unbatched(array)
     if array.ndim == 2:
         return array[..., np.newaxis]

@@ -6,7 +6,7 @@ from typing import Literal
 from roundoff.align.pairing import MatchedBy
 from roundoff.core.coverage import Judgement, OutputCoverage
 from roundoff.measure.metrics import TensorScore
-from roundoff.measure.thresholds import ThresholdSet
+from roundoff.measure.verdicts import ThresholdSet
 from roundoff.messages.message import NOTHING, Message
 
 __all__ = ["Comparison", "DifferenceKind", "Role", "State", "TensorComparison", "Verdict", "was_not_read"]

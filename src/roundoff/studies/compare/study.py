@@ -27,8 +27,7 @@ from roundoff.core.tensors import Array, TensorInfo, TensorSource, Topology
 from roundoff.errors import BadInput
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.metrics import Status, TensorScore, score
-from roundoff.measure.thresholds import ThresholdSet, load_profile
-from roundoff.measure.verdicts import PROFILE, SampleSanity, index_scores
+from roundoff.measure.verdicts import PROFILE, SampleSanity, ThresholdSet, index_scores, load_profile
 from roundoff.messages.message import NOTHING, Message, as_message, english, message
 from roundoff.messages.numbers import EXACT_DB
 from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
