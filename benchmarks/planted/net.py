@@ -10,8 +10,8 @@ import onnxruntime as ort
 from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 
 from roundoff.core.tensors import Array
-from roundoff.graph.build import make_model
 from roundoff.graph.load import Model, model_from_proto
+from roundoff.graph.nodes import make_model
 
 __all__ = ["Net", "Spread"]
 

@@ -14,6 +14,7 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.errors import CannotAlign
 from roundoff.messages.message import english
+from roundoff.tensors.stored import runs_of
 
 __all__ = [
     "align",
@@ -425,7 +426,7 @@ class _Renamed:
         known = {info.name: info for info in source.tensors}
         self._source = source
         self._homes = dict(theirs)
-        self.label, self.samples = source.label, source.samples
+        self.label, self.samples, self.runs = source.label, source.samples, runs_of(source)
         named = [
             replace(known[theirs[info.name]], name=info.name, node=info.node, op_type=info.op_type, origin="")
             for info in model

@@ -188,7 +188,13 @@ class InterventionRunner:
             ModelFailed: The network cannot be run.
         """
         chosen = range(len(self._exact)) if places is None else places
-        ran = self.bench.run([self.indices[place] for place in chosen], self.bench.open(network, fused=fused))
+        bench = self.bench
+        opened = (
+            bench.open(network, fused=fused)
+            if isinstance(network, Model)
+            else bench.open_tuned(network, fused=fused)
+        )
+        ran = bench.run([self.indices[place] for place in chosen], opened)
         for place, [found] in zip(chosen, ran, strict=True):
             yield self._exact[place], found
 

@@ -1,7 +1,7 @@
 """A model cut into blocks between which little is handed on, and blocks as models of their own."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -13,10 +13,10 @@ from roundoff.core.tensors import Array
 from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model, stored_bytes
 from roundoff.graph.nodes import all_names, producer_names, reads
-from roundoff.graph.qdq import FLOAT32, add_quantizer
+from roundoff.graph.qdq import QuantizerNodes
 from roundoff.graph.quantized_model import FakeConstants, chain_of, fake_quantized
 from roundoff.graph.save import add_declared
-from roundoff.graph.shapes import Value
+from roundoff.graph.shapes import Value, ValueTypes
 from roundoff.graph.units import derived_constants, with_constant_nodes
 
 __all__ = [
@@ -27,14 +27,12 @@ __all__ = [
     "Cutting",
     "Demand",
     "ModelBlock",
-    "NodeCopies",
     "Reading",
     "Shapes",
     "Substitute",
     "Switched",
     "Tail",
     "cut_model",
-    "free_prefix",
     "leave",
     "node_products",
     "node_seconds",
@@ -460,8 +458,11 @@ class BlockModels:
         self._makers = {name: node for name, node in producer_names(graph.node).items() if name in constant}
         self._initializers = {tensor.name: tensor for tensor in graph.initializer}
         self._sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
-        self._taken = frozenset(all_names(graph))
-        self._own = free_prefix(self._taken)
+        self._types = ValueTypes(model, values)
+        # No name of the whole model begins with it, so that new names need no comparison with those.
+        self._own, taken = "quantized/", frozenset(all_names(graph))
+        while any(name.startswith(self._own) for name in taken):
+            self._own = f"_{self._own}"
         self._needed: dict[tuple[str, ...], list[Any]] = {}
 
     def make(self, block: ModelBlock, readings: Mapping[Consumer, Reading] | None = None) -> Model:
@@ -475,9 +476,25 @@ class BlockModels:
             BadInput: ONNX has no operators for one of the quantizers.
         """
         assembly = Assembly(self._frame(block))
-        copies = NodeCopies(assembly, self._values, self._own)
+        quantizers = QuantizerNodes(assembly, self._types, prefix=self._own)
+        substitutes: dict[int, str] = {}
+        asked = readings or {}
         for node in self._with_constants(block.nodes):
-            copies.add(node, readings or {})
+            places = [
+                (at, name) for at, name in enumerate(node.input) if asked and Consumer(node.name, at) in asked
+            ]
+            other: dict[int, str] = {}
+            for position, name in places:
+                reading = asked[Consumer(node.name, position)]
+                if not isinstance(reading, Substitute):
+                    other[position] = quantizers.add(reading, name)
+                    continue
+                if id(reading) not in substitutes:
+                    substitutes[id(reading)] = assembly.add_constant(reading.values, f"{self._own}{reading.name}")
+                other[position] = substitutes[id(reading)]
+            copy = assembly.copy_node(node)
+            for position, name in other.items():
+                copy.input[position] = name
         graph = assembly.proto.graph
         # Only now is it known which constants are read: a substitute takes the place of a weight, which then must
         # not be carried along. Large ones stay beside the model, as they are: blocks are opened many times.
@@ -519,76 +536,6 @@ class BlockModels:
             added.shape.SetInParent()
             for _ in value.shape:
                 added.shape.dim.add()
-
-
-class NodeCopies:
-    """Copies of nodes that read something else than in their model.
-
-    Args:
-        assembly: Where they are added.
-        values: The tensors of the model, with their types.
-        prefix: What no name of the model begins with; from `free_prefix`.
-    """
-
-    def __init__(self, assembly: Assembly, values: Mapping[str, Value], prefix: str) -> None:
-        self._assembly = assembly
-        self._values = values
-        self._prefix = prefix
-        self._made: dict[object, str] = {}
-
-    def add(self, node: Any, readings: Mapping[Consumer, Reading]) -> Any:
-        """Add a node, and before it what it reads instead of tensors of the model; gives the copy.
-
-        Raises:
-            BadInput: ONNX has no operators for one of the quantizers.
-        """
-        other: dict[int, str] = {}
-        if readings:
-            for position, name in enumerate(node.input):
-                reading = readings.get(Consumer(node.name, position)) if name else None
-                if isinstance(reading, Substitute):
-                    other[position] = self._constant(reading)
-                elif reading is not None:
-                    other[position] = self._quantized(reading)
-        copy = self._assembly.copy_node(node)
-        for position, name in other.items():
-            copy.input[position] = name
-        return copy
-
-    def _constant(self, substitute: Substitute) -> str:
-        if id(substitute) not in self._made:
-            self._made[id(substitute)] = self._assembly.add_constant(
-                substitute.values, f"{self._prefix}{substitute.name}"
-            )
-        return self._made[id(substitute)]
-
-    def _quantized(self, quantizers: tuple[Quantizer, ...]) -> str:
-        """The tensor after quantizers; the nodes are added when it is first read."""
-        key = tuple(each.name for each in quantizers)
-        if not key:
-            raise ValueError("nothing to read")
-        if key not in self._made:
-            last = quantizers[-1]
-            value = self._values.get(last.tensor)
-            target = self._assembly.free_tensor(f"{self._prefix}{last.name}_dequantized")
-            add_quantizer(
-                self._assembly,
-                replace(last, name=f"{self._prefix}{last.name}"),
-                last.tensor if len(quantizers) == 1 else self._quantized(quantizers[:-1]),
-                target=target,
-                element=value.element.number if value is not None and value.element is not None else FLOAT32,
-                rank=len(value.shape) if value is not None and value.shape is not None else None,
-            )
-            self._made[key] = target
-        return self._made[key]
-
-
-def free_prefix(taken: frozenset[str]) -> str:
-    """What no name begins with, so that new names need no comparison with those of the whole model."""
-    prefix = "quantized/"
-    while any(name.startswith(prefix) for name in taken):
-        prefix = f"_{prefix}"
-    return prefix
 
 
 # Blocks of a model with some quantizers switched on in them.

@@ -10,7 +10,7 @@ from onnx import TensorProto
 from roundoff.core.tensors import Array, InputSpec, NodeInfo, Topology
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import by_number, constants, producers, reads, subgraphs
+from roundoff.graph.nodes import STANDARD_DOMAINS, by_number, constants, producers, reads, subgraphs
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, english, message, some
 
@@ -196,7 +196,7 @@ class _KnownValues:
 
 
 def _is_random(node: Any, constants: _KnownValues) -> bool:
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in STANDARD_DOMAINS:
         return False
     return node.op_type in RANDOM_OPS or (node.op_type == "Dropout" and _drops(node, constants))
 

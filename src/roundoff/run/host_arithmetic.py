@@ -13,9 +13,9 @@ import numpy as np
 from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec, parameters_from_range
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
-from roundoff.graph.build import make_model
 from roundoff.graph.insertion import bake_quantizers
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import make_model
 from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.session import available_threads
 

@@ -23,7 +23,7 @@ from roundoff.graph.insertion import Edges
 from roundoff.graph.interface import RANDOM_OPS, outputs
 from roundoff.graph.load import Model, declared_outside
 from roundoff.graph.nodes import by_number, captured, reads, rename_captured
-from roundoff.graph.qdq import FLOAT32, WIDEST_COMPUTED, add_quantizer, code_element
+from roundoff.graph.qdq import FLOAT32, WIDEST_COMPUTED, QuantizerNodes, code_element
 from roundoff.graph.quantized_model import QuantizedModel, chain_of, fake_quantized
 from roundoff.graph.save import drop_unused
 from roundoff.graph.shapes import Value, ValueTypes
@@ -267,8 +267,7 @@ class _CopyBuilder:
         self._derived = derived_constants(model.proto.graph)
         self._graph = Assembly(model)
         self._nodes: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-        self._values: dict[tuple[int, str], str] = {}
-        self._codes: dict[tuple[int, str], str] = {}
+        self._quantizers = QuantizerNodes(self._graph, self._types)
         self._baked: dict[tuple[int, ...], str] = {}
         self._baked_bytes = 0
         self._beside: dict[str, Array] = {}
@@ -343,18 +342,18 @@ class _CopyBuilder:
         if tensor in self._weights.protos:
             return self._constant(lane.chain(quantizer))
         if through:
-            return self._quantized(lane.chain(quantizer), raw)
+            return self._quantizers.add(lane.chain(quantizer), raw)
         if lane.variant == "local" or tensor in self._derived:
-            return self._quantized(lane.chain(quantizer), tensor)
+            return self._quantizers.add(lane.chain(quantizer), tensor)
         # The tensor's own quantizer is the affair of the node that computes it; another one is that of its reader.
-        return tensor if quantizer is lane.written.get(tensor) else self._quantized([quantizer], tensor)
+        return tensor if quantizer is lane.written.get(tensor) else self._quantizers.add([quantizer], tensor)
 
     def leaving(self, lane: _Lane, quantizer: Quantizer) -> str:
         """The values of a tensor that leaves the network by a quantizer."""
         chain = lane.chain(quantizer)
         if quantizer.tensor in self._weights.protos:
             return self._constant(chain)
-        return self._quantized(chain, lane.raw.get(quantizer.tensor, quantizer.tensor))
+        return self._quantizers.add(chain, lane.raw.get(quantizer.tensor, quantizer.tensor))
 
     def tap(self, lane: _Lane, tensor: str) -> Tap:
         """Where to read a tensor as its quantizer writes it: as codes where one scale says what they mean."""
@@ -366,33 +365,10 @@ class _CopyBuilder:
         # numpy must have a type for the codes, and one scale must turn them into the values that go on.
         plain = self._types.element(quantizer.tensor) == FLOAT32 and quantizer.params.scale.size == 1
         if not plain or code_element(quantizer.spec).bits not in (8, 16):
-            return Tap(self._quantized(chain, raw))
-        key = id(quantizer), self._quantized(chain[:-1], raw)
-        if lane.variant == "accumulated":
-            self._quantized([quantizer], key[1])
-        elif key not in self._codes:
-            self._quantized([quantizer], key[1])
-            # Nothing reads the values, and computing them would take as long as the codes.
-            del self._values[key]
-            del self._graph.proto.graph.node[-1]
-        return Tap(self._codes[key], coded=True)
-
-    def _quantized(self, chain: Sequence[Quantizer], source: str) -> str:
-        """The values of a tensor, or of a copy of it, after quantizers."""
-        for quantizer in chain:
-            key = id(quantizer), source
-            if key not in self._values:
-                target = self._graph.free_tensor(f"{source}//{quantizer.name}")
-                element = self._types.element(quantizer.tensor)
-                rank = self._types.rank(quantizer.tensor) if quantizer.spec.axis is not None else None
-                add_quantizer(self._graph, quantizer, source, target=target, element=element, rank=rank)
-                self._values[key] = target
-                added = reversed(self._graph.proto.graph.node)
-                self._codes[key] = next(
-                    (node.input[0] for node in added if node.op_type == "DequantizeLinear"), ""
-                )
-            source = self._values[key]
-        return source
+            return Tap(self._quantizers.add(chain, raw))
+        source = self._quantizers.add(chain[:-1], raw)
+        codes = self._quantizers.codes(quantizer, source, alone=lane.variant != "accumulated")
+        return Tap(codes, coded=True)
 
     def _constant(self, chain: Sequence[Quantizer]) -> str:
         """The name of a constant after quantizers, computed now, or in each run where that would take too much."""
@@ -406,7 +382,7 @@ class _CopyBuilder:
         )
         size = math.prod(self._weights.shape(tensor)) * _FLOAT_BYTES
         if computable and key not in self._known.quantized and self._baked_bytes + size > _MOST_BAKED_BYTES:
-            return self._quantized(chain, tensor)
+            return self._quantizers.add(chain, tensor)
         values = self._known.values(chain, self._weights)
         self._baked_bytes += values.nbytes
         name = self._graph.free_tensor(f"{tensor}//{chain[-1].name}")

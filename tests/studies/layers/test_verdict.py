@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from roundoff.measure.thresholds import load_profile
+from roundoff.measure.verdicts import load_profile
 from roundoff.messages.message import verbatim
 from roundoff.studies.layers.attribution import ChannelLoss, Contribution, OwnError, judge, judge_outputs
 from roundoff.studies.layers.experiments import ExperimentOutcome, Proof, Role, UnitQuantizers

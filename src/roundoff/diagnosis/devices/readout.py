@@ -21,7 +21,7 @@ from roundoff.diagnosis.devices.expectation import Golden, Span
 from roundoff.errors import BadInput, CannotAlign
 from roundoff.messages.message import Message, as_message, english, message
 from roundoff.studies.compare.pairs import find_samples, laid_out, read_pair
-from roundoff.tensors.stored import StoredSource
+from roundoff.tensors.stored import runs_of
 
 __all__ = [
     "SURE",
@@ -232,8 +232,8 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
             what, fix=english("dump outputs of nodes under the names of the model, or give --aliases")
         )
     notes = [as_message(matched.note)] if matched.note else []
-    if isinstance(device, StoredSource) and device.runs:
-        run, *others = device.runs
+    if runs := runs_of(device):
+        run, *others = runs
         notes.append(message("compare.run_taken", where=device.label, run=run, others=", ".join(others)))
     if fits:
         notes.append(message("diagnosis.note_unknown_scale", count=len(fits)))

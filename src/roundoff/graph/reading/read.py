@@ -11,9 +11,8 @@ import numpy as np
 from roundoff.core.quantizers import Rounding
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.build import STANDARD_DOMAINS, opset_of
 from roundoff.graph.load import Model, name_nodes
-from roundoff.graph.nodes import OnnxType, attribute, by_dtype, subgraphs
+from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, attribute, by_dtype, opset_of, subgraphs
 from roundoff.graph.quantized_model import Oddity, OddityKind, QuantizedModel
 from roundoff.graph.reading.ascend import rewrite_ascend
 from roundoff.graph.reading.extraction import Extraction

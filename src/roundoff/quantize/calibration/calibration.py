@@ -14,6 +14,7 @@ from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import STANDARD_DOMAINS
 from roundoff.graph.patterns import attributes
 from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import ratio_db
@@ -332,7 +333,6 @@ class Calibration:
 #
 # Of a network's tensors nearly half are such: activations that only limit, and other shapes of the same elements.
 
-_STANDARD_DOMAINS = ("", "ai.onnx")
 _SAME_ELEMENTS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 
@@ -381,7 +381,7 @@ def find_followers(model: Model, tensors: Mapping[str, int | None]) -> dict[str,
 
 def element_limits(node: Any, weights: Weights) -> tuple[float, float] | None:
     """The limits that a node sets to the elements of its first input; None when it does anything else."""
-    if node.domain not in _STANDARD_DOMAINS or not node.input:
+    if node.domain not in STANDARD_DOMAINS or not node.input:
         return None
     if node.op_type in _SAME_ELEMENTS:
         return -math.inf, math.inf

@@ -12,7 +12,7 @@ from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.core.tensors import Array
 from roundoff.graph.blocks import BlockModels, ModelBlock, Reading
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import attribute, consumers, reads
+from roundoff.graph.nodes import STANDARD_DOMAINS, attribute, consumers, reads
 from roundoff.graph.patterns import attributes
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
@@ -83,7 +83,7 @@ def quantized_layers(quantized: QuantizedModel) -> Iterator[QuantizedLayer]:
     readers = consumers(nodes.values())
     outputs = {value.name for value in model.proto.graph.output}
     for node in nodes.values():
-        if node.op_type not in _AXES or node.domain not in ("", "ai.onnx") or len(node.input) <= _WEIGHT:
+        if node.op_type not in _AXES or node.domain not in STANDARD_DOMAINS or len(node.input) <= _WEIGHT:
             continue
         source, weight = seen.get(Consumer(node.name, _SOURCE)), seen.get(Consumer(node.name, _WEIGHT))
         if node.input[_WEIGHT] not in weights or node.input[_SOURCE] in weights or (source or weight) is None:

@@ -13,6 +13,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import STANDARD_DOMAINS
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import english
@@ -206,7 +207,6 @@ class IntegerConstants:
 
 
 _KERNELS = {**LINEAR_KERNELS, **ELEMENTWISE_KERNELS, **MOVE_KERNELS, **REDUCTION_KERNELS}
-_STANDARD = ("", "ai.onnx")
 # What a kernel may raise on inputs that no model that runs has; onnxruntime then says what is wrong with them.
 _UNFIT = (ValueError, IndexError, KeyError, TypeError)
 
@@ -267,7 +267,7 @@ class Machine:
         table = table_kernel(node.op_type) if node.op_type in self.context.arithmetic.tables else None
         if table is not None:
             return table, True
-        if node.domain not in _STANDARD or node.op_type not in _KERNELS:
+        if node.domain not in STANDARD_DOMAINS or node.op_type not in _KERNELS:
             raise NotInteger(english("{op_type} has no integer version", op_type=node.op_type))
         return _KERNELS[node.op_type], False
 

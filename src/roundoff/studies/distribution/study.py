@@ -45,14 +45,36 @@ from roundoff.studies.distribution.result import (
 from roundoff.studies.distribution.values import automatic_bins, lay_out
 
 __all__ = [
-    "ChannelSettings",
-    "DistributionSettings",
-    "OutlierSettings",
+    "InspectionSettings",
     "describe_channels",
     "describe_distributions",
     "find_outliers",
 ]
 
+
+@dataclass(frozen=True, slots=True)
+class InspectionSettings:
+    """What to look at, and how.
+
+    Attributes:
+        names: Names or globs of nodes, tensors and quantizers; the table of outliers takes all when empty.
+        kinds: Look only among these kinds; among all when empty.
+        bins: Bins of a histogram; by default as many as there are values for, at most 200.
+        axis: The axis along which channels are told apart; by default that of the quantizer's scales, else where
+            the operation has its channels.
+        log_base: Base of the logarithm that levels of outliers are.
+        limits: What the run may take.
+    """
+
+    names: tuple[str, ...] = ()
+    kinds: tuple[InspectedKind, ...] = ()
+    bins: int | None = None
+    axis: int | None = None
+    log_base: float = 2.0
+    limits: RunBudget = UNLIMITED
+
+
+_DEFAULT_SETTINGS = InspectionSettings()
 
 # The one pass: what is computed is seen sample by sample, constants as they stand in the model.
 
@@ -109,27 +131,10 @@ def _known_values(model: Model, samples: Samples, limits: RunBudget) -> tuple[Va
 _BLOCK = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
-class DistributionSettings:
-    """What to look at, and how.
-
-    Attributes:
-        names: Names or globs of nodes, tensors and quantizers.
-        kinds: Look only among these kinds; among all when empty.
-        bins: Bins of a histogram; by default as many as there are values for, at most 200.
-        limits: What the run may take.
-    """
-
-    names: tuple[str, ...]
-    kinds: tuple[InspectedKind, ...] = ()
-    bins: int | None = None
-    limits: RunBudget = UNLIMITED
-
-
 def describe_distributions(
     quantized: QuantizedModel,
     samples: Samples | None,
-    settings: DistributionSettings,
+    settings: InspectionSettings,
     *,
     progress: Progress = SILENT,
 ) -> DistributionReport:
@@ -170,7 +175,7 @@ def describe_distributions(
 
 
 def _readable(
-    quantized: QuantizedModel, settings: DistributionSettings
+    quantized: QuantizedModel, settings: InspectionSettings
 ) -> tuple[tuple[Inspected, ...], tuple[Message, ...]]:
     """What can be looked at, and a note on what only a glob names and holds no numbers."""
     found = find_inspected(quantized, settings.names, kinds=settings.kinds)
@@ -256,28 +261,10 @@ def _add_difference(record: ValueRecord, after: Array, before: Array) -> None:
 _MOST_LISTED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelSettings:
-    """What to look at, and how.
-
-    Attributes:
-        names: Names or globs of nodes, tensors and quantizers.
-        kinds: Look only among these kinds; among all when empty.
-        axis: The axis along which channels are told apart; by default that of the quantizer's scales, else where
-            the operation has its channels.
-        limits: What the run may take.
-    """
-
-    names: tuple[str, ...]
-    kinds: tuple[InspectedKind, ...] = ()
-    axis: int | None = None
-    limits: RunBudget = UNLIMITED
-
-
 def describe_channels(
     quantized: QuantizedModel,
     samples: Samples | None,
-    settings: ChannelSettings,
+    settings: InspectionSettings,
     *,
     progress: Progress = SILENT,
 ) -> ChannelReport:
@@ -347,7 +334,7 @@ def _axes_of(
 class _Axes:
     """Along which axis each tensor has its channels."""
 
-    def __init__(self, model: Model, samples: Samples | None, settings: ChannelSettings) -> None:
+    def __init__(self, model: Model, samples: Samples | None, settings: InspectionSettings) -> None:
         self._model, self._wanted = model, settings.axis
         self._weights = Weights(model)
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -392,30 +379,10 @@ class _Axes:
 # Outliers: how many channels of each tensor are small against its largest value.
 
 
-@dataclass(frozen=True, slots=True)
-class OutlierSettings:
-    """What to look at, and how.
-
-    Attributes:
-        names: Names or globs of tensors and nodes; everything when empty.
-        log_base: Base of the logarithm that levels are.
-        axis: The axis along which channels are told apart; by default where the operation has its channels.
-        limits: What the run may take.
-    """
-
-    names: tuple[str, ...] = ()
-    log_base: float = 2.0
-    axis: int | None = None
-    limits: RunBudget = UNLIMITED
-
-
-_DEFAULT_SETTINGS = OutlierSettings()
-
-
 def find_outliers(
     quantized: QuantizedModel,
     samples: Samples,
-    settings: OutlierSettings = _DEFAULT_SETTINGS,
+    settings: InspectionSettings = _DEFAULT_SETTINGS,
     *,
     progress: Progress = SILENT,
 ) -> OutlierReport:

@@ -27,8 +27,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import units
 from roundoff.measure.light_pairs import ErrorTotals
 from roundoff.measure.metrics import ratio_db
-from roundoff.measure.thresholds import ThresholdSet
-from roundoff.measure.verdicts import may_say
+from roundoff.measure.verdicts import ThresholdSet, may_say
 from roundoff.run.bench import spread_over
 from roundoff.run.variants import FUSED, LayerTensor, written_quantizers
 from roundoff.studies.layers.experiments import Proof, Role, UnitParts, UnitQuantizers

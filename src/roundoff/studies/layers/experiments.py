@@ -17,7 +17,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import derived_constants, units
 from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob
 from roundoff.measure.metrics import cosine, relative_euclidean, sqnr_db
-from roundoff.measure.thresholds import ThresholdSet
+from roundoff.measure.verdicts import ThresholdSet
 from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Runnable, spread_over
 from roundoff.run.block_chain import Chunk
 from roundoff.run.variants import without_unread, written_quantizers

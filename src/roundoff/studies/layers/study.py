@@ -28,9 +28,8 @@ from roundoff.measure.metrics import (
     worst_channel,
     worst_channel_sqnr_db,
 )
-from roundoff.measure.thresholds import ThresholdSet
+from roundoff.measure.verdicts import ThresholdSet, usual_limits
 from roundoff.measure.verdicts import judge as judge_grade
-from roundoff.measure.verdicts import usual_limits
 from roundoff.messages.message import Message, as_message, english, message
 from roundoff.quantize.agreement import JUDGED_SAMPLES
 from roundoff.quantize.agreement import judge_outputs as outputs_judgement
