@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.kernels.sums import ShortSum, rounded_to
-from roundoff.graph.build import make_model
+from roundoff.graph.nodes import make_model
 
 HALF = st.floats(-60000, 60000, width=32)
 
