@@ -328,6 +328,8 @@ _CERTAIN = 0.9
 _FRONTIER, _MOST_PARTNERS, _FOLLOWERS = 6, 16, 5
 # What follows leaves no more than this unexplained; less than the other tells no more.
 _FOLLOWS, _EXACTLY = 0.1, 1e-3
+# Nothing is wrong between pairs of which one leaves no more than this unexplained of the other.
+_NOTHING_BETWEEN = 0.01
 # How much more must follow from the right partner than from any other, and than without one (in e-folds).
 _CLEARLY = 1.5
 _LOOKED_AT = 2048
@@ -509,7 +511,7 @@ class _Prediction:
         for name in ends:
             at = positions(values[name].size, _LOOKED_AT)
             wanted, seen = take(values[name], at), take(view[name], at)
-            if wanted is None or seen is None or _unexplained(wanted, seen) < _FOLLOWS:
+            if wanted is None or seen is None or _unexplained(wanted, seen) < _NOTHING_BETWEEN:
                 found.update(spans[name].hidden)
         return found
 
