@@ -24,8 +24,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
-from roundoff.quantize.calibration.calibration import weight_range
-from roundoff.quantize.calibration.run import calibrate
+from roundoff.quantize.calibration.calibration import calibrate, weight_range
 from roundoff.run.session import open_session
 
 SIZE = 96

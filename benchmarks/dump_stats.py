@@ -17,8 +17,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from roundoff.core.tensors import Array
-from roundoff.graph.build import make_model
 from roundoff.graph.load import Model, load_model
+from roundoff.graph.nodes import make_model
 from roundoff.graph.subgraph import tap
 from roundoff.measure.statistics import summarize_tensors
 from roundoff.run.capture import LiveSource

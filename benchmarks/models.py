@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from roundoff.core.tensors import Array
-from roundoff.graph.build import make_model
+from roundoff.graph.nodes import make_model
 
 __all__ = ["RandomImages", "mobilenet_v2", "save_mobilenet_v2"]
 

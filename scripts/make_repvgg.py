@@ -23,7 +23,7 @@ from onnx import helper, numpy_helper
 
 from roundoff.core.tensors import Array
 from roundoff.demo import load_split
-from roundoff.graph.build import make_model
+from roundoff.graph.nodes import make_model
 
 __all__ = ["PLANTED", "build", "main", "write"]
 

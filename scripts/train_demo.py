@@ -21,7 +21,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 
 from roundoff.core.tensors import Array
-from roundoff.graph.build import make_model
+from roundoff.graph.nodes import make_model
 
 SEED = 7
 TEST_SIZE = 500

@@ -9,8 +9,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from roundoff.core.tensors import Array
-from roundoff.graph.build import make_model
 from roundoff.graph.load import Model, load_model
+from roundoff.graph.nodes import make_model
 
 __all__ = [
     "Axes",

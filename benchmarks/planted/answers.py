@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import tempfile
 import time
@@ -144,19 +145,30 @@ def _ask_repair(case: RepairCase, folder: Path) -> Answer:
 
 def judge_pair(case: PairCase, document: Mapping[str, Any], *, seconds: float = 0.0, error: str = "") -> Answer:
     """Compare what check-io says, as JSON, with the truth: a change may be named where there is one."""
-    kinds: list[str] = []
+    changes: list[Any] = []
+    told = ""
     for section in document.values():
         for stage in section.get("stages", []) if isinstance(section, dict) else []:
-            kinds += [change["kind"] for change in (stage.get("explanation") or {}).get("changes", [])]
+            changes += (stage.get("explanation") or {}).get("changes", [])
+            # What cannot be told apart from what is named is said with it.
+            told += json.dumps(stage.get("explanation"))
+    kinds = [each["kind"] for each in changes]
     base: dict[str, Any] = {"case": case.name, "fault": case.fault, "family": case.family, "error": error}
+    allowed = {*case.true, *itertools.chain(*case.kinds)}
+    wrong = tuple(kind for kind in kinds if kind not in allowed)
     if case.is_clean:
-        said = tuple(kind for kind in kinds if kind not in case.true)[:1]
-        return Answer(**base, clean=True, accused=bool(said or error), said=said, seconds=seconds)
-    named = next((kind for kind in kinds if kind in case.kinds), "")
-    said = (named or next(iter(kinds), ""),)
-    found, right = (bool(kinds),), (bool(named),)
+        return Answer(**base, clean=True, accused=bool(wrong or error), said=wrong[:1], seconds=seconds)
+    named = all(any(kind in kinds for kind in each) for each in case.kinds)
+    right = named and not wrong and all(word in told for word in case.words)
+    said = (next(iter(wrong or kinds), ""),)
     return Answer(
-        **base, clean=False, found=found, right=right, said=said, expected=case.kinds[:1], seconds=seconds
+        **base,
+        clean=False,
+        found=(bool(kinds),),
+        right=(right,),
+        said=said,
+        expected=case.kinds[0][:1],
+        seconds=seconds,
     )
 
 

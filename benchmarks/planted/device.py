@@ -14,7 +14,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.integer.machine import IntegerRunner
 from roundoff.samples.sample_set import ArraySamples
 
 __all__ = ["DUMPED_SAMPLES", "Device", "Patch", "Tensors", "few_samples", "simulator_dump"]

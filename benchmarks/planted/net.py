@@ -10,8 +10,8 @@ import onnxruntime as ort
 from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 
 from roundoff.core.tensors import Array
-from roundoff.graph.build import make_model
 from roundoff.graph.load import Model, model_from_proto
+from roundoff.graph.nodes import make_model
 
 __all__ = ["Net", "Spread"]
 
@@ -64,7 +64,7 @@ class Net:
         self.values |= zip(names, self._run(node), strict=True)
         return names
 
-    def conv(
+    def conv(  # noqa: PLR0913 - a convolution has as many
         self,
         x: str,
         channels: int,
@@ -72,31 +72,35 @@ class Net:
         name: str,
         kernel: int = 3,
         stride: int = 1,
+        dilation: int = 1,
+        group: int = 1,
         spread: Spread | None = _USUAL,
     ) -> str:
         """A convolution with random weights; of one channel each with 0 channels.
 
         Its outputs are normalized; without a spread it has no bias either, for a batch normalization behind it.
         """
-        inputs = self.values[x].shape[1]
-        group = 1 if channels else inputs
+        inputs, axes = self.values[x].shape[1], self.values[x].ndim - 2
+        group = group if channels else inputs
         channels = channels or inputs
-        weight = self.rng.standard_normal((channels, inputs // group, kernel, kernel))
-        attributes = {"group": group, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
+        weight = self.rng.standard_normal((channels, inputs // group, *[kernel] * axes))
+        attributes = {"group": group, "strides": [stride] * axes, "pads": [dilation * (kernel // 2)] * 2 * axes}
+        if dilation > 1:
+            attributes["dilations"] = [dilation] * axes
         if spread is None:
             weight *= (2 / weight[0].size) ** 0.5
             return self.add("Conv", [x, self.constant(f"{name}_weight", weight)], name=name, **attributes)
         return self._normalized("Conv", x, (name, weight, 1), spread=spread, **attributes)
 
-    def batch_norm(self, x: str) -> str:
-        """A batch normalization with the statistics of what it reads."""
-        values, name = self.values[x], f"{x.removesuffix('_out')}/norm"
-        count = values.shape[1]
+    def batch_norm(self, x: str, *, name: str = "") -> str:
+        """A batch normalization with the statistics of what it reads; named after that unless it has a name."""
+        values, name = self.values[x], name or f"{x.removesuffix('_out')}/norm"
+        count, others = values.shape[1], (0, *range(2, values.ndim))
         parameters = {
             "scale": self.rng.uniform(0.75, 1.25, count),
             "shift": self.rng.uniform(0, 0.5, count),
-            "mean": values.mean(axis=(0, 2, 3)),
-            "variance": values.var(axis=(0, 2, 3)),
+            "mean": values.mean(axis=others),
+            "variance": values.var(axis=others),
         }
         held = [self.constant(f"{name}_{part}", numbers) for part, numbers in parameters.items()]
         return self.add("BatchNormalization", [x, *held], name=name)

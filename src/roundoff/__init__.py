@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     from roundoff.graph.save import save_model
     from roundoff.measure.metrics import all_metrics, score
     from roundoff.measure.pairs import measure_pair
-    from roundoff.measure.thresholds import load_profile, parse_thresholds
+    from roundoff.measure.verdicts import load_profile, parse_thresholds
     from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
     from roundoff.quantize.planning.rules import parse_rule
     from roundoff.quantize.targets.loading import load_target, target_names
     from roundoff.run.capture import LiveSource
-    from roundoff.run.integer.runner import IntegerRunner
+    from roundoff.run.integer.machine import IntegerRunner
     from roundoff.samples.options import ImageOptions, SampleOptions
     from roundoff.samples.sample_set import ArraySamples, open_samples
     from roundoff.studies.compare.result import Comparison
@@ -148,7 +148,7 @@ _HOMES = {
     "Comparison": "studies.compare.result",
     "ImageOptions": "samples.options",
     "InputSpec": "core.tensors",
-    "IntegerRunner": "run.integer.runner",
+    "IntegerRunner": "run.integer.machine",
     "LayerSettings": "studies.layers.study",
     "LiveSource": "run.capture",
     "MissingExtra": "errors",
@@ -187,7 +187,7 @@ _HOMES = {
     "layers": "api.studies",
     "load_document": "core.document",
     "load_model": "graph.load",
-    "load_profile": "measure.thresholds",
+    "load_profile": "measure.verdicts",
     "load_target": "quantize.targets.loading",
     "measure_pair": "measure.pairs",
     "open_samples": "samples.sample_set",
@@ -195,7 +195,7 @@ _HOMES = {
     "outliers": "api.studies",
     "pair_tensors": "align.matching",
     "parse_rule": "quantize.planning.rules",
-    "parse_thresholds": "measure.thresholds",
+    "parse_thresholds": "measure.verdicts",
     "partial": "api.studies",
     "quantize": "api.quantization",
     "quantize_model": "quantize.pipeline",

@@ -61,7 +61,7 @@ def dump_case(folder: Path, observed: Array) -> None:
     """A reproducer whose model is left out by giving what it computes as an input of an identity."""
     from onnx import TensorProto, helper, save
 
-    from roundoff.graph.build import make_model
+    from roundoff.graph.nodes import make_model
 
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", ends[:1], ends[1:])

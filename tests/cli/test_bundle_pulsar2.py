@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from roundoff.cli import main
 from roundoff.demo import load_split, model_path
-from roundoff.graph.build import make_model
+from roundoff.graph.nodes import make_model
 from tests.cli.inspecting import Run
 from tests.cli.test_bundle import check_manifest, run_script, unpacked
 

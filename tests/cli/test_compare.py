@@ -49,12 +49,12 @@ def test_equal_folders_pass(good: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out.startswith("PASS: 6 of 6 tensors pass (1 sample)\n")
 
 
-def test_a_difference_is_named_but_gates_only_when_asked(
+def test_a_difference_is_named_and_leaves_with_one(
     good: Path, bad: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(good, bad) == 0
+    assert run(good, bad) == 1
     out = capsys.readouterr().out
-    assert out.startswith("FAIL: 5 of 6 tensors pass (1 sample), not a gate: exit code 0\n")
+    assert out.startswith("FAIL: 5 of 6 tensors pass (1 sample)\n")
     assert "gain 0.5" in out
     assert run(good, bad, "--threshold", "relative_euclidean=0.1") == 1
     assert run(good, bad, "--threshold", "cosine=0.99") == 0
@@ -63,12 +63,12 @@ def test_a_difference_is_named_but_gates_only_when_asked(
 
 
 def test_json_and_csv_are_whole_on_stdout(good: Path, bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(good, bad, "--json") == 0
+    assert run(good, bad, "--json") == 1
     document = json.loads(capsys.readouterr().out)
     assert document["comparison"]["verdict"]["failed"] == 1
     assert document["command"][1:3] == ["compare", str(good)]
     assert document["inputs"][0]["role"] == "reference"
-    assert run(good, bad, "--csv") == 0
+    assert run(good, bad, "--csv") == 1
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert len(rows) == 6
     assert [row["reference"] for row in rows if row["passed"] == "no"] == ["conv2"]
@@ -78,7 +78,7 @@ def test_results_are_written_once(
     good: Path, bad: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, junit = tmp_path / "run", tmp_path / "j.xml"
-    assert run(good, bad, "-o", out, "--junit", junit) == 0
+    assert run(good, bad, "-o", out, "--junit", junit) == 1
     assert sorted(path.name for path in out.glob("[!.]*")) == ["run.json", "tensors.csv"]
     assert ET.parse(junit).getroot().get("failures") == "1"  # noqa: S314 - our own file
     capsys.readouterr()
@@ -86,7 +86,7 @@ def test_results_are_written_once(
     assert "already holds a result" in capsys.readouterr().err
     assert run(good, bad, "--junit", junit) == 2
     assert "add --force" in capsys.readouterr().err
-    assert run(good, bad, "-o", out, "--junit", junit, "--force") == 0
+    assert run(good, bad, "-o", out, "--junit", junit, "--force") == 1
 
 
 def test_the_same_run_twice_gives_the_same_body(good: Path, bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,9 +118,9 @@ def test_a_model_runs_and_names_the_culprit(tmp_path: Path, capsys: pytest.Captu
         for file in (dump / "0").glob("*.npy"):
             values = np.load(file)
             np.save(folder / file.name, values * 2 if folder == broken and "input" not in file.name else values)
-    assert run(plain, broken, "--json") == 0
+    assert run(plain, broken, "--json") == 1
     assert json.loads(capsys.readouterr().out)["comparison"]["verdict"]["first_divergence"] is None
-    assert run(plain, broken, "--model", model, "--json") == 0
+    assert run(plain, broken, "--model", model, "--json") == 1
     found = json.loads(capsys.readouterr().out)["comparison"]
     assert found["verdict"]["introduces"] == [found["verdict"]["first_divergence"]]
     assert found["verdict"]["victims"]
@@ -171,7 +171,7 @@ def test_a_damaged_file_is_one_row(good: Path, tmp_path: Path, capsys: pytest.Ca
     damaged = write(tmp_path / "damaged", tensors())
     whole = (damaged / "relu1.npy").read_bytes()
     (damaged / "relu1.npy").write_bytes(whole[: len(whole) // 2])
-    assert run(good, damaged, "--json") == 0
+    assert run(good, damaged, "--json") == 1
     rows = json.loads(capsys.readouterr().out)["comparison"]["rows"]
     statuses = {row["reference"]: row["score"]["status"] for row in rows}
     assert statuses["relu1"] == "unreadable"
@@ -213,10 +213,10 @@ def test_the_way_on_from_a_dump_that_differs(
     assert "roundoff diagnose" not in capsys.readouterr().out
     file = max((dump / "0").glob("*.npy"), key=lambda path: path.stat().st_size)
     np.save(file, np.load(file) * np.float32(0.2))
-    assert run(model, dump, "--data", data) == 0
+    assert run(model, dump, "--data", data) == 1
     out = "".join(capsys.readouterr().out.split())
     assert f"nextroundoffdiagnose{model}--data{data}--dumps{dump}" in out
-    assert run(model, dump, "--data", data, "--json") == 0
+    assert run(model, dump, "--data", data, "--json") == 1
     json.loads(capsys.readouterr().out)
 
 
@@ -226,7 +226,7 @@ def test_a_tensor_that_was_not_dumped_introduces_nothing(
     model, data, dump = dumped
     lost = max((dump / "0").glob("*.npy"), key=lambda path: path.stat().st_size)
     lost.unlink()
-    assert run(model, dump, "--data", data) == 0
+    assert run(model, dump, "--data", data) == 1
     out = capsys.readouterr().out
     assert out.startswith("FAIL")
     assert "not read" in out

@@ -42,7 +42,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     for command in ("layers", "compare", "accumulate", "sensitivity"):
         made(f"{command}-good", command, "good")
-        made(f"{command}-bad", command, "bad", code=1 if command == "layers" else 0)
+        made(f"{command}-bad", command, "bad", code=1 if command in ("layers", "compare") else 0)
     for data in ("turned", "other"):
         made(f"layers-{data}", "layers", "good", data)
     made("layers-one", "layers", "good", "one", code=1)

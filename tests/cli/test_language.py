@@ -38,7 +38,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_may_stand_before_and_behind_the_command(
     words: list[str], pair: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words) == 0
+    assert main(words) == 1
     assert capsys.readouterr().out.startswith("未通过")
     assert current_language() == "en"
 

@@ -24,7 +24,7 @@ from roundoff.core.quantizers import (
     round_values,
 )
 from roundoff.core.tensors import Array
-from roundoff.graph.build import make_model
+from roundoff.graph.nodes import make_model
 
 U8 = QuantSpec(8, signed=False, symmetric=False)
 S8 = QuantSpec(8, signed=True, symmetric=True)

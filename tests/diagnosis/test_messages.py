@@ -13,9 +13,9 @@ from roundoff.cli import main
 from roundoff.core.document import SCHEMA, load_document, to_json
 from roundoff.core.quantizers import Quantizer
 from roundoff.diagnosis.interventions import reach, with_range
-from roundoff.graph.build import make_model
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import model_from_proto
+from roundoff.graph.nodes import make_model
 from roundoff.graph.save import save_model
 from roundoff.messages.message import Message, verbatim
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model

@@ -17,7 +17,7 @@ from roundoff.diagnosis import study, subject
 from roundoff.graph import load
 from roundoff.graph.preparation import steps
 from roundoff.quantize import recipes
-from roundoff.quantize.calibration.run import calibrate
+from roundoff.quantize.calibration.calibration import calibrate
 from roundoff.search import repair
 from tests.diagnosis.deep import CHIP, deep_inputs, save_deep
 

@@ -14,7 +14,7 @@ from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.preprocessing.conventions import Convention, preparations
 from roundoff.samples.sample_set import ArraySamples
-from tests.diagnosis.planting import for_target
+from tests.diagnosis.planting import changed, for_target, narrower, scaled
 from tests.models import value, wrapped
 
 COUNT = 16
@@ -101,6 +101,16 @@ def test_raw_pixels_are_told_from_those_of_calibration(channels: int, formula: s
     assert str(finding.intervention).startswith("ranges of ")
 
 
+def test_samples_that_reach_further_than_the_others_do_not_hide_it() -> None:
+    """Ranges are found again on one half of the samples: those of the other half reach a little further."""
+    way, raw = way_of("x - mean of Caffe (104, 117, 123)", 3), way_of(RAW, 3)
+    quantized, _ = for_target(network(3), {"x": way.made(pictures(3, 0), 1).astype(np.float32)}, "generic-int8")
+    pixels = pictures(3, 1)
+    pixels[1::4] = np.clip(pixels[1::4] + 40, 0, 255)
+    found = diagnose_quantization(quantized, ArraySamples({"x": raw.made(pixels, 1).astype(np.float32)}))
+    assert found.accused[0].cause == "preprocessing"
+
+
 @pytest.mark.parametrize(("channels", "formula"), CASES)
 @pytest.mark.parametrize("other", ["x / 255", "x / 127.5 - 1"])
 def test_nothing_false_is_said_of_inputs_made_otherwise(channels: int, formula: str, other: str) -> None:
@@ -152,3 +162,36 @@ def test_right_samples_of_a_real_network_are_not_said_to_be_wrong(capsys: pytest
     again = "calibrate again on samples like these (--data); only if the network was trained on"
     assert again in told["remedy"]["title"]["text"]
     assert not any("fed with" in each["remedy"]["title"]["text"] for each in found if each["remedy"])
+
+
+@pytest.mark.parametrize(
+    "formula", ["(x / 255 - mean) / std of ImageNet", "(x / 255 - mean) / std of CLIP", "x / 127.5 - 1", RAW]
+)
+def test_dark_pictures_made_in_the_same_way_are_a_narrow_calibration(formula: str) -> None:
+    way = way_of(formula, 3)
+    dark = np.clip(pictures(3, 0) * 0.35, 0, 255)
+    quantized, _ = for_target(network(3), {"x": way.made(dark, 1).astype(np.float32)})
+    found = diagnose_quantization(quantized, ArraySamples({"x": way.made(pictures(3, 1), 1).astype(np.float32)}))
+    assert found.kind == "culprits", found.verdict
+    assert found.accused[0].cause == "calibration-coverage"
+
+
+def test_one_range_of_an_input_that_is_too_small_is_clipping() -> None:
+    way = way_of("(x / 255 - mean) / std of ImageNet", 3)
+    samples = {"x": way.made(pictures(3, 1), 1).astype(np.float32)}
+    quantized, feeds = for_target(network(3), samples)
+    found = diagnose_quantization(changed(quantized, "x", scaled(0.25)), feeds)
+    assert [each.cause for each in found.accused] == ["clipping"]
+
+
+def test_ranges_of_other_inputs_are_found_behind_biases_that_hide_them() -> None:
+    """Two faults, either of which alone ruins the outputs: each is proven with the other put right."""
+    way = way_of(RAW, 3)
+    samples = {"x": way_of("x / 127.5 - 1", 3).made(pictures(3, 1), 1).astype(np.float32)}
+    quantized, _ = for_target(network(3), {"x": way.made(pictures(3, 0), 1).astype(np.float32)})
+    hidden = changed(quantized, "w4", narrower(2))
+    found = diagnose_quantization(hidden, ArraySamples(samples))
+    first, second = found.accused[:2]
+    assert first.cause == "preprocessing"
+    assert (second.cause, second.tensors[:1]) == ("resolution", ("w4",))
+    assert first.share + second.share == pytest.approx(1.0)

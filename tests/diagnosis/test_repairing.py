@@ -22,7 +22,7 @@ from roundoff.diagnosis.repairable_model import edit, retied
 from roundoff.diagnosis.result import CostClass, Finding, Measure, Remedy, RemedyChange, Repair, RepairStep
 from roundoff.diagnosis.subject import open_case
 from roundoff.messages.message import verbatim
-from roundoff.quantize.model_cost import AddedCost
+from roundoff.quantize.recipes import AddedCost
 from tests.diagnosis.planting import biased, changed, demo, for_target, scaled, unbalanced
 
 MEASURE = Measure(verbatim("accuracy"), "", 0.0, 0.0)

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from roundoff.graph.build import opset_of
 from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import opset_of
 from tests.models import conv_net, value, with_if, wrapped
 
 

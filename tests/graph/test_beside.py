@@ -5,8 +5,7 @@ import pytest
 from onnx import GraphProto, helper, numpy_helper
 
 from roundoff.core.tensors import Array
-from roundoff.graph.blocks import BlockModels
-from roundoff.graph.cutting import ModelBlock
+from roundoff.graph.blocks import BlockModels, ModelBlock
 from roundoff.graph.save import add_declared
 from roundoff.graph.shapes import values
 from roundoff.graph.subgraph import detached, tap

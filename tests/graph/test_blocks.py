@@ -12,8 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from roundoff.core.quantizers import Consumer
 from roundoff.core.tensors import Array
-from roundoff.graph.blocks import BlockModels, BlockVariants, Substitute, leave
-from roundoff.graph.cutting import Cutting, cut_model
+from roundoff.graph.blocks import BlockModels, BlockVariants, Cutting, Substitute, cut_model, leave
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model

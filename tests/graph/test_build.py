@@ -1,6 +1,6 @@
 from onnx import helper
 
-from roundoff.graph.build import make_model
+from roundoff.graph.nodes import make_model
 from tests.models import value
 
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from roundoff.graph.cutting import MOST_BLOCKS, Cutting, Demand, cut_model, node_seconds
+from roundoff.graph.blocks import MOST_BLOCKS, Cutting, Demand, cut_model, node_seconds
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import reads
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
-from roundoff.graph.wiring import reads
 from tests.graph.random_nets import WIDTH, random_nets
 from tests.models import conv_net, loaded, residual, value, weight, with_if, with_sequence, wrapped
 

@@ -6,7 +6,7 @@ import pytest
 
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import get_metric
-from roundoff.measure.thresholds import load_profile, parse_thresholds, profile_summaries
+from roundoff.measure.verdicts import load_profile, parse_thresholds, profile_summaries
 
 
 def test_the_direction_comes_from_the_metric() -> None:

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from benchmarks.planted.answers import Answer, judge, judge_pair
 from benchmarks.planted.case import CLEAN, Dumps, Truth, truth
@@ -132,15 +131,28 @@ def test_claims_of_repairs_are_held_against_other_samples() -> None:
 
 
 def test_noise_that_is_given_a_name_is_a_false_accusation() -> None:
-    noise = dict(pair_cases(0))["clean-io-jpeg/unit/0"]()
-    swapped = dict(pair_cases(0))["io-swapped/unit/0"]()
+    pairs = {name.partition("/")[0]: make for name, make in pair_cases(0)}
+    noise, swapped = pairs["clean-io-jpeg-75"](), pairs["io-swapped"]()
     stage = {"explanation": {"changes": [{"kind": "colour-matrix"}]}}
     said = {"schema": 1, "check_io": {"stages": [stage]}}
     assert judge_pair(noise, said).accused
     assert not judge_pair(noise, {"check_io": {"stages": [{"explanation": None}]}}).accused
     told = judge_pair(swapped, said)
     assert (told.found, told.right, told.said) == ((True,), (False,), ("colour-matrix",))
-    assert np.array_equal(swapped.sides[0], swapped.sides[1][:, ::-1])
+    assert swapped.family == "imagenet"
+    named = {"explanation": {"changes": [{"kind": "channel-order"}]}}
+    assert judge_pair(swapped, {"check_io": {"stages": [named]}}).right == (True,)
+    both = {"explanation": {"changes": [{"kind": "channel-order"}, {"kind": "gamma"}]}}
+    assert judge_pair(swapped, {"check_io": {"stages": [both]}}).right == (False,), "more than what is there"
+
+
+def test_a_matrix_is_right_only_with_its_name() -> None:
+    pairs = {name.partition("/")[0]: make for name, make in pair_cases(0)}
+    pair = pairs["io-yuv-601full-709limited-float"]()
+    stage = {"explanation": {"changes": [{"kind": "colour-matrix", "text": "BT.601 full range"}]}}
+    assert judge_pair(pair, {"check_io": {"stages": [stage]}}).right == (False,)
+    stage["explanation"]["changes"][0]["text"] += ", BT.709 limited range"
+    assert judge_pair(pair, {"check_io": {"stages": [stage]}}).right == (True,)
 
 
 def test_answers_on_disk_are_not_asked_again(tmp_path: Path) -> None:

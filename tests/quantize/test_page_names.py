@@ -6,7 +6,7 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from roundoff.graph.load import Model
-from roundoff.measure.thresholds import ThresholdSet
+from roundoff.measure.verdicts import ThresholdSet
 from roundoff.messages.catalogue import use_language
 from roundoff.messages.message import shown
 from roundoff.pages.blocks import TableBlock

@@ -17,7 +17,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import verbatim
 from roundoff.quantize import recipes
-from roundoff.quantize.calibration.run import calibrate as observe
+from roundoff.quantize.calibration.calibration import calibrate as observe
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.recipes import Making, RecipeBuilder, possible_variations, varied_target
 from roundoff.quantize.step_report import Participation

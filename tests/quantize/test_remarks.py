@@ -77,7 +77,7 @@ def test_narrow_products_are_not_computed_again(tmp_path: Path, monkeypatch: pyt
     def never(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("roundoff.run.integer.runner.IntegerRunner", never)
+    monkeypatch.setattr("roundoff.run.integer.machine.IntegerRunner", never)
     assert about_sums(quantized(product(), tmp_path, positive())) == []
 
 

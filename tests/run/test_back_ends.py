@@ -11,8 +11,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.run.bench import Bench
-from roundoff.run.blocks.network import BlockNetwork, NetworkSettings
-from roundoff.run.blocks.record import Recording
+from roundoff.run.block_network import BlockNetwork, NetworkSettings, Recording
 from roundoff.run.variants import build_candidates
 from tests.graph.quantized_nets import mixed_net, mixed_quantizers, run_model
 from tests.models import random_feed

@@ -1,6 +1,7 @@
 """One network, any quantizers, chosen samples: what the bench gives is what onnxruntime computes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roundoff.core.quantizers import QuantParams
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
@@ -64,6 +66,28 @@ def test_quantizers_are_on_and_tensors_chosen(model: Model) -> None:
     assert list(ours) == list(theirs) == [name]
     lost = np.abs(ours[name] - theirs[name]).max()
     assert 0 < lost < 0.2 * np.abs(ours[name]).max()
+
+
+def test_networks_that_differ_in_scales_share_a_session_and_give_the_same_bits(model: Model) -> None:
+    quantized = quantize_model(model, samples(), QuantizeSettings(load_target("generic-int8"))).quantized
+    bench = Bench(quantized.float_model, samples())
+    first = bench.open_tuned(quantized.quantizers)
+    for factor, shift in ((1.0, 0), (0.5, 3), (3.0, 2)):
+        changed = [
+            replace(
+                each, params=QuantParams(each.params.scale * np.float32(factor), each.params.zero_point + shift)
+            )
+            if each.kind == "activation"
+            else each
+            for each in quantized.quantizers
+        ]
+        tuned, fresh = bench.open_tuned(changed), bench.open(changed)
+        assert tuned.session is first.session
+        for [ours, theirs] in bench.run([0, 3], tuned, fresh):
+            for name in fresh.names:
+                np.testing.assert_array_equal(ours[name], theirs[name])
+    weightless = [each for each in quantized.quantizers if each.kind != "weight"]
+    assert bench.open_tuned(weightless).session is not first.session
 
 
 @pytest.mark.parametrize(("keep", "reads"), [(False, 6), (True, 3)])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from roundoff.run.holdout import FEWEST_HELD_OUT, split_samples
+from roundoff.run.evaluators import FEWEST_HELD_OUT, split_samples
 
 
 def test_both_parts_are_all_samples_and_the_same_each_time() -> None:

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from roundoff.core.plan import Precision, Recipe, Rule, Step
-from roundoff.graph.build import make_model
+from roundoff.graph.nodes import make_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.quantize.targets.loading import load_target

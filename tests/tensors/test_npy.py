@@ -337,7 +337,7 @@ def test_folders_of_dumps_called_like_samples_are_samples(tmp_path: Path) -> Non
     assert source.read("/a:0", "10/y").tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("names", [("float", "quant"), ("0", "runs/1")])
+@pytest.mark.parametrize("names", [("first", "second"), ("0", "runs/1")])
 def test_folders_of_other_dumps_must_be_chosen_from(tmp_path: Path, names: tuple[str, ...]) -> None:
     for name in names:
         dump(tmp_path / name)

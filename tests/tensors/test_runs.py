@@ -3,9 +3,14 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+import roundoff
+from roundoff.core.tensors import TensorInfo
+from roundoff.errors import BadInput
 from roundoff.tensors import open_source
-from roundoff.tensors.stored import StoredSource
+from roundoff.tensors.stored import StoredSource, runs_of
+from roundoff.tensors.writer import open_writer
 
 
 def write(folder: Path, value: float, *names: str) -> None:
@@ -41,3 +46,59 @@ def test_folders_of_other_tensors_are_no_runs(tmp_path: Path) -> None:
     assert isinstance(source, StoredSource)
     assert source.runs == ()
     assert len(source.tensors) == 4
+
+
+def test_a_run_is_chosen_by_its_name(tmp_path: Path) -> None:
+    for value, run in enumerate(("golden", "board v1", "board v2")):
+        write(tmp_path / run, value, "a", "b")
+    chosen = open_source(tmp_path, run="board v2")
+    assert runs_of(chosen)[0] == "board v2"
+    assert float(chosen.read("a", "").max()) == 2.0
+    with pytest.raises(BadInput, match="holds no run 'board v3'") as refused:
+        open_source(tmp_path, run="board v3")
+    assert "board v" in refused.value.fix
+    with pytest.raises(BadInput, match="holds no run"):
+        open_source(tmp_path / "golden" / "a.npy", run="golden")
+
+
+def test_the_golden_copy_is_taken_where_it_is_the_reference(tmp_path: Path) -> None:
+    write(tmp_path / "golden", 1.0, "a", "b")
+    write(tmp_path / "rk3588", 2.0, "a", "b")
+    assert float(open_source(tmp_path, golden=True).read("a", "").max()) == 1.0
+    assert float(open_source(tmp_path).read("a", "").max()) == 2.0
+
+
+def test_samples_hold_runs_and_runs_hold_samples(tmp_path: Path) -> None:
+    for number in range(2):
+        write(tmp_path / "one" / f"s{number}" / "golden" / "npy", number, "a", "b")
+        write(tmp_path / "one" / f"s{number}" / "simulator" / "npy", number + 10, "a", "b")
+        write(tmp_path / "other" / "golden" / f"Result_{number}", number, "a", "b")
+        write(tmp_path / "other" / "npu" / f"Result_{number}", number + 10, "a", "b")
+    for folder, samples in (("one", ("s0", "s1")), ("other", ("Result_0", "Result_1"))):
+        source = open_source(tmp_path / folder)
+        assert source.samples == samples
+        assert [info.name for info in source.tensors] == ["a", "b"]
+        assert [float(source.read("b", sample).max()) for sample in samples] == [10.0, 11.0]
+
+
+def test_archives_and_dumps_with_manifests_are_runs(tmp_path: Path) -> None:
+    for value, run in ((1.0, "golden"), (2.0, "simulator")):
+        arrays = {"a": np.full(4, value), "b": np.full(4, value)}
+        (tmp_path / "packed").mkdir(exist_ok=True)
+        np.savez(tmp_path / "packed" / f"{run}.npz", a=arrays["a"], b=arrays["b"])
+        with open_writer(tmp_path / "listed" / run, "npy", samples=("",)) as writer:
+            writer.begin_sample("")
+            for name, array in arrays.items():
+                writer.write(TensorInfo(name, "float64", (4,)), array)
+    for folder in ("packed", "listed"):
+        source = open_source(tmp_path / folder)
+        assert runs_of(source) == ("simulator", "golden"), folder
+        assert float(source.read("a", source.samples[0]).max()) == 2.0
+        assert float(open_source(tmp_path / folder, run="golden").read("a", source.samples[0]).max()) == 1.0
+
+
+def test_converting_keeps_every_run(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "golden", 1.0, "a", "b")
+    write(tmp_path / "in" / "simulator", 2.0, "a", "b")
+    roundoff.convert(tmp_path / "in", tmp_path / "out")
+    assert len(list((tmp_path / "out").rglob("*.npy"))) == 4

@@ -5,12 +5,17 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from benchmarks.planted.families import (
+    dense,
     depthwise,
     detector,
+    encoder,
     gru,
+    inverted,
     plain,
     residual,
+    shuffle,
     squeeze,
+    temporal,
     transformer,
     two_sided,
     unet,
@@ -35,5 +40,10 @@ FAMILIES: Mapping[str, Callable[[np.random.Generator], Built]] = {
     "pytorch-squeeze": as_pytorch(squeeze.build),
     "pytorch-vit": as_pytorch(vit.build),
     "paddle-depthwise": as_paddle(depthwise.build),
+    "inverted": inverted.build,
+    "dense": dense.build,
+    "temporal": temporal.build,
+    "shuffle": shuffle.build,
+    "pytorch-encoder": as_pytorch(encoder.build),
 }
 """By name; a network depends on its number here, so that new ones stand at the end."""

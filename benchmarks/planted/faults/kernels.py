@@ -128,8 +128,8 @@ def _moved_padding(subject: Subject, node: Any, rng: np.random.Generator) -> Mod
     proto.CopyFrom(subject.model.proto)
     copy = next(each for each in proto.graph.node if each.name == node.name)
     moved = next(each for each in copy.attribute if each.name == "pads")
-    top, left, bottom, right = moved.ints
-    moved.ints[:] = [top + bottom, left + right, 0, 0]
+    count = len(moved.ints) // 2
+    moved.ints[:] = [*(moved.ints[axis] + moved.ints[axis + count] for axis in range(count)), *[0] * count]
     return model_from_proto(proto, path=subject.model.path)
 
 

@@ -1,6 +1,6 @@
 """Pairing two sources: the user's word first, then names, then values, then their order."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,10 +14,12 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.errors import CannotAlign
 from roundoff.messages.message import english
+from roundoff.tensors.stored import runs_of
 
 __all__ = [
     "align",
     "match_by_shape",
+    "match_outputs",
     "match_rest_by_order",
     "match_rest_by_value",
     "pair_names",
@@ -157,6 +159,46 @@ def match_by_shape(
     return matches
 
 
+_HANDED_OUT = 0.7
+"""How sure it is that a dump of no more tensors than a network has outputs holds these."""
+
+
+def match_outputs(
+    found: Sequence[Match], ours: SampleSide, theirs: SampleSide, *, layout: UsualLayout, outputs: Collection[str]
+) -> list[Match]:
+    """All matches; where the candidate holds nothing but outputs, those whose values are wrong by their shapes.
+
+    Args:
+        found: Matches so far.
+        ours: The reference.
+        theirs: The candidate.
+        layout: How most of the candidate is stored.
+        outputs: What the reference hands out.
+    """
+    certain = _certain(found)
+    handed_out = {index for index, info in enumerate(ours.tensors) if info.name in outputs}
+    computed = {match.reference for match in certain if ours.tensors[match.reference].node}
+    taken = {match.reference for match in certain}, {match.candidate for match in certain}
+    free = [index for index in range(len(theirs.tensors)) if index not in taken[1]]
+    left = sorted(handed_out - taken[0])
+    if not free or len(free) > len(left) or not computed <= handed_out:
+        return list(found)
+    fits = {
+        (ours_at, theirs_at): fit
+        for ours_at in left
+        for theirs_at in free
+        if (fit := layout.fit(ours.tensors[ours_at].shape, theirs.tensors[theirs_at].shape)) is not None
+    }
+    partners = Counter(end for ours_at, theirs_at in fits for end in (ours_at, ~theirs_at))
+    told = [
+        Match(*pair, "elimination", _HANDED_OUT, fit.layout)
+        for pair, fit in fits.items()
+        if partners[pair[0]] == partners[~pair[1]] == 1
+    ]
+    ends = {match.reference for match in told} | {~match.candidate for match in told}
+    return [*told, *(m for m in found if m.reference not in ends and ~m.candidate not in ends)]
+
+
 def _owners(tensors: Sequence[TensorInfo]) -> dict[tuple[int, ...], list[int]]:
     owners = defaultdict(list)
     for index, info in enumerate(tensors):
@@ -166,12 +208,13 @@ def _owners(tensors: Sequence[TensorInfo]) -> dict[tuple[int, ...], list[int]]:
     return owners
 
 
-def align(
+def align(  # noqa: PLR0913 - two sides, and what is known of them
     reference: TensorSource,
     candidate: TensorSource,
     *,
     aliases: Mapping[str, str] = {},
     origins: Mapping[str, str] = {},
+    outputs: Collection[str] = (),
     by_value: bool = True,
     progress: Progress = SILENT,
 ) -> Pairing:
@@ -181,13 +224,15 @@ def align(
     only at what the earlier ones left, except that values may show a name to be on the wrong tensor. Values are
     those of the first sample that both sides have. What is left, or was found with doubt, is placed by the order
     of both sides, by shapes, signs and values together, so that a tensor that is wrong finds its partner too.
-    Last, a shape that only one tensor of each side has is taken for a hint.
+    What holds no more tensors than the network has outputs holds these. Last, a shape that only one tensor of each
+    side has is taken for a hint.
 
     Args:
         reference: The tensors that are right.
         candidate: The tensors to be judged.
         aliases: Reference name -> candidate name, as the user says.
         origins: The same as recorded by the tool that made the candidate; names it does not know do not matter.
+        outputs: Names of what the reference hands out, where that is known.
         by_value: Whether to look at values where names do not tell.
         progress: Told how far it is.
 
@@ -209,6 +254,8 @@ def align(
         if by_value and reference.ordered:
             found = match_rest_by_order(found, *sides, layout=layout, ordered=candidate.ordered)
         found = with_usual_layout(found, layout, *sides)
+        if by_value:
+            found = match_outputs(found, *sides, layout=layout, outputs=outputs)
     if found and by_value:
         found += match_by_shape(reference.tensors, candidate.tensors, found=found)
     if not found:
@@ -379,7 +426,7 @@ class _Renamed:
         known = {info.name: info for info in source.tensors}
         self._source = source
         self._homes = dict(theirs)
-        self.label, self.samples = source.label, source.samples
+        self.label, self.samples, self.runs = source.label, source.samples, runs_of(source)
         named = [
             replace(known[theirs[info.name]], name=info.name, node=info.node, op_type=info.op_type, origin="")
             for info in model

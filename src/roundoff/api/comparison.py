@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from roundoff.core.progress import Progress
     from roundoff.core.tensors import TensorInfo, TensorSource, Topology
     from roundoff.graph.load import Model
-    from roundoff.measure.thresholds import ThresholdSet
+    from roundoff.measure.verdicts import ThresholdSet
     from roundoff.run.capture import Samples
     from roundoff.studies.compare.result import Comparison
     from roundoff.studies.compare.study import CompareSettings
@@ -61,6 +61,8 @@ class SidesAsked(NamedTuple):
         format: Format of both.
         aliases: Names of the candidate by those of the reference, or a file of them.
         by_value: Match by values where names do not tell.
+        run: Of several runs in the candidate's folder, the one of this name.
+        reference_run: The same of the reference's.
     """
 
     reference: Any
@@ -71,6 +73,8 @@ class SidesAsked(NamedTuple):
     format: str | None = None
     aliases: Any = None
     by_value: bool = True
+    run: str | None = None
+    reference_run: str | None = None
 
 
 @overload
@@ -94,6 +98,8 @@ def compare(
     format: str | None = None,
     aliases: PathLike | Mapping[str, str] | None = None,
     no_value_matching: bool = False,
+    run: str | None = None,
+    reference_run: str | None = None,
     threshold: str | Mapping[str, float] | None = None,
     profile: str | None = None,
     channel_axis: int | None = None,
@@ -112,6 +118,8 @@ def compare(
     format: str | None = None,
     aliases: PathLike | Mapping[str, str] | None = None,
     no_value_matching: bool = False,
+    run: str | None = None,
+    reference_run: str | None = None,
     threshold: str | Mapping[str, float] | None = None,
     profile: str | None = None,
     channel_axis: int | None = None,
@@ -132,6 +140,8 @@ def compare(
         format: Format of both.
         aliases: Names of the candidate by those of the reference, or a file of them.
         no_value_matching: Match by names only.
+        run: Of several runs in the candidate's folder, the one of this name; else one that is not the golden copy.
+        reference_run: The same of the reference's; else the golden copy.
         threshold: Limits, as ``cosine=0.99``; not good when one is missed.
         profile: Named limits.
         channel_axis: Axis of the channels.
@@ -152,14 +162,14 @@ def compare(
     call = Call("compare", options, DataOptions)
     limits = _thresholds(threshold, profile)
     formats = (reference_format, candidate_format, format)
-    asked = SidesAsked(reference, candidate, model, *formats, aliases, not no_value_matching)
+    asked = SidesAsked(reference, candidate, model, *formats, aliases, not no_value_matching, run, reference_run)
     found, network, inputs = compare_sides(call, asked, limits, channel_axis=channel_axis)
-    code = EXIT_OK if found.exit_good else EXIT_THRESHOLD_MISSED
+    code = EXIT_OK if found.state == "pass" else EXIT_THRESHOLD_MISSED
     return Outcome(found, call.document(inputs, network, comparison=found), code)
 
 
 def _thresholds(threshold: Any, profile: str | None) -> "ThresholdSet | None":
-    from roundoff.measure.thresholds import load_profile, parse_thresholds
+    from roundoff.measure.verdicts import load_profile, parse_thresholds
 
     if threshold is not None and profile is not None:
         raise BadInput(english("Both --threshold and --profile were given."), fix=english("leave one of them out"))
@@ -216,6 +226,7 @@ def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
     """
     from roundoff.align.matching import align
     from roundoff.align.names import read_aliases
+    from roundoff.graph.interface import outputs
     from roundoff.graph.quantized_model import dequantized_tensors
 
     _check_models(call, asked)
@@ -233,6 +244,7 @@ def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
             if aliases is None
             else read_aliases(aliases),
             origins={} if own is None else dequantized_tensors(own),
+            outputs=() if known is None else outputs(known),
             by_value=asked.by_value,
             progress=call.progress,
         )
@@ -274,7 +286,10 @@ class _Opening:
         if hasattr(given, "tensors") and hasattr(given, "read"):
             return given, None
         if is_path(given) and not _is_model(given):
-            return open_source(Path(given), format=chosen_format or self._asked.format, shapes=shapes), None
+            golden = given is self._asked.reference
+            run = self._asked.reference_run if golden else self._asked.run
+            form = chosen_format or self._asked.format
+            return open_source(Path(given), format=form, shapes=shapes, run=run, golden=golden), None
         if not _is_model(given):
             raise BadInput(english("A side of the comparison is {said_of}.", said_of=said_of(given)), fix=_SIDES)
         if chosen_format:
@@ -321,6 +336,15 @@ def _check_models(call: Call, asked: SidesAsked) -> None:
         raise BadInput(
             english("--model was given, but REFERENCE is a model itself."), fix=english("leave --model out")
         )
+    for option, run, side in (
+        ("--run", asked.run, asked.candidate),
+        ("--reference-run", asked.reference_run, asked.reference),
+    ):
+        if run is not None and (_is_model(side) or not is_path(side)):
+            raise BadInput(
+                english("{option} chooses among runs in a folder of dumps, and there is none.", option=option),
+                fix=english("leave {option} out", option=option),
+            )
     if asked.format and len(models) == 2:
         raise BadInput(
             english("--format {format} was given, but both sides are models.", format=asked.format),

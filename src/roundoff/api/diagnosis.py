@@ -30,7 +30,7 @@ from roundoff.core.provenance import array_input, environment
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 from roundoff.graph.interface import topology
 from roundoff.messages.message import english
-from roundoff.run.holdout import JoinedSamples
+from roundoff.run.evaluators import JoinedSamples
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
@@ -150,6 +150,7 @@ def diagnose(
     dumps: Any = None,
     dump_format: str | None = None,
     aliases: PathLike | Mapping[str, str] | None = None,
+    run: str | None = None,
     evaluator: EvaluatorLike | None = None,
     labels: LabelsLike = None,
     time: float | None = None,
@@ -164,6 +165,7 @@ def diagnose(
         dumps: What a device computed, instead of what its quantization costs: a file, a folder, or arrays by name.
         dump_format: Format of the dumps; recognised when None.
         aliases: Names in the dumps by those in the model, or a file of them.
+        run: Of several runs in the folder of dumps, the one of this name; else one that is not the golden copy.
         evaluator: The user's own measure: a Python file or a function ``evaluate(run, samples)``.
         labels: Right classes.
         time: Be done in so many seconds.
@@ -175,14 +177,19 @@ def diagnose(
 
     call = Call("diagnose", options, SubjectOptions)
     check_device_options(
-        call, model, dumps=dumps, dump_format=dump_format, aliases=aliases, evaluator=evaluator, labels=labels
+        call,
+        model,
+        dumps=dumps,
+        of_dumps={"--dump-format": dump_format, "--aliases": aliases, "--run": run},
+        evaluator=evaluator,
+        labels=labels,
     )
     check_subject(call, model)
     if evaluator is not None and labels is not None:
         raise BadInput(english("Both --evaluator and --labels were given."), fix=english("leave one of them out"))
     check_files(("The labels", labels))
     subject = open_subject(call, model, required=False, explore=explore)
-    work = _Work(subject, evaluator, labels, dumps, aliases)
+    work = _Work(subject, evaluator, labels, dumps, aliases, run)
     settings = work.settings(time, tell)
     if dumps is not None:
         found = work.diagnose_device(dump_format, settings)
@@ -198,7 +205,7 @@ def _exit_code(found: "Diagnosis") -> int:
 
 
 def check_device_options(
-    call: Call, model: ModelLike | None, *, dumps: Any, dump_format: Any, aliases: Any, evaluator: Any, labels: Any
+    call: Call, model: ModelLike | None, *, dumps: Any, of_dumps: Mapping[str, Any], evaluator: Any, labels: Any
 ) -> None:
     """Refuse options that would have no effect, and calls with nothing to look at.
 
@@ -207,7 +214,7 @@ def check_device_options(
     """
     quantized, target = call.get("quantized"), call.get("target")
     if dumps is None:
-        for option, value in (("--dump-format", dump_format), ("--aliases", aliases)):
+        for option, value in of_dumps.items():
             if value is not None:
                 raise BadInput(
                     english("{option} has no effect without --dumps.", option=option),
@@ -234,7 +241,7 @@ def check_device_options(
 
 
 def open_dumps(
-    subject: Subject, dumps: Any, *, form: str | None = None, aliases: Any = None
+    subject: Subject, dumps: Any, *, form: str | None = None, aliases: Any = None, run: str | None = None
 ) -> "tuple[TensorSource, KnownNames]":
     """The tensors that a device wrote, and what is known of their names.
 
@@ -243,6 +250,7 @@ def open_dumps(
         dumps: A file, a folder, arrays by name, or a source of tensors.
         form: Their format.
         aliases: Names in the dumps by those in the model, or a file of them.
+        run: Of several runs in a folder, the one of this name.
 
     Raises:
         BadInput: The dumps cannot be read.
@@ -256,7 +264,8 @@ def open_dumps(
 
     source: TensorSource
     if is_path(dumps):
-        source = open_source(Path(dumps), format=form, shapes=tensor_infos(subject.quantized.float_model))
+        infos = tensor_infos(subject.quantized.float_model)
+        source = open_source(Path(dumps), format=form, shapes=infos, run=run)
     elif isinstance(dumps, Mapping):
         source = MappingSource(dumps, label="dumps")
     elif hasattr(dumps, "tensors") and hasattr(dumps, "read"):
@@ -279,6 +288,7 @@ class _Work:
         labels: The right classes, as they were given.
         dumps: What a device wrote, as it was given.
         aliases: Names in the dumps, as they were given.
+        run: The run among the dumps, as it was given.
         made: How the diagnosis was made.
     """
 
@@ -287,6 +297,7 @@ class _Work:
     labels: Any
     dumps: Any
     aliases: Any
+    run: str | None = None
     made: Any = None
 
     def settings(self, time: float | None, tell: "Callable[[Check], None] | None") -> "DiagnoseSettings":
@@ -334,7 +345,7 @@ class _Work:
             )
             fix = english("give the quantized model that the device was given, or leave --quantized out")
             raise BadInput(what, fix=fix)
-        dumps, names = open_dumps(subject, self.dumps, form=form, aliases=self.aliases)
+        dumps, names = open_dumps(subject, self.dumps, form=form, aliases=self.aliases, run=self.run)
         return diagnose_device(subject.quantized, subject.samples, dumps, settings=settings, names=names)
 
     def document(self, found: "Diagnosis") -> "RunDocument":

@@ -180,8 +180,8 @@ def targets(target: Any = None) -> "PageOutcome[tuple[Target, ...]]":
     Args:
         target: The name of one, or the path of a TOML file; all that are shipped when None.
     """
+    from roundoff.quantize.page import target_page, targets_page
     from roundoff.quantize.targets.loading import load_target, target_names
-    from roundoff.quantize.targets.page import target_page, targets_page
 
     call = Call("targets", {}, Limits)
     found = tuple(map(load_target, target_names())) if target is None else (target_of(target),)

@@ -105,7 +105,7 @@ class ReportFile:
 
     def __init__(self, path: Path, form: str | None = None, *, title: str = "", force: bool = False) -> None:
         from roundoff.core.document import DOCUMENT_NAME
-        from roundoff.graph.build import OVERLAY_START
+        from roundoff.graph.nodes import OVERLAY_START
 
         self.path, self.title, self.force = path, title, force
         self.form = chosen_format(path, form)
@@ -182,7 +182,7 @@ def _more_tables(document: "RunDocument", pages: "Sequence[Page]") -> dict[str, 
 
 
 def _annotated(document: "RunDocument", pages: "Sequence[Page]", origin: str) -> bytes:
-    from roundoff.graph.build import annotated_model
+    from roundoff.graph.nodes import annotated_model
     from roundoff.messages.catalogue import current_language
     from roundoff.report.network import node_facts
 

@@ -454,7 +454,7 @@ def distribution(
         bins: Bins of a histogram; by the values when None.
         options: What is quantized or is to be, and what it is fed.
     """
-    from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
+    from roundoff.studies.distribution.study import InspectionSettings, describe_distributions
 
     call = Call("distribution", options, SubjectOptions)
     names = _chosen_nodes(nodes)
@@ -465,7 +465,7 @@ def distribution(
         )
     kinds = _chosen_kinds(kind)
     subject, fed = _inspected(call, model)
-    settings = DistributionSettings(names=names, kinds=kinds, bins=bins, limits=call.limits)
+    settings = InspectionSettings(names=names, kinds=kinds, bins=bins, limits=call.limits)
     found = describe_distributions(subject.quantized, fed, settings, progress=call.progress)
     return Outcome(found, _document(call, subject, distributions=found))
 
@@ -488,12 +488,12 @@ def channels(
         axis: Where the channels are.
         options: What is quantized or is to be, and what it is fed.
     """
-    from roundoff.studies.distribution.study import ChannelSettings, describe_channels
+    from roundoff.studies.distribution.study import InspectionSettings, describe_channels
 
     call = Call("channels", options, SubjectOptions)
     names, kinds = _chosen_nodes(nodes), _chosen_kinds(kind)
     subject, fed = _inspected(call, model)
-    settings = ChannelSettings(names=names, kinds=kinds, axis=axis, limits=call.limits)
+    settings = InspectionSettings(names=names, kinds=kinds, axis=axis, limits=call.limits)
     found = describe_channels(subject.quantized, fed, settings, progress=call.progress)
     return Outcome(found, _document(call, subject, channels=found))
 
@@ -516,11 +516,11 @@ def outliers(
         axis: Where the channels are.
         options: What it is fed; it need not be quantized.
     """
-    from roundoff.studies.distribution.study import OutlierSettings, find_outliers
+    from roundoff.studies.distribution.study import InspectionSettings, find_outliers
 
     call = Call("outliers", options, SubjectOptions)
     check_subject(call, model)
-    settings = OutlierSettings(names=names_in(nodes), log_base=log_base, axis=axis, limits=call.limits)
+    settings = InspectionSettings(names=names_in(nodes), log_base=log_base, axis=axis, limits=call.limits)
     subject = open_subject(call, model, required=False)
     found = find_outliers(subject.quantized, subject.samples, settings, progress=call.progress)
     return Outcome(found, _document(call, subject, outliers=found))

@@ -391,7 +391,7 @@ def _converted(
             english("--shape has no effect without --format."), fix=english("add --format, e.g. --format ND")
         )
     check_output_directory(output, marker=_CONVERSIONS, force=force)
-    opened = open_source(source)
+    opened = open_source(source, every_run=True)
     problems = {info.name: info.problem for info in opened.tensors if info.problem}
     found = TensorConversion(output, to or "npy", 0, len(opened.tensors), tuple(opened.samples))
     return _rewritten(call, opened, found, problems, force=force)

@@ -20,15 +20,15 @@ from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, parameter
 from roundoff.core.tensors import Array
 from roundoff.graph.anonymous import Anonymous, anonymized
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import subgraphs
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import channel_moments, weight_axis
 from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights, constant_value
-from roundoff.graph.wiring import subgraphs
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import channel_axis_of, measure_pair
+from roundoff.quantize.calibration.calibration import calibrate
 from roundoff.quantize.calibration.observer import Observer
-from roundoff.quantize.calibration.run import calibrate
 from roundoff.quantize.planning.view import BIAS_INPUT, PRODUCTS, setting_inputs
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples

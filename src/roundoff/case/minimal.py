@@ -37,13 +37,13 @@ from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model, model_from_proto
+from roundoff.graph.nodes import producers
 from roundoff.graph.shapes import Value
 from roundoff.graph.shapes import values as shapes_of
 from roundoff.graph.subgraph import ModelPart, ModelParts
-from roundoff.graph.wiring import producers
 from roundoff.messages.message import english, message
 from roundoff.messages.numbers import decibels_text
-from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.integer.machine import IntegerRunner
 
 __all__ = [
     "MOST_SAMPLES",

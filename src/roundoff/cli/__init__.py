@@ -118,7 +118,7 @@ def _run(words: list[str], *, leave: bool) -> int:
             return BadInput.exit_code
         arguments.words = without_language(words)
         with heard(terminal), terminal.watched(_output_folder(arguments)):
-            return int(arguments.run(arguments, terminal))
+            return int(arguments.execute(arguments, terminal))
     except RoundoffError as error:
         terminal.finish()
         terminal.error(error)

@@ -260,4 +260,4 @@ def amct(args: argparse.Namespace, terminal: Terminal) -> int:
     name = args.sub.replace("_", "-")
     parser = CommandParser(prog=f"roundoff amct {name}")
     found = parser.taught(subcommand(name, _SUBCOMMANDS), args.rest)
-    return int(found.run(found, terminal))
+    return int(found.execute(found, terminal))

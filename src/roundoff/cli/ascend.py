@@ -361,4 +361,4 @@ def ascend(args: argparse.Namespace, terminal: Terminal) -> int:
     if getattr(found, "output", None) is not None:
         check_output(found.output)
     found.notes = Notes(terminal.note, strict=getattr(found, "strict_vendor", False))
-    return int(found.run(found, terminal))
+    return int(found.execute(found, terminal))

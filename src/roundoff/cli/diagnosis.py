@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from roundoff.core.tensors import Topology
     from roundoff.diagnosis.page import DiagnosisPart
     from roundoff.diagnosis.result import Diagnosis
-    from roundoff.measure.thresholds import ThresholdSet
+    from roundoff.measure.verdicts import ThresholdSet
     from roundoff.studies.compare.result import Comparison
 
 __all__ = ["compare", "compare_sides", "diagnose", "open_sides"]
@@ -197,12 +197,14 @@ def _rows(text: str) -> int | None:
         ),
         opt("--aliases FILE", "JSON or CSV: reference name, candidate name"),
         opt("--no-value-matching", "match by names only"),
+        opt("--run NAME", "of several runs in CANDIDATE (default: one that is not the golden copy)"),
+        opt("--reference-run NAME", "of several runs in REFERENCE (default: the golden copy)"),
         about="Which tensor is which.",
     ),
     group(
         "judging",
         one_of(
-            opt("--threshold METRIC=LIMIT,...", "exit with 1 when missed, e.g. cosine=0.99,rmse=1"),
+            opt("--threshold METRIC=LIMIT,...", "what every tensor must keep, e.g. cosine=0.99,rmse=1"),
             opt("--profile NAME", "named thresholds (ascend, axera, horizon, rknn, ...)"),
         ),
         opt("--channel-axis N", "axis of the channels (default: 1; last of 3)", type=int),
@@ -232,8 +234,8 @@ def compare(args: argparse.Namespace, terminal: Terminal) -> int:
     throughout.
 
     Verdicts: PASS, FAIL, INCOMPLETE (nothing that was judged fails, but not every
-    output of the network was judged). Exit code 1 when incomplete, or when
-    thresholds that were given are missed.
+    output of the network was judged), NOT ENOUGH EVIDENCE (samples that can show
+    no fault). Exit code 0 when it passes, 1 otherwise.
     """
     from roundoff.api.comparison import compare
     from roundoff.pages.blocks import View
@@ -290,7 +292,8 @@ def _asked(args: argparse.Namespace) -> "SidesAsked":
 
     formats = (args.reference_format, args.candidate_format, args.format)
     by_value = not args.no_value_matching
-    return SidesAsked(args.reference, args.candidate, args.model, *formats, args.aliases, by_value)
+    runs = (args.run, args.reference_run)
+    return SidesAsked(args.reference, args.candidate, args.model, *formats, args.aliases, by_value, *runs)
 
 
 # Commands that lead on ----------------------------------------------------------------------------------------
@@ -346,6 +349,7 @@ def _after_comparison(args: argparse.Namespace) -> list[str]:
     chosen = args.candidate_format or args.format
     known = ["--dump-format", chosen] if chosen else []
     known += [] if args.aliases is None else ["--aliases", str(args.aliases)]
+    known += [] if args.run is None else ["--run", args.run]
     return [shlex.join(["roundoff", "diagnose", str(model), *data, "--dumps", str(args.candidate), *known])]
 
 

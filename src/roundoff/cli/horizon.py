@@ -164,7 +164,7 @@ def _run(args: argparse.Namespace, terminal: Terminal) -> int:
     import roundoff.vendors.horizon as functions
     from roundoff.vendors.facade import reporting_to
 
-    said = {name: value for name, value in vars(args).items() if name not in ("run", "parser")}
+    said = {name: value for name, value in vars(args).items() if name not in ("execute", "parser")}
     with reporting_to(terminal):
         getattr(functions, args.parser.prog.split()[-1].replace("-", "_"))(**said)
     if said.get("save_dir") is not None:
@@ -237,4 +237,4 @@ def horizon(args: argparse.Namespace, terminal: Terminal) -> int:
     lists = "Lists are written [a,b], ['a','b'] or [[a,b],[c]]; switches take True or False."
     parser = CommandParser(prog=f"roundoff horizon {name}", epilog=lists, allow_abbrev=False)
     found = parser.taught(subcommand(name, _SUBCOMMANDS), join_lists(args.rest))
-    return int(found.run(found, terminal))
+    return int(found.execute(found, terminal))

@@ -345,7 +345,7 @@ class Command:
         """Teach a parser all of it."""
         parser.description, parser.usage = self.about, self.usage
         declare(parser, self.options)
-        parser.set_defaults(run=self.run, parser=parser, **self.defaults)
+        parser.set_defaults(execute=self.run, parser=parser, **self.defaults)
 
 
 def command(
@@ -525,6 +525,7 @@ DEVICE = group(
     ),
     opt("--dump-format NAME", "format of the dumps (default: recognised)"),
     opt("--aliases FILE", "JSON or CSV: name in the model, in the dumps"),
+    opt("--run NAME", "of several runs in the folder (default: one that is not the golden copy)"),
     about="What a device computed, instead of what its quantization costs.",
 )
 
@@ -535,7 +536,7 @@ DEVICE = group(
 _SHOWN = frozenset(
     {
         "json", "csv", "plot", "html", "output", "output_dir", "force", "sort", "top", "rows", "junit", "annotate",
-        "prefix", "copy_to", "all", "run", "parser", "words", "lang", "more_words", "table", "csv_start",
+        "prefix", "copy_to", "all", "execute", "parser", "words", "lang", "more_words", "table", "csv_start",
         "several_pictures",
     }
 )  # fmt: skip
@@ -625,7 +626,7 @@ def open_dumps(args: argparse.Namespace, subject: "Subject") -> "tuple[TensorSou
     """
     from roundoff.api.diagnosis import open_dumps
 
-    return open_dumps(subject, args.dumps, form=args.dump_format, aliases=args.aliases)
+    return open_dumps(subject, args.dumps, form=args.dump_format, aliases=args.aliases, run=args.run)
 
 
 def names_from(args: argparse.Namespace) -> None:

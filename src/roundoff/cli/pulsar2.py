@@ -246,4 +246,4 @@ def pulsar2(args: argparse.Namespace, terminal: Terminal) -> int:
     own, settings = split_settings(args.rest, parser) if takes_settings else (args.rest, [])
     found = parser.parse_args(own)
     found.settings, found.words = settings, args.words
-    return int(found.run(found, terminal))
+    return int(found.execute(found, terminal))

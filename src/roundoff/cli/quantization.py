@@ -312,7 +312,7 @@ def targets(args: argparse.Namespace, terminal: Terminal) -> int:
     --target takes the name of a shipped one or the path of your own.
     """
     from roundoff.api.quantization import targets
-    from roundoff.quantize.targets.page import target_page, targets_json, targets_page
+    from roundoff.quantize.page import target_page, targets_json, targets_page
 
     found = targets(args.target).result
     if args.json:

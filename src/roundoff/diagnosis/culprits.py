@@ -17,8 +17,8 @@ from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.registry import Intervention, explain
 from roundoff.diagnosis.result import Control, Finding, Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
+from roundoff.graph.nodes import producer_names
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.wiring import producer_names
 from roundoff.messages.message import message
 
 if TYPE_CHECKING:
@@ -30,9 +30,11 @@ __all__ = [
     "Record",
     "alone_loss",
     "asked_bits",
+    "beside_cured",
     "explained",
     "find_few",
     "find_needed",
+    "fixes_of",
     "grouped",
     "merged",
     "rank",
@@ -124,6 +126,8 @@ def find_needed(
     # is: beside a wrecked tensor every other one looks harmless, since its error drowns in what is lost already.
     best = merged(fixes for _, fixes in candidates)
     goal = case.loss(best)
+    if case.loss().excess_db(goal) <= _AS_GOOD_DB:
+        return []
     costs = _costs(case, candidates, best, goal=goal, out_of_time=out_of_time)
     most = max((each.cost for each in costs), default=0.0)
     ranked = sorted(
@@ -281,8 +285,16 @@ def explained(
             control=partial(_control_of, others, out_of_time) if few else _none,
         )
         if finding is not None:
-            found.append(replace(_confirmed(finding), share=max(0.0, each.cost) / total))
+            finding = replace(_confirmed(finding), share=max(0.0, each.cost) / total)
+            found.append(finding if len(accused) == 1 else beside_cured(finding))
     return found
+
+
+def beside_cured(finding: Finding) -> Finding:
+    """A finding whose intervention says that the network it was made in has all others put right."""
+    if finding.intervention is None:
+        return finding
+    return replace(finding, intervention=message("diagnosis.beside_cured", whole=finding.intervention))
 
 
 def _control_of(case: Case, out_of_time: Callable[[], bool], proof: Intervention) -> Control | None:
@@ -352,6 +364,11 @@ def _group(case: Case, members: Sequence[Finding], accused: Sequence[Accused]) -
     return replace(found, remedy=remedy, share=sum(each.share for each in members))
 
 
+def fixes_of(finding: Finding, accused: Sequence[Accused]) -> Fixes:
+    """What puts the places of a finding right."""
+    return _apart([finding], accused)[0]
+
+
 def _apart(members: Sequence[Finding], accused: Sequence[Accused]) -> tuple[Fixes, Fixes]:
     """What puts the places of some findings right, and what all other accused."""
     mine = [each for each in accused if any(_is_of(member, each) for member in members)]
@@ -418,42 +435,58 @@ _LOWEST_DB = -60.0
 
 @dataclass(slots=True)
 class Record:
-    """Findings, stage by stage.
+    """Findings, with what puts the places of each right.
 
     Attributes:
         findings: In the order they were found.
     """
 
     findings: list[Finding] = field(default_factory=list)
-    _drops: list[float] = field(default_factory=list)
+    _fixes: list[Fixes | None] = field(default_factory=list)
 
-    def add(self, findings: Sequence[Finding], before: Case, after: Case) -> None:
-        """Take in the findings of a stage, whose shares are those of what the stage took away."""
-        drop = max(0.0, before.loss().value - after.loss().value)
-        self.findings += findings
-        self._drops += [drop] * len(findings)
-
-    def add_one(self, finding: Finding) -> None:
-        """Take in a finding on its own, by what its first measure, in decibels, says it took away."""
-        before, after = (
-            math.log1p(10 ** (-max(end, _LOWEST_DB) / 10))
-            for end in (finding.measures[0].before, finding.measures[0].after)
-        )
+    def add(self, finding: Finding, fixes: Fixes | None = None) -> None:
+        """Take in a finding; without fixes it has the share that its first measure, in decibels, says."""
         self.findings.append(finding)
-        self._drops.append(max(0.0, before - after))
+        self._fixes.append(fixes)
 
     @property
     def tensors(self) -> set[str]:
         """All tensors that are to blame for something."""
         return {name for each in self.findings for name in each.tensors}
 
-    def shared(self) -> tuple[Finding, ...]:
-        """All findings with their shares of all that was taken away."""
-        weights = [each.share * drop for each, drop in zip(self.findings, self._drops, strict=True)]
+    def shared(self, cured: Case, *, out_of_time: Callable[[], bool]) -> tuple[Finding, ...]:
+        """All findings with their shares: what each costs when it alone is put back where all are put right.
+
+        One that hides another, or is hidden by it, costs nothing in the network as it is.
+
+        Args:
+            cured: The network with all that was found put right.
+            out_of_time: Whether there is no time to put anything back; then the measures of proofs tell.
+        """
+
+        def cost(finding: Finding, fixes: Fixes | None) -> float:
+            if finding.cause == "metric-artefact":
+                return 0.0
+            if fixes is None or out_of_time():
+                return _taken_away(finding)
+            return max(0.0, cured.put_back(fixes).loss().value - cured.loss(fixes).value)
+
+        weights = [cost(*each) for each in zip(self.findings, self._fixes, strict=True)]
         total = sum(weights) or 1.0
         return tuple(
             replace(each, share=weight / total) for each, weight in zip(self.findings, weights, strict=True)
         )
+
+
+def _taken_away(finding: Finding) -> float:
+    """What the first measure of a finding, in decibels, says it took away."""
+    if not finding.measures:
+        return 0.0
+    before, after = (
+        math.log1p(10 ** (-max(end, _LOWEST_DB) / 10))
+        for end in (finding.measures[0].before, finding.measures[0].after)
+    )
+    return max(0.0, before - after)
 
 
 # Where a model has fewer bits than were asked for it.

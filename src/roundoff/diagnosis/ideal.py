@@ -105,6 +105,16 @@ class Ideal:
             (each for each in self.found if each.setting or not settings), key=lambda each: each.loss, default=None
         )
 
+    def range_of_values(self) -> IdealOption | None:
+        """An activation over the range of its values, where calibration would find that; None where it is fine."""
+        if self.suspect.kind != "activation":
+            return None
+        best = self.best(settings=True)
+        if best is not None and best.kind != "range":
+            return None
+        free = self.suspect.op_type not in _UNIT_RANGE
+        return next((each for each in self.found if each.kind == "range" and (each.setting or free)), None)
+
 
 def ideals(case: Case) -> list[Ideal]:
     """All suspects that could clearly be better with the same bits."""

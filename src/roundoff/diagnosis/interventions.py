@@ -19,7 +19,7 @@ from roundoff.graph.shapes import Value
 from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Bench, spread, spread_over
 from roundoff.run.capture import Samples
-from roundoff.run.holdout import Subset
+from roundoff.run.evaluators import Subset
 
 __all__ = [
     "WIDE_BITS",
@@ -188,7 +188,13 @@ class InterventionRunner:
             ModelFailed: The network cannot be run.
         """
         chosen = range(len(self._exact)) if places is None else places
-        ran = self.bench.run([self.indices[place] for place in chosen], self.bench.open(network, fused=fused))
+        bench = self.bench
+        opened = (
+            bench.open(network, fused=fused)
+            if isinstance(network, Model)
+            else bench.open_tuned(network, fused=fused)
+        )
+        ran = bench.run([self.indices[place] for place in chosen], opened)
         for place, [found] in zip(chosen, ran, strict=True):
             yield self._exact[place], found
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.output_parts import OutputPart, joined_slices, output_parts
+from roundoff.graph.interface import OutputPart, joined_slices, output_parts
 from roundoff.measure.metrics import ratio_db
-from roundoff.measure.thresholds import load_profile
+from roundoff.measure.verdicts import load_profile
 from roundoff.messages.message import Argument, message
 from roundoff.messages.numbers import EXACT_DB, decibels_text
 

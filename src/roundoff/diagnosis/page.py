@@ -94,7 +94,10 @@ def diagnosis_page(document: RunDocument, part: DiagnosisPart = "whole") -> Page
     if found is None:
         return None
     verdict, repair, details = tuple(_verdict(found, part)), tuple(_repair(found)), tuple(_details(found))
-    rest = (*_next(found, apart=part == "repair" or found.repair is not None), *notes(found.notes))
+    said = notes(found.notes)
+    verdict = (*verdict, *(each for each in said if each.first))
+    told = (each for each in said if not each.first)
+    rest = (*_next(found, apart=part == "repair" or found.repair is not None), *told)
     blocks: dict[DiagnosisPart, tuple[Block, ...]] = {
         "whole": (*verdict, *repair, *details, *rest),
         "verdict": verdict,

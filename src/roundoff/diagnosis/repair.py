@@ -41,10 +41,9 @@ from roundoff.measure.inference import (
     paired_energy_gain_db,
 )
 from roundoff.messages.message import Argument, Message, message
-from roundoff.quantize.model_cost import AddedCost, added_cost
-from roundoff.quantize.recipes import RecipeBuilder
+from roundoff.quantize.recipes import AddedCost, RecipeBuilder, added_cost
 from roundoff.run.capture import Samples, read_feed
-from roundoff.run.holdout import Subset, split_samples
+from roundoff.run.evaluators import Subset, split_samples
 
 __all__ = [
     "Attempt",

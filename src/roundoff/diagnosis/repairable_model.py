@@ -15,9 +15,9 @@ from roundoff.diagnosis.result import RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import Edges
+from roundoff.graph.nodes import producers
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import producers
 from roundoff.quantize.calibration.calibration import element_limits
 from roundoff.quantize.recipes import BIAS_CORRECTION, EXPLICIT_BIAS, PER_CHANNEL, Built, RecipeBuilder
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from roundoff.diagnosis.culprits import (
     Accused,
     Record,
+    beside_cured,
     explained,
     find_few,
     find_needed,
+    fixes_of,
     grouped,
     merged,
     together,
@@ -39,7 +41,8 @@ _ROUNDS = 3
 _GOOD_DB = 20.0
 # The proof that a loss has no culprits takes so many runs.
 _PROOF_RUNS = 10
-_ACTIVATION_RANGE = ("activation", "range")
+# So many ranges that do not fit may have one reason.
+_SEVERAL_RANGES = 2
 
 
 @dataclass(slots=True)
@@ -60,20 +63,30 @@ class CulpritStages:
         """Find faults stage by stage, each put right before the next is looked for."""
         if self._late(message("diagnosis.skip_better")):
             return case
-        if _excess_db(case, best_fixes(better, settings=True)) >= _FAULT_DB:
-            case = self._accuse(case, _options(better, settings=True))
+        case = self._settings(case, better)
         if self._late(message("diagnosis.skip_scales")):
             return case
         now = case.loss(more=True)
         bad = _FAULT_DB if not now.agrees else _DESIGN_DB
         if not fine and now.sqnr_db < _GOOD_DB and _excess_db(case, best_fixes(better, settings=False)) >= bad:
-            case = self._accuse(case, _options(better, settings=False), design=True)
+            mended = self._accuse(case, _options(better, settings=False), design=True)
+            # What the hardware is asked to do can hide numbers that are wrong.
+            case = self._settings(mended, better) if mended.mended.keys() - case.mended.keys() else mended
         for _ in range(_ROUNDS):
             if fine or case.loss(more=True).agrees:
                 break
             case, more = self._inherent(case)
             if not more:
                 break
+        return case
+
+    def _settings(self, case: Case, better: Sequence[Ideal]) -> Case:
+        """Numbers of quantizers that are wrong: many of them by samples unlike those of calibration, then each."""
+        wanted = _options(better, settings=True)
+        if _excess_db(case, _open_fixes(case, wanted)) >= _FAULT_DB:
+            case = self._samples(case, better)
+        if _excess_db(case, _open_fixes(case, wanted)) >= _FAULT_DB:
+            case = self._accuse(case, wanted)
         return case
 
     def _late(self, what: Message) -> bool:
@@ -88,9 +101,7 @@ class CulpritStages:
     ) -> Case:
         """Find who must be put right, and why; with all of them right in the end."""
         stop = self.notebook.out_of_time
-        fresh = [
-            (suspect, option) for suspect, option in candidates if not case.mended.keys() & suspect.quantizers
-        ]
+        fresh = _open(case, candidates)
         damages = {suspect.name: case.facts.damage(suspect) for suspect, _ in fresh}
         blatant = {
             suspect.name
@@ -100,7 +111,6 @@ class CulpritStages:
         fixed = [(suspect, option.fixes) for suspect, option in fresh]
         accused = find_needed(case, fixed, blatant=blatant, out_of_time=stop)
         kinds = {suspect.name: (suspect.kind, option.kind) for suspect, option in fresh}
-        case, accused = self._samples(case, accused, fresh)
         for kind in dict.fromkeys(kinds[each.suspect.name] for each in accused):
             alike = [each for each in accused if kinds[each.suspect.name] == kind]
             if len(alike) > _FEW:
@@ -109,7 +119,7 @@ class CulpritStages:
                 others = merged(each.fixes for each in accused if each not in alike)
                 found = self._systematic(case.mend(others), alike)
                 if found is not None:
-                    self.record.add([found], case, case.mend(fixes))
+                    self.record.add(found, fixes)
                     case = case.mend(fixes)
                     accused = [each for each in accused if each not in alike]
         if stop():
@@ -127,35 +137,38 @@ class CulpritStages:
         chance = {name for each in findings if _by_chance(each) for name in each.tensors}
         chance -= {name for each in findings if not _by_chance(each) for name in each.tensors}
         mended = case.mend(merged(each.fixes for each in accused if each.suspect.tensor not in chance))
-        self.record.add(findings, case, mended)
+        for finding in findings:
+            self.record.add(finding, fixes_of(finding, accused))
         return mended
 
-    def _samples(
-        self, case: Case, accused: list[Accused], fresh: Sequence[tuple[Suspect, IdealOption]]
-    ) -> tuple[Case, list[Accused]]:
-        """Where many ranges do not fit: samples unlike those of calibration, or processed otherwise."""
-        from roundoff.diagnosis.causes.calibration_coverage import misfit
+    def _samples(self, case: Case, better: Sequence[Ideal]) -> Case:
+        """Where many ranges do not fit: samples unlike those of calibration, or processed otherwise.
 
-        # Named, recalibrated for the proof and put right afterwards are the same places: all ranges that clearly
-        # do not fit, those without which the loss stays first.
-        unfit = {
-            each.name: (each, option.fixes)
-            for each, option in fresh
-            if (each.kind, option.kind) == _ACTIVATION_RANGE
-        }
-        ranges = [each for each in accused if each.suspect.name in unfit]
-        if not ranges:
-            return case, accused
-        needed = {each.suspect.name: each.suspect for each in ranges}
-        places = (needed | {name: suspect for name, (suspect, _) in unfit.items() if name not in needed}).values()
-        found = self._calibration(case, tuple(places), "preprocessing")
-        if found is None and misfit(case):
-            found = self._calibration(case, tuple(places))
-        if found is None:
-            return case, accused
-        mended = case.mend(merged(fixes for _, fixes in unfit.values()))
-        self.record.add([found], case, mended)
-        return mended, [each for each in accused if each not in ranges]
+        This is seen without a run, and so tried before any place is accused; with all else at its best, too, which
+        could hide it. Named, recalibrated for the proof and put right afterwards are the same places.
+        """
+        from roundoff.diagnosis.causes.calibration_coverage import cut_off, misfit
+
+        ranges = {each.suspect: option.fixes for each in better if (option := each.range_of_values()) is not None}
+        # One range that is wrong, and what has it from there, is no matter of samples.
+        if sum(not case.mended.keys() & each.quantizers for each in ranges) < _SEVERAL_RANGES:
+            return case
+        many = misfit(case)
+        cut = cut_off(case) if many else {}
+        settings = _open(case, _options(better, settings=True))
+        # Ranges that are too wide, narrowed to what half of the samples reach, may cut off the other half.
+        for unfit in (cut | ranges, cut):
+            places = {each: fixes for each, fixes in unfit.items() if not case.mended.keys() & each.quantizers}
+            others = merged(option.fixes for suspect, option in settings if suspect not in places)
+            found = self._calibration(case, tuple(places), many=many) if places else None
+            if found is None and places and others:
+                cured = self._calibration(case.mend(others), tuple(places), many=many)
+                found = None if cured is None else beside_cured(cured)
+            if found is not None:
+                fixes = merged(places.values())
+                self.record.add(found, fixes)
+                return case.mend(fixes)
+        return case
 
     def _systematic(self, case: Case, alike: Sequence[Accused]) -> Finding | None:
         """What is wrong in the same way at many places, as one finding that is measured at all of them."""
@@ -167,19 +180,21 @@ class CulpritStages:
         found = with_control(found, case, fixes, out_of_time=self.notebook.out_of_time)
         return found if found.proven and found.measures[0].improved else None
 
-    def _calibration(
-        self, case: Case, places: Sequence[Suspect], cause: str = "calibration-coverage"
-    ) -> Finding | None:
-        """Whether many ranges are wrong because the model was calibrated on other samples, or others' inputs."""
+    def _calibration(self, case: Case, places: Sequence[Suspect], *, many: bool) -> Finding | None:
+        """Whether ranges are wrong since the model was calibrated on others' inputs, or many on other samples."""
         quantizers, tensors, nodes = (
             tuple(dict.fromkeys(name for each in places for name in names(each) if name))
             for names in (lambda each: each.quantizers, lambda each: each.tensors, lambda each: (each.node,))
         )
         suspect = Suspect("", "activation", quantizers, "", tensors, "", ())
-        if cause == "preprocessing":  # which input it is, the cause itself says
-            nodes, tensors = (), ()
-        asked = ask(find_cause(cause, "quantization"), case, suspect, nodes=nodes, tensors=tensors)
-        return replace(asked[0], share=1.0) if asked is not None and asked[0].proven else None
+        # Of inputs that are made otherwise the cause itself says which they are.
+        blamed = {"preprocessing": ((), ())} | ({"calibration-coverage": (nodes, tensors)} if many else {})
+        for cause, (its_nodes, its_tensors) in blamed.items():
+            kind = find_cause(cause, "quantization")
+            asked = ask(kind, case, suspect, nodes=its_nodes, tensors=its_tensors)
+            if asked is not None and asked[0].proven:
+                return replace(asked[0], share=1.0)
+        return None
 
     def artefacts(self, case: Case) -> None:
         """Tensors that look wrong in every table, and of which nothing comes."""
@@ -190,7 +205,7 @@ class CulpritStages:
                 continue
             asked = ask(kind, case, suspect, nodes=suspect.nodes, tensors=suspect.tensors)
             if asked is not None and asked[0].proven:
-                self.record.add([asked[0]], case, case)
+                self.record.add(asked[0], {})
 
     def _inherent(self, case: Case) -> tuple[Case, bool]:
         """What is lost although every quantizer is as good as its bits allow; whether to look on."""
@@ -218,7 +233,7 @@ class CulpritStages:
         whole = Suspect("", "activation", (), "", (), "", ())
         asked = ask(find_cause("accumulated-error", "quantization"), case, whole, nodes=(), tensors=())
         if asked is not None:
-            self.record.add([replace(asked[0], share=1.0)], case, case.mend(dict.fromkeys(case.facts.quantizers)))
+            self.record.add(replace(asked[0], share=1.0), dict.fromkeys(case.facts.quantizers))
         return case, False
 
 
@@ -235,6 +250,15 @@ def _asks_for_a_range(finding: Finding) -> bool:
 def _options(better: Sequence[Ideal], *, settings: bool) -> list[tuple[Suspect, IdealOption]]:
     found = [(each.suspect, each.best(settings=settings)) for each in better]
     return [(suspect, option) for suspect, option in found if option is not None]
+
+
+def _open(case: Case, candidates: Sequence[tuple[Suspect, IdealOption]]) -> list[tuple[Suspect, IdealOption]]:
+    """Those of whom nothing is mended yet."""
+    return [(suspect, option) for suspect, option in candidates if not case.mended.keys() & suspect.quantizers]
+
+
+def _open_fixes(case: Case, candidates: Sequence[tuple[Suspect, IdealOption]]) -> Fixes:
+    return merged(option.fixes for _, option in _open(case, candidates))
 
 
 def best_fixes(better: Sequence[Ideal], *, settings: bool) -> Fixes:

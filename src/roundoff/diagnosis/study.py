@@ -444,7 +444,7 @@ class _QuantizationDiagnosis:
         evidence = QuantizationEvidence(
             case=case,
             mended=mended,
-            findings=self.record.shared(),
+            findings=self.record.shared(mended, out_of_time=self.notebook.out_of_time),
             expected=mended.loss(best_fixes(better, settings=True), more=True),
             scores=scores,
             distributed=stages.distributed,
@@ -491,7 +491,7 @@ class _QuantizationDiagnosis:
             check.result = self.file.result
             check.ok = not self.file.worse and not self.file.findings
             for found in self.file.findings:
-                self.record.add_one(found)
+                self.record.add(found)
         ours, theirs = self.file.loss, case.loss(more=True)
         explained = any(found.proven for found in self.file.findings)
         if ours is not None and not explained and max(ours.excess_db(theirs), theirs.excess_db(ours)) >= _NOTED_DB:
@@ -510,7 +510,7 @@ class _QuantizationDiagnosis:
             check.result, check.ok = message("diagnosis.sums_fit"), found is None
             if found is not None:
                 check.result = found.summary
-                self.record.add_one(found)
+                self.record.add(found)
 
     def _scores(self, case: Case) -> Scores | None:
         metric = self.notebook.settings.metric

@@ -17,11 +17,11 @@ from roundoff.diagnosis.interventions import InterventionRunner
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.result import Measure
 from roundoff.graph.insertion import Edges
+from roundoff.graph.nodes import producers
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
 from roundoff.graph.units import derived_constants, units
 from roundoff.graph.weights import Weights, codes_of
-from roundoff.graph.wiring import producers
 from roundoff.messages.message import message
 from roundoff.run.bench import MORE_SAMPLES
 from roundoff.run.capture import Samples, complete_values, read_feed
@@ -36,6 +36,7 @@ __all__ = [
     "Suspect",
     "find_suspects",
     "loss_measures",
+    "not_narrower",
     "open_case",
     "same_grid",
 ]
@@ -303,7 +304,7 @@ class QuantizationFacts:
         if not self._partly or quantizer.params.scale.size != 1:
             return low, high
         own = (float(each) for each in representable_range(quantizer.params, quantizer.spec))
-        low, high = (_not_narrower(seen, end) for seen, end in zip((low, high), own, strict=True))
+        low, high = (not_narrower(seen, end) for seen, end in zip((low, high), own, strict=True))
         return low, high
 
     def tensor_range(self, tensor: str) -> tuple[float, float] | None:
@@ -328,7 +329,7 @@ class QuantizationFacts:
         return [] if seen is None or seen.axis is None else [(seen.axis, seen.low, seen.high)]
 
 
-def _not_narrower(seen: float, end: float) -> float:
+def not_narrower(seen: float, end: float) -> float:
     """The end of a range: its own where samples that were not looked at may reach so far."""
     return end if abs(seen) < abs(end) <= _UNSEEN * abs(seen) and seen * end > 0 else seen
 
@@ -359,6 +360,10 @@ class Case:
     def mend(self, fixes: Fixes) -> "Case":
         """The case with more put right."""
         return replace(self, mended={**self.mended, **fixes})
+
+    def put_back(self, fixes: Fixes) -> "Case":
+        """The case with the places of some fixes as they were."""
+        return replace(self, mended={name: each for name, each in self.mended.items() if name not in fixes})
 
     def quantizers(self, fixes: Fixes | None = None) -> list[Quantizer]:
         """The quantizers that are on, with what is mended and some more in place."""

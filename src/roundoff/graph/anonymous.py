@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.errors import BadInput
-from roundoff.graph.build import STANDARD_DOMAINS
 from roundoff.graph.load import Model, checked_model, is_external, weight_tensors
+from roundoff.graph.nodes import STANDARD_DOMAINS, subgraphs
 from roundoff.graph.weights import constant_value
-from roundoff.graph.wiring import subgraphs
 from roundoff.messages.message import english
 
 __all__ = ["Anonymous", "anonymized", "texts_of"]

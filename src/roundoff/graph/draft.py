@@ -8,12 +8,19 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.build import STANDARD_DOMAINS, opset_of
 from roundoff.graph.load import Model, inside_bytes, is_external
+from roundoff.graph.nodes import (
+    STANDARD_DOMAINS,
+    OnnxType,
+    all_names,
+    captured,
+    free_name,
+    opset_of,
+    rename_captured,
+)
 from roundoff.graph.save import drop_unused
 from roundoff.graph.shapes import ranks
 from roundoff.graph.weights import HeldConstants
-from roundoff.graph.wiring import OnnxType, all_names, captured, free_name, rename_captured
 from roundoff.messages.message import Argument, Message, english, some
 
 __all__ = ["MOST_NAMED", "Assembly", "CannotFold", "Draft", "change_constants", "named"]

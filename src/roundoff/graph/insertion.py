@@ -13,6 +13,7 @@ from roundoff.errors import BadInput, nearest
 from roundoff.graph.draft import Assembly
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model, inside_bytes
+from roundoff.graph.nodes import reads, rename_captured, subgraphs
 from roundoff.graph.qdq import (
     WIDEST_COMPUTED,
     add_codes,
@@ -24,7 +25,6 @@ from roundoff.graph.qdq import (
 from roundoff.graph.save import LARGEST_MESSAGE_BYTES, DeferredModel, drop_unused, fill, pending_bytes
 from roundoff.graph.shapes import ValueTypes
 from roundoff.graph.weights import Weights, codes_of
-from roundoff.graph.wiring import reads, rename_captured, subgraphs
 from roundoff.messages.message import english
 
 __all__ = [

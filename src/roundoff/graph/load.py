@@ -10,7 +10,7 @@ from typing import Any
 from roundoff.core.files import caffe_pair, is_caffe, reading, regular_file
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.wiring import by_number, free_name, is_sorted, sort_nodes, subgraphs
+from roundoff.graph.nodes import by_number, free_name, is_sorted, sort_nodes, subgraphs
 from roundoff.messages.message import english
 
 __all__ = [

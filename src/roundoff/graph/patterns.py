@@ -14,8 +14,8 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import producers, readers
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import producers, readers
 
 __all__ = [
     "NORMALIZATIONS",

@@ -9,7 +9,8 @@ operators in front bring each value to the value of its code first: ``<name>_Rou
 ``<name>_Clip...`` for codes that are not used.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -18,17 +19,17 @@ import numpy as np
 from roundoff.core.quantizers import Quantizer, QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.build import DEFAULT_OPSET
 from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model
-from roundoff.graph.shapes import values
-from roundoff.graph.wiring import OnnxType, by_dtype
+from roundoff.graph.nodes import DEFAULT_OPSET, OnnxType, by_dtype
+from roundoff.graph.shapes import ValueTypes, values
 from roundoff.messages.message import english
 
 __all__ = [
     "FLOAT32",
     "MICROSOFT",
     "WIDEST_COMPUTED",
+    "QuantizerNodes",
     "TensorShapes",
     "add_codes",
     "add_quantizer",
@@ -95,8 +96,8 @@ def add_quantizer(
     target: str,
     element: int = FLOAT32,
     rank: int | None = None,
-) -> None:
-    """Add the nodes that quantize a tensor and dequantize it again.
+) -> str:
+    """Add the nodes that quantize a tensor and dequantize it again; gives the name of the codes between them.
 
     Args:
         graph: Where they are added, in order of execution.
@@ -142,6 +143,60 @@ def add_quantizer(
         attributes=attributes,
     )
     _dequantize(graph, quantizer, [codes, *parameters], target=target, element=element)
+    return codes
+
+
+class QuantizerNodes:
+    """Quantizers in a graph that is made to be run: each is added once behind each tensor it is asked for.
+
+    Args:
+        graph: Where nodes are added, in order of execution.
+        types: Types of the tensors that quantizers are on.
+        prefix: What new names begin with.
+    """
+
+    def __init__(self, graph: Assembly, types: ValueTypes, *, prefix: str = "") -> None:
+        self._graph, self._types, self._prefix = graph, types, prefix
+        self._values: dict[tuple[int, str], str] = {}
+        self._codes: dict[tuple[int, str], str] = {}
+
+    def add(self, chain: Sequence[Quantizer], source: str) -> str:
+        """The values of a tensor, or of a copy of it, after quantizers.
+
+        Raises:
+            BadInput: ONNX has no operators for one of them.
+        """
+        for quantizer in chain:
+            key = id(quantizer), source
+            if key not in self._values:
+                target = self._graph.free_tensor(f"{self._prefix}{source}//{quantizer.name}")
+                self._codes[key] = add_quantizer(
+                    self._graph,
+                    replace(quantizer, name=f"{self._prefix}{quantizer.name}"),
+                    source,
+                    target=target,
+                    element=self._types.element(quantizer.tensor),
+                    rank=self._types.rank(quantizer.tensor) if quantizer.spec.axis is not None else None,
+                )
+                self._values[key] = target
+            source = self._values[key]
+        return source
+
+    def codes(self, quantizer: Quantizer, source: str, *, alone: bool) -> str:
+        """The codes of a tensor.
+
+        Args:
+            quantizer: What makes them.
+            source: The tensor.
+            alone: Nobody is to read their values, which take as long as the codes to compute.
+        """
+        key = id(quantizer), source
+        if key not in self._codes or not alone:
+            self.add([quantizer], source)
+            if alone:
+                del self._values[key]
+                del self._graph.proto.graph.node[-1]
+        return self._codes[key]
 
 
 def add_codes(graph: Assembly, quantizer: Quantizer, codes: str, *, target: str, element: int = FLOAT32) -> None:

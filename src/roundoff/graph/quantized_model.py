@@ -14,8 +14,8 @@ import numpy as np
 from roundoff.core.quantizers import Quantizer, dequantize, fake_quantize
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model, weight_tensors
+from roundoff.graph.nodes import constants
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import constants
 from roundoff.messages.message import Message
 
 __all__ = [

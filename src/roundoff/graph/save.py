@@ -13,8 +13,8 @@ from roundoff.core.files import add_to_list, reading, writing
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, declared_outside, is_external, stored_bytes, weight_tensors
+from roundoff.graph.nodes import OnnxType, by_number, reads
 from roundoff.graph.weights import constant_value
-from roundoff.graph.wiring import OnnxType, by_number, reads
 from roundoff.messages.message import english
 
 __all__ = [

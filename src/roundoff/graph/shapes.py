@@ -11,7 +11,7 @@ import numpy as np
 from roundoff.core.tensors import Array, TensorInfo
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, stored_bytes
-from roundoff.graph.wiring import OnnxType, by_number, constants
+from roundoff.graph.nodes import OnnxType, by_number, constants
 from roundoff.measure.pairs import channel_axis_of
 from roundoff.messages.message import english
 
@@ -207,10 +207,15 @@ _TYPE_ATTRIBUTES = frozenset({"to", "dtype"})
 
 
 class ValueTypes:
-    """Types of the tensors of a model that may be quantized."""
+    """Types of the tensors of a model that may be quantized.
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    Args:
+        model: The model.
+        known: Its tensors, if somebody knows more of them than can be inferred.
+    """
+
+    def __init__(self, model: Model, known: Sequence[Value] | None = None) -> None:
+        self._model, self._known = model, known
 
     def element(self, tensor: str) -> int:
         """Number of the element type of a float tensor; float32 where nothing says otherwise.
@@ -219,7 +224,7 @@ class ValueTypes:
             BadInput: It holds no floats.
         """
         stored = self._stored.get(tensor)
-        if stored is None and not self._mixed:
+        if stored is None and self._known is None and not self._mixed:
             return _FLOAT32
         if stored is None:
             value = self._values.get(tensor)
@@ -246,7 +251,9 @@ class ValueTypes:
 
     @cached_property
     def _ranks(self) -> dict[str, int]:
-        return ranks(self._model)
+        if self._known is None:
+            return ranks(self._model)
+        return {value.name: len(value.shape) for value in self._known if value.shape is not None}
 
     @cached_property
     def _stored(self) -> dict[str, int]:
@@ -264,7 +271,7 @@ class ValueTypes:
 
     @cached_property
     def _values(self) -> dict[str, Value]:
-        return {value.name: value for value in values(self._model)}
+        return {value.name: value for value in (values(self._model) if self._known is None else self._known)}
 
 
 def _mentions_other(attribute: Any) -> bool:

@@ -8,11 +8,11 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import hidden_tensors, outputs
 from roundoff.graph.load import Model, checked_model, is_external
+from roundoff.graph.nodes import by_dtype, producer_names, readers, reads
 from roundoff.graph.save import add_declared
 from roundoff.graph.shapes import Value
 from roundoff.graph.units import derived_constants, with_constant_nodes
 from roundoff.graph.weights import constant_value
-from roundoff.graph.wiring import by_dtype, producer_names, readers, reads
 from roundoff.messages.message import english
 
 __all__ = [

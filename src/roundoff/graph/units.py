@@ -14,9 +14,9 @@ from roundoff.core.plan import FLOAT, PlannedQuantizer, Precision
 from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.graph.interface import RANDOM_OPS, outputs
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import captured, constants, producers, reads, subgraphs
 from roundoff.graph.patterns import find_patterns
 from roundoff.graph.shapes import values
-from roundoff.graph.wiring import captured, constants, producers, reads, subgraphs
 
 __all__ = [
     "LAYERS",

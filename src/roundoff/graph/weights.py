@@ -13,7 +13,7 @@ from roundoff.core.quantizers import QuantParams, QuantSpec, code_dtype, quantiz
 from roundoff.core.tensors import Array, DType
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.load import Model, is_external, stored_bytes
-from roundoff.graph.wiring import OnnxType, attribute, by_dtype, by_number
+from roundoff.graph.nodes import OnnxType, attribute, by_dtype, by_number
 from roundoff.messages.message import english
 
 __all__ = [

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from roundoff.messages.catalogue import LANGUAGES, Phrase, bilingual, explained, in_all, named, plain, use_language
-from roundoff.messages.message import Remark, phrase_of
+from roundoff.messages.message import Message, Remark, phrase_of
 from roundoff.messages.numbers import (
     EXACT_DB,
     counted,
@@ -119,11 +119,13 @@ class Paragraph:
     Attributes:
         text: What they say.
         note: Whether they are what the reader should know of how the result came about.
+        first: Whether they are to be read before all else, right behind the verdict, wherever a page lists them.
         on: Where they are shown.
     """
 
     text: Phrase
     note: bool = False
+    first: bool = False
     on: tuple[Place, ...] = ("terminal", "html")
 
 
@@ -378,6 +380,13 @@ class Page:
     blocks: tuple[Block, ...]
     sections: tuple["Page", ...] = field(default=())
 
+    def __post_init__(self) -> None:
+        first = [each for each in self.blocks if isinstance(each, Paragraph) and each.first]
+        if first:
+            rest = [each for each in self.blocks if each not in first]
+            place = next((at + 1 for at, each in enumerate(rest) if isinstance(each, Headline)), 0)
+            object.__setattr__(self, "blocks", (*rest[:place], *first, *rest[place:]))
+
 
 def is_hidden(block: Block, place: Place) -> bool:
     """Whether a block has nothing to show in a place: sentences for another one, a table of columns for others."""
@@ -446,7 +455,14 @@ _SHARES = frozenset({"accuracy", "same_top1"})
 
 def notes(*groups: Iterable[Remark]) -> tuple[Paragraph, ...]:
     """Remarks of a run, each as a note; plain texts that are not known again are in English."""
-    return tuple(Paragraph(phrase_of(note), note=True) for group in groups for note in group)
+    return tuple(
+        Paragraph(phrase_of(note), note=True, first=_is_first(note)) for group in groups for note in group
+    )
+
+
+def _is_first(note: object) -> bool:
+    """Whether a remark casts doubt on all of a result: texts of any folder that are called so."""
+    return isinstance(note, Message) and note.key.endswith(".said_first")
 
 
 def few_names(names: Sequence[str]) -> Phrase:
@@ -506,8 +522,12 @@ def spoken_facts(lines: Callable[[], Iterable[tuple[str, str]]]) -> Facts:
     return Facts(tuple((word, text) for word, text in rows))
 
 
-def preparation_note(preparation: Sequence[object]) -> tuple[Paragraph, ...]:
-    """A single note for all remarks on how a model was prepared, the same in every run that looks into it."""
-    if not preparation:
-        return ()
-    return (Paragraph(bilingual("terminal.preparation", count=len(preparation)), note=True),)
+def preparation_note(preparation: Sequence[Remark]) -> tuple[Paragraph, ...]:
+    """A single note for all remarks on how a model was prepared, the same in every run that looks into it.
+
+    What is to be said first is said nevertheless.
+    """
+    first = notes(each for each in preparation if _is_first(each))
+    count = len(preparation) - len(first)
+    rest = Paragraph(bilingual("terminal.preparation", count=count), note=True)
+    return (*first, rest) if count else first

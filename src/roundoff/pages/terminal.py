@@ -3,7 +3,7 @@
 Charts, pictures and networks are left out; their tables are not.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -11,7 +11,6 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from roundoff.messages.catalogue import current_language, translate
-from roundoff.messages.message import shown
 from roundoff.messages.numbers import BLOCKS, PLAIN_BLOCKS
 from roundoff.messages.sanitize import for_people, short_name
 from roundoff.pages.blocks import (
@@ -30,7 +29,7 @@ from roundoff.pages.blocks import (
     is_hidden,
 )
 
-__all__ = ["VerdictLine", "left_out_lines", "note_lines", "terminal_page", "verdict_lines", "verdict_page"]
+__all__ = ["VerdictLine", "left_out_lines", "terminal_page", "verdict_lines", "verdict_page"]
 
 # From this width on a table has room for its wide columns.
 _WIDE_COLUMNS = 150
@@ -81,7 +80,8 @@ def _block(block: Block) -> Iterator[RenderableType]:
             yield Text(block.left_out.within(current_language()), style="dim")
     elif isinstance(block, Paragraph):
         text = block.text.within(current_language())
-        yield Text(translate("terminal.note", text=text) if block.note else text, style="dim")
+        label = "terminal.warning" if block.first else "terminal.note"
+        yield Text(translate(label, text=text) if block.note else text, style="" if block.first else "dim")
     elif isinstance(block, Commands):
         yield from (Text(f"  {line}") for line in block.lines)
 
@@ -174,15 +174,3 @@ def verdict_lines(lines: Iterable[VerdictLine]) -> RichTable:
 def left_out_lines(rows: int) -> list[Text]:
     """Says that so many rows did not find room, if any; those shown matter most."""
     return [Text(translate("terminal.left_out", count=rows), style="dim")] if rows else []
-
-
-def note_lines(notes: Sequence[str], preparation: Sequence[str] = ()) -> list[Text]:
-    """A line for each note, and a single one for all remarks on how the model was prepared.
-
-    Args:
-        notes: What is said of this run.
-        preparation: What was said when the model was prepared and quantized. It is the same in every run that
-            looks into the model, so that it is only counted here; documents hold it.
-    """
-    said = [*notes, *([translate("terminal.preparation", count=len(preparation))] if preparation else [])]
-    return [Text(translate("terminal.note", text=shown(text)), style="dim") for text in said]

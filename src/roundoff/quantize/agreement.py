@@ -11,11 +11,10 @@ from roundoff.core.names import shown
 from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import RoundoffError
-from roundoff.graph.interface import outputs, random_outputs
+from roundoff.graph.interface import OutputPart, output_parts, outputs, random_outputs
 from roundoff.graph.load import Model
-from roundoff.graph.output_parts import OutputPart, output_parts
+from roundoff.graph.nodes import by_number
 from roundoff.graph.shapes import values
-from roundoff.graph.wiring import by_number
 from roundoff.measure.metrics import OutputAgreement, Status, TensorScore, score, sqnr_db
 from roundoff.measure.pairs import PairSums, measure_pair
 from roundoff.measure.verdicts import SampleSanity, index_scores, is_index, judge

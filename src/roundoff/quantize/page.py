@@ -1,20 +1,43 @@
 """A quantization: how outputs agree, what became of every wish, what stayed in float."""
 
+import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 
 from roundoff.core.plan import QuantPlan, Resolution, rule_text
+from roundoff.core.quantizers import QuantSpec
+from roundoff.core.target import Target
 from roundoff.measure.metrics import OutputAgreement
-from roundoff.measure.thresholds import ThresholdSet
+from roundoff.measure.verdicts import ThresholdSet
 from roundoff.messages.catalogue import Phrase, bilingual, current_language, in_all, plain, translate
 from roundoff.messages.message import Message, phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, percent_digits, score_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
-from roundoff.pages.blocks import Block, Column, Headline, Page, Place, TableBlock, Tone, notes, spoken_facts
+from roundoff.pages.blocks import (
+    Block,
+    Column,
+    Facts,
+    Headline,
+    Page,
+    Paragraph,
+    Place,
+    TableBlock,
+    Tone,
+    notes,
+    spoken_facts,
+)
 from roundoff.pages.coverage import judgement_lines
 from roundoff.quantize.pipeline import Quantization
 
-__all__ = ["agreement_line", "quantization_page"]
+__all__ = [
+    "agreement_line",
+    "quantization_page",
+    "target_page",
+    "targets_json",
+    "targets_page",
+]
+
 
 _LISTED = 4
 _TONES: dict[str, Tone] = {"fine": "good", "lossy": "bad"}
@@ -157,3 +180,156 @@ def _plan_lines(plan: QuantPlan) -> Iterator[str]:
     between = sum(node.float_between_integers for node in plan.nodes)
     if between:
         yield translate("quantize.between", count=between)
+
+
+# Targets: a list of all, and everything about one.
+
+
+_COLUMNS = (
+    Column("name", bilingual("quantize.target_name"), "text"),
+    Column("activations", bilingual("quantize.target_activations"), "text"),
+    Column("weights", bilingual("quantize.target_weights"), "text"),
+    Column("scale", bilingual("quantize.target_scale"), "text"),
+    Column("requantize", bilingual("quantize.target_requantize"), "text"),
+)
+_Line = tuple[str, str]
+
+
+def targets_page(targets: Sequence[Target]) -> Page:
+    """The main figures of each target, then a sentence on each."""
+    about = Facts(tuple((plain(target.name), plain(target.description)) for target in targets))
+    blocks = (_figures(targets), about, Paragraph(bilingual("quantize.target_shows")))
+    return Page("targets", bilingual("quantize.target_targets"), blocks)
+
+
+def _figures(targets: Sequence[Target]) -> TableBlock:
+    rows = tuple(
+        (
+            target.name,
+            in_all(lambda target=target: _activations(target)),  # type: ignore[misc]
+            in_all(lambda target=target: _weights(target)),  # type: ignore[misc]
+            in_all(lambda target=target: _scale(target.weights[target.weight])),  # type: ignore[misc]
+            bilingual(f"quantize.target_{target.arithmetic.requantization}"),
+        )
+        for target in targets
+    )
+    return TableBlock("targets", bilingual("quantize.target_targets"), _COLUMNS, rows)
+
+
+def _activations(target: Target) -> str:
+    activation = target.activations[target.activation]
+    kind = "sym" if activation.symmetric else "asym"
+    return f"{activation.dtype} {translate(f'quantize.target_{kind}')}"
+
+
+def _weights(target: Target) -> str:
+    granularity = "per_channel" if target.weight_axes else "per_tensor"
+    return f"{target.weights[target.weight].dtype} {translate(f'quantize.target_{granularity}')}"
+
+
+def _scale(spec: QuantSpec) -> str:
+    """The rule that gives the scale."""
+    if spec.power_of_two:
+        return translate("quantize.target_power_of_two")
+    if not spec.symmetric:
+        return f"range/{spec.code_max - spec.code_min}"
+    top = (1 << (spec.bits - 1)) - 1
+    half = {"max_code": f"{top}", "half_span": f"{top}.5", "larger_side": f"{top}|{top + 1}"}
+    return f"absmax/{half[spec.symmetric_scale]}"
+
+
+def target_page(target: Target) -> Page:
+    """Everything about a target."""
+    about = Paragraph(plain(target.description))
+    facts = spoken_facts(lambda: ((label, text) for label, text in _lines(target) if text))
+    table = _figures([target])
+    # A terminal has all of it in lines.
+    figures = replace(table, columns=tuple(replace(each, on=("html", "csv")) for each in table.columns))
+    return Page("target", plain(target.name), (Headline("plain", plain(target.name)), about, facts, figures))
+
+
+def _lines(target: Target) -> Iterator[_Line]:
+    yield from _types(target)
+    yield from _where(target)
+    yield from _arithmetic(target)
+    yield from _fusions(target)
+    yield translate("quantize.target_pass_through"), _names(target.pass_through)
+    yield translate("quantize.target_shared_scale"), _names(target.shared_scale)
+    decides = target.shared_scale_decides.replace("_", " ") if target.shared_scale else ""
+    yield translate("quantize.target_decides"), decides
+    for op, (low, high) in target.fixed_ranges.items():
+        text = translate("quantize.target_from_to", low=f"{low:g}", high=f"{high:g}")
+        yield translate("quantize.target_range", op=op), text
+    yield translate("quantize.target_tables"), _names(target.arithmetic.tables)
+    integers = target.quantized_ops - target.pass_through - target.shared_scale
+    yield translate("quantize.target_in_integers"), _names(integers)
+
+
+def _types(target: Target) -> Iterator[_Line]:
+    for dtype, spec in target.activations.items():
+        yield translate("quantize.target_activations_of", dtype=dtype), _spec(spec)
+    yield translate("quantize.target_live"), _spec(target.live_operand) if target.live_operand else ""
+    for dtype, spec in target.weights.items():
+        yield translate("quantize.target_weights_of", dtype=dtype), _spec(spec)
+    axes = ", ".join(f"{op} {axis}" for op, axis in target.weight_axes.items())
+    yield translate("quantize.target_axes"), axes or translate("quantize.target_no_axes")
+    possible = ", ".join(f"{op} {axis}" for op, axis in target.weight_axes_possible.items())
+    yield translate("quantize.target_axes_possible"), possible
+    bias = "bias_integers" if target.bias == "s32" else "float"
+    yield translate("quantize.target_bias"), translate(f"quantize.target_{bias}")
+
+
+def _where(target: Target) -> Iterator[_Line]:
+    results = "only_inputs" if target.float_results else "integers"
+    yield translate("quantize.target_results"), translate(f"quantize.target_{results}")
+    outputs = "integers" if target.quantize_outputs and not target.float_results else "float"
+    yield translate("quantize.target_outputs"), translate(f"quantize.target_{outputs}")
+    floats = "can_float" if target.float_allowed else "no_float"
+    yield translate("quantize.target_float"), translate(f"quantize.target_{floats}")
+    for key, ops in sorted(target.only.items()):
+        yield translate("quantize.target_only", what=key), _names(ops)
+    for op, needs in target.needs.items():
+        yield translate("quantize.target_needs", op=op), _names(needs)
+
+
+def _arithmetic(target: Target) -> Iterator[_Line]:
+    arithmetic, calibration = target.arithmetic, target.calibration
+    sums = translate(f"quantize.target_accumulator_{arithmetic.overflow}", bits=arithmetic.accumulator_bits)
+    yield translate("quantize.target_sums"), sums
+    requantization = translate("quantize.target_float")
+    if arithmetic.requantization == "fixed_point":
+        key = "multiplier_twice" if arithmetic.rounds_twice else "multiplier"
+        requantization = translate(f"quantize.target_{key}", bits=arithmetic.multiplier_bits)
+    rounding = translate(f"quantize.target_rounds_{arithmetic.rounding}")
+    text = semicolons(requantization, translate("quantize.target_rounds", how=rounding))
+    yield translate("quantize.target_requantization"), text
+    first = translate(f"quantize.target_{'weights_first' if calibration.weights_first else 'all_float'}")
+    methods = {"method": calibration.method, "weights": calibration.weight_method}
+    yield translate("quantize.target_calibration"), translate("quantize.target_calibrated", first=first, **methods)
+
+
+def _fusions(target: Target) -> Iterator[_Line]:
+    """One line for each fusion, but one for all that are a pattern alone."""
+    alone = [steps[0] for steps in target.fusions if len(steps) == 1]
+    chains = [" + ".join(step.replace("|", " | ") for step in steps) for steps in target.fusions if len(steps) > 1]
+    for place, line in enumerate((*chains, ", ".join(alone))):
+        yield "" if place else translate("quantize.target_as_one"), line
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _spec(spec: QuantSpec) -> str:
+    return commas(
+        translate(f"quantize.target_{'symmetric' if spec.symmetric else 'asymmetric'}"),
+        translate("quantize.target_codes", low=spec.code_min, high=spec.code_max),
+        translate("quantize.target_scale_of", rule=_scale(spec)),
+        translate("quantize.target_rounds", how=translate(f"quantize.target_rounds_{spec.rounding}")),
+        translate("quantize.target_smallest", least=f"{spec.smallest_scale:g}") if spec.smallest_scale else "",
+    )
+
+
+def targets_json(targets: Sequence[Target]) -> str:
+    """Targets as JSON: a list, in the keys of `roundoff.core.target.Target`."""
+    return json.dumps([asdict(target) for target in targets], indent=1, ensure_ascii=False, default=sorted)

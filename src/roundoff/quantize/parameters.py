@@ -330,7 +330,7 @@ def _largest_code(quantizer: Quantizer) -> int:
 def _measured(
     model: Model, quantizers: Sequence[Quantizer], target: Target, samples: Samples
 ) -> Iterator["AccumulatorOverflow"]:
-    from roundoff.run.integer.runner import IntegerRunner
+    from roundoff.run.integer.machine import IntegerRunner
 
     runner = IntegerRunner(model, quantizers, target.arithmetic)
     for index in spread(len(samples.names), _SAMPLES):

@@ -10,6 +10,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.draft import named
 from roundoff.graph.insertion import deploy_model, fake_quant_model, switch_on
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import STANDARD_DOMAINS
 from roundoff.graph.preparation.steps import Prepared
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import DeferredModel
@@ -251,7 +252,7 @@ def _nothing(prepared: Prepared, settings: QuantizeSettings) -> BadInput:
             ),
             fix=english("inline them: onnx.inliner.inline_local_functions(model)"),
         )
-    foreign = {f"{node.domain}.{node.op_type}" for node in proto.graph.node if node.domain not in ("", "ai.onnx")}
+    foreign = {f"{node.domain}.{node.op_type}" for node in proto.graph.node if node.domain not in STANDARD_DOMAINS}
     if foreign:
         return BadInput(
             english(

@@ -19,9 +19,9 @@ from roundoff.errors import BadInput
 from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.insertion import deploy_model, fake_quant_model
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import captured, subgraphs
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
-from roundoff.graph.wiring import captured, subgraphs
 from roundoff.messages.message import Message, english, joined, message, some
 from roundoff.quantize.parameters import QuantNumbers, planned_with
 

@@ -1,14 +1,14 @@
 """The bench: a network, with whichever quantizers, on chosen samples; the one loop of all who ask for tensors.
 
 What runs on it is the float network, the same with quantizers on, another one with the same inputs, or a graph of
-copies (`run.variants`) that computes many variants at a time. Blocks (`run.blocks`) are the faster back end where
-one network is run with hundreds of single quantizers switched: they start from what is kept at the cuts.
+copies (`run.variants`) that computes many variants at a time. Blocks (`run.block_network`) are the faster back end
+where one network is run with hundreds of single quantizers switched: they start from what is kept at the cuts.
 """
 
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
@@ -20,9 +20,10 @@ from roundoff.errors import ModelFailed
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.graph.qdq import code_element, uses_every_code
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.subgraph import tap
-from roundoff.run.blocks.chain import (
+from roundoff.run.block_chain import (
     FUSED_AGREEMENT_DB,
     Chunk,
     agreement_db,
@@ -120,6 +121,42 @@ _TOLERANCE = 1e-4
 _SESSIONS = 2
 
 
+def _is_tunable(quantizer: Quantizer) -> bool:
+    """Whether all that a network holds of a quantizer's range are scale and zero point."""
+    spec = quantizer.spec
+    if quantizer.kind != "activation" or spec.rounding != "half_even" or not uses_every_code(spec):
+        return False
+    element = code_element(spec)
+    return element.widened == element.dtype  # others cannot be fed
+
+
+def _structure(quantizer: Quantizer) -> tuple[Any, ...]:
+    """What two quantizers of one place have in common when the same nodes do for both."""
+    if not _is_tunable(quantizer):
+        return quantizer.name, id(quantizer)
+    return quantizer.name, quantizer.spec, _tuned_shape(quantizer)
+
+
+def _tuned_shape(quantizer: Quantizer) -> tuple[int, ...]:
+    return () if quantizer.spec.axis is None else quantizer.params.scale.shape
+
+
+def _tunable(model: Model, names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Make scales and zero points of quantizers inputs that have a value; their names, by quantizer."""
+    graph = model.proto.graph
+    by_node = {f"{name}_QuantizeLinear": name for name in names}
+    found = {by_node[node.name]: (node.input[1], node.input[2]) for node in graph.node if node.name in by_node}
+    wanted = {name for pair in found.values() for name in pair}
+    for tensor in graph.initializer:
+        if tensor.name in wanted:
+            value = graph.input.add(name=tensor.name)
+            value.type.tensor_type.elem_type = tensor.data_type
+            value.type.tensor_type.shape.SetInParent()
+            for size in tensor.dims:
+                value.type.tensor_type.shape.dim.add(dim_value=size)
+    return found
+
+
 class Runnable(Protocol[_Computed_co]):
     """Computes something of a sample, or of several that are put together."""
 
@@ -139,10 +176,12 @@ class Opened:
     Attributes:
         names: What it gives, in this order.
         session: Runs it.
+        also: What it is fed beside a sample, the same each time.
     """
 
     names: tuple[str, ...]
     session: Session
+    also: Mapping[str, Array] = field(default_factory=dict)
 
     def run(self, feed: Mapping[str, Array], *, sample: str = "") -> dict[str, Any]:
         """What it computes of one sample, by name.
@@ -150,7 +189,7 @@ class Opened:
         Raises:
             ModelFailed: It cannot be run.
         """
-        return dict(zip(self.names, self.session.run(feed, sample=sample), strict=True))
+        return dict(zip(self.names, self.session.run({**feed, **self.also}, sample=sample), strict=True))
 
     def stop(self) -> None:
         """End the runs that are under way; they then fail."""
@@ -171,6 +210,7 @@ class Bench:
         self.model, self.samples, self.threads = model, samples, threads
         self._kept: dict[int, Mapping[str, Array]] | None = {} if keep else None
         self._recent: list[tuple[Model, Opened]] = []
+        self._shared: dict[frozenset[Any], tuple[Opened, Sequence[Quantizer], dict[str, tuple[str, str]]]] = {}
 
     def open(
         self,
@@ -203,6 +243,34 @@ class Bench:
             model, outputs=taps, threads=self.threads, fused=fused, optimize=optimize, keep_memory=keep_memory
         )
         return Opened(tuple(names), session)
+
+    def open_tuned(self, quantizers: Sequence[Quantizer], *, fused: bool = False) -> Opened:
+        """Like `open`; networks that differ only in scales and zero points of activations share one session.
+
+        Scales that are read when a network runs cost nothing there. To make a session of a small network takes as
+        long as to run it on a hundred samples.
+
+        Raises:
+            ModelFailed: The network cannot be run.
+        """
+        key = frozenset(_structure(each) for each in quantizers)
+        known = self._shared.pop(key, None)
+        if known is None:
+            model = switch_on(self.model, quantizers) if quantizers else self.model
+            places = _tunable(model, [each.name for each in quantizers if _is_tunable(each)])
+            # The quantizers stay alive with their session, so that no other has the id of one of them.
+            known = self.open(model, fused=fused), quantizers, places
+        self._shared = dict([*self._shared.items(), (key, known)][-_SESSIONS:])
+        opened, _, places = known
+        also: dict[str, Array] = {}
+        for each in quantizers:
+            if each.name in places:
+                scale, zero = places[each.name]
+                kind = code_element(each.spec).dtype
+                shape = _tuned_shape(each)
+                also[scale] = np.asarray(np.asarray(each.params.scale, np.float32).reshape(shape))
+                also[zero] = np.asarray(np.asarray(each.params.zero_point, kind).reshape(shape))
+        return replace(opened, also=also)
 
     def open_copies(
         self,

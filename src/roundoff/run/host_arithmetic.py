@@ -13,10 +13,10 @@ import numpy as np
 from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec, parameters_from_range
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
-from roundoff.graph.build import make_model
 from roundoff.graph.insertion import bake_quantizers
 from roundoff.graph.load import Model
-from roundoff.run.integer.runner import IntegerRunner
+from roundoff.graph.nodes import make_model
+from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.session import available_threads
 
 __all__ = ["Data", "FusedPath", "HostArithmetic", "cpu_features", "measure_host"]

@@ -61,7 +61,7 @@ def release_shared_memory() -> None:
     import onnxruntime as ort
     from onnx import TensorProto, helper
 
-    from roundoff.graph.build import make_model
+    from roundoff.graph.nodes import make_model
 
     # Only a run can do it.
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])

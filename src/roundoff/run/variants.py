@@ -15,30 +15,36 @@ from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from roundoff.core.quantizers import Consumer, Quantizer, dequantize, fake_quantize
+from roundoff.core.plan import FLOAT
+from roundoff.core.quantizers import Consumer, Quantizer, dequantize, fake_quantize, representable_range
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import Assembly
 from roundoff.graph.insertion import Edges
 from roundoff.graph.interface import RANDOM_OPS, outputs
 from roundoff.graph.load import Model, declared_outside
-from roundoff.graph.qdq import FLOAT32, WIDEST_COMPUTED, add_quantizer, code_element
+from roundoff.graph.nodes import by_number, captured, reads, rename_captured
+from roundoff.graph.qdq import FLOAT32, WIDEST_COMPUTED, QuantizerNodes, code_element
 from roundoff.graph.quantized_model import QuantizedModel, chain_of, fake_quantized
 from roundoff.graph.save import drop_unused
-from roundoff.graph.shapes import ValueTypes
+from roundoff.graph.shapes import Value, ValueTypes
 from roundoff.graph.units import Units, derived_constants, units
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import by_number, captured, reads, rename_captured
+from roundoff.measure.light_pairs import Range
 
 __all__ = [
+    "FUSED",
     "Copies",
     "KnownConstants",
+    "LayerTensor",
     "Tap",
     "Variant",
     "build_candidates",
     "build_copies",
+    "layer_tensors",
     "without_unread",
     "written_quantizers",
 ]
+
 
 Variant = Literal["local", "accumulated", "own", "coded", "reference"]
 """local: the node fed with the float model's tensors, quantized on entry; accumulated: the quantized model running
@@ -261,8 +267,7 @@ class _CopyBuilder:
         self._derived = derived_constants(model.proto.graph)
         self._graph = Assembly(model)
         self._nodes: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-        self._values: dict[tuple[int, str], str] = {}
-        self._codes: dict[tuple[int, str], str] = {}
+        self._quantizers = QuantizerNodes(self._graph, self._types)
         self._baked: dict[tuple[int, ...], str] = {}
         self._baked_bytes = 0
         self._beside: dict[str, Array] = {}
@@ -337,18 +342,18 @@ class _CopyBuilder:
         if tensor in self._weights.protos:
             return self._constant(lane.chain(quantizer))
         if through:
-            return self._quantized(lane.chain(quantizer), raw)
+            return self._quantizers.add(lane.chain(quantizer), raw)
         if lane.variant == "local" or tensor in self._derived:
-            return self._quantized(lane.chain(quantizer), tensor)
+            return self._quantizers.add(lane.chain(quantizer), tensor)
         # The tensor's own quantizer is the affair of the node that computes it; another one is that of its reader.
-        return tensor if quantizer is lane.written.get(tensor) else self._quantized([quantizer], tensor)
+        return tensor if quantizer is lane.written.get(tensor) else self._quantizers.add([quantizer], tensor)
 
     def leaving(self, lane: _Lane, quantizer: Quantizer) -> str:
         """The values of a tensor that leaves the network by a quantizer."""
         chain = lane.chain(quantizer)
         if quantizer.tensor in self._weights.protos:
             return self._constant(chain)
-        return self._quantized(chain, lane.raw.get(quantizer.tensor, quantizer.tensor))
+        return self._quantizers.add(chain, lane.raw.get(quantizer.tensor, quantizer.tensor))
 
     def tap(self, lane: _Lane, tensor: str) -> Tap:
         """Where to read a tensor as its quantizer writes it: as codes where one scale says what they mean."""
@@ -360,33 +365,10 @@ class _CopyBuilder:
         # numpy must have a type for the codes, and one scale must turn them into the values that go on.
         plain = self._types.element(quantizer.tensor) == FLOAT32 and quantizer.params.scale.size == 1
         if not plain or code_element(quantizer.spec).bits not in (8, 16):
-            return Tap(self._quantized(chain, raw))
-        key = id(quantizer), self._quantized(chain[:-1], raw)
-        if lane.variant == "accumulated":
-            self._quantized([quantizer], key[1])
-        elif key not in self._codes:
-            self._quantized([quantizer], key[1])
-            # Nothing reads the values, and computing them would take as long as the codes.
-            del self._values[key]
-            del self._graph.proto.graph.node[-1]
-        return Tap(self._codes[key], coded=True)
-
-    def _quantized(self, chain: Sequence[Quantizer], source: str) -> str:
-        """The values of a tensor, or of a copy of it, after quantizers."""
-        for quantizer in chain:
-            key = id(quantizer), source
-            if key not in self._values:
-                target = self._graph.free_tensor(f"{source}//{quantizer.name}")
-                element = self._types.element(quantizer.tensor)
-                rank = self._types.rank(quantizer.tensor) if quantizer.spec.axis is not None else None
-                add_quantizer(self._graph, quantizer, source, target=target, element=element, rank=rank)
-                self._values[key] = target
-                added = reversed(self._graph.proto.graph.node)
-                self._codes[key] = next(
-                    (node.input[0] for node in added if node.op_type == "DequantizeLinear"), ""
-                )
-            source = self._values[key]
-        return source
+            return Tap(self._quantizers.add(chain, raw))
+        source = self._quantizers.add(chain[:-1], raw)
+        codes = self._quantizers.codes(quantizer, source, alone=lane.variant != "accumulated")
+        return Tap(codes, coded=True)
 
     def _constant(self, chain: Sequence[Quantizer]) -> str:
         """The name of a constant after quantizers, computed now, or in each run where that would take too much."""
@@ -400,7 +382,7 @@ class _CopyBuilder:
         )
         size = math.prod(self._weights.shape(tensor)) * _FLOAT_BYTES
         if computable and key not in self._known.quantized and self._baked_bytes + size > _MOST_BAKED_BYTES:
-            return self._quantized(chain, tensor)
+            return self._quantizers.add(chain, tensor)
         values = self._known.values(chain, self._weights)
         self._baked_bytes += values.nbytes
         name = self._graph.free_tensor(f"{tensor}//{chain[-1].name}")
@@ -416,3 +398,99 @@ class _CopyBuilder:
             self._graph.add_node("Cast", [source], name, name=name, attributes={"to": element})
         self._baked[key] = name
         return name
+
+
+# The tensors that have a row in a layer-by-layer run, and what is known of them before it.
+
+
+FUSED = "fused"
+"""Instead of a type: the tensor never leaves its unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTensor:
+    """One tensor that a node computes, or an input of the network.
+
+    Attributes:
+        value: Its name, node, type and shape.
+        unit: First node of the unit it is computed in; empty for inputs.
+        quantized: dtype of its codes, ``float`` or ``fused``.
+        quantizer: By which it is written; None when it is not quantized.
+        output: Whether it is an output of the network.
+    """
+
+    value: Value
+    unit: str
+    quantized: str
+    quantizer: Quantizer | None
+    output: bool
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.value.name
+
+    @property
+    def levels(self) -> int | None:
+        """How many codes its quantizer has."""
+        spec = None if self.quantizer is None else self.quantizer.spec
+        return None if spec is None else spec.code_max - spec.code_min + 1
+
+    @property
+    def limits(self) -> Range | None:
+        """What its quantizer can represent."""
+        if self.quantizer is None:
+            return None
+        params, spec = self.quantizer.params, self.quantizer.spec
+        low, high = representable_range(params, spec)
+        half = params.scale.astype(np.float64) / 2
+        # Within half a step of a code it is rounding, not clipping.
+        # Limits beyond what float32 holds are infinite: nothing is clipped there.
+        with np.errstate(over="ignore"):
+            parts = [np.asarray(part, dtype=np.float32) for part in (low - half, high + half, params.scale)]
+        per_slice = self.axis is not None
+        return Range(*(part if per_slice else part.reshape(()) for part in parts))
+
+    @property
+    def axis(self) -> int | None:
+        """The axis along which its quantizer has one scale per slice; None when there is one for all."""
+        if self.quantizer is None or self.quantizer.params.scale.size == 1:
+            return None
+        return self.quantizer.spec.axis
+
+
+def layer_tensors(quantized: QuantizedModel, everything: Sequence[Value]) -> tuple[LayerTensor, ...]:
+    """All tensors of the float network in execution order, its inputs first.
+
+    Args:
+        quantized: The float network and its quantizers.
+        everything: What is known of its tensors.
+    """
+    model = quantized.float_model
+    written = written_quantizers(model, Edges(model, quantized.quantizers))
+    grouped = units(model, quantized.quantizers)
+    within = _inside(quantized, grouped)
+    leaving = frozenset(outputs(model))
+    found = []
+    for value in everything:
+        quantizer = written.get(value.name)
+        label = FUSED if value.name in within else FLOAT
+        found.append(
+            LayerTensor(
+                value=value,
+                unit=grouped.unit_of.get(value.node, value.node),
+                quantized=label if quantizer is None else quantizer.spec.dtype,
+                quantizer=quantizer,
+                output=value.name in leaving,
+            )
+        )
+    return tuple(found)
+
+
+def _inside(quantized: QuantizedModel, grouped: Units) -> frozenset[str]:
+    return frozenset(
+        name
+        for node in quantized.float_model.proto.graph.node
+        for position, name in enumerate(node.input)
+        if Consumer(node.name, position) in grouped.inside
+    )

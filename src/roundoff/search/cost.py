@@ -11,12 +11,12 @@ from roundoff.core.plan import FLOAT, NodePlan, QuantPlan
 from roundoff.core.target import Costs
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.cutting import node_products
+from roundoff.graph.blocks import node_products
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import captured, subgraphs
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import captured, subgraphs
 from roundoff.messages.message import english
 from roundoff.run.capture import complete_values
 from roundoff.search.result import Remaining

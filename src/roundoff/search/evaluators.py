@@ -21,7 +21,7 @@ from roundoff.graph.save import save_model
 from roundoff.measure.verdicts import repeat_doubts
 from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import Bench, spread
-from roundoff.run.blocks.chain import TensorStore
+from roundoff.run.block_chain import TensorStore
 from roundoff.run.budget import memory_limit
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import (

@@ -14,16 +14,16 @@ from roundoff.errors import BadInput, reason
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import reads
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import derived_constants
-from roundoff.graph.wiring import reads
 from roundoff.measure.metrics import mean_of, require
 from roundoff.measure.rows import ROW_FIELDS, RowMeter, merged_rows
 from roundoff.messages.message import Message
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.run.bench import Bench, spread
 from roundoff.run.capture import Samples, read_feed
-from roundoff.run.holdout import Subset
+from roundoff.run.evaluators import Subset
 from roundoff.search.cost import CostModel
 from roundoff.search.free_options import FreeOption, free_options, with_option
 from roundoff.search.judges import SignalJudge

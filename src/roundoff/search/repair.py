@@ -30,10 +30,10 @@ from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
 from roundoff.errors import BadInput, RoundoffError, reason
 from roundoff.messages.message import Message, message, verbatim
-from roundoff.quantize.model_cost import added_cost
+from roundoff.quantize.recipes import added_cost
 from roundoff.quantize.targets.loading import load_target
 from roundoff.run.capture import read_feed
-from roundoff.run.holdout import JoinedSamples, Subset
+from roundoff.run.evaluators import JoinedSamples, Subset
 from roundoff.search.evaluators import JudgeOptions
 from roundoff.search.result import Trial, Tuning
 

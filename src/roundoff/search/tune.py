@@ -16,11 +16,10 @@ from roundoff.graph.load import Model
 from roundoff.measure.inference import agreement_interval, mean_interval
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import share_text
-from roundoff.quantize.model_cost import added_cost
-from roundoff.quantize.recipes import Built, Making, RecipeBuilder
+from roundoff.quantize.recipes import Built, Making, RecipeBuilder, added_cost
 from roundoff.quantize.steps import INSTALLED, StepLibrary
 from roundoff.run.capture import Samples, read_feed
-from roundoff.run.holdout import JoinedSamples, Subset, split_samples
+from roundoff.run.evaluators import JoinedSamples, Subset, split_samples
 from roundoff.search.cost import CostModel
 from roundoff.search.engine import SearchFound, TrialModels, TrialRunner, run_search
 from roundoff.search.evaluators import (

@@ -12,6 +12,7 @@ from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.tensors import ascend_dump, ascend_npy, npy, npz, raw, safetensors
 from roundoff.tensors.folders import CERTAIN, list_files
+from roundoff.tensors.opening import ANY_RUN, RunWish
 
 __all__ = ["FORMATS", "Format", "open_source"]
 
@@ -23,7 +24,7 @@ class Format(Protocol):
         """Score from 0 (not mine) to 100 (certainly mine), by the names of files and by the manifest."""
         ...
 
-    def open(self, path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource:
+    def open(self, path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunWish = ANY_RUN) -> TensorSource:
         """List the tensors; their values are read when asked for."""
         ...
 
@@ -50,6 +51,9 @@ def open_source(
     *,
     format: str | None = None,  # noqa: A002 - what users call it
     shapes: Sequence[TensorInfo] | None = None,
+    run: str | None = None,
+    golden: bool = False,
+    every_run: bool = False,
 ) -> TensorSource:
     """Open a file or folder of tensors, in the format named or in the one it looks like.
 
@@ -57,6 +61,9 @@ def open_source(
         path: A folder, a file, or the manifest of a folder.
         format: A name in `FORMATS`; found out when None.
         shapes: The tensors of a model in execution order, for raw files without a manifest.
+        run: Of several runs in a folder, the one of this name.
+        golden: Of several runs, where none is named: take the golden copy, not the one that is to be judged by it.
+        every_run: Take the tensors of all of them.
 
     Raises:
         BadInput: There is nothing that can be read, or the format is unknown or could be more than one.
@@ -67,7 +74,7 @@ def open_source(
     if not is_folder:
         regular_file(path, what=english("The path"))
     name = _find_format(path) if format is None else format
-    return FORMATS.find(name).open(path, shapes)
+    return FORMATS.find(name).open(path, shapes, RunWish(run, golden, every_run))
 
 
 def _find_format(path: Path) -> str:

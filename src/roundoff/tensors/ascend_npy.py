@@ -13,7 +13,7 @@ from roundoff.messages.message import english
 from roundoff.tensors import npy
 from roundoff.tensors.folders import LIKELY, Arranged, TensorPlace, arrange_files, is_tensor_file, walk_files
 from roundoff.tensors.manifest import find_manifest
-from roundoff.tensors.opening import open_folder
+from roundoff.tensors.opening import ANY_RUN, RunWish, open_folder
 from roundoff.tensors.stored import Content, Declared
 
 __all__ = [
@@ -86,11 +86,15 @@ def sniff(path: Path) -> int:
     return LIKELY if fits(walk_files(path)) else 0
 
 
-def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource:  # noqa: A001 - every format has an `open`
+def open(  # noqa: A001 - every format has an `open`
+    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunWish = ANY_RUN
+) -> TensorSource:
     """Open such a folder; tensors are called ``op_name.output_index`` unless tensors.json knows better."""
     if is_tensor_file(path):
-        return npy.open(path)
-    return open_folder(path, list_units=npy.list_units, arrange=_arrange, kind=english("golden .npy files"))
+        return npy.open(path, run=run)
+    return open_folder(
+        path, list_units=npy.list_units, arrange=_arrange, kind=english("golden .npy files"), run=run
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class _Golden:
 
     @property
     def tensor(self) -> str:
-        return f"{self.unit.home}/{self.name.op}.{self.name.index}".removeprefix("/")
+        return f"{self.unit.name.rpartition('/')[0]}/{self.name.op}.{self.name.index}".removeprefix("/")
 
 
 def _arrange(units: Sequence[TensorPlace]) -> Arranged:

@@ -3,7 +3,7 @@
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -145,7 +145,9 @@ def _kind(file: str) -> str:
     return next((suffix for suffix in containers if suffix in ARCHIVES), suffix_of(file))
 
 
-_SAMPLE_FOLDER = re.compile(r"[0-9]+|sample.*", re.IGNORECASE)
+_SAMPLE_FOLDER = re.compile(
+    r"[0-9]+|sample.*|(s|result|batch|iter|step|frame|image|img|input|case)[_-]?[0-9]+", re.IGNORECASE
+)
 _MOSTLY = 0.5
 """Share of all tensors that each sub-folder must hold for the sub-folders to be samples of one model."""
 
@@ -176,6 +178,11 @@ class TensorPlace:
     def home(self) -> str:
         """The archive or folder it lies in, below the folder; empty for the folder itself."""
         return self.archive or self.file.rpartition("/")[0]
+
+    @property
+    def route(self) -> str:
+        """Its path below the folder without suffixes, through the archive where it lies in one."""
+        return f"{shown(without_suffix(self.archive))}/{self.name}" if self.archive else self.name
 
     @property
     def where(self) -> str:
@@ -209,54 +216,82 @@ class Arranged:
 
 
 def is_sample_folder(name: str) -> bool:
-    """Whether a sub-folder's name says that it holds one sample: all digits, or ``sample`` and anything."""
+    """Whether a sub-folder's name says that it holds one sample: ``7``, ``sample`` and anything, ``Result_0``."""
     return _SAMPLE_FOLDER.fullmatch(name) is not None
 
 
-_GOLDEN = frozenset({"golden", "reference", "ref", "float", "fp32", "expected"})
+_GOLDEN = frozenset({"golden", "reference", "ref", "float", "float32", "fp32", "expected"})
 _RUNS = ("runtime", "device", "npu", "board", "target", "actual", "simulator", "sim", "quantized", "int8")
 """What tools call the folders of runs that lie side by side: the right one, and the others, the chip's first."""
+_KINDS = frozenset({"npy", "npz", "bin", "raw", "txt"})
+"""Folders that are called so say what their files are, and nothing of the tensors."""
 
 
-def choose_run(units: Sequence[TensorPlace]) -> tuple[Sequence[TensorPlace], tuple[str, ...]]:
-    """Of runs of one network that lie side by side, take the one that is to be judged, never the golden copy.
+def choose_run(
+    paths: Sequence[str], asked: str | None = None, *, golden: bool = False
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Of runs of one network that lie side by side, take one.
 
     Args:
-        units: All that lies in a folder.
+        paths: All that lies in a folder, without suffixes.
+        asked: The run that the user wants.
+        golden: Without such a wish: whether the golden copy is wanted, or what is to be judged by it.
 
     Returns:
-        The tensors of that run, and the runs, the one taken first; everything and no runs where there is but one.
+        The paths of that run without the part that names it; and the runs, the one taken first. Everything and no
+        runs where there is but one.
     """
-    parts = [unit.name.split("/") for unit in units]
-    words = _GOLDEN.union(_RUNS)
-    for depth in range(min(map(len, parts), default=1) - 1):
-        if not all(each[depth].lower() in words for each in parts):
-            continue
+    parts = [path.split("/") for path in paths]
+    for depth in range(max(map(len, parts), default=1) - 1):
         runs: dict[str, set[str]] = {}
         for each in parts:
-            runs.setdefault("/".join(each[: depth + 1]), set()).add("/".join(each[depth + 1 :]))
-        judged = [run for run in runs if run.split("/")[-1].lower() not in _GOLDEN]
-        common = set.intersection(*runs.values())
-        if not judged or len(runs) < 2 or len(common) < _MOSTLY * max(map(len, runs.values())):
-            return units, ()
-        taken = min(judged, key=lambda run: _RUNS.index(run.split("/")[-1].lower()))
-        kept = [unit for unit in units if unit.name.startswith(f"{taken}/")]
-        folder = os.path.commonpath([unit.name.rpartition("/")[0] for unit in kept])
-        named = [replace(unit, name=unit.name.removeprefix(f"{folder}/")) for unit in kept]
-        return named, (taken, *(run for run in runs if run != taken))
-    return units, ()
+            if len(each) > depth + 1:
+                runs.setdefault(each[depth], set()).add("/".join([*each[:depth], *each[depth + 1 :]]))
+        names = _recognised(runs, golden=golden) if asked is None else _as_asked(runs, asked)
+        if names:
+            # What lies beside the runs belongs to each of them.
+            kept = [each for each in parts if len(each) <= depth + 1 or each[depth] == names[0]]
+            return {
+                "/".join(each): "/".join([*each[:depth], *each[depth + 1 :]] if len(each) > depth + 1 else each)
+                for each in kept
+            }, names
+    return {path: path for path in paths}, ()
+
+
+def _as_asked(runs: Mapping[str, Collection[str]], asked: str) -> tuple[str, ...]:
+    taken = [name for name in runs if name == asked] or [
+        name for name in runs if name.casefold() == asked.casefold()
+    ]
+    return (*taken[:1], *(name for name in runs if name not in taken)) if taken else ()
+
+
+def _recognised(runs: Mapping[str, set[str]], *, golden: bool) -> tuple[str, ...]:
+    """Runs, the one to take first; none where the names of folders do not say so or what they hold differs."""
+    right = [
+        name for name in runs if _GOLDEN.intersection(_words(name)) and not set(_RUNS).intersection(_words(name))
+    ]
+    judged = sorted((name for name in runs if name not in right), key=_rank)
+    if not judged or len(runs) < 2 or (not right and any(_rank(name) == len(_RUNS) for name in judged)):
+        return ()
+    common = set.intersection(*runs.values())
+    if len(common) < _MOSTLY * max(map(len, runs.values())):
+        return ()
+    return (*right, *judged) if golden and right else (*judged, *right)
+
+
+def _words(folder: str) -> list[str]:
+    return re.split(r"[\W_]+", folder.lower())
+
+
+def _rank(folder: str) -> int:
+    return min((_RUNS.index(word) for word in _words(folder) if word in _RUNS), default=len(_RUNS))
 
 
 def arrange_files(units: Sequence[TensorPlace]) -> Arranged:
-    """Name tensors by their paths; sub-folders called like samples that hold mostly the same files are samples.
-
-    Of several runs side by side one is taken; see `choose_run`.
-    """
-    units, runs = choose_run(units)
-    return replace(_arrange_one_run(units), runs=runs)
-
-
-def _arrange_one_run(units: Sequence[TensorPlace]) -> Arranged:
+    """Name tensors by their paths; sub-folders called like samples that hold mostly the same files are samples."""
+    bare = [_without_kinds(unit.name) for unit in units]
+    if all(name != unit.name for name, unit in zip(bare, units, strict=True)):
+        units = [replace(unit, name=name) for name, unit in zip(bare, units, strict=True)]
     tops: dict[str, set[str]] = {}
     for unit in units:
         top, _, rest = unit.name.partition("/")
@@ -266,6 +301,11 @@ def _arrange_one_run(units: Sequence[TensorPlace]) -> Arranged:
         stored = [unit.stored(name, top) for unit in units for top, _, name in [unit.name.partition("/")]]
         return Arranged(stored, sorted(tops, key=natural_key))
     return Arranged([unit.stored(unit.name) for unit in units])
+
+
+def _without_kinds(name: str) -> str:
+    *folders, last = name.split("/")
+    return "/".join([*(folder for folder in folders if folder.lower() not in _KINDS), last])
 
 
 def arrange_archives(units: Sequence[TensorPlace]) -> Arranged:

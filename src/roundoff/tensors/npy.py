@@ -21,7 +21,7 @@ from roundoff.tensors.folders import (
     walk_files,
     without_suffix,
 )
-from roundoff.tensors.opening import open_folder
+from roundoff.tensors.opening import ANY_RUN, RunWish, open_folder
 from roundoff.tensors.stored import Content, Declared, StoredSource, settle
 
 __all__ = ["SUFFIXES", "list_units", "open", "sniff"]
@@ -37,11 +37,14 @@ def sniff(path: Path) -> int:
     return score
 
 
-def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource:  # noqa: A001 - every format has an `open`
+def open(  # noqa: A001 - every format has an `open`
+    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunWish = ANY_RUN
+) -> TensorSource:
     """Open a folder of .npy files, its manifest, or one .npy file, whose only tensor is named by its stem."""
     if is_tensor_file(path):
+        run.found((), path)
         return StoredSource([_unit(path.parent, path.name).stored(shown(path.stem))], label=shown(path))
-    return open_folder(path, list_units=list_units, arrange=arrange_files, kind=english(".npy files"))
+    return open_folder(path, list_units=list_units, arrange=arrange_files, kind=english(".npy files"), run=run)
 
 
 def list_units(folder: Path) -> list[TensorPlace]:

@@ -9,7 +9,7 @@ from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.messages.message import english
 from roundoff.messages.numbers import format_size
 from roundoff.tensors.folders import TensorPlace, sniff_files
-from roundoff.tensors.opening import open_archives
+from roundoff.tensors.opening import ANY_RUN, RunWish, open_archives
 from roundoff.tensors.stored import Content, Declared, settle
 
 __all__ = ["SUFFIXES", "open", "sniff"]
@@ -26,9 +26,11 @@ def sniff(path: Path) -> int:
     return sniff_files(path, suffixes=SUFFIXES)
 
 
-def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource:  # noqa: A001 - every format has an `open`
+def open(  # noqa: A001 - every format has an `open`
+    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunWish = ANY_RUN
+) -> TensorSource:
     """Open one .npz file, or a folder of them, which is one sample per file."""
-    return open_archives(path, suffixes=SUFFIXES, members=_members)
+    return open_archives(path, suffixes=SUFFIXES, members=_members, run=run)
 
 
 def _members(path: Path, archive: str) -> list[TensorPlace]:

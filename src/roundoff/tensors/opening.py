@@ -3,18 +3,19 @@
 import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from roundoff.core.array_files import Unreadable
 from roundoff.core.names import FileNames, natural_key, shown
-from roundoff.errors import BadInput
+from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 from roundoff.tensors.folders import (
     Arranged,
     TensorPlace,
     arrange_archives,
     arrange_files,
+    choose_run,
     files_with,
     is_sample_folder,
     is_tensor_file,
@@ -27,6 +28,8 @@ from roundoff.tensors.manifest import MAP_NAME, TensorEntry, TensorMap, read_man
 from roundoff.tensors.stored import Content, Declared, StoredSource, TensorFile
 
 __all__ = [
+    "ANY_RUN",
+    "RunWish",
     "arrange_mapped",
     "as_source",
     "open_archives",
@@ -150,12 +153,59 @@ def _refuse_link(declared: Declared | None) -> Content:
     raise Unreadable(english("is a link that leaves the folder"), fix=english("copy the file into the folder"))
 
 
+@dataclass(frozen=True, slots=True)
+class RunWish:
+    """Which of several runs that lie side by side in a folder is wanted.
+
+    Attributes:
+        name: Its name; None for the golden copy or one that is to be judged by it.
+        golden: Which of these.
+        every: Take all of them; their names are then part of the tensors' names.
+    """
+
+    name: str | None = None
+    golden: bool = False
+    every: bool = False
+
+    def choose(self, paths: Sequence[str], folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
+        """The paths of that run without the part that names it, and all runs, that one first.
+
+        Raises:
+            BadInput: There is none of that name.
+        """
+        if self.every:
+            return {path: path for path in paths}, ()
+        kept, runs = choose_run(paths, self.name, golden=self.golden)
+        known = (
+            runs
+            or choose_run(paths)[1]
+            or tuple(sorted({path.partition("/")[0] for path in paths if "/" in path}))
+        )
+        self.found(runs, folder, known)
+        return kept, runs
+
+    def found(self, runs: Sequence[str], where: Path, known: Sequence[str] = ()) -> None:
+        """Refuse a name that no run has.
+
+        Raises:
+            BadInput: It was asked for, and there is none of that name.
+        """
+        if self.name is None or runs:
+            return
+        what = english("{where} holds no run {name!r}.", where=where, name=self.name)
+        raise BadInput(what, fix=nearest(self.name, known) if known else english("leave --run out"))
+
+
+ANY_RUN = RunWish()
+
 ListUnits = Callable[[Path], Sequence[TensorPlace]]
 Arrange = Callable[[Sequence[TensorPlace]], Arranged]
 ListMembers = Callable[[Path, str], Sequence[TensorPlace]]
 
 
-def open_folder(path: Path, *, list_units: ListUnits, arrange: Arrange, kind: str) -> StoredSource:
+def open_folder(
+    path: Path, *, list_units: ListUnits, arrange: Arrange, kind: str, run: RunWish = ANY_RUN
+) -> StoredSource:
     """Open a folder, or the manifest of one, as a source of tensors.
 
     Args:
@@ -163,25 +213,34 @@ def open_folder(path: Path, *, list_units: ListUnits, arrange: Arrange, kind: st
         list_units: Lists what the format finds in a folder.
         arrange: Names what was listed, when there is no manifest.
         kind: The files the format reads, for messages (".npy files").
+        run: Which of several runs in the folder is wanted.
     """
     folder, manifest = locate(path)
     units = list_units(folder)
     if manifest is not None:
+        run.found((), path)
         arranged = _arrange_by(manifest, units, folder)
     elif dumps := {file.rpartition("/")[0] for file in walk_files(folder) if file.endswith(f"/{MAP_NAME}")}:
-        arranged = _arrange_dumps(folder, dumps, units=units, list_units=list_units)
+        arranged = _arrange_dumps(folder, dumps, units=units, list_units=list_units, run=run)
     else:
-        arranged = arrange(units)
+        kept, runs = run.choose([unit.route for unit in units], folder)
+        chosen = [
+            unit if unit.archive else replace(unit, name=kept[unit.route]) for unit in units if unit.route in kept
+        ]
+        arranged = replace(arrange(chosen), runs=runs)
     return as_source(arranged, label=shown(path), kind=kind)
 
 
-def open_archives(path: Path, *, suffixes: tuple[str, ...], members: ListMembers) -> StoredSource:
+def open_archives(
+    path: Path, *, suffixes: tuple[str, ...], members: ListMembers, run: RunWish = ANY_RUN
+) -> StoredSource:
     """Open one archive, or a folder of them.
 
     Args:
         path: The archive, the folder or its manifest.
         suffixes: The suffixes of such archives.
         members: Lists what an archive holds, given its file and its path below the folder.
+        run: Which of several runs in the folder is wanted.
     """
 
     def list_members(folder: Path, archive: str) -> Sequence[TensorPlace]:
@@ -194,10 +253,11 @@ def open_archives(path: Path, *, suffixes: tuple[str, ...], members: ListMembers
         return [unit for archive in files_with(folder, suffixes) for unit in list_members(folder, archive)]
 
     if is_tensor_file(path):
+        run.found((), path)
         arranged = arrange_archives(list_members(path.parent, path.name))
         return as_source(arranged, label=shown(path), kind="tensors")
     kind = english("{suffixes} files", suffixes=" and ".join(suffixes))
-    return open_folder(path, list_units=list_units, arrange=arrange_archives, kind=kind)
+    return open_folder(path, list_units=list_units, arrange=arrange_archives, kind=kind, run=run)
 
 
 def as_source(arranged: Arranged, *, label: str, kind: str) -> StoredSource:
@@ -224,18 +284,23 @@ def _arrange_by(manifest: Path, units: Sequence[TensorPlace], folder: Path) -> A
 
 
 def _arrange_dumps(
-    folder: Path, dumps: set[str], *, units: Sequence[TensorPlace], list_units: ListUnits
+    folder: Path, dumps: set[str], *, units: Sequence[TensorPlace], list_units: ListUnits, run: RunWish
 ) -> Arranged:
-    """Take sub-folders that are dumps of their own as samples of one, when that is what their names say."""
-    names = sorted(dumps, key=natural_key)
-    outside = [unit for unit in units if unit.file.partition("/")[0] not in dumps]
-    if outside or not all(map(is_sample_folder, names)):
+    """Take sub-folders that are dumps of their own as runs or samples of one, when their names say so."""
+    kept, runs = run.choose([f"{dump}/{MAP_NAME}" for dump in sorted(dumps, key=natural_key)], folder)
+    places = {name.rpartition("/")[0]: dump.rpartition("/")[0] for dump, name in kept.items()}
+    names = list(places)
+    outside = [unit for unit in units if not any(unit.file.startswith(f"{dump}/") for dump in dumps)]
+    if outside or not (names == [""] or all(map(is_sample_folder, names))):
         what = english(
-            "{folder} is not a dump itself, but holds some: {names}.", folder=folder, names=", ".join(names)
+            "{folder} is not a dump itself, but holds some: {names}.",
+            folder=folder,
+            names=", ".join(sorted(dumps, key=natural_key)),
         )
-        raise BadInput(what, fix=english("give one of them, as in {folder}", folder=folder / names[0]))
+        raise BadInput(what, fix=english("give one of them, as in {folder}", folder=folder / min(dumps)))
     parts = {
-        name: _arrange_by(folder / name / MAP_NAME, list_units(folder / name), folder / name) for name in names
+        name: _arrange_by(folder / place / MAP_NAME, list_units(folder / place), folder / place)
+        for name, place in places.items()
     }
     stored = [
         replace(place, sample=_sample(name, place.sample, part))
@@ -243,8 +308,10 @@ def _arrange_dumps(
         for place in part.stored
     ]
     samples = [_sample(name, sample, part) for name, part in parts.items() for sample in part.samples]
-    return Arranged(stored, samples, all(part.ordered for part in parts.values()))
+    return Arranged(stored, samples, all(part.ordered for part in parts.values()), runs=runs)
 
 
 def _sample(dump: str, sample: str, part: Arranged) -> str:
+    if not dump:
+        return sample
     return dump if len(part.samples) == 1 else f"{dump}/{sample}"

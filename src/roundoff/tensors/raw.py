@@ -22,7 +22,7 @@ from roundoff.tensors.folders import (
     sniff_files,
     without_suffix,
 )
-from roundoff.tensors.opening import as_source, open_folder
+from roundoff.tensors.opening import ANY_RUN, RunWish, as_source, open_folder
 from roundoff.tensors.stored import Content, Declared, TensorFile
 
 __all__ = ["SUFFIXES", "open", "sniff"]
@@ -37,17 +37,21 @@ def sniff(path: Path) -> int:
     return sniff_files(path, suffixes=SUFFIXES, bare=POSSIBLE)
 
 
-def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource:  # noqa: A001 - every format has an `open`
+def open(  # noqa: A001 - every format has an `open`
+    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunWish = ANY_RUN
+) -> TensorSource:
     """Open a folder of raw files, its manifest, or one raw file.
 
     Args:
         path: What to open.
         shapes: The tensors of a model in execution order; needed without a manifest.
+        run: Which of several runs in the folder is wanted.
     """
     arrange = functools.partial(_arrange, shapes=shapes or (), label=shown(path))
     if is_tensor_file(path):
+        run.found((), path)
         return as_source(arrange([_unit(path.parent, path.name)]), label=shown(path), kind=_KIND)
-    return open_folder(path, list_units=_list_units, arrange=arrange, kind=_KIND)
+    return open_folder(path, list_units=_list_units, arrange=arrange, kind=_KIND, run=run)
 
 
 def _list_units(folder: Path) -> list[TensorPlace]:

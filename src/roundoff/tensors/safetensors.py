@@ -14,7 +14,7 @@ from roundoff.core.array_files import Unreadable, check_shape, map_array, size_b
 from roundoff.core.tensors import DType, TensorInfo, TensorSource, parse_dtype
 from roundoff.messages.message import english
 from roundoff.tensors.folders import TensorPlace, sniff_files
-from roundoff.tensors.opening import open_archives
+from roundoff.tensors.opening import ANY_RUN, RunWish, open_archives
 from roundoff.tensors.stored import Content, Declared, settle
 
 __all__ = ["SUFFIXES", "open", "sniff"]
@@ -52,9 +52,11 @@ def sniff(path: Path) -> int:
     return sniff_files(path, suffixes=SUFFIXES)
 
 
-def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource:  # noqa: A001 - every format has an `open`
+def open(  # noqa: A001 - every format has an `open`
+    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunWish = ANY_RUN
+) -> TensorSource:
     """Open one .safetensors file, or a folder of them: one sample per file, or the parts of one."""
-    return open_archives(path, suffixes=SUFFIXES, members=_members)
+    return open_archives(path, suffixes=SUFFIXES, members=_members, run=run)
 
 
 def _members(path: Path, archive: str) -> list[TensorPlace]:

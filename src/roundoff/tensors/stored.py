@@ -8,7 +8,7 @@ import numpy as np
 
 from roundoff.core.array_files import Unreadable
 from roundoff.core.names import shown
-from roundoff.core.tensors import Array, DType, TensorInfo, as_values, is_extended, parse_dtype
+from roundoff.core.tensors import Array, DType, TensorInfo, TensorSource, as_values, is_extended, parse_dtype
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 
@@ -18,6 +18,7 @@ __all__ = [
     "MappingSource",
     "StoredSource",
     "TensorFile",
+    "runs_of",
     "settle",
 ]
 
@@ -176,6 +177,11 @@ class StoredSource:
             )
             raise BadInput(what, fix=nearest(sample, self._places[name]))
         return self._places[name][sample]
+
+
+def runs_of(source: TensorSource) -> tuple[str, ...]:
+    """Where a folder holds several runs: the one that a source was made of, then the others; else nothing."""
+    return getattr(source, "runs", ())
 
 
 def _printable(place: TensorFile) -> TensorFile:

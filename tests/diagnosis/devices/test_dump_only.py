@@ -5,6 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.planted.faults import FAULTS
+from benchmarks.planted.naming import named
+from benchmarks.planted.subject import subject
+from benchmarks.planted.variants import some_tensors
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,8 +17,10 @@ from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
 from roundoff.diagnosis.devices.expectation import Expected
 from roundoff.diagnosis.devices.proof import ChannelLine, channel_lines, lines_text, with_lines
 from roundoff.diagnosis.devices.replay import Pair
+from roundoff.diagnosis.devices.study import diagnose_device
 from roundoff.diagnosis.result import Diagnosis
-from tests.diagnosis.devices.devices import diagnosed
+from roundoff.samples.sample_set import ArraySamples
+from tests.diagnosis.devices.devices import HeldDumps, diagnosed
 from tests.diagnosis.devices.test_causes import ODD, clean, redumped, run_with
 
 RIGHT = "the device computes what it should"
@@ -160,3 +166,23 @@ def test_lines_in_words() -> None:
     assert "(3: 0.5 times, 9: 2 times)" in str(lines_text([half, twice], "x"))
     many = [ChannelLine(channel, 0.5, 0.0) for channel in range(7)]
     assert str(lines_text(many, "x")).startswith("channels 0, 1, 2, 3, 4 and 2 more of 'x' are")
+
+
+def test_a_layout_that_flows_on_is_not_undone_by_pairing() -> None:
+    """Under names that say nothing a tensor follows in another order; a device that goes on with it is wrong."""
+    network = subject("dense", 108)
+    case = FAULTS["layout-computed"](network, network.rng("layout-computed"))
+    assert case is not None
+    hashed = named(some_tensors(case, np.random.default_rng(0)), "hashed", np.random.default_rng(0))
+    assert hashed.dumps is not None
+    names = hashed.dumps.names
+    rows = tuple(
+        {names[name]: row[name] for name in sorted(row, key=names.__getitem__)} for row in hashed.dumps.samples
+    )
+    known = case.quantized
+    assert known is not None
+    found = diagnose_device(known, ArraySamples(case.samples), HeldDumps(rows, ordered=False))
+    (finding,) = found.accused
+    assert finding.cause == "layout"
+    assert {*finding.nodes, *finding.tensors} & case.truths[0].nodes
+    assert "goes on with that" in str(finding.summary)

@@ -4,6 +4,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from roundoff.cli import main
@@ -13,7 +14,7 @@ from roundoff.diagnosis.result import Diagnosis
 from roundoff.messages.catalogue import use_language
 from roundoff.messages.message import verbatim
 from roundoff.report.junit import document_junit
-from tests.diagnosis.devices.devices import diagnosed
+from tests.diagnosis.devices.devices import diagnosed, planted
 from tests.diagnosis.devices.test_causes import clean
 
 _VERDICTS = Path(__file__).resolve().parents[4] / "shared" / "vectors" / "verdicts"
@@ -41,6 +42,50 @@ def test_without_its_outputs_it_is_not_healthy() -> None:
     assert found.outputs is not None
     assert found.outputs.judged == ()
     assert {each.why for each in found.outputs.not_judged} == {"missing"}
+
+
+def outputs_alone(gain: float, offset: float, *, spoilt: bool = False) -> Diagnosis:
+    """A float device of which only the output was dumped, under a name of its own, with a gain and an offset."""
+    case = clean("float")
+    assert case.dumps is not None
+    (output,) = case.model.proto.graph.output
+    change = np.random.default_rng(0).standard_normal(case.dumps.samples[0][output.name].shape) * spoilt
+    rows = tuple(
+        {"9daa62522b64": (gain * row[output.name] * (1 + change) + offset).astype(np.float32)}
+        for row in case.dumps.samples
+    )
+    return diagnosed(replace(case, dumps=replace(case.dumps, samples=rows)), with_quantized=False)
+
+
+@pytest.mark.parametrize(
+    ("gain", "offset", "told"), [(1.5, 0.0, "is 1.5 times what"), (1.0, 0.8, "should be +0.8")]
+)
+def test_outputs_alone_show_gain_and_offset_whatever_they_are_called(
+    gain: float, offset: float, told: str
+) -> None:
+    found = outputs_alone(gain, offset)
+    (finding,) = found.accused
+    assert finding.cause == "wrong-dequantization"
+    assert told in str(finding.summary)
+
+
+def test_outputs_alone_that_are_wrong_otherwise_cannot_tell_where() -> None:
+    found = outputs_alone(1.0, 0.0, spoilt=True)
+    assert found.kind == "not_enough_evidence"
+    assert not found.accused
+    (finding,) = found.findings
+    assert "nothing between was dumped" in str(finding.summary)
+
+
+def test_outputs_of_codes_that_any_8_bits_excuse_are_no_good_news() -> None:
+    """What a guess of plain 8 bits over a whole network allows is no proof that the device is right."""
+    case = planted("requantized-wrong", "transformer")
+    assert case.dumps is not None
+    (output,) = case.model.proto.graph.output
+    rows = tuple({output.name: row[output.name]} for row in case.dumps.samples)
+    found = diagnosed(replace(case, dumps=replace(case.dumps, samples=rows)), with_quantized=False)
+    assert found.kind == "not_enough_evidence"
+    assert not found.accused
 
 
 def test_document_and_junit_carry_what_was_not_judged(tmp_path: Path) -> None:

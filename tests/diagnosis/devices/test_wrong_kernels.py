@@ -15,8 +15,8 @@ from roundoff.diagnosis.devices.kernels import fit as _tables  # noqa: F401 - de
 from roundoff.diagnosis.devices.kernels.kernel import KERNELS, DeviceKernel, KernelNode
 from roundoff.diagnosis.devices.kernels.results import ResultSample, fitted_results
 from roundoff.diagnosis.devices.study import diagnose_device
-from roundoff.graph.build import make_model
 from roundoff.graph.load import model_from_proto
+from roundoff.graph.nodes import make_model
 from roundoff.samples.sample_set import ArraySamples
 from tests.diagnosis.devices.devices import HeldDumps, diagnosed, planted
 

@@ -1,6 +1,8 @@
 """Quantized nets written as Caffe's files, read back, and computing what the quantized model does."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec
 from roundoff.errors import BadInput
 from roundoff.graph.caffe.convert import Imported, import_caffe, net_of
-from roundoff.graph.caffe.export import deploy_net, fake_quant_net, save_net
+from roundoff.graph.caffe.export import CaffeFiles, quantized_net, save_net
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
@@ -19,7 +21,10 @@ from roundoff.samples.sample_set import ArraySamples
 from tests.graph.caffe.nets import NetText, relative_error, run_all, values
 from tests.graph.caffe.test_random_nets import nets
 
-WRITERS = {"fake": fake_quant_net, "deploy": deploy_net}
+WRITERS: dict[str, Callable[..., CaffeFiles]] = {
+    "fake": quantized_net,
+    "deploy": partial(quantized_net, deploy=True),
+}
 
 
 def quantized(imported: Imported, target: str = "ascend") -> QuantizedModel:
@@ -85,7 +90,7 @@ def test_a_model_remembers_its_net(tmp_path: Path) -> None:
     model = quantized(import_caffe(prototxt, caffemodel))
     net = net_of(model.float_model)
     assert (net.path, net.weights_path) == (prototxt, caffemodel)
-    assert fake_quant_net(net, model).prototxt.count("Quant") > 1
+    assert quantized_net(net, model).prototxt.count("Quant") > 1
     with pytest.raises(BadInput, match="was not made from a Caffe net"):
         net_of(replace(model.float_model, path=Path("model.onnx")))
 
@@ -158,7 +163,7 @@ def test_what_has_no_form_in_caffe_is_refused(change: dict[str, object], told: s
     imported, quantizer = simple(tmp_path)
     model = QuantizedModel(imported.model, (replace(quantizer, **change),))  # type: ignore[arg-type]
     with pytest.raises(BadInput, match=told):
-        fake_quant_net(imported.net, model)
+        quantized_net(imported.net, model)
 
 
 def test_what_is_quantized_inside_a_layer_is_refused(tmp_path: Path) -> None:
@@ -167,11 +172,11 @@ def test_what_is_quantized_inside_a_layer_is_refused(tmp_path: Path) -> None:
     _, quantizer = simple(tmp_path)
     inside = replace(quantizer, tensor="lrn/squares", consumers=(Consumer("lrn/means", 0),))
     with pytest.raises(BadInput, match="inside layer 'lrn'"):
-        fake_quant_net(imported.net, QuantizedModel(imported.model, (inside,)))
+        quantized_net(imported.net, QuantizedModel(imported.model, (inside,)))
 
 
 def test_a_model_of_another_net_is_refused(tmp_path: Path) -> None:
     imported, quantizer = simple(tmp_path)
     other = NetText().add("Sigmoid", "other", "data").load(tmp_path)
     with pytest.raises(BadInput, match="has no layer of"):
-        fake_quant_net(other.net, QuantizedModel(imported.model, (quantizer,)))
+        quantized_net(other.net, QuantizedModel(imported.model, (quantizer,)))

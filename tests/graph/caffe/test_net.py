@@ -14,8 +14,8 @@ from roundoff.errors import BadInput
 from roundoff.graph.caffe import conversion as registry
 from roundoff.graph.caffe.conversion import LayerJob, layer_types, register_layer
 from roundoff.graph.caffe.convert import Imported, import_caffe
-from roundoff.graph.caffe.fields import text_table
 from roundoff.graph.caffe.net import read_net, read_prototxt
+from roundoff.graph.caffe.wire import text_table
 from tests.graph.caffe.nets import NetText, run_all, values, weights_bytes
 
 Blobs = tuple[str, list[Array]]

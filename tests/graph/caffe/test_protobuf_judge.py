@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roundoff.core.text_proto import TextEntry, TextMessage
-from roundoff.graph.caffe.fields import FieldSpec, message_names, message_spec
-from roundoff.graph.caffe.wire import decode, encode
+from roundoff.graph.caffe.wire import FieldSpec, decode, encode, message_names, message_spec
 
 FIELD = descriptor_pb2.FieldDescriptorProto
 TYPES = {

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roundoff.errors import BadInput
-from roundoff.graph.caffe.layers.quantization import find_codes
+from roundoff.graph.caffe.layers.convolution import find_codes
 from roundoff.graph.reading.read import read_quantized
 from tests.graph.caffe.nets import NetText, run_all, values
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
@@ -55,6 +57,12 @@ def quantized_by_onnxruntime(net: Net, folder: Path, *, opset: int | None = None
     try:
         feeds = _Feeds([random_feed(shapes, seed) for seed in range(3)])
         quantize_static(folder / "float.onnx", folder / "quantized.onnx", feeds, **options)
+    except RuntimeError as error:
+        if "before packing as 4-bit" not in str(error):
+            raise
+        pytest.skip(
+            f"quantize_static of onnxruntime {onnxruntime.__version__} with onnx {onnx.__version__}: {error}"
+        )
     finally:
         logging.disable(logging.NOTSET)
     return load_model(folder / "quantized.onnx")

@@ -10,9 +10,8 @@ from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.subgraph import tap
-from roundoff.quantize.calibration.calibration import Calibration
+from roundoff.quantize.calibration.calibration import Calibration, calibrate
 from roundoff.quantize.calibration.observer import MOST_ELEMENTS
-from roundoff.quantize.calibration.run import calibrate
 from roundoff.run.session import open_session
 from tests.models import conv_net, loaded, random_feed, single_node, two_inputs, value, with_sequence, wrapped
 from tests.quantize.calibration.observing import observed

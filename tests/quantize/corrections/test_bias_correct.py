@@ -18,7 +18,7 @@ from roundoff.graph.subgraph import tap
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.steps import Corrected, StepContext, apply_correction, correction_names
 from roundoff.quantize.targets.loading import load_target
-from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.session import open_session
 from tests.graph.quantized_nets import run_model
 from tests.quantize.transforms.nets import Net, step

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roundoff.errors import BadInput
-from roundoff.run.blocks.chain import even_chunks, read_chunks, rows_of, stack_feeds
+from roundoff.run.block_chain import even_chunks, read_chunks, rows_of, stack_feeds
 from tests.models import conv_net, loaded, random_feed, two_inputs
 from tests.run.samples import MemorySamples
 

@@ -10,12 +10,11 @@ import pytest
 from onnx import helper
 
 from roundoff.core.tensors import Array
-from roundoff.graph.blocks import BlockModels
-from roundoff.graph.cutting import cut_model
+from roundoff.graph.blocks import BlockModels, cut_model
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
-from roundoff.run.blocks.chain import OpenedChain, agreement_db, open_chain, plain_outputs, takes_batches
+from roundoff.run.block_chain import OpenedChain, agreement_db, open_chain, plain_outputs, takes_batches
 from tests.models import conv_net, loaded, random_feed, value, with_if, wrapped
 
 Feeds = Sequence[Mapping[str, Array]]

@@ -12,8 +12,7 @@ from roundoff.core.quantizers import QuantSpec
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.run.blocks.network import BlockNetwork, NetworkSettings, Room
-from roundoff.run.blocks.record import Recording
+from roundoff.run.block_network import BlockNetwork, NetworkSettings, Recording, Room
 from tests.graph.quantized_nets import S8, make_quantizer, mixed_net, mixed_quantizers, run_model
 from tests.models import conv_net, loaded, random_feed, value, wrapped
 from tests.quantized import quantized_simply
@@ -33,7 +32,7 @@ def mixed(folder: Path, **settings: Any) -> tuple[QuantizedModel, BlockNetwork]:
 def test_changes_run_from_what_was_kept(
     store_bytes: int, together: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roundoff.run.blocks.chain._SMALL_BYTES", 0)
+    monkeypatch.setattr("roundoff.run.block_chain._SMALL_BYTES", 0)
     quantized, network = mixed(tmp_path)
     network.room = Room(together, 2, store_bytes)
     recording = Recording(network, range(4), folder=tmp_path)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from roundoff.errors import BadInput
-from roundoff.run.blocks.chain import TensorStore
+from roundoff.run.block_chain import TensorStore
 
 LARGE = np.arange(6000, dtype=np.float32).reshape(60, 100)
 
@@ -82,7 +82,7 @@ def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def no_room(path: Path, **_: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("roundoff.run.blocks.chain.map_array", no_room)
+    monkeypatch.setattr("roundoff.run.block_chain.map_array", no_room)
     with (
         TensorStore(0, tmp_path) as store,
         pytest.raises(BadInput, match=r"24.0 kB of tensors .* No space left") as caught,

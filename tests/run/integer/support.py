@@ -12,8 +12,8 @@ from roundoff.core.quantizers import Consumer, Kind, Quantizer, QuantParams, Qua
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
+from roundoff.run.integer.machine import IntegerRun, IntegerRunner
 from roundoff.run.integer.results import IntegerReport
-from roundoff.run.integer.runner import IntegerRun, IntegerRunner
 from tests.models import value, wrapped
 
 __all__ = ["FIXED", "S8", "S32", "U8", "U16", "Codes", "Ran", "in_memory", "params", "random_codes", "run_node"]

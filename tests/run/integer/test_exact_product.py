@@ -11,7 +11,7 @@ from roundoff.run.integer.convolution import (
     plan_for_weights,
     prepare_kernel,
 )
-from roundoff.run.integer.convolution import product_exact_product as product
+from roundoff.run.integer.convolution import exact_product as product
 from tests.run.integer import brute_force
 
 

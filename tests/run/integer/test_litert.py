@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from roundoff.quantize.targets.loading import load_target
-from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.integer.machine import IntegerRunner
 from tests.golden_litert import golden_litert
 
 

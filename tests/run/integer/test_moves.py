@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
-from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.integer.machine import IntegerRunner
 from tests.models import value, wrapped
 from tests.run.integer.support import FIXED, S8, U8, Codes, in_memory, params, random_codes, run_node
 

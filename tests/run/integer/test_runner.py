@@ -23,8 +23,8 @@ from roundoff.errors import BadInput, ModelFailed
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model, name_nodes
 from roundoff.graph.subgraph import tap
+from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.integer.results import AccumulatorOverflow, IntegerReport
-from roundoff.run.integer.runner import IntegerRunner
 from roundoff.run.session import open_session
 from tests.models import conv_net, random_feed, residual, value, weight, with_if, with_sequence, wrapped
 from tests.quantized import quantized_simply

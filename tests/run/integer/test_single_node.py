@@ -12,8 +12,8 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.run.integer.call import NonTensor
+from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.integer.program import SingleNodes
-from roundoff.run.integer.runner import IntegerRunner
 from roundoff.run.session import open_session
 from tests.models import value, wrapped
 from tests.run.integer.support import in_memory

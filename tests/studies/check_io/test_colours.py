@@ -9,9 +9,9 @@ from PIL import Image, ImageFilter
 
 from roundoff.core.tensors import Array
 from roundoff.preprocessing.colours import MATRICES, MATRIX_DIGITS, yuv_to_rgb
-from roundoff.studies.check_io.colours import colour_claims
-from roundoff.studies.check_io.explanation import explain_difference
-from tests.studies.check_io.pictures import planes
+from roundoff.studies.check_io.colours import colour_claims, left_in_place
+from roundoff.studies.check_io.explanation import excluded, explain_difference
+from tests.studies.check_io.pictures import fed, planes
 
 
 def drawn(seed: int, height: int = 64, width: int = 72) -> Array:
@@ -167,4 +167,113 @@ def test_softmax_on_either_side_and_any_axis(axis: int, side: str) -> None:
     said = str(found.changes[0].text)
     assert "softmax" in said
     assert f"along axis {axis}" in said
-    assert ("applies a softmax" in said) == (side == "deployed")
+    assert ("applies softmax" in said) == (side == "deployed")
+
+
+def _softmax(values: Array) -> Array:
+    powers = np.exp(values)
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": np.tanh,
+    "ReLU": lambda x: np.maximum(x, 0),
+    "ReLU6": lambda x: np.clip(x, 0, 6),
+    "a threshold of 0": lambda x: (x > 0).astype(np.float32),
+    "one-hot": lambda x: (x == x.max(axis=-1, keepdims=True)).astype(np.float32),
+    "L2": lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True),
+    "argmax": lambda x: x.argmax(axis=-1),
+    "(along axis 1)": lambda x: x.argmax(axis=1)[:, None],
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("side", ["deployed", "training"])
+def test_functions_that_forget_are_verified_forward(name: str, side: str) -> None:
+    values = np.random.default_rng(2).normal(size=(3, 12, 9)) * 4
+    made = FUNCTIONS[name](values)
+    found = explain_difference(*((values, made) if side == "deployed" else (made, values)), pictures=False)
+    assert found is not None
+    assert found.kinds == ("activation",)
+    assert found.exact
+    assert name in str(found.changes[0].text)
+    assert any("verified by making" in str(note) for note in found.notes) == (side == "deployed")
+
+
+def test_a_function_under_noise_is_named_and_noise_alone_is_none() -> None:
+    rng = np.random.default_rng(3)
+    logits = rng.normal(size=(4, 50)) * 3
+    noisy = logits + 0.1 * rng.normal(size=logits.shape)
+    found = explain_difference(_softmax(logits), noisy, pictures=False)
+    assert found is not None
+    assert "softmax is missing" in str(found.changes[0].text)
+    assert not found.exact
+    assert explain_difference(_softmax(logits), _softmax(noisy), pictures=False) is None
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_slip_is_named_under_jpeg_and_jpeg_alone_is_not(seed: int) -> None:
+    picture = drawn(seed)
+    stored = jpeg(picture, 90)
+    assert explain_difference(fed(picture), fed(stored)) is None
+    found = explain_difference(fed(picture), fed(stored[:, ::-1]))
+    assert found is not None
+    assert found.kinds == ("mirrored",)
+    assert not found.exact
+    apart = float(np.sqrt(np.square(fed(picture) - fed(stored)).mean()))
+    assert found.residual_rms == pytest.approx(apart, rel=1e-6), "what is left is what JPEG makes"
+    assert any("such as noise, JPEG or resampling" in str(note) for note in found.notes)
+
+
+def test_pixels_that_stay_in_place_are_explained_by_a_filter_at_best() -> None:
+    picture = drawn(4).astype(np.float64)
+    blurred = np.asarray(Image.fromarray(drawn(4)).filter(ImageFilter.GaussianBlur(0.7)), np.float64)
+    left = left_in_place([(picture, blurred)])
+    assert left is not None
+    assert left < 0.5 * float(np.sqrt(np.square(picture - blurred).mean()))
+    assert left_in_place([(picture[:4, :4], blurred[:4, :4])]) is None
+
+
+def test_ranges_that_give_the_same_colours_are_both_listed() -> None:
+    """Full and limited range on both sides alike make the same difference of colours."""
+    picture = drawn(5).astype(np.float64)
+    weights = ((0.299, 0.114), (0.2126, 0.0722))
+    matrices = [np.array(yuv_to_rgb(*each, limited=False)).reshape(3, 4) for each in weights]
+    yuv = (picture - matrices[0][:, 3]) @ np.linalg.inv(matrices[0][:, :3]).T
+    other = yuv @ matrices[1][:, :3].T + matrices[1][:, 3]
+    found = explain_difference(planes(picture / 255), planes(other / 255))
+    assert found is not None
+    assert found.kinds == ("colour-matrix",)
+    said = " ".join(map(str, (found.changes[0].text, *found.alternatives)))
+    for name in ("BT.601 full range", "BT.601 limited range"):
+        assert name in said
+
+
+def test_what_was_not_tried_is_not_excluded() -> None:
+    rng = np.random.default_rng(0)
+
+    def told(one: Array, other: Array, *, pictures: bool = True) -> str:
+        return "; ".join(map(str, excluded([one], [other], pictures=pictures)))
+
+    picture = drawn(6)[None].astype(np.float32)
+    assert "BT.601" in told(picture, picture + 1)
+    assert "gray against colour" in told(picture, picture + 1)
+    gray = picture[..., :1]
+    assert "BT.601" not in told(gray, gray + 1), "one channel has no colours"
+    assert "gamma" in told(gray, gray + 1)
+    assert "gamma" not in told(picture[:, :5, :5], picture[:, :5, :5] + 1), "too small to judge"
+    assert told(picture, picture[:, :40, :50]).startswith("resizing"), "of two sizes nothing lies on the other"
+    values = rng.normal(size=(4, 9))
+    assert "softmax" in told(values, values + 1, pictures=False)
+    assert "softmax" not in told(values, values[:, 0], pictures=False)
+    assert "argmax" in told(values, values[:, 0], pictures=False)
+    assert told(values, rng.normal(size=(5, 5)), pictures=False) == ""
+
+
+def test_values_that_are_cut_off_and_not_rounded() -> None:
+    rng = np.random.default_rng(1)
+    fine = planes(drawn(7) + rng.uniform(0, 0.999, (64, 72, 3)))
+    found = explain_difference(fine, np.floor(fine))
+    assert found is not None
+    assert found.kinds == ("codes",)
+    assert "cut off to steps of 1" in str(found.changes[0].text)

@@ -86,7 +86,7 @@ def test_tensors_that_are_no_pictures() -> None:
     cases: list[tuple[list[Array], list[Array], str]] = [
         (odds, logits, "softmax is missing"),
         ([1 / (1 + np.exp(-x)) for x in logits], logits, "sigmoid is missing"),
-        (logits, [1 / (1 + np.exp(-x.astype(np.float64))) for x in logits], "applies a sigmoid"),
+        (logits, [1 / (1 + np.exp(-x.astype(np.float64))) for x in logits], "applies sigmoid, training does not"),
         (logits, [np.rint(x / 0.03 + 3).astype(np.int16) for x in logits], "zero point 3"),
         (logits, [x.reshape(500) for x in logits], "with the values in the same order"),
         (grid, [x.transpose(0, 3, 1, 2) for x in grid], "axes are permuted"),

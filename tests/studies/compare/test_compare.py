@@ -13,7 +13,7 @@ from roundoff.core.tensors import Array, NodeInfo, Topology
 from roundoff.errors import CannotAlign
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import measure_pair
-from roundoff.measure.thresholds import load_profile, parse_thresholds
+from roundoff.measure.verdicts import load_profile, parse_thresholds
 from roundoff.studies.compare.result import Comparison, TensorComparison
 from roundoff.studies.compare.study import CompareSettings, compare
 from tests.sources import MemorySource, in_samples
@@ -173,7 +173,7 @@ def test_without_an_output_nothing_passes() -> None:
     pairing = Pairing(tuple(TensorPair(name, name) for name in NAMES[:-1]), unmatched_reference=("y",))
     found = compare(source(tensors()), source(tensors()), pairing, settings=settings)
     assert (found.verdict.failed, found.verdict.missing_outputs) == (0, ("y",))
-    assert (found.state, found.exit_good) == ("incomplete", False)
+    assert found.state == "incomplete"
     assert found.outputs == OutputCoverage((), (Unjudged("y", "missing"),))
     assert found.notes == ()
 
@@ -197,7 +197,7 @@ def test_an_output_of_another_shape_or_with_nan_is_not_judged() -> None:
     found = compare(source(lost), source(lost), by_name(), settings=JUDGED)
     assert found.outputs is not None
     assert [(each.name, each.why) for each in found.outputs.not_judged] == [("y", "nonfinite")]
-    assert (found.verdict.failed, found.state, found.exit_good) == (0, "incomplete", False)
+    assert (found.verdict.failed, found.state) == (0, "incomplete")
 
 
 def test_what_an_output_only_forwards_is_judged_in_its_place() -> None:
@@ -278,3 +278,17 @@ def test_indices_are_judged_by_the_share_that_is_equal() -> None:
     # Who asks for a distance gets it.
     strict = CompareSettings(thresholds=parse_thresholds("max_abs_error=0"))
     assert compare(source(ours), source(ours | {"y": few}), pairs, settings=strict).state == "fail"
+
+
+def test_samples_that_can_show_no_fault_give_no_good_verdict() -> None:
+    zero = tensors() | {"x": np.zeros_like(tensors()["x"])}
+    found = compare(source(zero), source(zero), by_name(), settings=JUDGED)
+    assert found.judgement is not None
+    assert (found.state, [each.kind for each in found.judgement.doubts]) == ("no_evidence", ["constant"])
+    dead = {name: np.zeros_like(array) for name, array in tensors().items()}
+    found = compare(source(dead), source(dead), by_name(), settings=CompareSettings())
+    assert found.state == "no_evidence"
+    lost = tensors() | {"x": np.full_like(tensors()["x"], np.nan)}
+    found = compare(source(lost), source(lost), by_name(), settings=JUDGED)
+    assert found.judgement is not None
+    assert (found.state, [each.kind for each in found.judgement.doubts]) == ("no_evidence", ["nonfinite_inputs"])

@@ -14,7 +14,7 @@ from roundoff.core.coverage import OutputCoverage, Unjudged
 from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument, load_document, to_json
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import TensorScore
-from roundoff.measure.thresholds import Threshold, ThresholdSet
+from roundoff.measure.verdicts import Threshold, ThresholdSet
 from roundoff.messages.catalogue import use_language
 from roundoff.messages.message import verbatim
 from roundoff.pages.blocks import View
@@ -145,12 +145,6 @@ def test_a_good_comparison_is_two_lines() -> None:
         "PASS: 1 of 1 tensor passes (2 samples)",
         "judged by  cosine >= 0.98 (profile rknn)",
     ]
-
-
-def test_a_failure_that_does_not_gate_says_so() -> None:
-    looking = replace(FOUND, verdict=replace(FOUND.verdict, gated=False))
-    first = verdict(looking).splitlines()[0]
-    assert first.rstrip() == "FAIL: 1 of 3 tensors passes (2 samples), not a gate: exit code 0"
 
 
 def test_a_single_failing_tensor_is_named_once() -> None:

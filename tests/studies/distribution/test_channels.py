@@ -18,10 +18,9 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 from roundoff.studies.distribution.advice import judge_channels
 from roundoff.studies.distribution.records import CHANNEL_QUANTILES as QUANTILES
-from roundoff.studies.distribution.records import ChannelRecord
+from roundoff.studies.distribution.records import ChannelRecord, Inspected
 from roundoff.studies.distribution.result import ChannelSpread
-from roundoff.studies.distribution.selection import Inspected
-from roundoff.studies.distribution.study import ChannelSettings, describe_channels
+from roundoff.studies.distribution.study import InspectionSettings, describe_channels
 from tests.models import conv_net, loaded, random_feed, value, wrapped
 from tests.quantized import Recipe, quantized_simply
 from tests.run.samples import MemorySamples
@@ -38,7 +37,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> QuantizedModel:
 
 
 def describe(network: QuantizedModel, *names: str, axis: int | None = None) -> tuple[ChannelSpread, ...]:
-    settings = ChannelSettings(names, axis=axis)
+    settings = InspectionSettings(names, axis=axis)
     return describe_channels(network, MemorySamples(FEEDS), settings).spreads
 
 
@@ -74,7 +73,7 @@ def test_an_activation(network: QuantizedModel) -> None:
 
 
 def test_a_weight_with_scales_of_its_own_runs_no_risk(network: QuantizedModel) -> None:
-    (found,) = describe_channels(network, None, ChannelSettings(("w1",))).spreads
+    (found,) = describe_channels(network, None, InspectionSettings(("w1",))).spreads
     rows = Weights(network.float_model)["w1"].reshape(4, -1)
     check_boxes(found, rows)
     assert (found.axis, found.own_scales, found.risk) == (0, True, "own scales")
@@ -87,7 +86,7 @@ def test_a_weight_with_scales_of_its_own_runs_no_risk(network: QuantizedModel) -
 def test_a_weight_with_one_scale_is_cut_where_the_operation_has_channels(tmp_path: Path) -> None:
     model = loaded(conv_net(), tmp_path)
     network = quantized_simply(model, FEEDS[:1], Recipe(per_channel=False))
-    conv, gemm = describe_channels(network, None, ChannelSettings(("w1", "w3"))).spreads
+    conv, gemm = describe_channels(network, None, InspectionSettings(("w1", "w3"))).spreads
     assert (conv.axis, gemm.axis) == (0, 1)
     assert (len(conv.boxes), len(gemm.boxes)) == (4, 10)
     assert not conv.own_scales
@@ -186,21 +185,21 @@ def test_many_values_are_known_to_a_bin() -> None:
 
 def test_computed_values_need_samples_and_channels(network: QuantizedModel, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="values of 'Relu1' are computed, and no samples were given"):
-        describe_channels(network, None, ChannelSettings(("Relu1",)))
+        describe_channels(network, None, InspectionSettings(("Relu1",)))
     nodes = [helper.make_node("ReduceSum", ["x"], ["y"], name="total", keepdims=0)]
     scalar = QuantizedModel(loaded(wrapped(nodes, [value("x", (1, 4))], [value("y")]), tmp_path), ())
     samples = MemorySamples([random_feed({"x": (1, 4)})])
     with pytest.raises(BadInput, match="'y' is a single number and has no channels"):
-        describe_channels(scalar, samples, ChannelSettings(("total",)))
+        describe_channels(scalar, samples, InspectionSettings(("total",)))
     with pytest.raises(BadInput, match="'y' is a single number and has no channels"):
-        describe_channels(scalar, samples, ChannelSettings(("total", "x")))
+        describe_channels(scalar, samples, InspectionSettings(("total", "x")))
     nodes.insert(0, helper.make_node("Relu", ["x"], ["r"], name="act"))
     two = QuantizedModel(loaded(wrapped(nodes, [value("x", (1, 4))], [value("y"), value("r")]), tmp_path), ())
-    report = describe_channels(two, samples, ChannelSettings(("*t*",)))
+    report = describe_channels(two, samples, InspectionSettings(("*t*",)))
     assert [each.name for each in report.spreads] == ["act"]
     assert [str(note) for note in report.notes] == ["without such channels, and left out: total"]
     with pytest.raises(BadInput, match="no axis 7"):
-        describe_channels(two, samples, ChannelSettings(("*t*",), axis=7))
+        describe_channels(two, samples, InspectionSettings(("*t*",), axis=7))
 
 
 def test_channels_that_change_from_sample_to_sample_are_refused(tmp_path: Path) -> None:
@@ -208,4 +207,4 @@ def test_channels_that_change_from_sample_to_sample_are_refused(tmp_path: Path) 
     model = QuantizedModel(loaded(wrapped(nodes, [value("x", (1, "N"))], [value("y")]), tmp_path), ())
     samples = MemorySamples([random_feed({"x": (1, 4)}), random_feed({"x": (1, 5)})])
     with pytest.raises(BadInput, match=r"channels of tensor 'y' cannot be told apart: .* \(sample 's1'\)"):
-        describe_channels(model, samples, ChannelSettings(("act",)))
+        describe_channels(model, samples, InspectionSettings(("act",)))

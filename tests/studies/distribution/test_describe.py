@@ -15,7 +15,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 from roundoff.run.budget import RunBudget
 from roundoff.studies.distribution.result import TensorDistribution, ValueSummary
-from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
+from roundoff.studies.distribution.study import InspectionSettings, describe_distributions
 from tests.models import conv_net, loaded, random_feed, value, wrapped
 from tests.quantized import Recipe, quantized_simply, with_scale_times
 from tests.run.samples import MemorySamples
@@ -32,7 +32,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> QuantizedModel:
 
 
 def describe(network: QuantizedModel, *names: str, **settings: object) -> tuple[TensorDistribution, ...]:
-    chosen = DistributionSettings(names, **settings)  # type: ignore[arg-type]
+    chosen = InspectionSettings(names, **settings)  # type: ignore[arg-type]
     return describe_distributions(network, MemorySamples(FEEDS), chosen).distributions
 
 
@@ -97,7 +97,7 @@ def test_an_activation_quantizer_is_described_by_what_it_is_fed_with(network: Qu
 
 
 def test_weights_need_no_samples(network: QuantizedModel) -> None:
-    report = describe_distributions(network, None, DistributionSettings(("w2", "b3")))
+    report = describe_distributions(network, None, InspectionSettings(("w2", "b3")))
     weight, constant = report.distributions
     values = Weights(network.float_model)["w2"]
     quantizer = next(each for each in network.quantizers if each.tensor == "w2")
@@ -135,7 +135,7 @@ def test_many_values_are_known_to_a_bin(tmp_path: Path) -> None:
     model = loaded(wrapped(nodes, [value("x", (1, 8, 64, 64))], [value("y")]), tmp_path)
     feeds = [random_feed({"x": (1, 8, 64, 64)}, seed) for seed in range(5)]
     network = quantized_simply(model, feeds)
-    (found,) = describe_distributions(network, MemorySamples(feeds), DistributionSettings(("copy",))).distributions
+    (found,) = describe_distributions(network, MemorySamples(feeds), InspectionSettings(("copy",))).distributions
     values = np.concatenate([feed["x"].reshape(-1) for feed in feeds]).astype(np.float64)
     assert found.resolution == 1 / 256
     assert found.before.mean == pytest.approx(values.mean())
@@ -178,12 +178,12 @@ def test_values_that_are_not_finite_are_counted(tmp_path: Path) -> None:
     nodes = [helper.make_node("Log", ["x"], ["y"], name="log")]
     model = QuantizedModel(loaded(wrapped(nodes, [value("x", (1, 4))], [value("y")]), tmp_path), ())
     samples = MemorySamples([{"x": np.array([[1.0, 0.0, -1.0, 2.0]], np.float32)}])
-    (found,) = describe_distributions(model, samples, DistributionSettings(("log",))).distributions
+    (found,) = describe_distributions(model, samples, InspectionSettings(("log",))).distributions
     assert (found.before.nonfinite, found.before.minimum) == (2, 0)
     assert found.before.maximum == pytest.approx(math.log(2))
     assert str(found.advice).startswith("2 values of 4 NaN or infinite")
     nothing = MemorySamples([{"x": np.full((1, 4), -1, np.float32)}])
-    (empty,) = describe_distributions(model, nothing, DistributionSettings(("log",))).distributions
+    (empty,) = describe_distributions(model, nothing, InspectionSettings(("log",))).distributions
     assert (empty.before.minimum, empty.before.bins, empty.peaks) == (None, None, ())
 
 
@@ -199,7 +199,7 @@ def test_truth_values_and_whole_numbers_have_distributions_too(tmp_path: Path) -
     params = QuantParams(np.array(0.1, np.float32), np.array(0))
     quantizer = Quantizer("q", "x", "activation", spec, params, (Consumer("compare", 0),))
     samples = MemorySamples([{"x": np.array([[0.01, -1, 2, 3]], np.float32)}])
-    chosen = DistributionSettings(("compare", "cast"))
+    chosen = InspectionSettings(("compare", "cast"))
     compare, cast = describe_distributions(QuantizedModel(model, (quantizer,)), samples, chosen).distributions
     assert (compare.before.mean, cast.before.mean) == (0.75, 0.75)
     # 0.01 is rounded to 0, which is not greater than 0.
@@ -209,7 +209,7 @@ def test_truth_values_and_whole_numbers_have_distributions_too(tmp_path: Path) -
 
 def test_computed_values_need_samples(network: QuantizedModel) -> None:
     with pytest.raises(BadInput, match="values of 'Relu1' are computed, and no samples were given"):
-        describe_distributions(network, None, DistributionSettings(("Relu1",)))
+        describe_distributions(network, None, InspectionSettings(("Relu1",)))
 
 
 def test_little_memory_gives_the_same(network: QuantizedModel) -> None:
@@ -220,7 +220,7 @@ def test_little_memory_gives_the_same(network: QuantizedModel) -> None:
 def test_per_tensor_weights_have_one_step(tmp_path: Path) -> None:
     model = loaded(conv_net(), tmp_path)
     network = quantized_simply(model, FEEDS[:1], Recipe(per_channel=False))
-    (found,) = describe_distributions(network, None, DistributionSettings(("w1",))).distributions
+    (found,) = describe_distributions(network, None, InspectionSettings(("w1",))).distributions
     assert found.quantizer is not None
     assert found.quantizer.axis is None
     assert found.quantizer.scales[0] == found.quantizer.scales[1]

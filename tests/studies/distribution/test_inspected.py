@@ -7,8 +7,8 @@ import pytest
 
 from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.studies.distribution.records import find_inspected
 from roundoff.studies.distribution.result import InspectedKind
-from roundoff.studies.distribution.selection import find_inspected
 from tests.models import conv_net, loaded, random_feed, two_outputs, with_if
 from tests.quantized import quantized_simply
 

@@ -12,7 +12,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.studies.distribution.result import OUTLIER_LEVELS, OutlierReport
-from roundoff.studies.distribution.study import OutlierSettings, find_outliers
+from roundoff.studies.distribution.study import InspectionSettings, find_outliers
 from tests.models import conv_net, loaded, random_feed, value, with_sequence, wrapped
 from tests.run.samples import MemorySamples
 from tests.studies.layers.support import demo_network, float_values
@@ -27,7 +27,7 @@ def copying(tmp_path_factory: pytest.TempPathFactory) -> QuantizedModel:
 
 def table(copying: QuantizedModel, *samples: Array, base: float = 2.0, axis: int | None = None) -> OutlierReport:
     feeds = MemorySamples([{"x": np.atleast_2d(np.asarray(each, np.float32))} for each in samples])
-    return find_outliers(copying, feeds, OutlierSettings(("copy",), log_base=base, axis=axis))
+    return find_outliers(copying, feeds, InspectionSettings(("copy",), log_base=base, axis=axis))
 
 
 def test_levels_are_counted_where_they_begin(copying: QuantizedModel) -> None:
@@ -90,10 +90,10 @@ def test_every_tensor_of_a_network_in_execution_order() -> None:
 def test_names_choose_tensors_and_nodes(tmp_path: Path) -> None:
     model = QuantizedModel(loaded(conv_net(), tmp_path), ())
     samples = MemorySamples([random_feed({"image": (1, 3, 8, 8)})])
-    chosen = find_outliers(model, samples, OutlierSettings(("Relu*", "logits")))
+    chosen = find_outliers(model, samples, InspectionSettings(("Relu*", "logits")))
     assert [row.tensor for row in chosen.rows] == ["relu1", "relu2", "logits"]
     with pytest.raises(BadInput, match="'relu9' names no node and no computed tensor") as caught:
-        find_outliers(model, samples, OutlierSettings(("relu9",)))
+        find_outliers(model, samples, InspectionSettings(("relu9",)))
     assert "did you mean" in caught.value.fix
 
 
@@ -115,7 +115,7 @@ def test_whole_numbers_and_changing_channels_are_left_out(tmp_path: Path) -> Non
     graph = wrapped(nodes, [value("x", (2, "C"))], [value("y"), value("whole", None, 6), value("soft")])
     model = QuantizedModel(loaded(graph, tmp_path), ())
     samples = MemorySamples([random_feed({"x": (2, 3)}), random_feed({"x": (2, 4)})])
-    report = find_outliers(model, samples, OutlierSettings(axis=1))
+    report = find_outliers(model, samples, InspectionSettings(axis=1))
     assert [row.tensor for row in report.rows] == ["turned", "soft"]
     assert str(report.skipped["whole"]) == "its values are of the type int32"
     assert str(report.skipped["y"]) == "3 channels in one sample and 4 in another"

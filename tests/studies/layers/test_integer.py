@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from roundoff.core.target import Arithmetic
-from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.integer.machine import IntegerRunner
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
 from tests.models import loaded, random_feed, two_outputs
 from tests.quantized import quantized_simply, with_scale_times

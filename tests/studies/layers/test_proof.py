@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roundoff.core.progress import SILENT
-from roundoff.measure.thresholds import load_profile
+from roundoff.measure.verdicts import load_profile
 from roundoff.run.budget import RunBudget
 from roundoff.studies.layers.experiments import (
     ExperimentOutcome,

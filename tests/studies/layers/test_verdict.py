@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from roundoff.measure.thresholds import load_profile
+from roundoff.measure.verdicts import load_profile
 from roundoff.messages.message import verbatim
-from roundoff.studies.layers.attribution import ChannelLoss, Contribution, OwnError
+from roundoff.studies.layers.attribution import ChannelLoss, Contribution, OwnError, judge, judge_outputs
 from roundoff.studies.layers.experiments import ExperimentOutcome, Proof, Role, UnitQuantizers
 from roundoff.studies.layers.result import Experiment, LayerRow, LayerScore, LayerVerdict
-from roundoff.studies.layers.verdict import judge, judge_outputs
 
 DEFAULT = load_profile("default")
 

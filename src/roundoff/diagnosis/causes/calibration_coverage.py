@@ -7,18 +7,23 @@ from roundoff.diagnosis.evidence import observe
 from roundoff.diagnosis.interventions import reach, with_range
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
-from roundoff.diagnosis.subject import Case, Suspect, loss_measures
+from roundoff.diagnosis.subject import Case, Fixes, Suspect, loss_measures, not_narrower
+from roundoff.graph.interface import inputs
 from roundoff.graph.shapes import channel_axes
 from roundoff.messages.message import message
-from roundoff.run.holdout import Subset
+from roundoff.run.evaluators import Subset
 
-__all__ = ["CalibrationCoverage", "misfit"]
+__all__ = ["CalibrationCoverage", "cut_off", "misfit"]
 
 # So many ranges that do not fit, and such a part of all, are no accident of one tensor.
 _MANY, _LARGE_PART = 3, 0.4
 # A range is far too wide when it is so many times what is needed; two bits are lost then.
 _FAR = 4.0
+_MARGIN = 1 / 8
 _FEWEST_SAMPLES = 2
+# Beside an input of the network that is cut off, so many others, and such a part of them, that reach beyond their
+# ranges by this part of their width: ranges that were found on the same samples fit each other.
+_SEVERAL, _SOME_PART, _BEYOND = 2, 0.1, 0.1
 
 
 @cause("calibration-coverage", of="quantization", order=5)
@@ -71,9 +76,31 @@ class CalibrationCoverage:
 
 
 def misfit(case: Case) -> bool:
-    """Whether the ranges of many activations, not of one alone, do not fit the samples."""
+    """Whether the ranges of many activations, or of an input and several more, do not fit the samples."""
     everyone = _observed(case)
-    return max(_misfits(case, everyone)) >= max(_MANY, _LARGE_PART * len(everyone))
+    if max(_misfits(case, everyone)) >= max(_MANY, _LARGE_PART * len(everyone)):
+        return True
+    entering = {each.name for each in inputs(case.runner.model)}
+    fed = [each for each in everyone if not entering.isdisjoint(each.tensors)]
+    others = [each for each in everyone if each not in fed]
+    beyond = sum(_goes_beyond(case, each) for each in others)
+    return _misfits(case, fed)[0] > 0 and beyond >= max(_SEVERAL, _SOME_PART * len(others))
+
+
+def cut_off(case: Case) -> dict[Suspect, Fixes]:
+    """Activations that reach beyond their ranges, little as each may lose, with the ranges of their values."""
+    facts = case.facts
+    return {
+        each: {name: with_range(facts.quantizers[name], *facts.value_range(each)) for name in each.quantizers}
+        for each in _observed(case)
+        if _goes_beyond(case, each)
+    }
+
+
+def _goes_beyond(case: Case, suspect: Suspect) -> bool:
+    low, high = reach(case.facts.quantizers[suspect.name])
+    data_low, data_high = case.facts.value_range(suspect)
+    return max(low - data_low, data_high - high) > _BEYOND * (high - low)
 
 
 def _observed(case: Case) -> list[Suspect]:
@@ -105,5 +132,11 @@ def _recalibrated(case: Case, suspect: Suspect, indices: Sequence[int]) -> dict[
         ranges = [observed[name].range for name in group.tensors if name in observed]
         if ranges:
             low, high = min(each for each, _ in ranges), max(each for _, each in ranges)
+            # A few samples do not show how far others reach; a range that starts at zero still does.
+            margin = _MARGIN * (high - low)
+            seen = low - margin * (low < 0), high + margin * (high > 0)
+            own = reach(facts.quantizers[group.name])
+            # What half of the samples does not reach, the other half may.
+            low, high = (not_narrower(*ends) for ends in zip(seen, own, strict=True))
             fixes |= {name: with_range(facts.quantizers[name], low, high) for name in group.quantizers}
     return fixes

@@ -13,9 +13,9 @@ from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy
 from roundoff.diagnosis.subject import loss_measures
 from roundoff.graph.load import Model, model_from_proto
+from roundoff.graph.nodes import producer_names
 from roundoff.graph.quantized_model import Oddity
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import producer_names
 from roundoff.messages.message import as_message, message
 
 __all__ = ["FileDequantization"]

@@ -9,8 +9,8 @@ from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.messages.message import message
+from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.integer.results import AccumulatorOverflow
-from roundoff.run.integer.runner import IntegerRunner
 
 __all__ = ["SumOverflow", "accumulators"]
 

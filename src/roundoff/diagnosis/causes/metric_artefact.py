@@ -10,8 +10,8 @@ __all__ = ["MetricArtefact"]
 
 # A tensor that loses this part of its energy looks wrong: its cosine is below 0.99.
 _LOOKS_WRONG = 0.02
-# Nothing comes of it when the loss at the outputs changes by less than this part.
-_NOTHING = 0.05
+# Nothing comes of it when the loss at the outputs changes by less than this part, and their figure by less.
+_NOTHING, _NOTHING_DB = 0.05, 1.0
 
 
 @cause("metric-artefact", of="quantization", order=95)
@@ -37,10 +37,12 @@ class MetricArtefact:
         if damage is None:
             return None
         changed = abs(before.value - after.value) / before.value if before.value else 0.0
-        what = called(suspect)
+        what, measures = called(suspect), case.measures(fixes)
+        if changed < _NOTHING and abs(measures[0].before - measures[0].after) >= _NOTHING_DB:
+            return None
         return Intervention(
             message("diagnosis.metric_artefact_changed", what=what),
-            case.measures(fixes),
+            measures,
             1.0 if changed < _NOTHING else 0.0,
             message("diagnosis.metric_artefact_summary", what=what, share=damage.ratio, rms=seen.rms),
         )

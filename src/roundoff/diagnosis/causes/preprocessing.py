@@ -16,7 +16,8 @@ from roundoff.diagnosis.subject import Case, Suspect, loss_measures
 from roundoff.graph.interface import inputs
 from roundoff.graph.shapes import input_channel_axis
 from roundoff.messages.message import Message, message
-from roundoff.preprocessing.ranking import Hypothesis, InputObservation, leading, rank
+from roundoff.preprocessing.conventions import Convention
+from roundoff.preprocessing.ranking import Hypothesis, InputObservation, leading, plausible, rank
 from roundoff.run.capture import Samples
 from roundoff.studies.check_calibration.preparation import slip_by_statistics
 
@@ -27,6 +28,12 @@ _IMAGE_RANK = 4
 _CLEARLY = 0.25
 # Samples on which the batch normalizations of the float model are asked.
 _ASKED = 8
+# Pictures of one narrow kind, dark ones say, still span this part of what is between black and white ...
+_NARROWEST = 0.05
+# ... and do not end, by chance, this near to where black and white of another way are, unless that is a slip.
+_AT_ITS_ENDS = 0.1
+# What resizing and the grid of a quantizer go beyond black and white.
+_SLACK = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +179,36 @@ def _candidate(case: Case) -> _Candidate | None:
         if values.ndim != _IMAGE_RANK or not np.isfinite(values).all():
             continue
         axis, quantizer = input_channel_axis(values.shape), _quantizer(case, spec.name)
-        ranked = rank(InputObservation.of(values, axis), _calibrated(quantizer, values.shape[axis]))
+        ours, theirs = InputObservation.of(values, axis), _calibrated(quantizer, values.shape[axis])
+        ranked = rank(ours, theirs)
         if not ranked or any(each.same for each in leading(ranked, _CLEARLY)):
             continue
         told, (low, high) = leading(ranked), reach(quantizer)
+        wanted = told[0].wanted
+        if (wanted.slip or _off(theirs, wanted)[1] > _AT_ITS_ENDS) and _is_narrow(ours, theirs):
+            continue
         after = told[0].change(values.astype(np.float64), axis)
         return _Candidate(spec.name, axis, told, _used(values, low, high), _used(after, low, high))
     return None
+
+
+def _is_narrow(ours: InputObservation, theirs: InputObservation) -> bool:
+    """Whether pictures made as the samples are, if of a narrow kind, can have the range of calibration."""
+    ways = plausible(ours)
+    likely = [way for way, cost in ways if cost <= ways[0][1] + _CLEARLY]
+    found = [_off(theirs, way) for way in likely]
+    return any(beyond <= _SLACK and off <= 1 - _NARROWEST for beyond, off in found)
+
+
+def _off(observed: InputObservation, way: Convention) -> tuple[float, float]:
+    """How far ends are beyond those of black and white, and how far from them, in parts of what is between."""
+    low, high = way.ends()
+    if observed.low.size == 1:
+        ends = float(low.min()), float(high.max())
+        low, high = (np.array([end]) for end in (observed.represent(*ends) if observed.represent else ends))
+    span = np.maximum(high - low, 1e-30)
+    below, above = (low - observed.low) / span, (observed.high - high) / span
+    return float(np.maximum(below, above).max()), float((np.abs(below) + np.abs(above)).max())
 
 
 def _calibrated(quantizer: Quantizer, channels: int) -> InputObservation:

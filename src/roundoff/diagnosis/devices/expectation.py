@@ -13,10 +13,10 @@ from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.core.tensors import Array, NodeInfo, Topology
 from roundoff.graph.interface import topology
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import consumers
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import consumers
 from roundoff.measure.pairs import channel_axis_of
-from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.integer.machine import IntegerRunner
 
 __all__ = [
     "Coarseness",

@@ -287,7 +287,9 @@ part by a line or by another order.
 
 # An explanation may leave this many times the error that is expected anyway.
 _LEFT = 4.0
-_MOST_GONE = 0.5
+# Near to what is expected anyway, an explanation must still take this part of the error away; over more nodes than
+# one kernel has, where what is expected is large and most ways explain some of it, nearly all.
+_MOST_GONE, _MOST_GONE_WIDE = 0.5, 0.9
 
 
 def called(suspect: DeviceSuspect) -> str:
@@ -333,8 +335,8 @@ def recovered(suspect: DeviceSuspect, explained: Sequence[Array]) -> float:
     if wrong <= 0:
         return 0.0
     gone = max(0.0, 1 - after / before)
-    # Near to what is expected anyway, an explanation must still take most of the error away.
-    return min(1.0, 1 - max(0.0, after - _LEFT * noise) / wrong) if gone > _MOST_GONE else gone
+    most = _MOST_GONE_WIDE if suspect.wide else _MOST_GONE
+    return min(1.0, 1 - max(0.0, after - _LEFT * noise) / wrong) if gone > most else gone
 
 
 def left_over(suspect: DeviceSuspect, explained: Sequence[Array]) -> float:

@@ -21,7 +21,7 @@ from roundoff.diagnosis.devices.expectation import Golden, Span
 from roundoff.errors import BadInput, CannotAlign
 from roundoff.messages.message import Message, as_message, english, message
 from roundoff.studies.compare.pairs import find_samples, laid_out, read_pair
-from roundoff.tensors.stored import StoredSource
+from roundoff.tensors.stored import runs_of
 
 __all__ = [
     "SURE",
@@ -85,6 +85,7 @@ class Readout:
         fits: For codes whose scale is not known: scale and zero point that fit the float model best.
         left_out: What cannot be used, with the reason.
         notes: What was assumed.
+        ends: Inputs and outputs of the network, which a device may hold in a layout of their own.
     """
 
     reference: TensorSource
@@ -95,6 +96,7 @@ class Readout:
     fits: Mapping[str, Fit] = field(default_factory=dict)
     left_out: tuple[Unjudged, ...] = ()
     notes: tuple[Message, ...] = ()
+    ends: Collection[str] = ()
 
     def read(self, name: str, sample: int) -> Array:
         """Values of a tensor, float32, in the layout of the float model.
@@ -199,10 +201,11 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
         CannotAlign: Nothing could be paired.
     """
     known = names or KnownNames()
-    pairing = align(reference, device, aliases=known.aliases, origins=known.origins, progress=progress)
+    pairing = align(
+        reference, device, aliases=known.aliases, origins=known.origins, outputs=ends, progress=progress
+    )
     matched = find_samples(reference, device)
-    by_name = _as_dumped({pair.reference: pair for pair in pairing.pairs}, (reference, device))
-    by_name |= _one_of_its_own(by_name, (reference, device), ends)
+    by_name = _as_dumped({pair.reference: pair for pair in pairing.pairs}, (reference, device), ends)
     usable = Readout(reference, device, by_name, matched.pairs, quantizers)
     kept: dict[str, TensorPair] = {}
     fits: dict[str, Fit] = {}
@@ -229,15 +232,17 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
             what, fix=english("dump outputs of nodes under the names of the model, or give --aliases")
         )
     notes = [as_message(matched.note)] if matched.note else []
-    if isinstance(device, StoredSource) and device.runs:
-        run, *others = device.runs
+    if runs := runs_of(device):
+        run, *others = runs
         notes.append(message("compare.run_taken", where=device.label, run=run, others=", ".join(others)))
     if fits:
         notes.append(message("diagnosis.note_unknown_scale", count=len(fits)))
-    return Readout(reference, device, kept, matched.pairs, quantizers, fits, tuple(left_out), tuple(notes))
+    return Readout(reference, device, kept, matched.pairs, quantizers, fits, tuple(left_out), tuple(notes), ends)
 
 
-def _as_dumped(pairs: dict[str, TensorPair], sources: tuple[TensorSource, TensorSource]) -> dict[str, TensorPair]:
+def _as_dumped(
+    pairs: Mapping[str, TensorPair], sources: tuple[TensorSource, TensorSource], ends: Collection[str]
+) -> dict[str, TensorPair]:
     """Tensors whose shapes fit the layout of the whole dump have that, whatever their values say.
 
     What then disagrees has a layout of its own, which is for the diagnosis to say.
@@ -251,7 +256,7 @@ def _as_dumped(pairs: dict[str, TensorPair], sources: tuple[TensorSource, Tensor
         fit = layout.fit(left, right)
         if left != right and fit is not None and fit.prior == 0:
             found[name] = replace(pair, layout=fit.layout)
-    return found
+    return found | _one_of_its_own(found, sources, ends)
 
 
 def _one_of_its_own(
@@ -454,7 +459,9 @@ class _Prediction:
             for pair in pairing.pairs
             if pair.how == "value" and pair.confidence >= SURE
         }
-        self._pairs |= found
+        # What follows in a layout of its own may have been handed on as it lies: that is no matter of reading it.
+        sources = self._readout.reference, self._readout.device
+        self._pairs = _as_dumped({**self._pairs, **found}, sources, self._readout.ends)
         return bool(found)
 
     def pair_what_explains(self) -> bool:

@@ -16,6 +16,7 @@ from roundoff.diagnosis.devices.proof import SHIFTED, arithmetics
 from roundoff.diagnosis.devices.readout import KnownNames, read_out, with_predicted
 from roundoff.diagnosis.devices.replay import DeviceReplay, NotFinite, find_not_finite
 from roundoff.diagnosis.devices.suspects import (
+    ONE_KERNEL,
     DeviceSuspect,
     LocalError,
     OutputLoss,
@@ -175,7 +176,18 @@ def _kind(evidence: DeviceEvidence, findings: tuple[Finding, ...]) -> DiagnosisK
         return "healthy"
     if expected is not None and loss.excess_db(expected) > _UNEXPLAINED_DB:
         return "not_enough_evidence"
-    return "not_enough_evidence" if _computes_in_float(evidence.replay) else "elsewhere"
+    return "not_enough_evidence" if _computes_in_float(evidence.replay) or _far_apart(evidence) else "elsewhere"
+
+
+def _far_apart(evidence: DeviceEvidence) -> int:
+    """Nodes between what was dumped, where so many that rounding all of them excuses any kernel; else 0.
+
+    Without the quantized model what 8 bits may cost is a guess; over more than one kernel it says nothing.
+    """
+    replay, total = evidence.replay, evidence.survey.total
+    wrong = [] if replay.quantizers else [name for name in replay.tensors if total[name] > _WRONG]
+    widest = max((len(replay.spans[name].nodes) for name in wrong), default=0)
+    return widest if widest > ONE_KERNEL else 0
 
 
 def _computes_in_float(replay: DeviceReplay) -> bool:
@@ -210,6 +222,8 @@ def _open_text(evidence: DeviceEvidence, findings: tuple[Finding, ...], kept: Me
         return message("diagnosis.device_nothing_found", count=tensors)
     if kept is None:
         return message("diagnosis.device_wrong_no_proof")
+    if not findings and not _computes_in_float(evidence.replay) and (nodes := _far_apart(evidence)):
+        return message("diagnosis.device_cannot_tell", kept=kept, count=nodes)
     return _with_kept(message("diagnosis.device_wrong"), kept, "diagnosis.outputs_keep_no_proof")
 
 
@@ -534,7 +548,13 @@ class _DeviceDiagnosis:
             if self._notebook.out_of_time():
                 self._notebook.skip(message("diagnosis.skip_why", tensor=suspect.tensor))
                 continue
-            told = explain(self._replay, suspect, of="device", nodes=suspect.nodes, tensors=(suspect.tensor,))
+            nodes, tensors = suspect.nodes, (suspect.tensor,)
+            told = explain(self._replay, suspect, of="device", nodes=nodes, tensors=tensors)
+            if told is not None and not told.proven and suspect.whole:
+                # Of a whole network, one of so many ways explains some of anything: nobody can tell.
+                kernel = find_cause("kernel-fault", "device")
+                asked = ask(kernel, self._replay, suspect, nodes=nodes, tensors=tensors)
+                told = told if asked is None else asked[0]
             if told is not None:
                 findings.append(told)
         return findings

@@ -38,6 +38,8 @@ __all__ = [
 _LOWEST, _BINS = 0, 24
 # A tensor is suspect when errors beyond its tolerance have this part of the energy that rounding alone has.
 _MATTERS, _MATTERS_GUESSED = 0.1, 1.0
+# Of so few tensors, one with no more than these decibels by itself does not say how coarse the device is.
+_FEW, _GROSS_DB = 2, 20.0
 
 
 @dataclass(slots=True)
@@ -310,7 +312,9 @@ def survey(replay: DeviceReplay, progress: Progress = SILENT) -> Survey:
     floor = 1.0
     if not replay.quantizers and local:
         # Of two in the middle the better one: the mean of a right and a wrong tensor would excuse the wrong one.
-        floor = max(1.0, statistics.median_low(min(error.excess, 1e6) for error in local.values()))
+        # Of so few that one of them is the middle, one that is grossly wrong says nothing of the whole device.
+        usual = [error for error in local.values() if len(local) > _FEW or error.sqnr_db > _GROSS_DB]
+        floor = max([1.0, *([statistics.median_low(min(each.excess, 1e6) for each in usual)] if usual else [])])
     return Survey(local, total, floor)
 
 

@@ -11,8 +11,8 @@ from roundoff.core.table import Table
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextMessage
 from roundoff.errors import BadInput
-from roundoff.graph.caffe.fields import MessageSpec, message_spec
 from roundoff.graph.caffe.net import CaffeLayer, Net, same_shape
+from roundoff.graph.caffe.wire import MessageSpec, message_spec
 from roundoff.graph.draft import Assembly
 from roundoff.messages.message import english
 

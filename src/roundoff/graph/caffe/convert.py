@@ -11,12 +11,12 @@ from typing import Any
 from roundoff.core.files import caffe_pair, is_caffe, pair_path
 from roundoff.core.text_proto import TextMessage
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.build import make_model
 from roundoff.graph.caffe.conversion import NOT_RUN, BlobValue, LayerJob, Params, Shape, converter_of, layer_types
-from roundoff.graph.caffe.fields import message_spec
 from roundoff.graph.caffe.net import CaffeLayer, Net, read_net
+from roundoff.graph.caffe.wire import message_spec
 from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model, checked_model
+from roundoff.graph.nodes import make_model
 from roundoff.messages.message import english
 
 __all__ = [

@@ -13,8 +13,7 @@ from roundoff.core.files import read_small, regular_file
 from roundoff.core.tensors import Array, DType
 from roundoff.core.text_proto import TextEntry, TextMessage, TextValue, parse_text_proto
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.caffe.fields import layer_types_v1, text_table
-from roundoff.graph.caffe.wire import decode
+from roundoff.graph.caffe.wire import decode, layer_types_v1, text_table
 from roundoff.messages.message import english
 
 __all__ = [

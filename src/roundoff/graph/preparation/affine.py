@@ -8,7 +8,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import CannotFold, Draft, change_constants, named
-from roundoff.graph.wiring import attribute, set_attribute
+from roundoff.graph.nodes import STANDARD_DOMAINS, attribute, set_attribute
 from roundoff.messages.message import english, message
 
 __all__ = [
@@ -77,7 +77,11 @@ def linear_layer(draft: Draft, tensor: str) -> LinearLayer:
         CannotFold: There is none, or its weight is computed.
     """
     node = draft.producer(tensor)
-    if node is None or node.op_type not in ("Conv", "ConvTranspose", "Gemm") or node.domain not in ("", "ai.onnx"):
+    if (
+        node is None
+        or node.op_type not in ("Conv", "ConvTranspose", "Gemm")
+        or node.domain not in STANDARD_DOMAINS
+    ):
         raise CannotFold(english("there is no layer with weights in front"))
     weight = node.input[_WEIGHT]
     if weight not in draft.constants:

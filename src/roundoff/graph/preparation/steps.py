@@ -10,13 +10,12 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.build import DEFAULT_OPSET, STANDARD_DOMAINS, opset_of
 from roundoff.graph.draft import Draft, named
 from roundoff.graph.interface import RANDOM_OPS, inputs
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import DEFAULT_OPSET, STANDARD_DOMAINS, attribute, opset_of, set_attribute, subgraphs
 from roundoff.graph.preparation.affine import fold_affine
 from roundoff.graph.shapes import Value, values
-from roundoff.graph.wiring import attribute, set_attribute, subgraphs
 from roundoff.messages.message import Message, english, message
 
 __all__ = [

@@ -14,9 +14,9 @@ import numpy as np
 from roundoff.core.quantizers import Rounding
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.graph.nodes import OnnxType, attribute, by_dtype
 from roundoff.graph.reading.code_flow import data_inputs
 from roundoff.graph.reading.points import Coding, DialectDraft, Rewriting
-from roundoff.graph.wiring import OnnxType, attribute, by_dtype
 from roundoff.messages.message import english, message
 
 __all__ = [

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.quantizers import QuantSpec
+from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, attribute, by_dtype, by_number, reads
 from roundoff.graph.reading.points import (
     DEQUANTIZE,
     MICROSOFT,
@@ -18,7 +19,6 @@ from roundoff.graph.reading.points import (
     is_operator,
     read_point,
 )
-from roundoff.graph.wiring import OnnxType, attribute, by_dtype, by_number, reads
 from roundoff.messages.message import english, message
 
 __all__ = [
@@ -45,12 +45,11 @@ _FROM_SECOND = frozenset({"Where"})
 _LOOK = frozenset({"ArgMax", "ArgMin", "Shape", "Size"})
 # With one scale per slice only these leave every element in its slice.
 _KEEP_SLICES = frozenset({"Identity", "Cast", "Dropout"})
-_DOMAINS = ("", "ai.onnx")
 
 
 def data_inputs(node: Any) -> tuple[int, ...]:
     """Which inputs of a node carry the elements that it moves; none when it computes."""
-    if node.domain not in _DOMAINS and not (node.domain == MICROSOFT and node.op_type == "Pad"):
+    if node.domain not in STANDARD_DOMAINS and not (node.domain == MICROSOFT and node.op_type == "Pad"):
         return ()
     if node.op_type in _FIRST:
         return (0,)
@@ -61,7 +60,7 @@ def data_inputs(node: Any) -> tuple[int, ...]:
 
 def only_looks(node: Any) -> bool:
     """Whether a node only asks for the order or the number of elements."""
-    return node.op_type in _LOOK and node.domain in _DOMAINS
+    return node.op_type in _LOOK and node.domain in STANDARD_DOMAINS
 
 
 def written_codes(draft: DialectDraft, node: Any, points: Sequence[Point | None]) -> Point | None:
@@ -94,7 +93,7 @@ def _is_faithful(draft: DialectDraft, node: Any, point: Point) -> bool:
 
 def is_code_clip(draft: DialectDraft, node: Any, spec: QuantSpec) -> tuple[int, int] | None:
     """The smallest and largest code that a Clip of codes lets through; None for any other node."""
-    if node.op_type != "Clip" or node.domain not in _DOMAINS:
+    if node.op_type != "Clip" or node.domain not in STANDARD_DOMAINS:
         return None
     names = [*node.input[1:3], "", ""][:2]
     if any(name and name not in draft.constants for name in names):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.quantizers import Consumer, Rounding
+from roundoff.graph.nodes import attribute, by_number, free_name, reads
 from roundoff.graph.reading.code_flow import (
     CodeFlow,
     data_inputs,
@@ -15,7 +16,6 @@ from roundoff.graph.reading.code_flow import (
     only_looks,
 )
 from roundoff.graph.reading.points import DEQUANTIZE, QUANTIZE, DialectDraft, Point, is_operator, limited
-from roundoff.graph.wiring import attribute, by_number, free_name, reads
 from roundoff.messages.message import message
 
 __all__ = [

@@ -12,10 +12,10 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import attribute, by_dtype, reads, rename_captured
 from roundoff.graph.reading.extraction import Extraction, Stage
 from roundoff.graph.reading.points import DEQUANTIZE, DialectDraft, Point, is_operator
 from roundoff.graph.save import drop_unused
-from roundoff.graph.wiring import attribute, by_dtype, reads, rename_captured
 from roundoff.messages.message import english, message
 
 __all__ = [

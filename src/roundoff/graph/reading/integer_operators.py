@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, attribute, by_dtype
 from roundoff.graph.reading.points import (
     MICROSOFT,
     QUANTIZE,
@@ -15,7 +16,6 @@ from roundoff.graph.reading.points import (
     is_operator,
     plain_name,
 )
-from roundoff.graph.wiring import OnnxType, attribute, by_dtype
 from roundoff.messages.message import english, message
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-_DOMAINS = ("", "ai.onnx", MICROSOFT)
+_DOMAINS = (*STANDARD_DOMAINS, MICROSOFT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def rewrite_integer_products(draft: DialectDraft) -> None:
     # What the new nodes take the place of beside the last one; nothing else reads the results of these.
     gone: set[str] = set()
     for node in draft.nodes.values():
-        if node.op_type in _PRODUCTS and node.domain in ("", "ai.onnx"):
+        if node.op_type in _PRODUCTS and node.domain in STANDARD_DOMAINS:
             found = _product(draft, node)
             if found is None:
                 why = english("the scale of its operands or of its result was not found")

@@ -11,9 +11,9 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.draft import Draft
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import OnnxType, attribute, by_dtype, by_number
 from roundoff.graph.quantized_model import Oddity, OddityKind
 from roundoff.graph.weights import DerivedConstants
-from roundoff.graph.wiring import OnnxType, attribute, by_dtype, by_number
 from roundoff.messages.message import Message, english, message
 
 __all__ = [

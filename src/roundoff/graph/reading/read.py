@@ -11,8 +11,8 @@ import numpy as np
 from roundoff.core.quantizers import Rounding
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.build import STANDARD_DOMAINS, opset_of
 from roundoff.graph.load import Model, name_nodes
+from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, attribute, by_dtype, opset_of, subgraphs
 from roundoff.graph.quantized_model import Oddity, OddityKind, QuantizedModel
 from roundoff.graph.reading.ascend import rewrite_ascend
 from roundoff.graph.reading.extraction import Extraction
@@ -20,7 +20,6 @@ from roundoff.graph.reading.float_model import quantizers_of, restore_activation
 from roundoff.graph.reading.integer_operators import rewrite_integer_products, rewrite_qoperators
 from roundoff.graph.reading.points import QUANTIZE, CannotRepresent, Coding, DialectDraft, Rewriting
 from roundoff.graph.reading.transfer import onto_float_model
-from roundoff.graph.wiring import OnnxType, attribute, by_dtype, subgraphs
 from roundoff.messages.message import Message, english, message, some
 
 __all__ = [

@@ -12,13 +12,13 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import attribute, producers, readers
 from roundoff.graph.preparation.steps import Prepared, prepare
 from roundoff.graph.quantized_model import Oddity, QuantizedModel
 from roundoff.graph.reading.extraction import Extraction
 from roundoff.graph.reading.float_model import codes_of, quantizers_of, twin_of, values_of
 from roundoff.graph.units import derived_constants
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import attribute, producers, readers
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import share_text
 

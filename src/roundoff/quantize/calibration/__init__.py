@@ -7,6 +7,7 @@ from roundoff.quantize.calibration.calibration import (
     Calibration,
     MethodResult,
     RangeError,
+    calibrate,
     compare_methods,
     observed_range,
     range_error,
@@ -23,7 +24,6 @@ from roundoff.quantize.calibration.methods import (
     options_of,
 )
 from roundoff.quantize.calibration.observer import Observation, Observer
-from roundoff.quantize.calibration.run import calibrate
 
 __all__ = [
     "Calibration",

@@ -1,5 +1,7 @@
 """Everything calibration observed of a model: enough to find the scales of any plan without running it again."""
 
+import contextlib
+import ctypes
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import STANDARD_DOMAINS
 from roundoff.graph.patterns import attributes
 from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import ratio_db
@@ -31,12 +35,15 @@ from roundoff.quantize.calibration.observer import (
     Observer,
     merge_observations,
 )
+from roundoff.run.capture import LiveSource, Samples, each_sample
+from roundoff.run.session import available_threads
 
 __all__ = [
     "Calibration",
     "Follower",
     "MethodResult",
     "RangeError",
+    "calibrate",
     "compare_methods",
     "distributions",
     "element_limits",
@@ -323,7 +330,6 @@ class Calibration:
 #
 # Of a network's tensors nearly half are such: activations that only limit, and other shapes of the same elements.
 
-_STANDARD_DOMAINS = ("", "ai.onnx")
 _SAME_ELEMENTS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 
@@ -372,7 +378,7 @@ def find_followers(model: Model, tensors: Mapping[str, int | None]) -> dict[str,
 
 def element_limits(node: Any, weights: Weights) -> tuple[float, float] | None:
     """The limits that a node sets to the elements of its first input; None when it does anything else."""
-    if node.domain not in _STANDARD_DOMAINS or not node.input:
+    if node.domain not in STANDARD_DOMAINS or not node.input:
         return None
     if node.op_type in _SAME_ELEMENTS:
         return -math.inf, math.inf
@@ -437,3 +443,101 @@ def compare_methods(
         low, high = observed_range(observation, spec, method, options)
         results.append(MethodResult(method, low, high, range_error(observation, spec, low, high)))
     return tuple(results)
+
+
+# Running a model over samples while its tensors are observed: one pass over the data serves all methods.
+
+
+def calibrate(  # noqa: PLR0913 - what to run, what to observe, and how much it may take
+    model: Model,
+    samples: Samples,
+    tensors: Mapping[str, int | None],
+    *,
+    detail: Detail,
+    threads: int | None = None,
+    max_memory: int | None = None,
+    progress: Progress = SILENT,
+) -> Calibration:
+    """Observe tensors of a model.
+
+    Memory does not depend on the number of samples. The result does not depend on their order.
+
+    Args:
+        model: The model; inputs and what nodes compute can be observed, constants cannot.
+        samples: What to feed it.
+        tensors: What to observe, each with the axis along which channels are told apart, or None.
+        detail: Whether ranges are enough, or distributions are needed.
+        threads: Threads to use; all cores by default.
+        max_memory: Bytes the process may take; most of the free memory by default.
+        progress: Told of every sample.
+
+    Raises:
+        BadInput: There is no such tensor, it holds no numbers, its channels change from sample to sample, or the
+            samples do not fit the model.
+        ModelFailed: The model cannot be run.
+    """
+    if not tensors:
+        return Calibration({}, len(samples.names), detail)
+    observers = {name: Observer(axis, ranges_only=detail == "range") for name, axis in tensors.items()}
+    source = LiveSource(
+        model, samples, tensors=list(tensors), max_memory=max_memory, threads=_running_threads(threads, detail)
+    )
+    names = [info.name for info in source.tensors]
+    followers = find_followers(model, tensors)
+    for sample in each_sample([source], "calibrating", progress=progress):
+        for name in names:
+            if name not in followers:
+                _observe(observers[name], source, name, sample)
+            elif observers[followers[name].source].damaged:
+                lost = ~np.isfinite(source.read(followers[name].source, sample)).reshape(-1)
+                observers[name].add(source.read(name, sample).reshape(-1)[lost])
+        if sample == source.samples[0]:
+            _give_back_memory()
+    # The model is not needed any more, and what is known takes memory too.
+    del source
+    return Calibration(_observations(observers, followers, names), len(samples.names), detail)
+
+
+def _observations(
+    observers: dict[str, Observer], followers: Mapping[str, Follower], names: Sequence[str]
+) -> dict[str, Observation]:
+    """What is known of each tensor."""
+    found = {}
+    for name in names:
+        if name in followers:
+            continue
+        # Each observer goes as soon as it has told what it knows.
+        observer = observers.pop(name)
+        found[name] = observer.observation()
+        for other, follower in followers.items():
+            if follower.source == name:
+                known, own = observer.limited(follower.low, follower.high), observers.pop(other).observation()
+                found[other] = known.merge(own) if own.count else known
+    return {name: found[name] for name in names}
+
+
+def _running_threads(total: int | None, detail: Detail) -> int:
+    """Threads for the model: counting keeps one busy next to it, looking for the range does not."""
+    cores = total or available_threads()
+    return max(1, cores - (detail == "histogram"))
+
+
+def _give_back_memory() -> None:
+    """Return to the system what opening the model took and no longer needs: several times the size of its file."""
+    with contextlib.suppress(OSError, TypeError, AttributeError):  # not every C library has it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _observe(observer: Observer, source: LiveSource, name: str, sample: str) -> None:
+    try:
+        observer.add(source.read(name, sample))
+    except ChannelMismatch as error:
+        raise BadInput(
+            english(
+                "Tensor {name!r} cannot have a scale for each channel: {error} (sample {sample!r}).",
+                name=name,
+                error=error,
+                sample=sample,
+            ),
+            fix=english("quantize it with one scale for the whole tensor"),
+        ) from error

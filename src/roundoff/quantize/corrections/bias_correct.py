@@ -9,12 +9,11 @@ from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.insertion import switch_on
+from roundoff.graph.nodes import attribute
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import attribute
 from roundoff.messages.message import message, some
-from roundoff.quantize.corrections.layers import QuantizedLayer, node_by_name, quantized_layers
-from roundoff.quantize.corrections.stepped_run import SteppedRun
+from roundoff.quantize.corrections.layers import QuantizedLayer, SteppedRun, node_by_name, quantized_layers
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, StepOutcome, correction
 from roundoff.run.bench import spread

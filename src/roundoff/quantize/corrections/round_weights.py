@@ -19,13 +19,13 @@ from roundoff.messages.numbers import share_text
 from roundoff.quantize.corrections.layers import (
     Gram,
     QuantizedLayer,
+    SteppedRun,
     WeightRows,
     node_by_name,
     passing_of,
     quantized_layers,
     weight_rows,
 )
-from roundoff.quantize.corrections.stepped_run import SteppedRun
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, StepOutcome, correction
 

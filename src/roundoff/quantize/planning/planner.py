@@ -247,7 +247,7 @@ class TensorReasons:
     quantizers: Quantizers
     plans: Mapping[str, NodePlan]
 
-    def reason(self, selection: RuleSelection, tensor: str, node: str) -> Message | None:
+    def tensor_reason(self, selection: RuleSelection, tensor: str, node: str) -> Message | None:
         """Why a tensor is not what a rule asks for, as far as a node is concerned."""
         if node not in self.touching(tensor):
             return None
@@ -358,25 +358,10 @@ _LISTED = 3
 _GONE = message("quantize.why_gone")
 
 
-@dataclass(frozen=True, slots=True)
-class Resolver:
-    """Compares rules with what nodes became.
+class Resolver(TensorReasons):
+    """Compares rules with what nodes became, and the tensors that rules name with what these became."""
 
-    Attributes:
-        roles: What every unit is.
-        storage: How tensors are stored.
-        quantizers: What is quantized.
-        plans: The plans of all nodes by their names in the graph.
-    """
-
-    roles: Roles
-    storage: TensorStorage
-    quantizers: Quantizers
-    plans: Mapping[str, NodePlan]
-
-    @property
-    def _tensors(self) -> TensorReasons:
-        return TensorReasons(self.roles, self.storage, self.quantizers, self.plans)
+    __slots__ = ()
 
     def resolve(self, selection: RuleSelection) -> Resolution:
         """What became of one rule."""
@@ -394,7 +379,7 @@ class Resolver:
     def _reason(self, selection: RuleSelection, node: str) -> Message | None:
         """Why a node is not what a rule asks for; None when it is."""
         if not selection.ranks[node]:
-            texts = (self._tensors.reason(selection, tensor, node) for tensor in selection.tensors)
+            texts = (self.tensor_reason(selection, tensor, node) for tensor in selection.tensors)
             known = dict.fromkeys(text for text in texts if text)
             return joined(known) if known else None
         compared = [(part, wanted, got) for part, wanted, got in self._parts(selection, node) if got]
@@ -463,7 +448,7 @@ class Resolver:
         if named and selection.rule.precision.output:
             tensors = list(self.roles.view.results(self.roles.unit_of(node).last))
         else:
-            tensors = [] if named else [name for name in selection.tensors if node in self._tensors.touching(name)]
+            tensors = [] if named else [name for name in selection.tensors if node in self.touching(name)]
         for tensor in tensors:
             yield from self._unread(tensor)
 

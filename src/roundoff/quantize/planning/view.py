@@ -13,10 +13,10 @@ from roundoff.core.quantizers import Consumer
 from roundoff.core.target import Target
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import STANDARD_DOMAINS, by_number, reads, subgraphs
 from roundoff.graph.patterns import PATTERNS, Pattern, find_patterns
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import by_number, reads, subgraphs
 from roundoff.messages.message import Message, message
 
 __all__ = [
@@ -109,7 +109,6 @@ def value_inputs(operation: str, count: int) -> tuple[int, ...]:
 
 
 _FLOATS = frozenset({"float16", "float32", "float64", "bfloat16"})
-_STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
 # Their results have a type of their own, whatever their inputs have.
 _OWN_TYPE = frozenset({"Cast", "CastLike", "Shape", "Size", "ArgMax", "ArgMin", "NonZero", "IsNaN", "IsInf",
                        "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "And", "Or",
@@ -162,7 +161,7 @@ def _nodes_inside(node: Any) -> int:
 
 
 def _node_view(node: Any, place: int) -> NodeView:
-    operation = node.op_type if node.domain in _STANDARD_DOMAINS else f"{node.domain}.{node.op_type}"
+    operation = node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}.{node.op_type}"
     return NodeView(node, place, node.name, operation, tuple(node.input), tuple(node.output), _nodes_inside(node))
 
 

@@ -11,7 +11,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.draft import Assembly, Draft, change_constants
 from roundoff.graph.load import Model, inside_bytes
-from roundoff.graph.wiring import set_attribute
+from roundoff.graph.nodes import set_attribute
 from roundoff.messages.message import Message, english, message
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import StepContext

@@ -9,8 +9,8 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import Draft
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import attribute
 from roundoff.graph.shapes import values
-from roundoff.graph.wiring import attribute
 from roundoff.quantize.transforms.scaling_map import (
     MOST_CHANNELS,
     ChannelsFixed,

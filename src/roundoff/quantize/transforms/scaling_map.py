@@ -14,10 +14,9 @@ import numpy as np
 
 from roundoff.core.table import Table
 from roundoff.core.tensors import Array
-from roundoff.graph.build import STANDARD_DOMAINS
 from roundoff.graph.draft import Draft
+from roundoff.graph.nodes import STANDARD_DOMAINS, attribute, reads, subgraphs
 from roundoff.graph.shapes import Value
-from roundoff.graph.wiring import attribute, reads, subgraphs
 from roundoff.messages.message import Message, message
 
 __all__ = [

@@ -9,7 +9,7 @@ import numpy as np
 
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
-from roundoff.graph.wiring import OnnxType, by_dtype, by_session_name
+from roundoff.graph.nodes import OnnxType, by_dtype, by_session_name
 from roundoff.messages.message import english
 from roundoff.run.integer.results import AccumulatorOverflow, Coded, Recorder, Result
 

@@ -18,12 +18,12 @@ __all__ = [
     "conv_geometry",
     "convolve",
     "convolve_transposed",
+    "exact_product",
     "pad_spatial",
     "plan_for_bounds",
     "plan_for_weights",
     "prepare_kernel",
     "prepare_transposed_kernel",
-    "product_exact_product",
     "transposed_geometry",
 ]
 
@@ -118,7 +118,7 @@ def plan_for_bounds(length: int, left: int, right: int) -> BlockPlan | None:
     return None
 
 
-def product_exact_product(left: Array, right: Array, plan: BlockPlan) -> Array:
+def exact_product(left: Array, right: Array, plan: BlockPlan) -> Array:
     """Matrix product of whole numbers, exact.
 
     Args:
@@ -316,7 +316,7 @@ def convolve(values: Array, kernel: Kernel, geometry: Geometry) -> Array:
     samples, groups = values.shape[0], kernel.matrices.shape[0]
     if geometry.pointwise:
         columns = padded.reshape(samples, groups, -1, geometry.positions)
-        return product_exact_product(kernel.matrices, columns, kernel.plan).reshape(
+        return exact_product(kernel.matrices, columns, kernel.plan).reshape(
             samples, kernel.channels, *geometry.out
         )
     windows = _windows(padded, geometry)
@@ -325,7 +325,7 @@ def convolve(values: Array, kernel: Kernel, geometry: Geometry) -> Array:
     rows = max(1, _UNROLLED_ELEMENTS // max(1, per_row))
     for start in range(0, geometry.out[0], rows):
         part = slice(start, start + rows)
-        total = product_exact_product(kernel.matrices, _unrolled(windows[:, :, part], groups), kernel.plan)
+        total = exact_product(kernel.matrices, _unrolled(windows[:, :, part], groups), kernel.plan)
         result[:, :, part] = total.reshape(samples, kernel.channels, -1, *geometry.out[1:])
     return result
 
@@ -374,7 +374,7 @@ def convolve_transposed(values: Array, kernel: Kernel, geometry: Geometry) -> Ar
     samples, _, *spatial = values.shape
     groups = kernel.matrices.shape[0]
     columns = values.astype(kernel.plan.dtype, copy=False).reshape(samples, groups, -1, prod(spatial))
-    spread = product_exact_product(kernel.matrices, columns, kernel.plan).reshape(
+    spread = exact_product(kernel.matrices, columns, kernel.plan).reshape(
         samples, kernel.channels, *kernel.size, *spatial
     )
     size = tuple(

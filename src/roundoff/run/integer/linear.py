@@ -22,7 +22,7 @@ from roundoff.run.integer.convolution import (
     transposed_geometry,
 )
 from roundoff.run.integer.convolution import (
-    product_exact_product as product,
+    exact_product as product,
 )
 from roundoff.run.integer.results import Coded, Wide, aligned
 

@@ -12,9 +12,9 @@ from roundoff.errors import BadInput, ModelFailed
 from roundoff.graph.insertion import Edges
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import captured, subgraphs
 from roundoff.graph.subgraph import tap
 from roundoff.graph.units import Units, derived_constants, units
-from roundoff.graph.wiring import captured, subgraphs
 from roundoff.messages.message import english
 from roundoff.run.integer.call import (
     NonTensor,

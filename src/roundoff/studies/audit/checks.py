@@ -12,11 +12,11 @@ from roundoff.core.plan import FLOAT
 from roundoff.core.quantizers import Consumer, Quantizer, quantize
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import attribute, producer_names, reads
 from roundoff.graph.qdq import TensorShapes, wrong_count
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import LAYERS, NodePrecisions
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import attribute, producer_names, reads
 from roundoff.messages.numbers import counted, share_text
 from roundoff.studies.audit.result import AuditFinding, Part, QuantizedPart, Severity
 

@@ -10,9 +10,9 @@ import numpy as np
 from roundoff.core.plan import FLOAT, PlannedQuantizer, QuantPlan
 from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, quantize
 from roundoff.core.tensors import Array
+from roundoff.graph.nodes import producer_names
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import producer_names
 from roundoff.messages.numbers import share_text
 from roundoff.studies.audit.checks import EffectiveView
 from roundoff.studies.audit.result import AuditFinding

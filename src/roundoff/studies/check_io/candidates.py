@@ -212,6 +212,7 @@ class Claim:
         exact: Whether nothing beyond the tolerance is left.
         accepted: Whether it explains the difference clearly.
         plain: Whether the values' part of it is a gain and an offset without a meaning.
+        fitted: Whether its numbers are those of a fit, and not known beforehand.
         residual: Largest absolute difference left.
         rms: Root mean square of what is left.
         spread: Standard deviation of training's values.
@@ -225,12 +226,23 @@ class Claim:
     exact: bool
     accepted: bool
     plain: bool
+    fitted: bool
     residual: float
     rms: float
     spread: float
     notes: tuple[Message, ...] = ()
     alternatives: tuple[Message, ...] = ()
     training: Message = NOTHING
+
+    @property
+    def guessed(self) -> bool:
+        """Whether its numbers come of the values themselves; under noise these prove nothing."""
+        return self.fitted or any(change.kind == "codes" for change in self.changes)
+
+    @property
+    def proven(self) -> bool:
+        """Whether it holds, also where it says that nothing differs."""
+        return self.accepted or self.exact
 
 
 def better(claim: Claim) -> tuple[bool, bool, int, bool, float]:
@@ -295,15 +307,17 @@ def verify(candidate: Candidate, judging: Judging) -> Claim | None:
     changes = (*candidate.changes, *_listed(order_change(order, second.shape[1])))
     judge = partial(_claim, changes, candidate=candidate, order=order, values=values, judging=judging)
     claims = [judge(named) for named in names]
-    best = min(claims, key=lambda claim: (not claim.accepted, not claim.exact))
-    if candidate.changes and not best.exact:
+    best = min(claims, key=lambda claim: (not claim.accepted, not claim.exact, claim.guessed))
+    if changes and not best.exact:
         # What was misread may have lost digits; a gain of nearly one is no change of its own.
         as_is = judge(ValueChange(None, np.ones(len(order)), np.zeros(len(order))))
         best = as_is if as_is.rms <= _NOT_WORSE * best.rms else best
     others = [
         claim.changes[-1].text
         for claim in claims
-        if claim.changes != best.changes and claim.accepted and not claim.plain and claim.exact == best.exact
+        if claim.changes not in (best.changes, ())
+        and not claim.plain
+        and (claim.accepted, claim.exact, claim.guessed) == (best.accepted, best.exact, best.guessed)
     ]
     notes = best.notes
     if chosen.ties and len(order) > 1 and second.shape[1] > 1:
@@ -341,6 +355,7 @@ def _claim(
         exact=exact,
         accepted=accepted,
         plain=named.plain,
+        fitted=named.fitted,
         residual=left.worst,
         rms=left.rms,
         spread=left.spread,
@@ -407,7 +422,7 @@ def _values(first: Array, second: Array, fit: LinearFit, order: Sequence[int]) -
         high=picked.max(axis=0),
         mean=picked.mean(axis=0),
         spread=picked.std(axis=0),
-        rms=float(np.sqrt(np.square(error).mean())),
+        rms=np.sqrt(np.square(error).mean(axis=0)),
         whole=is_whole(picked),
         levels=len(np.unique(picked[:20_000])),
         training_whole=is_whole(first),

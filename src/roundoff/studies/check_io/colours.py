@@ -21,7 +21,7 @@ from roundoff.preprocessing.conventions import BYTE, Convention, MeanStd, conven
 from roundoff.studies.check_io.candidates import Claim, LinearFit, fit_colours
 from roundoff.studies.check_io.result import Correction, IoChange
 
-__all__ = ["colour_claims"]
+__all__ = ["colour_claims", "colours_tried", "left_in_place"]
 
 Picture = Array
 """[height, width, channels]."""
@@ -33,10 +33,10 @@ Picture = Array
 _CLEARLY, _NEXT_TO_NOTHING, _LITTLE, _LESS = 0.5, 0.1, 0.2, 0.97
 # It must leave no more than so many times what the best mixture without a name does, on pixels of neither's fit.
 _NAMED, _CURVED = 1.15, 1.5
-# Names that leave no more than so many times the best are not told apart.
-_TIED = 1.1
+# Names that leave no more than so many times the best are not told apart; the most usual next to it is said.
+_TIED, _EQUAL = 1.1, 1.02
 # Names that are looked at again on the other half.
-_SHORT_LIST, _MOST_LISTED = 1.3, 24
+_SHORT_LIST, _MOST_LISTED, _MOST_NAMES = 1.3, 24, 2000
 # At least so much of the pixels must not be cut off at black or white; from the second on nothing is said of it.
 _LEAST_KEPT, _NEARLY_ALL = 0.3, 0.995
 # Judged is what is left on these pixels of all, the best ones: whoever cuts off does so on a few.
@@ -50,6 +50,8 @@ _PLAIN = ("x", "x / 255")
 # Channels of which a line explains all but this of the variance are one gray picture.
 _GRAY = 3e-4
 _BINS = 48
+_LEVELS = 256
+_GREY = ", grey"
 _COLOURS = 3
 _FLOAT_ROUNDING = 4e-7
 _REVERSED = IoChange("channel-order", message("check_io.rgb_bgr"))
@@ -93,19 +95,57 @@ def colour_claims(
         known: Means and stds of the user's own.
     """
     pixels = _pixels(pairs)
+    tried = _tried(pixels)
+    found: Claim | None = None
     if pixels is None:
         return
-    channels = pixels.training.shape[1], pixels.deployed.shape[1]
-    grays = _is_gray(pixels.training), _is_gray(pixels.deployed)
-    found: Claim | None = None
-    if grays[0] != grays[1] and channels[grays.index(False)] == _COLOURS:
-        found = _gray_claim(pixels, tolerance, known=tuple(known), deployed=grays[1])
-    if found is None and channels[0] == channels[1]:
+    if "gray" in tried and (deployed := _is_gray(pixels.deployed)) != _is_gray(pixels.training):
+        found = _gray_claim(pixels, tolerance, known=tuple(known), deployed=deployed)
+    if found is None and "gamma" in tried:
         found = _curve_claim(pixels, tolerance)
-        if found is None and channels[0] == _COLOURS and not all(grays):
-            found = _matrix_claim(pixels, tolerance, known=tuple(known))
+    if found is None and "yuv" in tried:
+        found = _matrix_claim(pixels, tolerance, known=tuple(known))
     if found is not None:
         yield found
+
+
+def colours_tried(pairs: Iterable[tuple[Picture, Picture]]) -> tuple[str, ...]:
+    """What `colour_claims` looks for in these pictures: ``gray``, ``gamma`` and ``yuv``, or less of them."""
+    return _tried(_pixels(pairs))
+
+
+def _tried(pixels: _Pixels | None) -> tuple[str, ...]:
+    if pixels is None:
+        return ()
+    sides = (pixels.training, pixels.deployed)
+    counts, grays = {each.shape[1] for each in sides}, [_is_gray(each) for each in sides]
+    # A side of colours has three channels; two gray sides have no colours to differ by.
+    gray = any(each.shape[1] == _COLOURS for each, is_gray in zip(sides, grays, strict=True) if not is_gray)
+    same = len(counts) == 1
+    yuv = same and counts == {_COLOURS} and not all(grays)
+    return (*(("gray",) if gray else ()), *(("gamma",) if same else ()), *(("yuv",) if yuv else ()))
+
+
+def left_in_place(pairs: Iterable[tuple[Picture, Picture]]) -> float | None:
+    """What no change of place or order leaves at best, root mean square on pixels that nothing was fitted to.
+
+    Every pixel and channel stays where it is; noise, another range, and filtering of any kind are undone by a line
+    and by a small kernel for each channel. None where there is too little to fit.
+    """
+    pixels = _pixels(pairs)
+    if pixels is None or pixels.training.shape != pixels.deployed.shape:
+        return None
+    way = _Direction(pixels, False, np.ones(len(pixels.training), bool))
+    channels = range(way.wanted.shape[1])
+    ways: tuple[list[Array], ...] = (
+        [way.had[:, [each]] for each in channels],
+        [pixels.around(1, each) for each in channels],
+    )
+    made = [way.had]
+    for taps in ways:
+        lines = [_solved(taps[each], way.wanted[:, each], way.fitted) for each in channels]
+        made.append(np.stack(lines, axis=1))
+    return min(float(np.sqrt(np.square((way.wanted - each)[way.judged]).mean())) for each in made)
 
 
 def _pixels(pairs: Iterable[tuple[Picture, Picture]]) -> _Pixels | None:
@@ -145,6 +185,16 @@ def _is_gray(values: Array) -> bool:
     rest = values[:, 1:] - values[:, 1:].mean(axis=0)
     left = rest - first[:, None] * (first @ rest / power)
     return bool(np.square(left).sum() <= _GRAY * np.square(rest).sum()) if rest.size else True
+
+
+def _step(values: Array) -> Array:
+    """The steps that the channels of values have, float64 [channels]; 0 where they are not whole pixels."""
+    steps = np.zeros(values.shape[1])
+    for channel, column in enumerate(values.T):
+        levels = np.unique(column)
+        if 1 < len(levels) <= _LEVELS:
+            steps[channel] = np.diff(levels).min()
+    return steps
 
 
 # What is left, judged alike for every explanation.
@@ -198,6 +248,11 @@ class _Direction:
     def slack(self, tolerance: float) -> float:
         """What does not count."""
         return 0.3 * tolerance + _FLOAT_ROUNDING * float(np.abs(self.wanted).max())
+
+    def rounding(self, matrix: Array) -> float:
+        """What rounding of both sides leaves of a map, root mean square: a free map averages some of it out."""
+        had, wanted = _step(self.had), _step(self.wanted)
+        return float(np.sqrt((wanted**2 + np.square(matrix * had).sum(axis=1)).mean() / 12))
 
     def left_by_no_change(self, plain: Array) -> float:
         """What the same colours leave, numbers made of them in a usual way; 0 where there are no such maps.
@@ -292,18 +347,32 @@ def _mixture_claim(way: _Direction, table: Callable[[], _Mixtures], tolerance: f
     rms = way.left_by_maps(maps)
     # Sums of squares are rounded: of maps that leave nothing they do not tell the best.
     limit = _SHORT_LIST * max(float(rms.min()), free) + slack
-    near = [int(each) for each in np.argsort(rms + 1e-9 * mixtures.costs) if rms[each] <= limit][:_MOST_LISTED]
+    ranked = np.argsort(rms + 1e-9 * mixtures.costs)
+    near = _distinct(mixtures, [int(each) for each in ranked if rms[each] <= limit])
     left = {each: way.left(design @ maps[each].T) for each in near}
-    tied = [each for each in near if left[each] <= _TIED * min(left.values()) + slack]
+    least = min(left.values(), default=0.0)
+    tied = [each for each in near if left[each] <= _TIED * least + slack]
     if not tied:
         return None
-    best = min(tied, key=lambda each: (float(mixtures.costs[each]), each))
-    if left[best] > _NAMED * free + slack or not way.beats(left[best], others, same=same, slack=slack):
+    best = min((each for each in tied if left[each] <= _EQUAL * least + slack), key=lambda each: near[each])
+    enough = max(_NAMED * free, _NAMED * way.rounding(maps[best][:, :-1]))
+    if left[best] > enough + slack or not way.beats(left[best], others, same=same, slack=slack):
         return None
     if not way.beats(left[best], way.left_by_kernels(sources), same=same, slack=slack):
         return None
     linear = LinearFit(maps[best][:, :-1], maps[best][:, -1])
     return _claim(way, linear, linear.apply(had), [mixtures.changes(each) for each in (best, *tied)], tolerance)
+
+
+def _distinct(mixtures: _Mixtures, places: Sequence[int]) -> dict[int, tuple[float, int]]:
+    """The best map of each name, and how usual the name is: many ways to make numbers often give one map."""
+    found: dict[str, list[int]] = {}
+    for place in places[:_MOST_NAMES]:
+        found.setdefault(repr(mixtures.changes(place)), []).append(place)
+    return {
+        each[0]: min((float(mixtures.costs[place]), place) for place in each)
+        for each in list(found.values())[:_MOST_LISTED]
+    }
 
 
 def _claim(
@@ -322,6 +391,7 @@ def _claim(
         linear,
         residual <= tolerance,
         True,
+        False,
         False,
         residual,
         float(np.sqrt(np.square(error).mean())),
@@ -408,7 +478,8 @@ def _usual(channels: int, known: tuple[MeanStd, ...] = ()) -> list[Convention]:
 
 
 def _numbers(first: Convention, second: Convention) -> tuple[IoChange, ...]:
-    if first is second or first.name == second.name:
+    # What is usual for gray pictures is made of what is for colours.
+    if first is second or first.name.removesuffix(_GREY) == second.name.removesuffix(_GREY):
         return ()
     text = message("check_io.training_has", training=first.text, deployed=second.text)
     return (IoChange("normalization", text),)
@@ -432,7 +503,7 @@ def _gray_claim(pixels: _Pixels, tolerance: float, *, known: tuple[MeanStd, ...]
 @cache
 def _gray_mixtures(channels: int, known: tuple[MeanStd, ...], *, deployed: bool) -> _Mixtures:
     """Weights of red, green and blue; of pixels made into numbers in usual ways on either side."""
-    grays = [each for each in _usual(channels, known) if channels == _COLOURS or each.form == "plain"]
+    grays = _usual(channels, known)
     table = [
         (name, reverse, gray, colour)
         for name, reverse in itertools.product(GRAY_WEIGHTS, (False, True))
@@ -443,7 +514,8 @@ def _gray_mixtures(channels: int, known: tuple[MeanStd, ...], *, deployed: bool)
     for name, reverse, gray, colour in table:
         weights = np.array(GRAY_WEIGHTS[name][::-1] if reverse else GRAY_WEIGHTS[name])
         maps.append(_normalized(np.tile(weights, (channels, 1)), np.zeros(channels), gray, colour))
-        costs.append(gray.cost + colour.cost + 0.1 * reverse + (gray.name != colour.name))
+        alike = gray.name.removesuffix(_GREY) == colour.name.removesuffix(_GREY)
+        costs.append(gray.cost + colour.cost + 0.1 * reverse + (not alike))
 
     def changes(place: int) -> tuple[IoChange, ...]:
         name, reverse, gray, colour = table[place]

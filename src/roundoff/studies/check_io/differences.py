@@ -122,7 +122,7 @@ def differences(training: Sequence[Array], deployed: Sequence[Array]) -> tuple[f
 # The same values with fewer digits: float16, bfloat16, or rounded to equal steps.
 
 _MOST_STEPS = 1 << 16
-_HALF = 0.5001
+_HALF, _NO_STEP = 0.5001, 1e-3
 _FEWEST_STEPS = 8
 
 
@@ -181,11 +181,14 @@ def _stepped(pairs: Sequence[tuple[Array, Array]]) -> IoChange | None:
     multiples = gaps / step
     if step <= 0 or np.abs(multiples - np.rint(multiples)).max() > 1e-3 * multiples.max():
         return None
-    worst = max(apart(one, other).worst for one, other in pairs)
-    if not 0.1 * step < worst <= _HALF * step:
+    signed = (wanted - had for pair in pairs for wanted, had in paired_blocks(*pair))
+    lows, highs = zip(*((float(each.min()), float(each.max())) for each in signed), strict=True)
+    low, high = min(lows), max(highs)
+    nearest = 0.1 * step < max(-low, high) <= _HALF * step
+    if not nearest and not (low > -_NO_STEP * step and _HALF * step < high < (1 + _NO_STEP) * step):
         return None
     return IoChange(
         "codes",
-        message("check_io.rounded_to_steps", step=f"{step:.6g}"),
+        message("check_io.rounded_to_steps" if nearest else "check_io.cut_to_steps", step=f"{step:.6g}"),
         Correction(message("check_io.set_quantization"), message("check_io.set_more_bits")),
     )

@@ -12,13 +12,15 @@ from roundoff.studies.check_io.candidates import (
     Claim,
     Judging,
     better,
+    fit_channels,
+    sample_pixels,
 )
-from roundoff.studies.check_io.colours import colour_claims
+from roundoff.studies.check_io.colours import colour_claims, colours_tried, left_in_place
 from roundoff.studies.check_io.differences import differences, precision_change
 from roundoff.studies.check_io.layouts import picture_of, readings
 from roundoff.studies.check_io.origins import find_origin
 from roundoff.studies.check_io.result import Correction, Explanation, IoChange
-from roundoff.studies.check_io.search import PictureSearch, vector_claims
+from roundoff.studies.check_io.search import PictureSearch, vector_claims, vector_tried
 
 __all__ = [
     "RESIZED_OTHERWISE",
@@ -30,9 +32,6 @@ __all__ = [
 ]
 
 
-# What the search covers, by the keys of its words.
-_PICTURES = ("order", "range", "types", "borders")
-_TENSORS = ("axes", "gain", "softmax")
 RESIZED_OTHERWISE = "check_io.same_thing"
 """The key of what is said of pictures that nothing explains and that look alike."""
 
@@ -42,12 +41,32 @@ _ALIKE, _FEWEST = 0.6, 64
 _MOST_LOOKED_AT = 1 << 20
 # What leaves no more than this part of a difference is worth a word.
 _NEAR = 0.25
+# Under noise a change must leave no more than this part of what is left without it, and of the values themselves;
+# changes that leave nearly as little are not told apart.
+_CLEARLY, _STILL_SEEN, _TIED = 0.5, 0.25, 1.1
+# Changes of numbers that leave every value where it is.
+_NUMBERS = frozenset({"range", "normalization"})
+_MOST_LINE = 100_000
 
 
-def excluded(shape: tuple[int, ...], *, pictures: bool = True) -> tuple[Message, ...]:
-    """What the search covers for an array of this shape."""
-    covered = _PICTURES if pictures and picture_of(shape) else _TENSORS
-    return tuple(message(f"check_io.excluded_{each}") for each in covered)
+def excluded(
+    training: Sequence[Array], deployed: Sequence[Array], *, pictures: bool = True
+) -> tuple[Message, ...]:
+    """What the search tried between two sides: no more than these arrays allow."""
+    one, other = training[0], deployed[0]
+    if not _consistent(training) or not _consistent(deployed) or 0 in (one.size, other.size):
+        return ()
+    if pictures and picture_of(one.shape):
+        tried = [*PictureSearch(training, deployed, Judging(0.0)).tried()]
+        for pairs, _ in _colour_pairs(training, deployed):
+            tried += colours_tried(pairs)
+        views = [view for _, view in picture_of(other.shape)]
+        sizes = {view(other).shape[:2] for view in views} - {picture_of(one.shape)[0][1](one).shape[:2]}
+        tried += ["size"] if sizes else []
+    else:
+        tried = [*vector_tried(one, other)]
+    tried += ["digits"] if one.shape == other.shape else []
+    return tuple(message(f"check_io.excluded_{each}") for each in dict.fromkeys(tried))
 
 
 def explain_difference(
@@ -96,8 +115,54 @@ def search_difference(
         accepted = [claim for claim in claims if claim.accepted]
         if accepted:
             return _explanation(accepted[0], accepted[1:], worst, samples=len(first)), NOTHING
-        explanation = _by_precision(first, second, worst, rms) or _by_size(first, second, judging)
+        explanation = (
+            _by_precision(first, second, worst, rms)
+            or _by_size(first, second, judging)
+            or _under_noise(claims, first, second, before=(worst, rms))
+        )
     return explanation, NOTHING if explanation is not None else _nearest(claims, rms)
+
+
+def _under_noise(
+    claims: Sequence[Claim],
+    training: Sequence[Array],
+    deployed: Sequence[Array],
+    *,
+    before: tuple[float, float | None],
+) -> Explanation | None:
+    """A change with noise, JPEG or resampling on top: it leaves far less than all that is no such change.
+
+    Only claims without fitted numbers count. What moves values about has to beat every line and small filter in
+    place, what only makes other numbers of them has to beat no change: noise alone is beaten by neither.
+    """
+    worst, rms = before
+    named = [each for each in claims if each.changes and not each.guessed]
+    if not named:
+        return None
+    least = min(each.rms for each in named)
+    tied = [each for each in named if each.rms <= _TIED * least]
+    best = min(tied, key=lambda each: (len(each.changes), each.rms))
+    control = best.spread if rms is None else min(rms, best.spread)
+    if rms is not None and not {change.kind for change in best.changes} <= _NUMBERS:
+        control = min(control, _in_place(training, deployed, control))
+    if best.rms > _CLEARLY * control or best.rms > _STILL_SEEN * best.spread:
+        return None
+    note = message("check_io.left_is_noise", control=f"{control:.3g}", after=f"{best.rms:.3g}")
+    others = [each for each in tied if each is not best and len(each.changes) == len(best.changes)]
+    told = replace(best, notes=(*best.notes, note), exact=False)
+    return _explanation(told, [replace(each, exact=False) for each in others], worst, samples=len(training))
+
+
+def _in_place(training: Sequence[Array], deployed: Sequence[Array], most: float) -> float:
+    """What values of one shape leave that stay where they are, by lines and small filters."""
+    pairs = list(zip(training, deployed, strict=True))
+    for _, view in picture_of(training[0].shape):
+        left = left_in_place((view(one), view(other)) for one, other in pairs)
+        if left is not None:
+            return left
+    first, second = sample_pixels(((one.reshape(-1, 1), other.reshape(-1, 1)) for one, other in pairs), _MOST_LINE)
+    line = fit_channels(first, second, (0,)) if len(first) else None
+    return most if line is None else float(np.sqrt(np.square(first - line.apply(second)).mean()))
 
 
 def _nearest(claims: Sequence[Claim], before: float | None) -> Message:
@@ -121,7 +186,8 @@ def _sorted(claims: Iterator[Claim]) -> list[Claim]:
     found: list[Claim] = []
     for claim in claims:
         found.append(claim)
-        if claim.accepted and claim.exact and not claim.plain:
+        # Of functions all are tried: several may give the same.
+        if claim.accepted and claim.exact and not claim.plain and claim.changes[-1].kind != "activation":
             break
     return sorted(found, key=better)
 
@@ -174,16 +240,23 @@ def _claims(
 
 
 def _colour_claims(training: Sequence[Array], deployed: Sequence[Array], judging: Judging) -> Iterator[Claim]:
+    for pairs, changes in _colour_pairs(training, deployed):
+        for claim in colour_claims(pairs, tolerance=judging.tolerance, known=judging.known):
+            yield replace(claim, changes=(*changes, *claim.changes))
+
+
+def _colour_pairs(
+    training: Sequence[Array], deployed: Sequence[Array]
+) -> Iterator[tuple[list[tuple[Array, Array]], tuple[IoChange, ...]]]:
+    """Pictures of both sides that lie pixel on pixel, in each layout, and what differs when they are read so."""
     for layout, view in picture_of(training[0].shape):
         height, width, count = view(training[0]).shape
         for channels in dict.fromkeys((count, 1, 3)):
             for reading in readings(layout, (height, width, channels), deployed[0].shape):
                 seen = reading.view(deployed[0])
-                if len(reading.changes) > 1 or seen.shape != (height, width, channels):
-                    continue
-                pairs = [(view(one), reading.view(other)) for one, other in zip(training, deployed, strict=True)]
-                for claim in colour_claims(pairs, tolerance=judging.tolerance, known=judging.known):
-                    yield replace(claim, changes=(*reading.changes, *claim.changes))
+                if len(reading.changes) <= 1 and seen.shape == (height, width, channels):
+                    both = zip(training, deployed, strict=True)
+                    yield [(view(one), reading.view(other)) for one, other in both], reading.changes
 
 
 def _explanation(best: Claim, others: Sequence[Claim], before: float, *, samples: int) -> Explanation:
@@ -226,7 +299,7 @@ def _by_size(training: Sequence[Array], deployed: Sequence[Array], judging: Judg
         if view(deployed[0]).shape[:2] == wanted[0][1](training[0]).shape[:2]:
             continue
         origin = find_origin(sources, training, judging)
-        if origin is None or not origin.claim.accepted or not origin.pipeline.words():
+        if origin is None or not origin.claim.proven or not origin.pipeline.words():
             continue
         height, width = sources[0].shape[:2]
         steps = joined(origin.pipeline.words(), key="terminal.comma")

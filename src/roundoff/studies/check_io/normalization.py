@@ -20,6 +20,9 @@ __all__ = [
 _BYTE = 255.0
 # A name fits when it predicts the same values as the fit, up to this part of what the fit leaves.
 _SAME = 0.2
+# Rounding to codes is no noise: the same values are always off by the same, which a fit does not even out.
+_SAME_CODES = 0.5
+_UNDER_NOISE = 2.5
 # Float32 values are no more exact than this part of their size.
 _FLOAT_ROUNDING = 4e-7
 # Pixels cannot be outside 0..255; resizing with a bicubic filter overshoots by this part of their range at most.
@@ -44,7 +47,7 @@ class Values:
         high: Largest one.
         mean: Mean of the deployed side.
         spread: Standard deviation of the deployed side.
-        rms: What the fit leaves, root mean square over all channels.
+        rms: What the fit leaves, root mean square.
         whole: Whether the deployed side has whole numbers only.
         levels: How many different values the deployed side has at least.
         training_whole: Whether training has whole numbers only.
@@ -56,7 +59,7 @@ class Values:
     high: Array
     mean: Array
     spread: Array
-    rms: float
+    rms: Array
     whole: bool
     levels: int
     training_whole: bool
@@ -97,7 +100,7 @@ def name_values(
         known: Means and stds of the user's own.
     """
     size = np.abs(values.gain * np.maximum(np.abs(values.low), np.abs(values.high))) + np.abs(values.offset)
-    slack = max(0.3 * tolerance, _SAME * values.rms) + _FLOAT_ROUNDING * float(size.max(initial=0))
+    slack = np.maximum(0.3 * tolerance, _SAME * values.rms) + _FLOAT_ROUNDING * float(size.max(initial=0))
     same = _predicts(values, np.ones_like(values.gain), np.zeros_like(values.offset), slack)
     if same:
         return [ValueChange(None, np.ones_like(values.gain), np.zeros_like(values.offset))]
@@ -106,6 +109,8 @@ def name_values(
         found = _cut_off(values, slack, tuple(order), known=tuple(known))
     if not found:
         found = _codes(values) or _inferred(values)
+        # Noise, JPEG above all, changes gains a little: names that leave hardly more than the fit does.
+        found += _by_convention(values, _UNDER_NOISE * slack, tuple(order), known=tuple(known))
     text = message(
         "check_io.gain_plus_offset", gain=channel_numbers(values.gain), offset=channel_numbers(values.offset)
     )
@@ -113,7 +118,7 @@ def name_values(
     return [*found, ValueChange(plain, values.gain, values.offset, plain=True, fitted=True)]
 
 
-def _predicts(values: Values, gain: Array, offset: Array, slack: float) -> bool:
+def _predicts(values: Values, gain: Array, offset: Array, slack: Array) -> bool:
     """Whether numbers predict the same as the fit."""
     # Gain and offset of a fit are uncertain together, what they predict is not: compared are predictions at the
     # mean of the values, and one standard deviation beside it.
@@ -123,7 +128,7 @@ def _predicts(values: Values, gain: Array, offset: Array, slack: float) -> bool:
 
 
 def _by_convention(
-    values: Values, slack: float, order: tuple[int, ...], *, known: tuple[MeanStd, ...]
+    values: Values, slack: Array, order: tuple[int, ...], *, known: tuple[MeanStd, ...]
 ) -> list[ValueChange]:
     table = conventions(len(values.gain), known)
     gains, offsets = np.stack([each.gain for each in table]), np.stack([each.offset for each in table])
@@ -154,7 +159,7 @@ def _by_convention(
 
 
 def _cut_off(
-    values: Values, slack: float, order: tuple[int, ...], *, known: tuple[MeanStd, ...]
+    values: Values, slack: Array, order: tuple[int, ...], *, known: tuple[MeanStd, ...]
 ) -> list[ValueChange]:
     """Whole numbers that were cut off instead of rounded are half too small."""
     middle = replace(
@@ -280,11 +285,13 @@ def _pixel_range(low: Array, high: Array, *, whole: bool) -> float:
 
 def _codes(values: Values) -> list[ValueChange]:
     """Whole numbers that stand for something else."""
-    if values.whole == values.training_whole or values.levels < _FEWEST_CODES:
+    if not (values.whole or values.training_whole) or values.levels < _FEWEST_CODES:
         return []
-    if not _one_number(values):
+    # Where both sides have whole numbers, those of the deployed one are codes if they are the coarser ones.
+    finer = values.whole and values.training_whole and not np.all(values.gain > 1)
+    if finer or not _one_number(values, _SAME_CODES):
         return []
-    if values.training_whole:
+    if not values.whole:
         # Training's numbers are whole: the deployed side was dequantized.
         scale, zero = float(1 / values.gain.mean()), float(values.offset.mean())
         key = "check_io.training_codes"
@@ -304,10 +311,10 @@ def _codes(values: Values) -> list[ValueChange]:
     return [ValueChange(change, gain, offset)]
 
 
-def _one_number(values: Values) -> bool:
+def _one_number(values: Values, same: float = _SAME) -> bool:
     """Whether gain and offset are the same for all channels, as far as the fit can tell."""
     gain, offset = values.gain.mean(), values.offset.mean()
-    slack = _SAME * values.rms + 1e-5 * float(np.abs(values.gain * values.spread).max())
+    slack = same * values.rms + 1e-5 * float(np.abs(values.gain * values.spread).max())
     return _predicts(values, np.full_like(values.gain, gain), np.full_like(values.offset, offset), slack)
 
 

@@ -38,6 +38,7 @@ RESAMPLINGS = (
     Resampling("bicubic"),
     Resampling("bicubic", "antialiased"),
     Resampling("area"),
+    Resampling("area", "antialiased"),
     Resampling("bilinear", "align-corners"),
     Resampling("bilinear", "asymmetric"),
     Resampling("nearest", "align-corners"),

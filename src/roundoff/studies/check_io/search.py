@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from roundoff.studies.check_io.result import Correction, IoChange
 __all__ = [
     "PictureSearch",
     "vector_claims",
+    "vector_tried",
 ]
 
 _LOOKED_AT = 4  # samples in which ways to read are told apart
@@ -82,6 +84,14 @@ class PictureSearch:
         yield from self._unsaturated(layouts)
         yield from self._boxed(layouts)
         yield from self._verified(self._shifted(layouts))
+
+    def tried(self) -> tuple[str, ...]:
+        """What is looked for, by the keys of its words; nothing where the sizes allow no way to read."""
+        training, deployed = self.training[0], self.deployed[0]
+        layouts = picture_of(training.shape)
+        read = next(self._read(layouts, _AS_IT_IS), None) is not None
+        stored = any(True for _ in storages(training, deployed))
+        return (*(("order", "range") if read else ()), *(("types",) if stored else ()))
 
     def _verified(self, candidates: Iterator[Candidate]) -> Iterator[Claim]:
         found = [
@@ -347,19 +357,32 @@ def vector_claims(training: Sequence[Array], deployed: Sequence[Array], judging:
         if candidate is None or candidate.fit.unexplained > _LOOSE:
             continue
         claim = verify(candidate, judging)
-        if claim is not None:
+        # A smooth function with a gain and an offset behind it is nearly a line: it would explain what noise is.
+        alone = claim is not None and claim.changes == way.changes
+        if claim is not None and (alone or all(each.kind != "activation" for each in way.changes)):
             yield claim if way.made in (_same, way.read) else replace(claim, notes=(*claim.notes, _FORWARD))
 
 
 _FORWARD = message("check_io.verified_forward")
 
 
+def vector_tried(training: Array, deployed: Array) -> tuple[str, ...]:
+    """What `vector_claims` looks for between these two, by the keys of its words."""
+    kinds = [change.kind for way in _reads(training, deployed) for change in way.changes]
+    functions = "functions" if training.shape == deployed.shape else "argmax"
+    return (
+        *(("axes", "gain") if training.size == deployed.size else ()),
+        *((functions,) if "activation" in kinds else ()),
+        *(("types",) if {"element-type", "signedness", "byte-order", "row-padding"} & set(kinds) else ()),
+    )
+
+
 def _reads(training: Array, deployed: Array) -> Iterator[_Way]:
     if training.size == deployed.size:
         yield from (_Way(*each) for each in _arranged(training.shape, deployed.shape))
-        yield from _activations(training.shape, deployed.shape)
-        if training.ndim >= 2 and training.shape == deployed.shape and training.shape[-1] < training.size:
-            yield _Way(_ROWS, _sorted_rows, _sorted_rows)
+    yield from _activations(training.shape, deployed.shape)
+    if training.ndim >= 2 and training.shape == deployed.shape and training.shape[-1] < training.size:
+        yield _Way(_ROWS, _sorted_rows, _sorted_rows)
     for storage in storages(training, deployed):
         if not storage.partial:
             yield _Way(storage.changes, storage.read)
@@ -395,22 +418,32 @@ def _arranged(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[tuple[t
 def _activations(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[_Way]:
     """A function that one side alone applies; where that is the deployed one, training's values go through it.
 
-    Nothing is inverted: softmax forgets a constant, and a sigmoid that is nearly 1 has lost its digits.
+    Nothing is inverted: softmax forgets a constant, argmax all but a place, and a sigmoid that is nearly 1 has
+    lost its digits.
     """
-    if wanted != had:
-        return
-    functions: list[tuple[str, Message | None, Read]] = [
-        (f"softmax{log}", message("check_io.of_axis", axis=axis) if len(wanted) > 1 else None, _softmax(axis, log))
-        for axis in reversed(range(len(wanted)))
-        if wanted[axis] > 1
-        for log in ("", "_log")
-    ]
-    functions += [("sigmoid", None, _sigmoid), ("exponential", None, _exponential)]
-    for (name, axis, function), missing in itertools.product(functions, (True, False)):
-        text = message(f"check_io.{name}_{'missing' if missing else 'more'}")
-        text = text if axis is None else message("check_io.along", what=text, axis=axis)
-        change = IoChange("activation", text, Correction(message("check_io.set_after"), text))
-        yield _Way((change,), function) if missing else _Way((change,), _same, function)
+    for missing in (True, False):
+        before, after = (had, wanted) if missing else (wanted, had)
+        for name, axis, function in _functions(before, after):
+            which = "missing" if missing else "more"
+            called = message(f"check_io.function_{name}") if name in _TRANSLATED else verbatim(name)
+            text = message(f"check_io.function_is_{which}", function=called)
+            if axis is not None and len(before) > 1:
+                text = message("check_io.along", what=text, axis=message("check_io.of_axis", axis=axis))
+            change = IoChange("activation", text, Correction(message("check_io.set_after"), text))
+            yield _Way((change,), function) if missing else _Way((change,), _same, function)
+
+
+def _functions(before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[tuple[str, int | None, Read]]:
+    """Name, axis and function of what may make an array of one shape of one of another, the most usual first."""
+    axes = [axis for axis in reversed(range(len(before))) if before[axis] > 1]
+    if before == after:
+        for name, along in _ALONG.items():
+            yield from ((name, axis, partial(along, axis=axis)) for axis in axes)
+        yield from ((name, None, function) for name, function in _PLAIN_FUNCTIONS.items())
+    for axis in axes:
+        kept = (*before[:axis], 1, *before[axis + 1 :])
+        if after in (kept, (*before[:axis], *before[axis + 1 :])):
+            yield "argmax", axis, partial(_argmax, axis=axis, keepdims=after == kept)
 
 
 _ROWS = (
@@ -455,22 +488,43 @@ def _reshaping(shape: tuple[int, ...], order: tuple[int, ...]) -> Read:
     return lambda array: np.ascontiguousarray(array).reshape(shape).transpose(order)
 
 
-def _softmax(axis: int, log: str) -> Read:
-    def applied(array: Array) -> Array:
-        values = array.astype(np.float64) - array.max(axis=axis, keepdims=True)
-        total = np.exp(values).sum(axis=axis, keepdims=True)
-        return np.asarray(values - np.log(total) if log else np.exp(values) / total)
-
-    return applied
+def _softmax(array: Array, axis: int) -> Array:
+    return np.exp(_log_softmax(array, axis))
 
 
-def _sigmoid(array: Array) -> Array:
-    with np.errstate(over="ignore"):
-        squashed: Array = 1 / (1 + np.exp(-array.astype(np.float64)))
-    return squashed
+def _log_softmax(array: Array, axis: int) -> Array:
+    values = array.astype(np.float64) - array.max(axis=axis, keepdims=True)
+    return np.asarray(values - np.log(np.exp(values).sum(axis=axis, keepdims=True)))
 
 
-def _exponential(array: Array) -> Array:
-    with np.errstate(over="ignore"):
-        powers: Array = np.exp(array.astype(np.float64))
-    return powers
+def _argmax(array: Array, axis: int, *, keepdims: bool) -> Array:
+    return np.asarray(array.argmax(axis=axis, keepdims=keepdims))
+
+
+def _one_hot(array: Array, axis: int) -> Array:
+    return np.asarray(array == array.max(axis=axis, keepdims=True))
+
+
+def _unit_length(array: Array, axis: int) -> Array:
+    values = array.astype(np.float64)
+    return np.asarray(values / np.sqrt(np.square(values).sum(axis=axis, keepdims=True)))
+
+
+_ALONG: dict[str, Callable[..., Array]] = {
+    "softmax": _softmax,
+    "log-softmax": _log_softmax,
+    "one_hot": _one_hot,
+    "unit_length": _unit_length,
+}
+# The others have names that all languages share.
+_TRANSLATED = ("one_hot", "unit_length", "exponential", "unit_clip", "positive", "half")
+_PLAIN_FUNCTIONS: dict[str, Read] = {
+    "sigmoid": lambda array: 1 / (1 + np.exp(-array.astype(np.float64))),
+    "exponential": lambda array: np.exp(array.astype(np.float64)),
+    "tanh": lambda array: np.tanh(array.astype(np.float64)),
+    "ReLU": lambda array: np.maximum(array, 0),
+    "ReLU6": lambda array: np.clip(array, 0, 6),
+    "unit_clip": lambda array: np.clip(array, 0, 1),
+    "positive": lambda array: array > 0,
+    "half": lambda array: array > 0.5,
+}

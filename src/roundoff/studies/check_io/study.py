@@ -62,7 +62,7 @@ def explain_by_origins(
     Returns:
         None when one of them is not certain, or when both do the same.
     """
-    if not (training.claim.accepted and deployed.claim.accepted):
+    if not (training.claim.proven and deployed.claim.proven):
         return None
     changes = (*_pictures(training, deployed), *_arranged(training, deployed), *_numbers(training, deployed))
     if not changes:
@@ -312,7 +312,7 @@ def _explained(checked: StageCheck, values: StageValues, settings: IoCheckSettin
     notes += [note for note in (nearest, alike) if note]
     if len({each.shape for each in first}) > 1 or len({each.shape for each in second}) > 1:
         notes.append(message("check_io.different_shapes"))
-    return replace(checked, excluded=excluded(first[0].shape, pictures=pictures), notes=tuple(notes))
+    return replace(checked, excluded=excluded(first, second, pictures=pictures), notes=tuple(notes))
 
 
 def _followed(
@@ -338,8 +338,8 @@ def _followed(
         other = _origin(originals.names, known, values.names, made, judging)
     checked = replace(
         checked,
-        training_from_original=one.words() if one is not None and one.claim.accepted else (),
-        deployed_from_original=other.words() if other is not None and other.claim.accepted else (),
+        training_from_original=one.words() if one is not None and one.claim.proven else (),
+        deployed_from_original=other.words() if other is not None and other.claim.proven else (),
     )
     if checked.passed is None:
         return checked

@@ -34,7 +34,7 @@ from roundoff.studies.compare.result import Comparison, TensorComparison, was_no
 __all__ = ["comparison_page"]
 
 _LISTED = 5
-_TONES: dict[str, Tone] = {"pass": "good", "fail": "bad", "incomplete": "open"}
+_TONES: dict[str, Tone] = {"pass": "good", "fail": "bad", "incomplete": "open", "no_evidence": "open"}
 # A change of layout that concerns no more tensors than this is said with their names.
 _NAMED_LAYOUT = 3
 # Longer remarks are cut in a terminal; JSON and CSV have all of them.
@@ -98,8 +98,6 @@ def _headline(found: Comparison) -> Headline:
             number=1 if 1 in (verdict.passed, judged) else judged,
             samples=count_of(len(found.samples), "sample"),
         )
-        if state == "fail" and found.exit_good:
-            said = commas(said, translate("compare.no_gate"))
         return commas(said, translate("compare.not_all_outputs")) if state == "incomplete" else said
 
     return Headline(_TONES[state], in_all(text), word=bilingual(f"compare.word_{state}"))

@@ -1,6 +1,6 @@
 """Reading both sides sample by sample and summing each pair, with one sample in memory at a time."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -106,6 +106,7 @@ def measure_pairs(
     samples: SamplePairs,
     *,
     channel_axis: int | None = None,
+    watch: Callable[[str], None] | None = None,
     progress: Progress,
 ) -> list[PairMeasurement]:
     """Measure every pair over all samples.
@@ -115,6 +116,7 @@ def measure_pairs(
         pairs: What to measure.
         samples: Which samples belong together.
         channel_axis: Axis of the channels; None to take the usual one of each shape.
+        watch: Told of each sample of the reference while a source that runs a model still holds it.
         progress: Told of every pair of every sample.
     """
     measured = [PairMeasurement() for _ in pairs]
@@ -124,6 +126,8 @@ def measure_pairs(
             for index, pair in enumerate(pairs):
                 measured[index] = _measure_one(sources, pair, sample, measured[index], channel_axis)
                 progress.advance()
+            if watch is not None:
+                watch(sample[0])
     finally:
         progress.finish()
     return measured

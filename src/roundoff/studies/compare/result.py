@@ -6,7 +6,7 @@ from typing import Literal
 from roundoff.align.pairing import MatchedBy
 from roundoff.core.coverage import Judgement, OutputCoverage
 from roundoff.measure.metrics import TensorScore
-from roundoff.measure.thresholds import ThresholdSet
+from roundoff.measure.verdicts import ThresholdSet
 from roundoff.messages.message import NOTHING, Message
 
 __all__ = ["Comparison", "DifferenceKind", "Role", "State", "TensorComparison", "Verdict", "was_not_read"]
@@ -18,7 +18,8 @@ DifferenceKind = Literal[
 # introduces: the error starts here; victim: an input was wrong already; "": passes, or nothing is known.
 Role = Literal["", "introduces", "victim"]
 # incomplete: no tensor fails, and not every output of the network was judged.
-State = Literal["pass", "fail", "incomplete"]
+# no_evidence: what was fed, or the reference gave, is no ground for a good verdict.
+State = Literal["pass", "fail", "incomplete", "no_evidence"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +133,9 @@ class Comparison:
 
     @property
     def state(self) -> State:
-        """The verdict in a word: it passes only when every output of the network was judged."""
+        """The verdict in a word: it passes only when every output was judged, on samples that can show a fault."""
         if self.verdict.failed:
             return "fail"
+        if self.judgement is not None and self.judgement.grade == "no_evidence":
+            return "no_evidence"
         return "pass" if self.outputs is None or self.outputs.complete else "incomplete"
-
-    @property
-    def exit_good(self) -> bool:
-        """Whether a command ends with 0: failing is an error only where thresholds were given."""
-        return self.state == "pass" or (self.state == "fail" and not self.verdict.gated)

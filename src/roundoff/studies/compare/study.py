@@ -1,7 +1,8 @@
 """Comparing two sets of tensors: which differ, how, and where it started."""
 
+import contextlib
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from roundoff.align.layout import find_layout
@@ -9,6 +10,7 @@ from roundoff.align.pairing import Pairing, TensorPair
 from roundoff.core.coverage import (
     Coverage,
     CoverageGap,
+    Doubt,
     Grade,
     Judgement,
     LeftOut,
@@ -19,18 +21,17 @@ from roundoff.core.coverage import (
     WhyUnjudged,
 )
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.tensors import TensorInfo, TensorSource, Topology
+from roundoff.core.tensors import Array, TensorInfo, TensorSource, Topology
 from roundoff.errors import BadInput
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.metrics import Status, TensorScore, score
-from roundoff.measure.thresholds import ThresholdSet, load_profile
-from roundoff.measure.verdicts import PROFILE, index_scores
+from roundoff.measure.verdicts import PROFILE, SampleSanity, ThresholdSet, index_scores, load_profile
 from roundoff.messages.message import NOTHING, Message, as_message, english, message
 from roundoff.messages.numbers import EXACT_DB
 from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
 from roundoff.studies.compare.pairs import PairMeasurement, SamplePairs, find_samples, measure_pairs, read_pair
 from roundoff.studies.compare.result import Comparison, Role, TensorComparison, Verdict, was_not_read
-from roundoff.tensors.stored import StoredSource
+from roundoff.tensors.stored import runs_of
 
 __all__ = [
     "CompareSettings",
@@ -205,6 +206,8 @@ _SECOND_LOOKS = 48
 # Equal shapes are tried in another layout when the cosine is below this.
 _SUSPICIOUS_COSINE = 0.9
 _WORST = 5
+# Fewer numbers than these may well be all the same.
+_FEWEST_NUMBERS = 16
 # So many names of what was left out are kept.
 _NAMED = 3
 
@@ -238,7 +241,8 @@ def compare(
     """Score every pair over all samples, judge it, and say where the difference starts."""
     samples = find_samples(reference, candidate)
     job = _ComparisonRun((reference, candidate), samples, settings, progress)
-    pairs, measured = job.measure(pairing.pairs)
+    sanity = _ReferenceSanity(reference, settings.topology)
+    pairs, measured = job.measure(pairing.pairs, sanity.add)
     _check_axis(settings.channel_axis, measured)
     thresholds = settings.thresholds or load_profile(PROFILE)
     judged = _with_odd_layouts(_rows(job, pairs, measured, thresholds=thresholds))
@@ -259,6 +263,8 @@ def compare(
         missing_outputs=tuple(lacking) if settings.topology else (),
         gated=settings.thresholds is not None,
     )
+    judgement = _judgement(rows, (reference, candidate), pairing, verdict, outputs, thresholds)
+    doubts = sanity.doubts(measured)
     return Comparison(
         reference=reference.label,
         candidate=candidate.label,
@@ -271,7 +277,7 @@ def compare(
         verdict=verdict,
         notes=tuple(filter(None, notes)),
         outputs=outputs,
-        judgement=_judgement(rows, (reference, candidate), pairing, verdict, outputs, thresholds),
+        judgement=replace(judgement, grade=_doubted(judgement.grade, doubts), doubts=doubts),
     )
 
 
@@ -307,6 +313,10 @@ def _judgement(
     return Judgement(grade, coverage, limits=thresholds.describe())
 
 
+def _doubted(grade: Grade, doubts: tuple[Doubt, ...]) -> Grade:
+    return "no_evidence" if doubts and grade != "lossy" else grade
+
+
 def _left_out(*reasons: tuple[WhyLeftOut, Sequence[str]]) -> tuple[LeftOut, ...]:
     return tuple(LeftOut(why, len(names), tuple(names[:_NAMED])) for why, names in reasons if names)
 
@@ -322,6 +332,40 @@ def _gap(first: str, rows: Sequence[TensorComparison], tensors: Sequence[TensorI
         else:
             return CoverageGap(name, first, missing) if missing else None
     return CoverageGap("", first, missing) if missing else None
+
+
+class _ReferenceSanity:
+    """Whether what the reference was fed, and gave, is any ground for a good verdict."""
+
+    def __init__(self, reference: TensorSource, topology: Topology | None) -> None:
+        known = {info.name for info in reference.tensors}
+        self._reference = reference
+        self._inputs = [] if topology is None else [name for name in topology.inputs if name in known]
+        self._outputs = [] if topology is None else [name for name in topology.outputs if name in known]
+        self._seen = SampleSanity()
+
+    def add(self, sample: str) -> None:
+        """Take in a sample."""
+        self._seen.add(sample, self._read(self._inputs, sample), self._read(self._outputs, sample))
+
+    def doubts(self, measured: Sequence[PairMeasurement]) -> tuple[Doubt, ...]:
+        """What speaks against a good verdict; where inputs are unknown, that no tensor of the reference varies."""
+        # What was compared was fed to both sides: one sample is enough to see that they agree on it.
+        found = tuple(each for each in self._seen.doubts() if each.kind not in ("single", "repeated"))
+        large = [each for each in measured if each.moments.count >= _FEWEST_NUMBERS]
+        sides = [each.moments.reference for each in large]
+        if not self._inputs and sides and all(side.low == side.high for side in sides):
+            samples = max(each.samples for each in large)
+            return (*found, Doubt("constant", samples, samples))
+        return found
+
+    def _read(self, names: Sequence[str], sample: str) -> dict[str, Array]:
+        values = {}
+        for name in names:
+            # What cannot be read is said of its row.
+            with contextlib.suppress(BadInput):
+                values[name] = self._reference.read(name, sample)
+        return values
 
 
 def _check_axis(axis: int | None, measured: Sequence[PairMeasurement]) -> None:
@@ -341,10 +385,12 @@ class _ComparisonRun:
     settings: CompareSettings
     progress: Progress
 
-    def measure(self, pairs: Sequence[TensorPair]) -> tuple[list[TensorPair], list[PairMeasurement]]:
+    def measure(
+        self, pairs: Sequence[TensorPair], watch: Callable[[str], None]
+    ) -> tuple[list[TensorPair], list[PairMeasurement]]:
         """Measure all pairs; those of equal shape that disagree badly also in the layout that restores them."""
         pairs = list(pairs)
-        measured = self._measure(pairs)
+        measured = self._measure(pairs, watch)
         restored = {i: layout for i, m in enumerate(measured) if (layout := self._restoring(pairs[i], m))}
         if restored:
             again = self._measure(list(restored.values()))
@@ -359,9 +405,11 @@ class _ComparisonRun:
         except BadInput:
             return describe_from_moments(measured.moments)
 
-    def _measure(self, pairs: list[TensorPair]) -> list[PairMeasurement]:
-        axis = self.settings.channel_axis
-        return measure_pairs(self.sources, pairs, self.samples, channel_axis=axis, progress=self.progress)
+    def _measure(
+        self, pairs: list[TensorPair], watch: Callable[[str], None] | None = None
+    ) -> list[PairMeasurement]:
+        axis, progress = self.settings.channel_axis, self.progress
+        return measure_pairs(self.sources, pairs, self.samples, channel_axis=axis, watch=watch, progress=progress)
 
     def _restoring(self, pair: TensorPair, measured: PairMeasurement) -> TensorPair | None:
         suspicious = score(measured.moments).values.get("cosine", 1.0) < _SUSPICIOUS_COSINE
@@ -416,10 +464,10 @@ def _note_on_scope(thresholds: ThresholdSet, topology: Topology | None) -> Messa
 
 def _run_notes(sources: tuple[TensorSource, TensorSource]) -> Iterator[Message]:
     """Say which of several runs in one folder was taken."""
-    for source in sources:
-        if isinstance(source, StoredSource) and source.runs:
-            run, *others = source.runs
-            yield message("compare.run_taken", where=source.label, run=run, others=", ".join(others))
+    for source, key in zip(sources, ("compare.run_as_reference", "compare.run_taken"), strict=True):
+        if runs := runs_of(source):
+            run, *others = runs
+            yield message(key, where=source.label, run=run, others=", ".join(others))
 
 
 def _moved_names(rows: Sequence[TensorComparison], reference: TensorSource) -> Iterator[Message]:

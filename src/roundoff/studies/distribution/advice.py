@@ -10,7 +10,7 @@ from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec, paramete
 from roundoff.core.tensors import Array
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import Message, joined, message
-from roundoff.studies.distribution.records import ChannelRecord
+from roundoff.studies.distribution.records import ChannelRecord, Inspected
 from roundoff.studies.distribution.result import (
     LEVEL_BOUNDS,
     ChannelBox,
@@ -19,7 +19,6 @@ from roundoff.studies.distribution.result import (
     Risk,
     ValueSummary,
 )
-from roundoff.studies.distribution.selection import Inspected
 
 __all__ = ["advise", "judge_channels"]
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +20,19 @@ from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, as_message, english, message
 from roundoff.messages.numbers import nonfinite_note
-from roundoff.quantize.calibration.observer import Observation, Observer
-from roundoff.quantize.calibration.run import watch
+from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer
 from roundoff.run.budget import UNLIMITED, RunBudget
-from roundoff.run.capture import Samples, complete_values, read_feed
-from roundoff.run.layer_tensors import LayerTensor, layer_tensors
+from roundoff.run.capture import LiveSource, Samples, complete_values, each_sample, read_feed
+from roundoff.run.variants import LayerTensor, layer_tensors
 from roundoff.studies.distribution.advice import advise, judge_channels
-from roundoff.studies.distribution.records import ChannelRecord, CodeRecord, TensorRecord, ValueRecord
+from roundoff.studies.distribution.records import (
+    ChannelRecord,
+    CodeRecord,
+    Inspected,
+    TensorRecord,
+    ValueRecord,
+    find_inspected,
+)
 from roundoff.studies.distribution.result import (
     OUTLIER_LEVELS,
     ChannelReport,
@@ -35,18 +42,39 @@ from roundoff.studies.distribution.result import (
     OutlierRow,
     TensorDistribution,
 )
-from roundoff.studies.distribution.selection import Inspected, find_inspected
 from roundoff.studies.distribution.values import automatic_bins, lay_out
 
 __all__ = [
-    "ChannelSettings",
-    "DistributionSettings",
-    "OutlierSettings",
+    "InspectionSettings",
     "describe_channels",
     "describe_distributions",
     "find_outliers",
 ]
 
+
+@dataclass(frozen=True, slots=True)
+class InspectionSettings:
+    """What to look at, and how.
+
+    Attributes:
+        names: Names or globs of nodes, tensors and quantizers; the table of outliers takes all when empty.
+        kinds: Look only among these kinds; among all when empty.
+        bins: Bins of a histogram; by default as many as there are values for, at most 200.
+        axis: The axis along which channels are told apart; by default that of the quantizer's scales, else where
+            the operation has its channels.
+        log_base: Base of the logarithm that levels of outliers are.
+        limits: What the run may take.
+    """
+
+    names: tuple[str, ...] = ()
+    kinds: tuple[InspectedKind, ...] = ()
+    bins: int | None = None
+    axis: int | None = None
+    log_base: float = 2.0
+    limits: RunBudget = UNLIMITED
+
+
+_DEFAULT_SETTINGS = InspectionSettings()
 
 # The one pass: what is computed is seen sample by sample, constants as they stand in the model.
 
@@ -82,12 +110,52 @@ def _see(
     running = [record for inspected, record in records if not inspected.is_constant]
     seen: tuple[str, ...] = ()
     if samples is not None:
-        seen = watch(model, samples, running, other=other, limits=limits, progress=progress)
+        seen = _watch(model, samples, running, other=other, limits=limits, progress=progress)
     weights = Weights(model)
     for inspected, record in records:
         if inspected.is_constant:
             record.take([weights[inspected.tensor]])
     return seen
+
+
+def _watch(
+    model: Model,
+    samples: Samples,
+    records: Sequence[TensorRecord[Any]],
+    *,
+    other: Model | None = None,
+    limits: RunBudget,
+    progress: Progress,
+) -> tuple[str, ...]:
+    """Show every sample to every record; gives the names of the samples, none when there is nothing to look at."""
+    asked = [(model, [record.tensors for record in records]), (other, [record.others for record in records])]
+    sources = [
+        LiveSource(
+            network,
+            samples,
+            tensors=list(dict.fromkeys(name for names in each for name in names)),
+            max_memory=limits.max_memory,
+            threads=limits.threads,
+        )
+        for network, each in asked
+        if network is not None and any(each)
+    ]
+    for sample in each_sample(sources, "looking at tensors", progress=progress) if sources else ():
+        for record in records:
+            named = zip(sources, (record.tensors, record.others), strict=False)
+            try:
+                record.take([source.read(name, sample) for source, names in named for name in names])
+            except ChannelMismatch as error:
+                raise BadInput(
+                    english(
+                        "The channels of tensor {tensors!r} cannot be told apart: {error} (sample {sample!r}).",
+                        tensors=record.tensors[0],
+                        error=error,
+                        sample=sample,
+                    ),
+                    fix=english("choose another --axis, or leave this tensor out"),
+                ) from error
+    return samples.names if sources else ()
 
 
 def _known_values(model: Model, samples: Samples, limits: RunBudget) -> tuple[Value, ...]:
@@ -103,27 +171,10 @@ def _known_values(model: Model, samples: Samples, limits: RunBudget) -> tuple[Va
 _BLOCK = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
-class DistributionSettings:
-    """What to look at, and how.
-
-    Attributes:
-        names: Names or globs of nodes, tensors and quantizers.
-        kinds: Look only among these kinds; among all when empty.
-        bins: Bins of a histogram; by default as many as there are values for, at most 200.
-        limits: What the run may take.
-    """
-
-    names: tuple[str, ...]
-    kinds: tuple[InspectedKind, ...] = ()
-    bins: int | None = None
-    limits: RunBudget = UNLIMITED
-
-
 def describe_distributions(
     quantized: QuantizedModel,
     samples: Samples | None,
-    settings: DistributionSettings,
+    settings: InspectionSettings,
     *,
     progress: Progress = SILENT,
 ) -> DistributionReport:
@@ -164,7 +215,7 @@ def describe_distributions(
 
 
 def _readable(
-    quantized: QuantizedModel, settings: DistributionSettings
+    quantized: QuantizedModel, settings: InspectionSettings
 ) -> tuple[tuple[Inspected, ...], tuple[Message, ...]]:
     """What can be looked at, and a note on what only a glob names and holds no numbers."""
     found = find_inspected(quantized, settings.names, kinds=settings.kinds)
@@ -250,28 +301,10 @@ def _add_difference(record: ValueRecord, after: Array, before: Array) -> None:
 _MOST_LISTED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelSettings:
-    """What to look at, and how.
-
-    Attributes:
-        names: Names or globs of nodes, tensors and quantizers.
-        kinds: Look only among these kinds; among all when empty.
-        axis: The axis along which channels are told apart; by default that of the quantizer's scales, else where
-            the operation has its channels.
-        limits: What the run may take.
-    """
-
-    names: tuple[str, ...]
-    kinds: tuple[InspectedKind, ...] = ()
-    axis: int | None = None
-    limits: RunBudget = UNLIMITED
-
-
 def describe_channels(
     quantized: QuantizedModel,
     samples: Samples | None,
-    settings: ChannelSettings,
+    settings: InspectionSettings,
     *,
     progress: Progress = SILENT,
 ) -> ChannelReport:
@@ -341,7 +374,7 @@ def _axes_of(
 class _Axes:
     """Along which axis each tensor has its channels."""
 
-    def __init__(self, model: Model, samples: Samples | None, settings: ChannelSettings) -> None:
+    def __init__(self, model: Model, samples: Samples | None, settings: InspectionSettings) -> None:
         self._model, self._wanted = model, settings.axis
         self._weights = Weights(model)
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -386,30 +419,10 @@ class _Axes:
 # Outliers: how many channels of each tensor are small against its largest value.
 
 
-@dataclass(frozen=True, slots=True)
-class OutlierSettings:
-    """What to look at, and how.
-
-    Attributes:
-        names: Names or globs of tensors and nodes; everything when empty.
-        log_base: Base of the logarithm that levels are.
-        axis: The axis along which channels are told apart; by default where the operation has its channels.
-        limits: What the run may take.
-    """
-
-    names: tuple[str, ...] = ()
-    log_base: float = 2.0
-    axis: int | None = None
-    limits: RunBudget = UNLIMITED
-
-
-_DEFAULT_SETTINGS = OutlierSettings()
-
-
 def find_outliers(
     quantized: QuantizedModel,
     samples: Samples,
-    settings: OutlierSettings = _DEFAULT_SETTINGS,
+    settings: InspectionSettings = _DEFAULT_SETTINGS,
     *,
     progress: Progress = SILENT,
 ) -> OutlierReport:
@@ -445,7 +458,7 @@ def find_outliers(
             observer = Observer(axis, ranges_only=True)
             records.append((order, axis, TensorRecord(tensor.name, observer, tolerant=True)))
     watchers = [record for _, _, record in records]
-    seen = watch(model, samples, watchers, limits=settings.limits, progress=progress)
+    seen = _watch(model, samples, watchers, limits=settings.limits, progress=progress)
     skipped |= {each.tensors[0]: as_message(each.problem) for each in watchers if each.problem}
     if skipped and len(skipped) == len(tensors):
         name, reason = next(iter(skipped.items()))

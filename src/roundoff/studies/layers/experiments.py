@@ -17,15 +17,15 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import derived_constants, units
 from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob
 from roundoff.measure.metrics import cosine, relative_euclidean, sqnr_db
-from roundoff.measure.thresholds import ThresholdSet
+from roundoff.measure.verdicts import ThresholdSet
 from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Runnable, spread_over
-from roundoff.run.blocks.chain import Chunk
+from roundoff.run.block_chain import Chunk
 from roundoff.run.variants import without_unread, written_quantizers
 from roundoff.studies.layers.measurement import Arrays, LayerBench, code_meaning
 from roundoff.studies.layers.result import Experiment
 
 if TYPE_CHECKING:
-    from roundoff.run.integer.runner import IntegerRunner
+    from roundoff.run.integer.machine import IntegerRunner
 
 __all__ = [
     "ExperimentOutcome",
@@ -208,7 +208,7 @@ def integer_runs(layers: LayerBench, arithmetic: Arithmetic, threads: int) -> Op
     model = layers.quantized.float_model
 
     def open_network(quantizers: Sequence[Quantizer]) -> Runnable[Arrays]:
-        from roundoff.run.integer.runner import IntegerRunner
+        from roundoff.run.integer.machine import IntegerRunner
 
         if not quantizers:
             return in_float(())

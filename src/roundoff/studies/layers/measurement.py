@@ -13,9 +13,9 @@ from roundoff.core.progress import Progress
 from roundoff.core.quantizers import Quantizer, QuantSpec, quantize
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
+from roundoff.graph.nodes import constants, reads
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import units
-from roundoff.graph.wiring import constants, reads
 from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob, noise_ratio
 from roundoff.measure.metrics import Status
 from roundoff.measure.pairs import channel_axis_of
@@ -23,10 +23,11 @@ from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import Bench, Runnable
 from roundoff.run.budget import RunBudget, split_passes
 from roundoff.run.capture import Samples
-from roundoff.run.layer_tensors import FUSED, LayerTensor
 from roundoff.run.variants import (
+    FUSED,
     Copies,
     KnownConstants,
+    LayerTensor,
     Tap,
     Variant,
     build_copies,
@@ -34,8 +35,8 @@ from roundoff.run.variants import (
 from roundoff.studies.layers.result import LayerOverflow
 
 if TYPE_CHECKING:
+    from roundoff.run.integer.machine import IntegerRun, IntegerRunner
     from roundoff.run.integer.results import IntegerReport
-    from roundoff.run.integer.runner import IntegerRun, IntegerRunner
 
 __all__ = [
     "Arrays",

@@ -28,19 +28,24 @@ from roundoff.measure.metrics import (
     worst_channel,
     worst_channel_sqnr_db,
 )
-from roundoff.measure.thresholds import ThresholdSet
+from roundoff.measure.verdicts import ThresholdSet, usual_limits
 from roundoff.measure.verdicts import judge as judge_grade
-from roundoff.measure.verdicts import usual_limits
 from roundoff.messages.message import Message, as_message, english, message
 from roundoff.quantize.agreement import JUDGED_SAMPLES
 from roundoff.quantize.agreement import judge_outputs as outputs_judgement
 from roundoff.run.bench import FEW_SAMPLES, spread_over
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples, complete_values, read_feed
-from roundoff.run.integer.runner import IntegerRunner
-from roundoff.run.layer_tensors import LayerTensor, layer_tensors
-from roundoff.run.variants import Variant
-from roundoff.studies.layers.attribution import ATTRIBUTION_SAMPLES, Contribution, find_contributions
+from roundoff.run.integer.machine import IntegerRunner
+from roundoff.run.variants import LayerTensor, Variant, layer_tensors
+from roundoff.studies.layers.attribution import (
+    ATTRIBUTION_SAMPLES,
+    Contribution,
+    find_contributions,
+    judge,
+    judge_outputs,
+    score_values,
+)
 from roundoff.studies.layers.experiments import (
     Experiments,
     Proof,
@@ -64,7 +69,6 @@ from roundoff.studies.layers.result import (
     Method,
     Mode,
 )
-from roundoff.studies.layers.verdict import judge, judge_outputs, score_values
 
 __all__ = [
     "LayerSettings",

@@ -28,8 +28,7 @@ from roundoff.measure.metrics import require
 from roundoff.measure.rows import ROW_FIELDS, RowMeter, table_sqnr_db
 from roundoff.messages.message import Message, english
 from roundoff.messages.numbers import nonfinite_note
-from roundoff.run.blocks.network import BlockChange, BlockNetwork, NetworkSettings, OpenedChange
-from roundoff.run.blocks.record import Recording
+from roundoff.run.block_network import BlockChange, BlockNetwork, NetworkSettings, OpenedChange, Recording
 from roundoff.run.capture import Samples, read_feed
 from roundoff.studies.sensitivity.subjects import SensitivitySettings
 

@@ -9,7 +9,7 @@ from roundoff.errors import BadInput, nearest
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.switches import MOST_NAMED
 from roundoff.messages.message import english, some
-from roundoff.run.blocks.network import BlockArithmetic
+from roundoff.run.block_network import BlockArithmetic
 from roundoff.studies.sensitivity.result import Mode
 
 __all__ = [

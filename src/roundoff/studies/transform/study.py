@@ -18,9 +18,8 @@ from roundoff.measure.metrics import OutputAgreement
 from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.quantize.agreement import compare_outputs
-from roundoff.quantize.model_cost import added_cost
 from roundoff.quantize.pipeline import Quantization, QuantizeSettings, quantize_model
-from roundoff.quantize.recipes import Built
+from roundoff.quantize.recipes import Built, added_cost
 from roundoff.quantize.step_report import TransformReport, TransformScore
 from roundoff.quantize.steps import correction_names, transform_names
 from roundoff.run.bench import Bench, spread

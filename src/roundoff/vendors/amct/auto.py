@@ -14,8 +14,7 @@ from roundoff.core.files import reading, regular_file, writing
 from roundoff.core.quantizers import Consumer
 from roundoff.core.tensors import Array
 from roundoff.errors import nearest
-from roundoff.graph.blocks import BlockModels
-from roundoff.graph.cutting import ModelBlock
+from roundoff.graph.blocks import BlockModels, ModelBlock
 from roundoff.graph.shapes import values
 from roundoff.messages.message import english
 from roundoff.run.evaluators import call_user_code, load_user_module, objects_with

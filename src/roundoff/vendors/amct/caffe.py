@@ -14,9 +14,8 @@ from roundoff.core.files import model_files, read_small
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextEntry, TextMessage
 from roundoff.graph.caffe.convert import import_caffe, net_of, runs_of, tell
-from roundoff.graph.caffe.export import Ending, deploy_net, fake_quant_net, save_net
+from roundoff.graph.caffe.export import Ending, Owners, quantized_net, save_net
 from roundoff.graph.caffe.net import CaffeLayer, Net, read_net
-from roundoff.graph.caffe.placement import Owners
 from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
@@ -220,7 +219,7 @@ class CaffeFlavour(Flavour):
         stage: CalibrationStage,
     ) -> None:
         """Write the net that is run for calibration."""
-        written = fake_quant_net(net_of(model), QuantizedModel(model, weight_quantizers(layers, records)))
+        written = quantized_net(net_of(model), QuantizedModel(model, weight_quantizers(layers, records)))
         save_net(written, *files, heading=f"{_MARK}{stage_text(stage)}\n")
 
     def results(self, save_path: str | Path) -> tuple[Files, Files]:
@@ -244,10 +243,10 @@ class CaffeFlavour(Flavour):
         quantized = QuantizedModel(model, quantizers_of(model, layers, records))
         with replacing(chosen(which, fake, (*deploy, info)), model):
             if which != "Deploy":
-                save_net(fake_quant_net(net, quantized, ending=_ending_of(records, half=False)), *fake)
+                save_net(quantized_net(net, quantized, ending=_ending_of(records, half=False)), *fake)
             if which != "Fakequant":
                 ending = _ending_of(records, half=half_precision)
-                save_net(deploy_net(net, quantized, ending=ending), *deploy)
+                save_net(quantized_net(net, quantized, deploy=True, ending=ending), *deploy)
                 own = {name: layer for name, layer in layers.items() if name in records}
                 write_json(info, _net_information(deploy, net, own))
 

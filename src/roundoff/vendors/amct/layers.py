@@ -6,8 +6,8 @@ from typing import Any
 
 from roundoff.core.plan import PlannedQuantizer
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import attribute
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import attribute
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.targets.loading import load_target
 

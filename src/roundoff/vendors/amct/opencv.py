@@ -10,8 +10,8 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextEntry, TextMessage, text_proto_text
 from roundoff.graph.caffe.convert import DATA_TYPES, runs_of
-from roundoff.graph.caffe.fields import text_table
 from roundoff.graph.caffe.net import Net, read_net
+from roundoff.graph.caffe.wire import text_table
 from roundoff.messages.message import english
 from roundoff.vendors.amct.arguments import a_path
 from roundoff.vendors.facade import CannotRun

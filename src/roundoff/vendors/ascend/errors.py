@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import IntEnum
 
 from roundoff.errors import BadInput
-from roundoff.measure.thresholds import load_profile
+from roundoff.measure.verdicts import load_profile
 
 __all__ = [
     "Code",

@@ -8,6 +8,7 @@ import numpy as np
 
 from roundoff.core.plan import FLOAT
 from roundoff.core.quantizers import Quantizer
+from roundoff.graph.nodes import STANDARD_DOMAINS
 from roundoff.graph.weights import constant_value
 from roundoff.vendors.dialects.settings import (
     COMMON_BITS,
@@ -160,7 +161,7 @@ def _needs_contrib(decisions: Decisions) -> bool:
     opset = max(
         entry.version
         for entry in decisions.quantized.float_model.proto.opset_import
-        if entry.domain in ("", "ai.onnx")
+        if entry.domain in STANDARD_DOMAINS
     )
     wide = any(each.spec.bits != COMMON_BITS for each in decisions.quantized.quantizers if each.kind != "bias")
     return wide and opset < _FIRST_16_BITS

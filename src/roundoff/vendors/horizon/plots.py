@@ -22,8 +22,7 @@ from roundoff.studies.accumulate.study import AccumulationSettings, accumulate
 from roundoff.studies.distribution.page import distribution_table
 from roundoff.studies.distribution.result import ChannelSpread, DistributionReport, TensorDistribution
 from roundoff.studies.distribution.study import (
-    ChannelSettings,
-    DistributionSettings,
+    InspectionSettings,
     describe_channels,
     describe_distributions,
 )
@@ -157,7 +156,7 @@ def draw_distributions(
 ) -> DistributionReport:
     """Draw a picture for each node, and give what is in them."""
     patterns = _patterns(opened, names)
-    settings = DistributionSettings(names=tuple(patterns), limits=limits)
+    settings = InspectionSettings(names=tuple(patterns), limits=limits)
     report = describe_distributions(opened.quantized, opened.data, settings, progress=progress())
     labels = [_label(opened, each) for each in report.distributions]
     shown = [replace(each, name=label) for each, label in zip(report.distributions, labels, strict=True)]
@@ -194,7 +193,7 @@ def draw_channels(
         chosen = [name for name in names if (kinds[name] == "activation") == activations]
         if not chosen:
             continue
-        settings = ChannelSettings(
+        settings = InspectionSettings(
             names=tuple(_patterns(opened, chosen)),
             kinds=("activation",) if activations else ("weight", "bias"),
             axis=1 if activations and axis is None else axis,

@@ -9,7 +9,7 @@ import numpy as np
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, model_from_proto
-from roundoff.graph.wiring import by_dtype, rename_captured
+from roundoff.graph.nodes import by_dtype, rename_captured
 from roundoff.messages.message import english
 from roundoff.preprocessing.colours import NO_CSC, ColorFormat, Csc, CscMode, conversion_rows
 from roundoff.preprocessing.steps import InputProcessing, doubts

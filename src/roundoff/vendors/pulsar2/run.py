@@ -17,11 +17,12 @@ from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs, outputs, topology
 from roundoff.graph.load import Model, load_model
+from roundoff.graph.nodes import STANDARD_DOMAINS
 from roundoff.graph.reading.read import read_quantized
 from roundoff.graph.subgraph import tap
 from roundoff.graph.units import derived_constants
 from roundoff.messages.message import english
-from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.session import Session, open_session
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, PrecisionAnalysisMode, TargetHardware
 from roundoff.vendors.pulsar2.tables import target_of
@@ -83,7 +84,7 @@ def refuse_foreign(model: Model) -> None:
         BadInput: It has operators of the vendor's.
     """
     for node in model.proto.graph.node:
-        if node.domain not in ("", "ai.onnx") and node.op_type.startswith(_FOREIGN):
+        if node.domain not in STANDARD_DOMAINS and node.op_type.startswith(_FOREIGN):
             what = english(
                 "{path} holds the vendor's operator {op_type} ({name}), which only its tool runs.",
                 path=model.path,

@@ -42,7 +42,7 @@ from roundoff.messages.message import english
 from roundoff.messages.numbers import counted, number
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples
-from roundoff.run.holdout import Subset
+from roundoff.run.evaluators import Subset
 from roundoff.vendors.pulsar2.building.files import AXMODEL, OPTIMIZED
 from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.building.recipe import (

@@ -31,6 +31,7 @@ _LONGEST_S = 20.0
 _LEFT, _LEFT_ALONE = 0.1, 0.01
 # One is named alone when the next one leaves so many times as much; nearer than that, the simpler one is named.
 _CLEARLY, _AS_GOOD = 2.0, 1.3
+_SAME = 4.0
 # Those that leave less than this part on the first sample are tried on the others, the best ones first.
 _PROMISING, _MOST_PROMISING = 0.5, 6
 _SUMS = ("Add", "Sub")
@@ -152,18 +153,16 @@ class _Trials:
             size = sum(self._pairs[at].found.size for at in self._judged_on)
             if left > _LEFT_OF_MANY * self._noise() or size < _FEWEST_OF_MANY:
                 return None
-        # What differs from the best one by no more than rounding is the same kernel in another form.
-        same = max(4 * left, self._noise())
+        # What differs from the best one by no more than that leaves, or rounding does, is the same kernel in
+        # another form: neither a rival nor the next best.
+        same = _SAME * max(left, self._noise())
         others = [each for each in judged if each[2] is not best and self._differ(each[1], made) > same]
         rivals = [each for each in others if each[0] < _CLEARLY * left]
         text = best.text
         if rivals:
             text = message("diagnosis.way_or", one=text, other=min(rivals, key=lambda each: each[0])[2].text)
         signal = sum(float(np.square(self._pairs[at].found.astype(np.float64)).sum()) for at in self._judged_on)
-        # What differs by less than arithmetic does is the same way once more, not the next best.
-        following = min(
-            (each[0] for each in others if self._differ(each[1], made) > 4 * self._noise()), default=None
-        )
+        following = min((each[0] for each in others), default=None)
         return KernelFit(
             text,
             best.node,

@@ -10,9 +10,9 @@ from roundoff.core.quantizers import Quantizer, fake_quantize
 from roundoff.core.tensors import Array
 from roundoff.errors import RoundoffError
 from roundoff.graph.load import Model, checked_model
+from roundoff.graph.nodes import by_dtype, set_attribute, subgraphs
 from roundoff.graph.patterns import attributes
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import by_dtype, set_attribute, subgraphs
 from roundoff.messages.message import Message
 from roundoff.run.session import open_session
 

@@ -10,7 +10,7 @@ from roundoff.core.document import json_text
 from roundoff.core.files import check_output_directory, output_directory, write_text
 from roundoff.core.names import shown
 from roundoff.errors import BadInput
-from roundoff.graph.cutting import node_products
+from roundoff.graph.blocks import node_products
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
@@ -21,7 +21,7 @@ from roundoff.quantize.agreement import check_preparation
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.search.strategies.flow_charts import GOOD_LAYER, GOOD_OUTPUT
-from roundoff.studies.distribution.study import OutlierSettings, find_outliers
+from roundoff.studies.distribution.study import InspectionSettings, find_outliers
 from roundoff.vendors.pulsar2.building.files import (
     AXMODEL,
     CHART,
@@ -414,7 +414,7 @@ class _Build:
 
     def _show_outliers(self, model: Model, samples: Samples) -> None:
         """The outliers of the float model as it was before smoothing."""
-        settings = OutlierSettings(limits=RunBudget(max_memory=self.options.max_memory))
+        settings = InspectionSettings(limits=RunBudget(max_memory=self.options.max_memory))
         report = find_outliers(QuantizedModel(model, ()), samples, settings, progress=self.log.progress)
         rows = [
             OutlierTableRow(row.tensor, row.sparse_share, [row.share(level) for level in TABLE_LEVELS])

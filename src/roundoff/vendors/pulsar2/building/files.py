@@ -24,10 +24,9 @@ from roundoff.graph.shapes import values
 from roundoff.graph.subgraph import tap
 from roundoff.run.bench import Bench
 from roundoff.run.capture import Samples, complete_values, read_feed
-from roundoff.run.integer.runner import IntegerRunner
-from roundoff.run.layer_tensors import LayerTensor, layer_tensors
+from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.session import open_session
-from roundoff.run.variants import Copies, Variant, build_copies, written_quantizers
+from roundoff.run.variants import Copies, LayerTensor, Variant, build_copies, layer_tensors, written_quantizers
 from roundoff.vendors.pulsar2.building.recipe import Analysis
 from roundoff.vendors.pulsar2.config.checks import Settled
 from roundoff.vendors.pulsar2.config.decoding import to_document

@@ -22,7 +22,7 @@ from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
 from roundoff.run.capture import NO_INPUTS, Samples
-from roundoff.run.layer_tensors import FUSED
+from roundoff.run.variants import FUSED
 from roundoff.samples.sample_set import open_samples
 from roundoff.studies.layers.result import LayerReport, LayerRow, Method
 from roundoff.studies.layers.study import LayerSettings, analyze_layers

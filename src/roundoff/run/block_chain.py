@@ -16,10 +16,10 @@ import numpy as np
 from roundoff.core.array_files import map_array
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, ModelFailed
-from roundoff.graph.cutting import Cutting
+from roundoff.graph.blocks import Cutting
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import subgraphs
 from roundoff.graph.subgraph import detached, tap
-from roundoff.graph.wiring import subgraphs
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import format_size
