@@ -13,7 +13,7 @@ from roundoff import demo
 from roundoff.cli import demo as command
 from roundoff.cli.terminal import Terminal
 from roundoff.core.document import load_document
-from roundoff.demo.scenarios.scenario import SCENARIOS
+from roundoff.demo.stories import STORIES
 from roundoff.errors import BadInput
 
 
@@ -169,4 +169,4 @@ def test_the_recogniser_needs_its_package(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_every_story_is_offered() -> None:
-    assert set(command._STORIES) == set(SCENARIOS)
+    assert set(command._STORIES) == set(STORIES)
