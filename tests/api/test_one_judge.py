@@ -81,6 +81,53 @@ def test_words_never_contradict(family: Any, outlier: float, target: str, tmp_pa
         assert good is (word in ("fine", "healthy")), (command, word)
 
 
+def _at_the_limit(target: str, data: np.ndarray, folder: Path) -> tuple[Path, Path]:
+    """Two networks that differ by a fifth of a per cent in one branch, the one just fine, the other just lossy."""
+    low, high = 1.0, 4000.0
+    for _ in range(12):
+        middle = float(np.sqrt(low * high))
+        model = save(_joined(np.random.default_rng(31), middle), folder / "m.onnx")
+        judgement = roundoff.quantize(model, target=target, data=data).document.judgement
+        assert judgement is not None
+        low, high = (middle, high) if judgement.grade == "fine" else (low, middle)
+    fine, lossy = (save(_joined(np.random.default_rng(31), end), folder / f"{end}.onnx") for end in (low, high))
+    return fine, lossy
+
+
+@pytest.mark.parametrize(("target", "count"), [("generic-int8", 8), ("rknn-like", 50), ("onnxruntime", 100)])
+def test_words_agree_right_at_the_limit(target: str, count: int, tmp_path: Path) -> None:
+    """Also of more samples than are judged on."""
+    data = np.random.default_rng(count).normal(size=(count, 1, 8, 8)).astype(np.float32)
+    fine, lossy = (_words(model, data, target) for model in _at_the_limit(target, data, tmp_path))
+    assert fine["quantize"] == ("fine", True)
+    assert fine["layers"][1] or fine["layers"][0] == "local"
+    assert fine["diagnose"][1] or fine["diagnose"][0] == "culprits"
+    assert lossy["quantize"] == ("lossy", False)
+    assert not any(good for _, good in lossy.values())
+
+
+SHARED = Path(__file__).resolve().parents[3] / "shared"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the networks beside the checkout are not there")
+@pytest.mark.parametrize("target", ["generic-int8", "generic-int8-per-tensor"])
+@pytest.mark.parametrize("count", [8, 50])
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("mlperf_tiny/pretrainedResnet.onnx", (3, 32, 32)),
+        ("repvgg_fmnist/repvgg_fmnist_deploy.onnx", (1, 28, 28)),
+    ],
+)
+def test_words_agree_on_real_networks(name: str, shape: tuple[int, ...], count: int, target: str) -> None:
+    pixels = (
+        np.load(SHARED / "data" / "cifar10_test_part.npz")["x"][:count].transpose(0, 3, 1, 2).astype(np.float32)
+    )
+    data = pixels if shape[0] == 3 else pixels.mean(axis=1, keepdims=True)[..., :28, :28] / 255
+    _words(SHARED / "models" / name, np.ascontiguousarray(data, np.float32), target)
+
+
 @pytest.mark.parametrize("kind", ["nan", "zero", "single", "same"])
 def test_nothing_good_is_said_on_samples_that_tell_nothing(kind: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(23)

@@ -14,9 +14,14 @@ from rich.table import Table
 
 import roundoff.cli.terminal
 from roundoff import __version__
-from roundoff.cli import COMMANDS, main
+from roundoff.cli import COMMANDS, command_of, main
 from roundoff.cli.diagnosis import compare
+from roundoff.cli.options import OptionGroup, flat_options
 from roundoff.cli.terminal import Terminal
+from roundoff.studies.distribution.channel_pages import CHANNELS_CSV_START, OUTLIERS_CSV_START
+from roundoff.studies.distribution.page import DISTRIBUTION_CSV_START
+from roundoff.studies.samples.page import WORST_SAMPLES_CSV_START
+from roundoff.studies.sensitivity.page import SENSITIVITY_CSV_START
 
 
 def test_module_and_command_are_one() -> None:
@@ -204,3 +209,24 @@ def test_printed_lines_end_without_blanks(
     monkeypatch.setenv("FORCE_COLOR", "1")
     Terminal().print(table)
     assert "long remark\x1b[0m\n b\n" in capsys.readouterr().out
+
+
+def test_an_earlier_table_is_known_by_the_beginning_that_pages_write() -> None:
+    starts = {
+        "sensitivity": SENSITIVITY_CSV_START,
+        "distribution": DISTRIBUTION_CSV_START,
+        "channels": CHANNELS_CSV_START,
+        "outliers": OUTLIERS_CSV_START,
+        "samples": WORST_SAMPLES_CSV_START,
+    }
+    for name, start in starts.items():
+        groups = [each for each in command_of(name).options if isinstance(each, OptionGroup)]
+        assert [each.defaults["csv_start"] for each in groups if "csv_start" in each.defaults] == [start]
+
+
+def test_no_command_declares_an_option_twice() -> None:
+    for name in COMMANDS:
+        command = command_of(name)
+        names = [each.name for each in flat_options(command.options)]
+        assert len(names) == len(set(names)), name
+        assert command.about.strip(), name

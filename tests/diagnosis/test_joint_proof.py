@@ -98,8 +98,10 @@ def test_calibration_is_measured_on_the_tensors_it_names() -> None:
     for each in quantized.quantizers:
         if each.tensor in finding.tensors:
             group = next(found.tensors for found in groups if each.name in found.quantizers)
-            low = min(0.0, *(float(values[name].min()) for values in held[::2] for name in group))
-            high = max(0.0, *(float(values[name].max()) for values in held[::2] for name in group))
+            seen = [float(end(values[name])) for end in (np.min, np.max) for values in held[::2] for name in group]
+            low, high = min(seen), max(seen)
+            # An eighth of the range on each side that is not zero, for samples that were not seen.
+            low, high = (end + np.sign(end) * (high - low) / 8 for end in (min(low, 0.0), max(high, 0.0)))
             spec = each.spec.along(None)
             each = replace(each, spec=spec, params=parameters_from_range(low, high, spec))  # noqa: PLW2901
         fixed.append(each)

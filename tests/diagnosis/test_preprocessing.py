@@ -101,6 +101,16 @@ def test_raw_pixels_are_told_from_those_of_calibration(channels: int, formula: s
     assert str(finding.intervention).startswith("ranges of ")
 
 
+def test_samples_that_reach_further_than_the_others_do_not_hide_it() -> None:
+    """Ranges are found again on one half of the samples: those of the other half reach a little further."""
+    way, raw = way_of("x - mean of Caffe (104, 117, 123)", 3), way_of(RAW, 3)
+    quantized, _ = for_target(network(3), {"x": way.made(pictures(3, 0), 1).astype(np.float32)}, "generic-int8")
+    pixels = pictures(3, 1)
+    pixels[1::4] = np.clip(pixels[1::4] + 40, 0, 255)
+    found = diagnose_quantization(quantized, ArraySamples({"x": raw.made(pixels, 1).astype(np.float32)}))
+    assert found.accused[0].cause == "preprocessing"
+
+
 @pytest.mark.parametrize(("channels", "formula"), CASES)
 @pytest.mark.parametrize("other", ["x / 255", "x / 127.5 - 1"])
 def test_nothing_false_is_said_of_inputs_made_otherwise(channels: int, formula: str, other: str) -> None:

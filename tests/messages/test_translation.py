@@ -4,6 +4,7 @@
 import argparse
 import ast
 import copy
+import importlib
 import re
 import string
 import tomllib
@@ -30,7 +31,7 @@ OF_ARGPARSE = re.compile(r"%[rs]|%\(\w+\)[rs]|^usage: $|^expected |^show ")
 # Texts of ours that are made of other texts.
 CHAINED = "{before}{after}"
 # Functions that take a template, and where; the latter ones read the value of an option.
-SAYS = {"english": 0, "refused": 0, "whole_number": 1, "a_number": 1, "_sizes": 1}
+SAYS = {"english": 0, "refused": 0, "lost": 0, "whole_number": 1, "a_number": 1, "_sizes": 1}
 
 
 def templates() -> Iterator[tuple[str, str]]:
@@ -49,12 +50,14 @@ def gaps(text: str) -> set[str]:
 
 def shown_in_help() -> set[str]:
     """All that the parsers of our commands show, in English."""
-    found = set()
-    for name, summary in COMMANDS.items():
+    found: set[str | None] = set(COMMANDS.values())
+    tools = [importlib.import_module(f"roundoff.cli.{name}") for name in ("amct", "ascend", "horizon", "pulsar2")]
+    subcommands = [each for tool in tools for each in tool._SUBCOMMANDS.values()]
+    for command in (*map(command_of, COMMANDS), *subcommands):
         parser = argparse.ArgumentParser()
-        command_of(name).declare(parser)
+        command.declare(parser)
         add_language_option(parser)
-        found |= {summary, parser.description}
+        found.add(parser.description)
         for group in parser._action_groups:
             found |= {group.title, group.description}
         found |= {action.help for action in parser._actions}
@@ -91,7 +94,10 @@ def test_all_of_help_is_translated_and_nothing_else() -> None:
     assert not found - HELP.keys()
     main = {"commands", "show program's version number and exit"}
     extra = {text for text in HELP.keys() - found - main if not OF_ARGPARSE.search(text)}
-    assert all(text.startswith(("Find where a quantized", "Exit codes:")) for text in extra), extra
+    assert all(
+        text.startswith(("Find where a quantized", "Exit codes:", "Lists are written", "Every single setting"))
+        for text in extra
+    ), extra
 
 
 @pytest.mark.parametrize(

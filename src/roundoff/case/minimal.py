@@ -122,7 +122,9 @@ class Reproducer:
     @property
     def fed_with(self) -> str:
         """What it is fed, in words."""
-        return self.fed or ("the device's own inputs" if self.stored else "what the float network computes")
+        if self.fed:
+            return self.fed
+        return english("the device's own inputs") if self.stored else english("what the float network computes")
 
 
 def _samples(names: Sequence[str], feeds: Feeds, expected: Feeds, observed: Feeds) -> tuple[ReproducerSample, ...]:
@@ -424,12 +426,12 @@ def reproduce_file(case: Case, given: Model, finding: Finding, *, most_samples: 
             faulty_db=gap.faulty_db,
             mended_db=gap.mended_db,
             threshold_db=(gap.faulty_db + min(gap.mended_db, BEST_DB)) / 2,
-            mending="as its quantizers say",
+            mending=english("as its quantizers say"),
             complement=next(iter(finding.measures), None),
             alone=None,
             passes=bool(finding.measures) and finding.measures[0].improved,
             observer="what quantized.onnx gives: the nodes as they are in the file",
-            right="with this put right in the file",
+            right=english("with this put right in the file"),
         )
     raise NotLocal(
         english(
@@ -545,13 +547,13 @@ def reproduce_accumulator(case: Case, finding: Finding, *, most_samples: int = M
             faulty_db=faulty,
             mended_db=mended,
             threshold_db=(faulty + mended) / 2,
-            mending="with sums of 64 bits",
+            mending=english("with sums of 64 bits"),
             complement=next(iter(finding.measures), None),
             alone=None,
             passes=bool(finding.measures) and finding.measures[0].improved,
-            fed="what the float network computes",
+            fed=english("what the float network computes"),
             observer=f"the same in exact integers, with {bits}",
-            right="in integers with sums of 64 bits",
+            right=english("in integers with sums of 64 bits"),
         )
     raise NotLocal(
         english(
@@ -641,7 +643,7 @@ def reproduce_device(
         faulty_db=faulty,
         mended_db=healthy,
         threshold_db=(faulty + healthy) / 2,
-        mending="where results are rounded" if everywhere else "in its other tensors",
+        mending=english("where results are rounded") if everywhere else english("in its other tensors"),
         complement=None if before is None or after is None else loss_measures(before, after)[0],
         alone=None,
         passes=passes,

@@ -17,6 +17,7 @@ from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.graph.load import Model
 from roundoff.graph.subgraph import ModelPart
 from roundoff.measure.metrics import ratio_db
+from roundoff.messages.message import english
 from roundoff.run.session import open_session
 
 __all__ = [
@@ -169,7 +170,7 @@ def blame(case: Case, finding: Finding) -> Blame | None:
         kept = {name: each for name, each in fixes.items() if name in names}
         if kept and before - case.loss(kept).value >= ENOUGH * (before - best):
             return Blame(names, kept, what)
-    return Blame(names, in_float, "in float")
+    return Blame(names, in_float, english("in float"))
 
 
 def _suspects(case: Case, finding: Finding) -> list[Suspect]:
@@ -183,7 +184,7 @@ def _candidates(case: Case, finding: Finding, suspects: Sequence[Suspect]) -> It
     for change in () if remedy is None else remedy.changes:
         fixes = edit(case, change)
         if any(each is not None for each in fixes.values()):
-            yield ("with the remedy in place", fixes)
+            yield (english("with the remedy in place"), fixes)
     best: dict[str, Fixes] = {}
     for suspect in suspects:
         better = min(options(case.facts, suspect)[1], key=lambda each: each.loss, default=None)
@@ -191,11 +192,11 @@ def _candidates(case: Case, finding: Finding, suspects: Sequence[Suspect]) -> It
             best[suspect.name] = better.fixes
     if best:
         yield (
-            "with the same bits at their best",
+            english("with the same bits at their best"),
             {name: each for fixes in best.values() for name, each in fixes.items()},
         )
     tensors = tuple(tensor for each in suspects for tensor in each.tensors)
-    yield "with 16 bits", edit(case, RemedyChange("bits", tensors=tensors, value=_WIDE_DTYPE))
+    yield english("with 16 bits"), edit(case, RemedyChange("bits", tensors=tensors, value=_WIDE_DTYPE))
 
 
 # Where two networks differ most: a tensor, or one slice of it, that one of them has clearly better.
@@ -231,7 +232,11 @@ class Spot:
     @property
     def text(self) -> str:
         """In words."""
-        return repr(self.tensor) + ("" if self.axis is None else f", slice {self.index} of axis {self.axis}")
+        if self.axis is None:
+            return repr(self.tensor)
+        return english(
+            "{tensor!r}, slice {index} of axis {axis}", tensor=self.tensor, index=self.index, axis=self.axis
+        )
 
     def of(self, array: Array) -> Array:
         """Its elements."""

@@ -112,8 +112,7 @@ def _run(words: list[str], *, leave: bool) -> int:
     terminal = Terminal()
     arguments: argparse.Namespace | None = None
     try:
-        with translated_argparse():
-            arguments = parse_words(words)
+        arguments = parse_words(words)
         if arguments is None:
             return BadInput.exit_code
         arguments.words = without_language(words)
@@ -195,10 +194,12 @@ def parse_words(argv: Sequence[str]) -> argparse.Namespace | None:
             command_of(name).declare(command)
             add_language_option(command)
     if not argv:
-        parser.print_help(sys.stderr)
+        with translated_argparse():
+            parser.print_help(sys.stderr)
         return None
     if chosen is not None and chosen not in COMMANDS:
         parser.refuse(english("there is no command {chosen!r}", chosen=chosen), wrong=chosen, known=COMMANDS)
+    arguments: argparse.Namespace
     arguments, unknown = parser.parse_known_args(with_language_first(argv))
     # argparse takes words in one place only; names may stand behind options, too.
     loose = [] if any(word.startswith("-") for word in unknown) else unknown

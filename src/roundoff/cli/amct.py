@@ -9,7 +9,7 @@ from roundoff.cli.options import command, opt, subcommand, vendor_options
 from roundoff.cli.parser import CommandParser
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
-from roundoff.messages.message import english
+from roundoff.messages.message import english, shown
 
 if TYPE_CHECKING:
     from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationResult
@@ -85,13 +85,8 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
         make_folder(results.folder)
         opened = open_model(flavour, files, config)
         opened, records, _ = calibrate_by(evaluator, opened, source=files, record_file=record, work=work)
-        flavour.write_results(
-            args.save_path,
-            opened.model,
-            layers=opened.layers,
-            records=records,
-            half_precision=settings.half_precision,
-        )
+        half = settings.half_precision
+        flavour.write_results(args.save_path, opened.recorded(records), half_precision=half)
         write_bytes(results.record, record.read_bytes())
     _say_written(terminal, flavour, args.save_path, results.record)
     return EXIT_OK
@@ -172,8 +167,8 @@ def _convert(args: argparse.Namespace, terminal: Terminal) -> int:
             raise BadInput(
                 english("Factors that are given need not be written."), fix=english("leave --record_file out")
             )
-        model, layers, records = convert(flavour, files, Path(args.scale_offset_record_file))
-        flavour.write_results(args.save_path, model, layers=layers, records=records, half_precision=False)
+        converted = convert(flavour, files, Path(args.scale_offset_record_file))
+        flavour.write_results(args.save_path, converted, half_precision=False)
     elif len(files) > 1:
         what = english("A Caffe net says nothing of its training with quantizers.")
         raise BadInput(what, fix=english("give the factors with --scale_offset_record_file"))
@@ -201,7 +196,6 @@ def _model(args: argparse.Namespace) -> "tuple[Flavour, Files]":
 
 
 def _write_config(flavour: "Flavour", files: "Files", args: argparse.Namespace, *, path: Path) -> None:
-    from roundoff.vendors.amct.arguments import a_positive
     from roundoff.vendors.amct.workflow import create_config
 
     if args.calibration_config is not None and args.batch_num is not None:
@@ -210,25 +204,29 @@ def _write_config(flavour: "Flavour", files: "Files", args: argparse.Namespace, 
     create_config(
         flavour,
         files,
-        path,
-        skip_layers=(),
-        batch_num=a_positive("batch_num", 1 if args.batch_num is None else args.batch_num),
-        activation_offset=True,
-        definition=None if args.calibration_config is None else Path(args.calibration_config),
+        str(path),
+        batch_num=1 if args.batch_num is None else args.batch_num,
+        config_defination=args.calibration_config,
     )
 
 
 def _show(result: "AutoCalibrationResult", terminal: Terminal) -> None:
-    total = len(result.best.roll_back_config)
-    lines = ["trial  in float   good enough  loss"]
+    best, total = result.best, len(result.best.roll_back_config)
+    terminal.text(english("trial  in float   good enough  loss"))
     for number, trial in enumerate(result.trials, 1):
-        floats = f"{trial.floats} of {total}"
-        answer = "yes" if trial.satisfied else "no"
-        lines.append(f"{number:>5}  {floats:<9}  {answer:<11}  {trial.loss:g}")
-    terminal.text("\n".join(lines))
-    best = result.best
-    kept = f"{total - best.floats} of {total} layers quantized, loss {best.loss:g}"
-    terminal.text(f"good enough: {kept}" if result.met else f"NOT good enough, the best found: {kept}")
+        floats = shown(english("{count} of {total}", count=trial.floats, total=total))
+        answer = shown(english("yes") if trial.satisfied else english("no"))
+        terminal.text(f"{number:>5}  {floats:<9}  {answer:<11}  {trial.loss:g}")
+    kept = english(
+        "{count} of {total} layers quantized, loss {loss:g}",
+        count=total - best.floats,
+        total=total,
+        loss=best.loss,
+    )
+    if result.met:
+        terminal.text(english("good enough: {kept}", kept=kept))
+    else:
+        terminal.text(english("NOT good enough, the best found: {kept}", kept=kept))
 
 
 def _say_written(terminal: Terminal, flavour: "Flavour", save_path: str, record: Path | None) -> None:

@@ -3,16 +3,19 @@
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from roundoff.cli.options import LIMITS, command, given, opt, positive
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
+from roundoff.messages.catalogue import current_language, named, translate
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.case.bundle import Bundle
     from roundoff.case.minimal import NotLocal
     from roundoff.case.reproduce import Reproduction
+    from roundoff.pages.blocks import Tone
 
 __all__ = ["bundle", "reproduce"]
 
@@ -59,65 +62,86 @@ def reproduce(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _print_nowhere(error: "NotLocal", terminal: Terminal) -> None:
     """Say why no part of the network shows the fault by itself."""
-    from rich.text import Text
-
     from roundoff.messages.sanitize import for_people
     from roundoff.pages.terminal import verdict_page
 
-    headline = Text("NOT REPRODUCED", style="bold yellow")
-    headline.append(": the fault is in no small part of the network", style="default")
-    terminal.print(verdict_page(headline, [("why", for_people(error.what)), ("next", for_people(error.fix))]))
+    lines = [(english("why"), for_people(error.what)), (english("next"), for_people(error.fix))]
+    text = english(": the fault is in no small part of the network")
+    terminal.print(verdict_page(english("NOT REPRODUCED"), text, lines, tone="open"))
 
 
 def _print_case(args: argparse.Namespace, terminal: Terminal, made: "Reproduction") -> None:
-    from rich.text import Text
-
     from roundoff.core.document import json_text
-    from roundoff.messages.numbers import counted
     from roundoff.messages.sanitize import for_people
     from roundoff.pages.terminal import verdict_page
 
     if args.json:
         terminal.text(json_text(_record(made)))
         return
-    found, finding = made.reproducer, made.finding
-    good = made.good
-    headline = Text("REPRODUCED" if good else "NOT VERIFIED", style="bold green" if good else "bold red")
-    alone = counted(len(found.nodes), "node")
-    cause = f" ({finding.cause})" if finding.cause else ""
-    shows = "show" if len(found.nodes) != 1 else "shows"
-    headline.append(f": {alone} alone {shows} finding {finding.number}{cause}", style="default")
-    lines = [*_lines(made), ("files", f"{', '.join(made.files)}, in {args.output}")]
-    lines.append(("next", f"python {args.output}/run.py"))
-    terminal.print(verdict_page(headline, list(for_people(tuple(lines)))))
+    finding = made.finding
+    text = english(
+        ": {nodes} {nodes:node|nodes} alone {nodes:shows|show} finding {number}{cause}",
+        nodes=len(made.reproducer.nodes),
+        number=finding.number,
+        cause=f" ({finding.cause})" if finding.cause else "",
+    )
+    files = english("{files}, in {folder}", files=", ".join(made.files), folder=args.output)
+    following = (english("next"), f"python {args.output}/run.py")
+    lines = for_people((*_lines(made), (english("files"), files), following))
+    word, tone = (english("REPRODUCED"), "good") if made.good else (english("NOT VERIFIED"), "bad")
+    terminal.print(verdict_page(word, text, lines, tone=cast("Tone", tone)))
 
 
 def _lines(made: "Reproduction") -> "Iterator[tuple[str, str]]":
+    from roundoff.messages.message import some
     from roundoff.messages.numbers import decibels_text
 
     found, checked = made.reproducer, made.verified
-    more = len(found.nodes) - _NAMED
-    names = ", ".join(f"{name} ({kind})" for name, kind in found.nodes[:_NAMED])
-    yield "nodes", names + (f" and {more} more" if more > 0 else "")
-    yield "where", found.spot.text
+    names = some([f"{name} ({kind})" for name, kind in found.nodes], _NAMED)
+    yield english("nodes"), english("{names}", names=names)
+    yield english("where"), found.spot.text
     faulty, mended = decibels_text(found.faulty_db), decibels_text(found.mended_db)
-    yield "alone", f"{faulty}, {mended} {found.mending}; fed with {found.fed_with}"
-    result = "exit code 1 on what is observed" if checked.shows else "does NOT show the fault"
-    passed = "0 on what is expected" if checked.passes else "and does NOT pass on what is expected"
-    yield "run.py", f"{result}, {passed}"
+    yield (
+        english("alone"),
+        english(
+            "{faulty}, {mended} {mending}; fed with {fed_with}",
+            faulty=faulty,
+            mended=mended,
+            mending=found.mending,
+            fed_with=found.fed_with,
+        ),
+    )
+    yield (
+        "run.py",
+        english(
+            "{shows}, {passes}",
+            shows=english("exit code 1 on what is observed")
+            if checked.shows
+            else english("does NOT show the fault"),
+            passes=english("0 on what is expected")
+            if checked.passes
+            else english("and does NOT pass on what is expected"),
+        ),
+    )
     if found.complement is not None:
-        usual = "with this tensor right" if found.stored else "with all other quantizers on and these off"
-        told = found.right or usual
-        verdict = "passes" if found.passes else "does not pass: more is wrong than this"
+        usual = english("with all other quantizers on and these off")
+        if found.stored:
+            usual = english("with this tensor right")
+        verdict = english("passes") if found.passes else english("does not pass: more is wrong than this")
         if found.unnoticed:
-            verdict = "both are right, the fault does not reach the outputs"
-        after, before = found.complement.after, found.complement.before
+            verdict = english("both are right, the fault does not reach the outputs")
         yield (
-            "complement",
-            f"output SQNR {decibels_text(after)} {told}, {decibels_text(before)} as it is: {verdict}",
+            english("complement"),
+            english(
+                "output SQNR {after} {right}, {before} as it is: {verdict}",
+                after=decibels_text(found.complement.after),
+                right=found.right or usual,
+                before=decibels_text(found.complement.before),
+                verdict=verdict,
+            ),
         )
     if found.alone is not None:
-        yield "", f"{decibels_text(found.alone)} with only these on"
+        yield "", english("{alone} with only these on", alone=decibels_text(found.alone))
 
 
 def _record(made: "Reproduction") -> dict[str, object]:
@@ -173,27 +197,18 @@ def bundle(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _print_bundle(packed: "Bundle", terminal: Terminal) -> None:
-    from rich.text import Text
-
-    from roundoff.messages.catalogue import translate
-    from roundoff.messages.message import shown
     from roundoff.messages.numbers import format_size
     from roundoff.messages.sanitize import for_people
     from roundoff.pages.terminal import verdict_page
 
-    headline = Text()
+    lines = [(_label(label), text) for label, text in for_people(packed.lines)]
     if packed.shown:
-        headline.append(translate("case.word_packed"), style="bold green")
-        headline.append(translate("case.packed", file=packed.archive))
-    else:
-        headline.append(translate("case.word_not_packed"), style="bold red")
-        headline.append(translate("case.not_packed"))
-    lines = [(_label(label), shown(text)) for label, text in for_people(packed.lines)]
-    if packed.shown:
-        files = sorted(packed.members.items())
-        for place, (name, content) in enumerate(files):
+        for place, (name, content) in enumerate(sorted(packed.members.items())):
             lines.append(("" if place else _label("files"), f"{name}, {format_size(len(content))}"))
-    terminal.print(verdict_page(headline, lines))
+        word, text = translate("case.word_packed"), translate("case.packed", file=packed.archive)
+    else:
+        word, text = translate("case.word_not_packed"), translate("case.not_packed")
+    terminal.print(verdict_page(word, text, lines, tone="good" if packed.shown else "bad"))
     if packed.names_file is not None:
         terminal.note(translate("case.keep", file=packed.archive, names=packed.names_file))
     elif packed.shown:
@@ -202,7 +217,5 @@ def _print_bundle(packed: "Bundle", terminal: Terminal) -> None:
 
 def _label(word: str) -> str:
     """The word before a line, in the language of the terminal."""
-    from roundoff.messages.catalogue import current_language, named
-
     found = named(f"case.label_{word.replace(' ', '_')}")
     return word if found is None else found.within(current_language())

@@ -36,18 +36,18 @@ def demo(args: argparse.Namespace, terminal: Terminal) -> int:
     # The package imports its commands, so a command can import it only once it runs.
     from roundoff.cli import main
     from roundoff.core.files import output_directory
-    from roundoff.demo.scenarios.scenario import scenario
+    from roundoff.demo.stories import story
 
-    story = scenario(args.story, target=args.target)
+    told = story(args.story, target=args.target)
     inputs, results = args.output / "inputs", args.output / "results"
-    with output_directory(inputs, marker=story.marker, force=args.force) as staged:
-        story.prepare(staged)
-    lines = story.command(inputs, results)
+    with output_directory(inputs, marker=told.marker, force=args.force) as staged:
+        told.prepare(staged)
+    lines = told.command(inputs, results)
     lines[-1] += ["--force"] * args.force
     shown = " \\\n    ".join(shlex.join(line) for line in lines)
-    terminal.note(english("{introduction}\n\n  roundoff {shown}\n", introduction=story.introduction, shown=shown))
+    terminal.note(english("{introduction}\n\n  roundoff {shown}\n", introduction=told.introduction, shown=shown))
     code = main([word for line in lines for word in line])
     if code not in (EXIT_OK, EXIT_THRESHOLD_MISSED):
         return code
-    terminal.note(story.conclusion(inputs, results))
+    terminal.note(told.conclusion(inputs, results))
     return EXIT_OK

@@ -47,6 +47,7 @@ __all__ = [
     "a_number",
     "command",
     "declare",
+    "flat_options",
     "given",
     "group",
     "how_to_quantize",
@@ -318,9 +319,10 @@ def declare(parser: argparse._ActionsContainer, options: Options) -> None:
             declare(parser.add_argument_group(each.title, each.about), each.options)
 
 
-def _flat(options: Options) -> Iterator[Option]:
+def flat_options(options: Options) -> Iterator[Option]:
+    """All options, without their groups."""
     for each in options:
-        yield from (each,) if isinstance(each, Option) else _flat(each.options)
+        yield from (each,) if isinstance(each, Option) else flat_options(each.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -556,14 +558,14 @@ def given(args: argparse.Namespace, terminal: "Terminal | None" = None, *more: s
 
 def values(args: argparse.Namespace, options: Options) -> dict[str, Any]:
     """The values of these options, by the names that public functions know."""
-    return {each.name: getattr(args, each.name) for each in _flat(options)}
+    return {each.name: getattr(args, each.name) for each in flat_options(options)}
 
 
 def typed_options(args: argparse.Namespace, options: OptionGroup) -> tuple[str, ...]:
     """Those of a group that the user gave, as written on the command line."""
     return tuple(
         each.flags[0]
-        for each in _flat(options.options)
+        for each in flat_options(options.options)
         if getattr(args, each.name) != each.settings.get("default")
     )
 

@@ -56,6 +56,11 @@ class CommandParser(argparse.ArgumentParser):
         command.declare(self)
         return self.parse_args(words)
 
+    def parse_known_args(self, *given: Any, **named: Any) -> Any:
+        """What words mean; what is wrong with them is said in the language of the terminal."""
+        with translated_argparse():
+            return super().parse_known_args(*given, **named)
+
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         try:
             return super()._get_value(action, arg_string)

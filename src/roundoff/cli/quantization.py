@@ -30,6 +30,7 @@ from roundoff.cli.terminal import Terminal
 from roundoff.core.files import model_files
 from roundoff.errors import EXIT_OK
 from roundoff.messages.catalogue import translate
+from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.api.tuning import TuneOutcome
@@ -359,38 +360,35 @@ def export_settings(args: argparse.Namespace, terminal: Terminal) -> int:
 def _print_export(
     args: argparse.Namespace, terminal: Terminal, settings: "ToolSettings", *, model_name: str
 ) -> None:
-    from rich.text import Text
-
     from roundoff.messages.sanitize import for_people
     from roundoff.pages.terminal import verdict_page
 
-    if settings.texts:
-        headline = Text("WRITTEN", style="bold green")
-        headline.append(f": settings {settings.count} in {args.output}", style="default")
-    else:
-        headline = Text("NO SETTINGS", style="bold yellow")
-        headline.append(": nothing that can be told differs from defaults", style="default")
     lines = list(for_people(tuple(settings.lines())))
     if model_name:
-        lines.append(("model", f"{model_name}: the float model that names and scales belong to"))
-    terminal.print(verdict_page(headline, lines))
+        whose = english("{model}: the float model that names and scales belong to", model=model_name)
+        lines.append((english("model"), whose))
+    if settings.texts:
+        text = english(": settings {count} in {folder}", count=settings.count, folder=args.output)
+        page = verdict_page(english("WRITTEN"), text, lines)
+    else:
+        text = english(": nothing that can be told differs from defaults")
+        page = verdict_page(english("NO SETTINGS"), text, lines, tone="open")
+    terminal.print(page)
 
 
 def print_settings(terminal: "Terminal", settings: "ToolSettings", folder: Path) -> None:
     """Tell of settings beside another result: where they are, for which graph, and what they could not say."""
-    from rich.text import Text
-
     from roundoff.messages.sanitize import for_people
     from roundoff.pages.terminal import verdict_page
     from roundoff.vendors.dialects.settings import SETTINGS_NAME
 
-    lost = list(settings.lost())
+    lost, file = list(settings.lost()), folder / SETTINGS_NAME
     lines = [("", each) for each in lost[:_MOST_LOST]]
     if len(lost) > _MOST_LOST:
-        lines.append(("", f"and {len(lost) - _MOST_LOST} more in {folder / SETTINGS_NAME}"))
+        lines.append(("", english("and {count} more in {file}", count=len(lost) - _MOST_LOST, file=file)))
     if settings.graph:
-        lines.insert(0, ("model", f"{settings.graph}: give the tools this one, settings belong to it"))
-    headline = Text("SETTINGS", style="bold green")
-    headline.append(f": {settings.count}; how to use them is in {folder / SETTINGS_NAME}", style="default")
+        whose = english("{model}: give the tools this one, settings belong to it", model=settings.graph)
+        lines.insert(0, (english("model"), whose))
     terminal.text("")
-    terminal.print(verdict_page(headline, for_people(tuple(lines))))
+    text = english(": {count}; how to use them is in {file}", count=settings.count, file=file)
+    terminal.print(verdict_page(english("SETTINGS"), text, for_people(tuple(lines))))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from roundoff.cli.options import command, opt
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK
+from roundoff.messages.catalogue import translate
 from roundoff.messages.numbers import share_text
 
 if TYPE_CHECKING:
@@ -46,83 +47,73 @@ def _as_json(host: "HostArithmetic") -> str:
 
 
 def _page(host: "HostArithmetic") -> Iterator[str]:
-    yield from textwrap.wrap(_verdict(host), _WIDTH)
+    yield from _wrapped(_verdict(host), _WIDTH)
     yield ""
-    features = ", ".join(host.features) or "instructions unknown"
+    features = ", ".join(host.features) or translate("cli.features_unknown")
     yield from _entry("host", f"onnxruntime {host.onnxruntime}, {host.machine}, {features}", "")
     for title, measured, meaning in (_fused(host), _saturation(host), *_stability(host)):
-        yield from _entry(title, measured, meaning)
+        yield from _entry(title, measured, translate(meaning))
+
+
+def _wrapped(text: str, width: int, first: str = "", others: str = "") -> list[str]:
+    """Lines of a text; scripts without blanks, of letters that are two columns wide, are cut anywhere."""
+    from rich.console import Console
+    from rich.text import Text
+
+    if text.isascii():
+        return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=others)
+    lines = Text(text).wrap(Console(width=width), width - len(others))
+    return [f"{others if number else first}{line.plain.rstrip()}" for number, line in enumerate(lines)]
 
 
 def _entry(title: str, measured: str, meaning: str) -> Iterator[str]:
     """What was measured, then what it means."""
-    lines = [line for part in measured.splitlines() for line in textwrap.wrap(part, _WIDTH - _TITLE_WIDTH)]
-    lines += textwrap.wrap(meaning, _WIDTH - _TITLE_WIDTH, initial_indent="-> ", subsequent_indent="   ")
+    from rich.cells import cell_len
+
+    width = _WIDTH - _TITLE_WIDTH
+    lines = [line for part in measured.splitlines() for line in _wrapped(part, width)]
+    lines += _wrapped(meaning, width, "-> ", "   ") if meaning else []
+    named = translate(f"cli.title_{title}")
     for number, line in enumerate(lines):
-        yield f"{title if number == 0 else '':<{_TITLE_WIDTH}}{line}"
+        label = named if number == 0 else ""
+        yield f"{label}{' ' * (_TITLE_WIDTH - cell_len(label))}{line}"
 
 
 def _verdict(host: "HostArithmetic") -> str:
     exact = not host.fused_steps and not host.saturates
-    kernels = "equal the graph" if exact else "do not compute what the graph says"
-    fused = f"On this host onnxruntime's fused int8 kernels {kernels}; roundoff does not use them"
-    if host.reference_is_stable:
-        return f"{fused}, and what it uses gives the same bits every time."
-    return f"{fused}. But what it uses depends on settings here: see below."
+    kernels = translate("cli.kernels_equal" if exact else "cli.kernels_differ")
+    return translate("cli.stable" if host.reference_is_stable else "cli.unstable", kernels=kernels)
 
 
 def _fused(host: "HostArithmetic") -> tuple[str, str, str]:
     measured = "\n".join(_path(path) for path in host.fused)
-    if host.fused_steps:
-        meaning = (
-            "Accuracy measured with onnxruntime's default settings is that of this processor's kernels. Compare "
-            "chips with roundoff's integer mode, or run with ORT_ENABLE_BASIC."
-        )
-    else:
-        meaning = "Results of onnxruntime's default settings can be trusted here to follow the graph."
-    return "fused int8", measured, meaning
+    return "fused", measured, "cli.fused_differs" if host.fused_steps else "cli.fused_follows"
 
 
 def _path(path: "FusedPath") -> str:
-    subject = f"{path.name}, {path.data} data"
+    subject = translate("cli.path", name=path.name, data=path.data)
     if not path.kernels:
-        return f"{subject}: not fused"
+        return translate("cli.path_not_fused", path=subject)
     if not path.moved:
-        return f"{subject}: all {path.elements:,} codes equal"
-    steps = f"{path.largest} step{'s' * (path.largest > 1)}"
-    return f"{subject}: {path.moved:,} of {path.elements:,} move, at most {steps}"
+        return translate("cli.path_equal", path=subject, codes=f"{path.elements:,}")
+    moved, codes = f"{path.moved:,}", f"{path.elements:,}"
+    return translate("cli.path_moves", path=subject, moved=moved, codes=codes, steps=path.largest)
 
 
 def _saturation(host: "HostArithmetic") -> tuple[str, str, str]:
-    measured = "the sum of products 255 x 127 is exact"
-    meaning = "Large weights and activations do no harm in integer kernels here."
-    if host.saturates:
-        share = share_text(host.largest_product, 1)
-        measured = f"the sum of products 255 x 127 is {share} of what it should be: pairs saturate at 16 bits"
-        meaning = (
-            "In integer kernels int8 models lose accuracy here that they do not lose on a chip, unless weights "
-            "keep to 7 bits (reduce_range)."
-        )
-    return "u8 x s8", measured, meaning
+    if not host.saturates:
+        return "products", translate("cli.products_exact"), "cli.products_fine"
+    share = share_text(host.largest_product, 1)
+    return "products", translate("cli.products_saturate", share=share), "cli.products_lose"
 
 
 def _stability(host: "HostArithmetic") -> Iterator[tuple[str, str, str]]:
-    checks = (
-        (
-            "optimization",
-            host.basic_is_equal,
-            "ORT_DISABLE_ALL and ORT_ENABLE_BASIC",
-            "Either level is a reference.",
-        ),
-        (
-            "threads",
-            host.threads_are_equal,
-            f"1 and {host.threads} threads",
-            "--threads changes time, not results.",
-        ),
-        ("batches", host.batches_are_equal, "samples alone and in a batch", "Batches change time, not results."),
-    )
-    for title, equal, subject, meaning in checks:
-        measured = f"{subject}: {'bit-equal' if equal else 'NOT bit-equal'}"
-        warning = "Keep this setting the same in runs that are compared."
-        yield title, measured, meaning if equal else warning
+    checks = {
+        "optimization": host.basic_is_equal,
+        "threads": host.threads_are_equal,
+        "batches": host.batches_are_equal,
+    }
+    for title, equal in checks.items():
+        subject = translate(f"cli.compared_{title}", threads=host.threads)
+        measured = translate("cli.bit_equal" if equal else "cli.not_bit_equal", subject=subject)
+        yield title, measured, f"cli.{title}_fine" if equal else "cli.keep_setting"

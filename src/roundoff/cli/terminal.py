@@ -79,7 +79,8 @@ class Terminal:
 
     def text(self, text: str) -> None:
         """Print a result as it is: no wrapping, no markup; only on a screen without control characters."""
-        self._write(harmless(text, newlines=True) if sys.stdout.isatty() else text)
+        said = text_of(text)
+        self._write(harmless(said, newlines=True) if sys.stdout.isatty() else said)
 
     def _write(self, text: str) -> None:
         """Write to stdout.

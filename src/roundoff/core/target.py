@@ -108,6 +108,7 @@ class Target:
         arithmetic: How its integer units compute.
         calibration: How its toolchain finds ranges.
         costs: What work costs on it.
+        description_zh: The description in Chinese; empty where there is none.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Target:
     arithmetic: Arithmetic = Arithmetic()
     calibration: CalibrationDefaults = CalibrationDefaults()
     costs: Costs = Costs()
+    description_zh: str = ""
 
     @property
     def activation(self) -> str:

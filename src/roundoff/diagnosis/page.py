@@ -7,6 +7,7 @@ from typing import Literal
 
 from rich.cells import cell_len
 
+from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.diagnosis.result import Check, Control, Diagnosis, Finding, Measure, Repair
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, named, plain, translate, use_language
@@ -14,23 +15,6 @@ from roundoff.messages.message import Message, phrase_of, shown, verbatim
 from roundoff.messages.numbers import EXACT_DB, decibels, score_text, share_text
 from roundoff.messages.phrases import cause_name, commas, cost_name, count_of, few, semicolons
 from roundoff.messages.sanitize import short_name
-from roundoff.pages.blocks import (
-    Block,
-    Cell,
-    Column,
-    ColumnKind,
-    Commands,
-    Facts,
-    Headline,
-    Page,
-    Paragraph,
-    Place,
-    TableBlock,
-    Tone,
-    few_names,
-    notes,
-    spoken_facts,
-)
 from roundoff.pages.coverage import coverage_lines, coverage_phrase, judgement_lines
 
 __all__ = ["DiagnosisPart", "check_line", "control_text", "diagnosis_page", "measure_text"]
@@ -38,7 +22,7 @@ __all__ = ["DiagnosisPart", "check_line", "control_text", "diagnosis_page", "mea
 DiagnosisPart = Literal["whole", "verdict", "repair"]
 """What of the page is shown: a command that repairs tells the verdict before it begins, the rest afterwards."""
 
-_TONES: dict[str, Tone] = {"healthy": "good", "culprits": "bad", "distributed": "bad"}
+_TONES: dict[str, pages.Tone] = {"healthy": "good", "culprits": "bad", "distributed": "bad"}
 # Findings are told in full while lines are left on a screen of 24, less those of loss, victims and what is next.
 _LINES, _COLUMNS, _IN_SHORT = 16, 68, 6
 _SUSPECTED, _NAMED, _PLACES = 2, 4, 4
@@ -46,64 +30,64 @@ _SUSPECTED, _NAMED, _PLACES = 2, 4, 4
 _LONGEST, _START = 40, 16
 # Less is not told apart: NaN, infinite, or beyond all measure.
 _FEWEST_DB = -60.0
-_TERMINAL: tuple[Place, ...] = ("terminal",)
-_BROWSER: tuple[Place, ...] = ("html",)
-_KEPT: tuple[Place, ...] = ("html", "csv")
+_TERMINAL: tuple[pages.Place, ...] = ("terminal",)
+_BROWSER: tuple[pages.Place, ...] = ("html",)
+_KEPT: tuple[pages.Place, ...] = ("html", "csv")
 _Line = tuple[str, str]
 
 _MEASURES = (
-    Column("measure", bilingual("diagnosis.measure"), "text", on=_BROWSER),
-    Column("before", bilingual("diagnosis.before"), "number", on=_BROWSER),
-    Column("after", bilingual("diagnosis.after"), "number", on=_BROWSER),
+    pages.Column("measure", bilingual("diagnosis.measure"), "text", on=_BROWSER),
+    pages.Column("before", bilingual("diagnosis.before"), "number", on=_BROWSER),
+    pages.Column("after", bilingual("diagnosis.after"), "number", on=_BROWSER),
 )
 _FINDINGS = (
-    Column("number", plain("#"), "count", on=_BROWSER),
-    Column("node", bilingual("common.node"), "node", on=_BROWSER),
-    Column("cause", bilingual("diagnosis.cause"), "text", on=_BROWSER),
-    Column("share", bilingual("diagnosis.share"), "share", on=_BROWSER),
-    Column("summary", bilingual("diagnosis.summary"), "text", on=_BROWSER),
-    Column("remedy", bilingual("diagnosis.remedy"), "text", on=_BROWSER),
-    Column("cost", bilingual("diagnosis.cost"), "text", on=_BROWSER),
+    pages.Column("number", plain("#"), "count", on=_BROWSER),
+    pages.Column("node", bilingual("common.node"), "node", on=_BROWSER),
+    pages.Column("cause", bilingual("diagnosis.cause"), "text", on=_BROWSER),
+    pages.Column("share", bilingual("diagnosis.share"), "share", on=_BROWSER),
+    pages.Column("summary", bilingual("diagnosis.summary"), "text", on=_BROWSER),
+    pages.Column("remedy", bilingual("diagnosis.remedy"), "text", on=_BROWSER),
+    pages.Column("cost", bilingual("diagnosis.cost"), "text", on=_BROWSER),
     *_MEASURES,
-    Column("intervention", bilingual("diagnosis.intervention"), "text", on=_BROWSER),
-    Column("control", bilingual("diagnosis.control"), "text", on=_BROWSER),
+    pages.Column("intervention", bilingual("diagnosis.intervention"), "text", on=_BROWSER),
+    pages.Column("control", bilingual("diagnosis.control"), "text", on=_BROWSER),
 )
-_OTHERS = Column("others", bilingual("diagnosis.others"), "text", on=_BROWSER)
+_OTHERS = pages.Column("others", bilingual("diagnosis.others"), "text", on=_BROWSER)
 _FILE = (
     "number", "proven", "cause", "node", "tensor", "share", "measure", "unit", "before", "after", "samples",
     "intervention", "remedy", "cost", "summary", "elsewhere", "other_half", "probability",
 )  # fmt: skip
 _LOSS = (
-    Column("measure", bilingual("diagnosis.measure"), "text", on=_KEPT),
-    Column("met", bilingual("diagnosis.met"), "number", on=_KEPT),
-    Column("expected", bilingual("diagnosis.expected"), "number", on=_KEPT),
-    Column("in_float", bilingual("diagnosis.in_float"), "number", on=_KEPT),
-    Column("samples", bilingual("diagnosis.samples"), "count", on=_KEPT),
+    pages.Column("measure", bilingual("diagnosis.measure"), "text", on=_KEPT),
+    pages.Column("met", bilingual("diagnosis.met"), "number", on=_KEPT),
+    pages.Column("expected", bilingual("diagnosis.expected"), "number", on=_KEPT),
+    pages.Column("in_float", bilingual("diagnosis.in_float"), "number", on=_KEPT),
+    pages.Column("samples", bilingual("diagnosis.samples"), "count", on=_KEPT),
 )
 _CHECKS = (
-    Column("check", bilingual("diagnosis.check"), "text", on=_KEPT),
-    Column("result", bilingual("diagnosis.result"), "text", on=_KEPT),
-    Column("passed", bilingual("compare.passed"), "truth", on=_KEPT),
-    Column("seconds", bilingual("about.elapsed"), "seconds", on=_KEPT),
+    pages.Column("check", bilingual("diagnosis.check"), "text", on=_KEPT),
+    pages.Column("result", bilingual("diagnosis.result"), "text", on=_KEPT),
+    pages.Column("passed", bilingual("compare.passed"), "truth", on=_KEPT),
+    pages.Column("seconds", bilingual("about.elapsed"), "seconds", on=_KEPT),
 )
 
 
-def diagnosis_page(document: RunDocument, part: DiagnosisPart = "whole") -> Page | None:
+def diagnosis_page(document: RunDocument, part: DiagnosisPart = "whole") -> pages.Page | None:
     """The page on a diagnosis; None when none was made."""
     found = document.diagnosis
     if found is None:
         return None
     verdict, repair, details = tuple(_verdict(found, part)), tuple(_repair(found)), tuple(_details(found))
-    said = notes(found.notes)
+    said = pages.notes(found.notes)
     verdict = (*verdict, *(each for each in said if each.first))
     told = (each for each in said if not each.first)
     rest = (*_next(found, apart=part == "repair" or found.repair is not None), *told)
-    blocks: dict[DiagnosisPart, tuple[Block, ...]] = {
+    blocks: dict[DiagnosisPart, tuple[pages.Block, ...]] = {
         "whole": (*verdict, *repair, *details, *rest),
         "verdict": verdict,
         "repair": (*repair, *rest),
     }
-    return Page("diagnosis", bilingual("diagnosis.title"), blocks[part])
+    return pages.Page("diagnosis", bilingual("diagnosis.title"), blocks[part])
 
 
 def check_line(check: Check) -> str:
@@ -133,18 +117,18 @@ def _number(value: float, measure: Measure) -> str:
 # The verdict: a sentence, and in a terminal what a busy person reads on one screen.
 
 
-def _verdict(found: Diagnosis, part: DiagnosisPart) -> Iterator[Block]:
+def _verdict(found: Diagnosis, part: DiagnosisPart) -> Iterator[pages.Block]:
     side = "_device" if found.kind == "elsewhere" and found.side == "device" else ""
-    yield Headline(
+    yield pages.Headline(
         _TONES.get(found.kind, "open"),
         bilingual("diagnosis.titled", text=phrase_of(found.verdict)),
         f"diagnosis_{found.kind}",
         bilingual(f"diagnosis.word_{found.kind}{side}"),
     )
     if found.outputs is not None and not found.outputs.complete:
-        yield Paragraph(coverage_phrase(found.outputs, other="dump"), on=_BROWSER)
+        yield pages.Paragraph(coverage_phrase(found.outputs, other="dump"), on=_BROWSER)
     if found.judgement is not None:
-        yield replace(spoken_facts(lambda: judgement_lines(found.judgement, other="dump")), on=_BROWSER)
+        yield replace(pages.spoken_facts(lambda: judgement_lines(found.judgement, other="dump")), on=_BROWSER)
     parts: tuple[Callable[[Diagnosis], Iterator[_Line]], ...] = (_loss, _findings, _suspected, _victims, _limits)
     if part == "whole" and found.repair is None:
         parts = (*parts, _next_lines)
@@ -159,8 +143,8 @@ def _verdict(found: Diagnosis, part: DiagnosisPart) -> Iterator[Block]:
     yield _in_terminal(lines)
 
 
-def _in_terminal(lines: Callable[[], Iterator[_Line]]) -> Facts:
-    return replace(spoken_facts(lines), on=_TERMINAL)
+def _in_terminal(lines: Callable[[], Iterator[_Line]]) -> pages.Facts:
+    return replace(pages.spoken_facts(lines), on=_TERMINAL)
 
 
 def _loss(found: Diagnosis) -> Iterator[_Line]:
@@ -229,7 +213,8 @@ def _in_full(finding: Finding, found: Diagnosis) -> Iterator[_Line]:
         proof = measure_text(finding.measures[0])
         if finding.intervention:
             proof = _said(shown(finding.intervention), proof)
-        yield translate("diagnosis.label_proof"), _cut(_than_above(proof, finding, found), finding)
+        proof = semicolons(_than_above(proof, finding, found), *map(measure_text, finding.of_task))
+        yield translate("diagnosis.label_proof"), _cut(proof, finding)
     if finding.control is not None:
         yield translate("diagnosis.label_control"), control_text(finding.control)
     if finding.remedy is not None:
@@ -271,7 +256,7 @@ def _than_above(text: str, finding: Finding, found: Diagnosis) -> str:
         return text
     if ours.samples != whole[0].samples:
         return translate("diagnosis.on_samples", text=text, samples=count_of(ours.samples, "sample"))
-    return translate("diagnosis.others_right", text=text) if len(found.accused) > 1 else text
+    return text
 
 
 def _cut(text: str, finding: Finding) -> str:
@@ -319,12 +304,12 @@ def _next_lines(found: Diagnosis) -> Iterator[_Line]:
         yield "" if index else translate("diagnosis.label_next"), command
 
 
-def _next(found: Diagnosis, *, apart: bool) -> Iterator[Block]:
+def _next(found: Diagnosis, *, apart: bool) -> Iterator[pages.Block]:
     """What to type next; in a terminal below the verdict, or apart from it where a repair comes between."""
     if not found.next_steps:
         return
-    yield Paragraph(bilingual("diagnosis.next"), on=_BROWSER)
-    yield Commands(found.next_steps, on=_BROWSER)
+    yield pages.Paragraph(bilingual("diagnosis.next"), on=_BROWSER)
+    yield pages.Commands(found.next_steps, on=_BROWSER)
     if apart:
         yield _in_terminal(lambda: _next_lines(found))
 
@@ -332,28 +317,30 @@ def _next(found: Diagnosis, *, apart: bool) -> Iterator[Block]:
 # What a browser has room for, and files.
 
 
-def _details(found: Diagnosis) -> Iterator[Block]:
+def _details(found: Diagnosis) -> Iterator[pages.Block]:
     proven, suspected = (
         [each for each in found.findings if each.proven is is_proven] for is_proven in (True, False)
     )
     if proven:
         yield _cards("findings", bilingual("diagnosis.findings"), proven)
     if found.victims:
-        yield Paragraph(bilingual("diagnosis.victims", names=few_names(found.victims)), on=_BROWSER)
+        yield pages.Paragraph(bilingual("diagnosis.victims", names=pages.few_names(found.victims)), on=_BROWSER)
     if found.measures:
         yield _loss_table(found)
     if suspected:
         yield _cards("suspected", bilingual("diagnosis.suspected"), suspected)
-    columns = tuple(Column(name, plain(name), "text", on=("csv",)) for name in _FILE)
+    columns = tuple(pages.Column(name, plain(name), "text", on=("csv",)) for name in _FILE)
     rows = tuple(row for each in found.findings for row in _rows(each))
-    yield TableBlock("findings-measured", bilingual("diagnosis.findings"), columns, rows, file="findings.csv")
+    yield pages.TableBlock(
+        "findings-measured", bilingual("diagnosis.findings"), columns, rows, file="findings.csv"
+    )
     checks = tuple((phrase_of(each.name), phrase_of(each.result), each.ok, each.seconds) for each in found.checks)
-    yield TableBlock("checks", bilingual("diagnosis.checks"), _CHECKS, checks, folded=True)
+    yield pages.TableBlock("checks", bilingual("diagnosis.checks"), _CHECKS, checks, folded=True)
     for what in found.not_looked_at:
-        yield Paragraph(bilingual("diagnosis.not_looked_at", what=phrase_of(what)), note=True, on=_BROWSER)
+        yield pages.Paragraph(bilingual("diagnosis.not_looked_at", what=phrase_of(what)), note=True, on=_BROWSER)
 
 
-def _loss_table(found: Diagnosis) -> TableBlock:
+def _loss_table(found: Diagnosis) -> pages.TableBlock:
     """What was met: distances beside what is expected, the metric beside that of the float network."""
     rows = [
         (
@@ -367,26 +354,26 @@ def _loss_table(found: Diagnosis) -> TableBlock:
     ]
     kept = [at for at in range(len(_LOSS)) if any(row[at] is not None for row in rows)]
     cells = tuple(tuple(row[at] for at in kept) for row in rows)
-    return TableBlock("loss", bilingual("diagnosis.loss"), tuple(_LOSS[at] for at in kept), cells)
+    return pages.TableBlock("loss", bilingual("diagnosis.loss"), tuple(_LOSS[at] for at in kept), cells)
 
 
-def _cards(name: str, caption: Phrase, findings: Sequence[Finding]) -> TableBlock:
+def _cards(name: str, caption: Phrase, findings: Sequence[Finding]) -> pages.TableBlock:
     """One card for each; those of many places name all of them."""
     rows = [_card(each) for each in findings]
     if all(each.places == 1 for each in findings):
-        return TableBlock(name, caption, _FINDINGS, tuple(rows), cards=True)
+        return pages.TableBlock(name, caption, _FINDINGS, tuple(rows), cards=True)
     others = [", ".join(each.accused_nodes[1:]) or None for each in findings]
     columns = (*_FINDINGS[:2], _OTHERS, *_FINDINGS[2:])
     cells = tuple((*row[:2], also, *row[2:]) for row, also in zip(rows, others, strict=True))
-    return TableBlock(name, caption, columns, cells, cards=True)
+    return pages.TableBlock(name, caption, columns, cells, cards=True)
 
 
-def _card(each: Finding) -> tuple[Cell, ...]:
-    measure: tuple[Cell, ...] = (None, None, None)
+def _card(each: Finding) -> tuple[pages.Cell, ...]:
+    measure: tuple[pages.Cell, ...] = (None, None, None)
     if each.measures:
         first = each.measures[0]
         measure = (_unit(first.what, first.unit), first.before, first.after)
-    remedy: tuple[Cell, ...] = (None, None)
+    remedy: tuple[pages.Cell, ...] = (None, None)
     if each.remedy is not None:
         remedy = (phrase_of(each.remedy.title), _cost(each.remedy.cost))
     return (
@@ -397,9 +384,17 @@ def _card(each: Finding) -> tuple[Cell, ...]:
         phrase_of(each.summary),
         *remedy,
         *measure,
-        phrase_of(each.intervention) if each.intervention else None,
+        _intervention(each),
         _control(each),
     )
+
+
+def _intervention(finding: Finding) -> Phrase | None:
+    """What was changed, and what that did to the user's metric."""
+    how = finding.intervention
+    if how is None or not finding.of_task:
+        return None if how is None else phrase_of(how)
+    return in_all(lambda: semicolons(shown(how), *map(measure_text, finding.of_task)))
 
 
 def _control(finding: Finding) -> Phrase | None:
@@ -407,7 +402,7 @@ def _control(finding: Finding) -> Phrase | None:
     return None if control is None else in_all(lambda: control_text(control))
 
 
-def _rows(each: Finding) -> Iterator[tuple[Cell, ...]]:
+def _rows(each: Finding) -> Iterator[tuple[pages.Cell, ...]]:
     """A finding in findings.csv: one row for each measure, in English."""
     remedy = ("", "") if each.remedy is None else (str(each.remedy.title), each.remedy.cost)
     words = ("" if each.intervention is None else str(each.intervention), *remedy, str(each.summary))
@@ -432,7 +427,7 @@ def _unit(what: Message, unit: str) -> Phrase:
 # What came of the repair: ``REPAIRED: words read 0.0104 -> 0.9896 (1 in float)``, and every step.
 
 
-def _repair(found: Diagnosis) -> Iterator[Block]:
+def _repair(found: Diagnosis) -> Iterator[pages.Block]:
     repair = found.repair
     if repair is None:
         return
@@ -440,40 +435,53 @@ def _repair(found: Diagnosis) -> Iterator[Block]:
         measure = repair.measures[0]
         word = "not_repaired" if not measure.improved else "repaired" if repair.reached else "better"
         word = "unproven" if word == "better" and not repair.proven else word
-        tones: dict[str, Tone] = {"not_repaired": "bad", "repaired": "good", "better": "open", "unproven": "open"}
+        tones: dict[str, pages.Tone] = {
+            "not_repaired": "bad",
+            "repaired": "good",
+            "better": "open",
+            "unproven": "open",
+        }
 
         def text() -> str:
             said = measure_text(measure)
             goal = next((_number(each.after, each) for each in found.measures if each.what == measure.what), None)
-            return said if goal is None else translate("diagnosis.value_in_float", text=said, value=goal)
+            if goal is not None:
+                key = "diagnosis.value_expected" if measure.unit == "dB" else "diagnosis.value_in_float"
+                said = translate(key, text=said, value=goal)
+            if repair.interval is None or not repair.held_out or not measure.improved:
+                return said
+            low, high = (_number(end, measure) for end in repair.interval)
+            return translate("diagnosis.repair_interval", text=said, low=low, high=high)
 
         titled = in_all(lambda: translate("diagnosis.titled", text=text()))
-        yield Headline(tones[word], titled, word=bilingual(f"diagnosis.word_{word}"))
+        yield pages.Headline(tones[word], titled, word=bilingual(f"diagnosis.word_{word}"))
     yield _steps(repair)
     if not any(step.kept for step in repair.steps):
         return
     if repair.held_out:
-        yield Paragraph(bilingual("diagnosis.repair_judged_on", used=repair.used, held=repair.held_out), note=True)
+        yield pages.Paragraph(
+            bilingual("diagnosis.repair_judged_on", used=repair.used, held=repair.held_out), note=True
+        )
     else:
-        yield Paragraph(bilingual("diagnosis.same_samples"), note=True)
-    yield from notes(repair.doubts)
+        yield pages.Paragraph(bilingual("diagnosis.same_samples"), note=True)
+    yield from pages.notes(repair.doubts)
 
 
-def _steps(repair: Repair) -> TableBlock:
-    kind: ColumnKind = "number"
+def _steps(repair: Repair) -> pages.TableBlock:
+    kind: pages.ColumnKind = "number"
     if repair.steps:
         first = repair.steps[0].measure
         kind = "decibels" if first.unit == "dB" else "share" if first.of_top1 else "number"
     columns = (
-        Column("for", bilingual("diagnosis.column_for"), "count"),
-        Column("remedy", bilingual("diagnosis.step"), "text"),
-        Column("cost", bilingual("diagnosis.cost"), "text", short=bilingual("diagnosis.column_cost")),
-        Column("measure", bilingual("diagnosis.measure"), "text", on=_KEPT),
-        Column("before", bilingual("diagnosis.before"), kind),
-        Column("after", bilingual("diagnosis.after"), kind),
-        Column("kept", bilingual("diagnosis.kept"), "truth", on=_KEPT),
-        Column("why", bilingual("diagnosis.why"), "text", on=_KEPT),
-        Column("outcome", plain(""), "text", on=_TERMINAL),
+        pages.Column("for", bilingual("diagnosis.column_for"), "count"),
+        pages.Column("remedy", bilingual("diagnosis.step"), "text"),
+        pages.Column("cost", bilingual("diagnosis.cost"), "text", short=bilingual("diagnosis.column_cost")),
+        pages.Column("measure", bilingual("diagnosis.measure"), "text", on=_KEPT),
+        pages.Column("before", bilingual("diagnosis.before"), kind),
+        pages.Column("after", bilingual("diagnosis.after"), kind),
+        pages.Column("kept", bilingual("diagnosis.kept"), "truth", on=_KEPT),
+        pages.Column("why", bilingual("diagnosis.why"), "text", on=_KEPT),
+        pages.Column("outcome", plain(""), "text", on=_TERMINAL),
     )
     rows = tuple(
         (
@@ -489,4 +497,4 @@ def _steps(repair: Repair) -> TableBlock:
         )
         for step in repair.steps
     )
-    return TableBlock("repair", bilingual("diagnosis.repair"), columns, rows)
+    return pages.TableBlock("repair", bilingual("diagnosis.repair"), columns, rows)

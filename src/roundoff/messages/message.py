@@ -30,6 +30,7 @@ __all__ = [
     "as_message",
     "english",
     "joined",
+    "listed",
     "message",
     "message_content",
     "phrase_of",
@@ -173,6 +174,18 @@ def joined(parts: Iterable[Message], *, key: str = _JOINED) -> Message:
     first, *others = parts
     for part in others:
         first = message(key, before=first, after=part)
+    return first
+
+
+def listed(parts: Iterable[str]) -> str:
+    """Texts with commas between them, each in the reader's language.
+
+    Args:
+        parts: At least one.
+    """
+    first, *others = parts
+    for part in others:
+        first = english("{before}, {after}", before=first, after=part)
     return first
 
 

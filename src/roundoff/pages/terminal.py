@@ -11,6 +11,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from roundoff.messages.catalogue import current_language, translate
+from roundoff.messages.message import Remark, phrase_of, shown
 from roundoff.messages.numbers import BLOCKS, PLAIN_BLOCKS
 from roundoff.messages.sanitize import for_people, short_name
 from roundoff.pages.blocks import (
@@ -24,6 +25,7 @@ from roundoff.pages.blocks import (
     Page,
     Paragraph,
     TableBlock,
+    Tone,
     cell_text,
     headline_text,
     is_hidden,
@@ -149,13 +151,20 @@ def _in_ascii(cell: Text) -> Text:
     return Text(cell.plain.translate(_PLAIN_CURVES))
 
 
-VerdictLine = tuple[str, str]
+VerdictLine = tuple[str, Remark]
 """A word (empty when the line goes on with what the one above is about), and what it says."""
 
 
-def verdict_page(headline: Text, lines: Iterable[VerdictLine]) -> RenderableType:
-    """Put a headline and lines on a page of any width; nothing in a line is taken for markup."""
-    return Group(headline, verdict_lines(lines))
+def verdict_page(word: str, text: str, lines: Iterable[VerdictLine], *, tone: Tone = "good") -> RenderableType:
+    """Put a headline and lines on a page of any width, in the language of the terminal; no text is markup.
+
+    Args:
+        word: That stands out.
+        text: What it is about, which may begin with a colon.
+        lines: What stands below.
+        tone: Whether that is good.
+    """
+    return Group(_headline(Headline(tone, phrase_of(text), word=phrase_of(word))), verdict_lines(lines))
 
 
 def verdict_lines(lines: Iterable[VerdictLine]) -> RichTable:
@@ -164,7 +173,7 @@ def verdict_lines(lines: Iterable[VerdictLine]) -> RichTable:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, text in lines:
-        grid.add_row(Text(f"  {label}", style="dim"), Text(text))
+        grid.add_row(Text(f"  {shown(label)}", style="dim"), Text(shown(text)))
     return grid
 
 

@@ -195,9 +195,13 @@ _COLUMNS = (
 _Line = tuple[str, str]
 
 
+def _description(target: Target) -> Phrase:
+    return Phrase(target.description, target.description_zh or target.description)
+
+
 def targets_page(targets: Sequence[Target]) -> Page:
     """The main figures of each target, then a sentence on each."""
-    about = Facts(tuple((plain(target.name), plain(target.description)) for target in targets))
+    about = Facts(tuple((plain(target.name), _description(target)) for target in targets))
     blocks = (_figures(targets), about, Paragraph(bilingual("quantize.target_shows")))
     return Page("targets", bilingual("quantize.target_targets"), blocks)
 
@@ -240,7 +244,7 @@ def _scale(spec: QuantSpec) -> str:
 
 def target_page(target: Target) -> Page:
     """Everything about a target."""
-    about = Paragraph(plain(target.description))
+    about = Paragraph(_description(target))
     facts = spoken_facts(lambda: ((label, text) for label, text in _lines(target) if text))
     table = _figures([target])
     # A terminal has all of it in lines.

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.measure.statistics import TensorSummary
-from roundoff.messages.numbers import counted, share_text
+from roundoff.messages.message import english, shown
+from roundoff.messages.numbers import share_text
 from roundoff.messages.sanitize import safe_cell, short_name
 
 __all__ = ["statistics_csv", "statistics_json", "statistics_table"]
@@ -62,18 +63,23 @@ def statistics_table(summaries: Sequence[TensorSummary]) -> RenderableType:
         )
     parts: list[RenderableType] = [_headline(summaries), table]
     if len(summaries) > _ROWS:
-        parts.append(Text(f"... and {counted(len(summaries) - _ROWS, 'more tensor')} in the files", style="dim"))
+        left = english("... and {count} more {count:tensor|tensors} in the files", count=len(summaries) - _ROWS)
+        parts.append(Text(shown(left), style="dim"))
     return Group(*parts)
 
 
 def _headline(summaries: Sequence[TensorSummary]) -> Text:
     damaged = [summary.info.name for summary in summaries if summary.stats.finite < summary.stats.count]
     if not damaged:
-        return Text(f"{counted(len(summaries), 'tensor')}, all values finite", style="green")
-    names = ", ".join(damaged[:_LISTED]) + (", ..." if len(damaged) > _LISTED else "")
-    hold = "holds" if len(damaged) == 1 else "hold"
-    which = f"{len(damaged)} of {counted(len(summaries), 'tensor')}"
-    return Text(f"{which} {hold} NaN or infinite values: {names}", style="red")
+        finite = english("{count} {count:tensor|tensors}, all values finite", count=len(summaries))
+        return Text(shown(finite), style="green")
+    broken = english(
+        "{count} of {all} {all:tensor|tensors} {count:holds|hold} NaN or infinite values: {names}",
+        count=len(damaged),
+        all=len(summaries),
+        names=", ".join(damaged[:_LISTED]) + (", ..." if len(damaged) > _LISTED else ""),
+    )
+    return Text(shown(broken), style="red")
 
 
 def _values(summary: TensorSummary) -> tuple[object, ...]:

@@ -1,12 +1,13 @@
 """A model and samples as a source of tensors: everything the model computes, one sample at a time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Protocol
 
 from roundoff.core.names import shown
+from roundoff.core.progress import Progress
 from roundoff.core.tensors import Array, InputSpec, TensorInfo
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import hidden_tensors, inputs
@@ -29,6 +30,7 @@ __all__ = [
     "TensorSelection",
     "check_feed",
     "complete_values",
+    "each_sample",
     "read_feed",
     "select_tensors",
 ]
@@ -486,3 +488,22 @@ class LiveSource:
 
 def _is_fixed(spec: InputSpec) -> bool:
     return spec.shape is not None and all(isinstance(size, int) for size in spec.shape)
+
+
+def each_sample(sources: Sequence[LiveSource], doing: str, *, progress: Progress) -> Iterator[str]:
+    """The samples of sources one after the other, to read any of their tensors; at the end all are closed.
+
+    Args:
+        sources: Networks with the same samples.
+        doing: What that is for, as users read it.
+        progress: Told of every sample.
+    """
+    progress.start(doing, len(sources[0].samples))
+    try:
+        for sample in sources[0].samples:
+            yield sample
+            progress.advance()
+    finally:
+        progress.finish()
+        for source in sources:
+            source.close()

@@ -3,27 +3,13 @@
 import math
 from collections.abc import Iterator
 
+from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.core.plan import inputs_text
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, in_decibels, score_heading, score_text, share_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
-from roundoff.pages.blocks import (
-    Cell,
-    Chart,
-    Column,
-    Headline,
-    Page,
-    Place,
-    Series,
-    TableBlock,
-    Tone,
-    metric_axis,
-    metric_column,
-    notes,
-    spoken_facts,
-)
 from roundoff.pages.coverage import doubt_line
 from roundoff.search.result import Trial, Tuning
 
@@ -32,46 +18,51 @@ __all__ = ["trial_line", "tuning_page"]
 _LISTED = 6
 _LONGEST_CHANGE = 40
 _SHARES = frozenset({"accuracy", "same_top1"})
-_KEPT: tuple[Place, ...] = ("html", "csv")
+_KEPT: tuple[pages.Place, ...] = ("html", "csv")
 _Line = tuple[str, str]
 
 
-def tuning_page(document: RunDocument) -> Page | None:
+def tuning_page(document: RunDocument) -> pages.Page | None:
     """The page on a search: whether the goal is met, by what, what is left; None when there was none."""
     found = document.tuning
     if found is None:
         return None
-    series = [Series((found.metric,), bilingual("search.one_trial"), "points")]
+    series = [pages.Series((found.metric,), bilingual("search.one_trial"), "points")]
     if found.front:
-        series.append(Series((found.metric,), bilingual("search.on_front"), "line", only=("front", "1")))
-    axes = (bilingual("search.cost_axis"), metric_axis(found.metric))
-    chart = Chart("trials-chart", bilingual("search.chart"), "trials", "cost", tuple(series), *axes)
-    facts = spoken_facts(lambda: _lines(found))
-    return Page(
-        "tuning", bilingual("search.title"), (_headline(found), facts, chart, _table(found), *notes(found.notes))
+        series.append(pages.Series((found.metric,), bilingual("search.on_front"), "line", only=("front", "1")))
+    axes = (bilingual("search.cost_axis"), pages.metric_axis(found.metric))
+    chart = pages.Chart("trials-chart", bilingual("search.chart"), "trials", "cost", tuple(series), *axes)
+    facts = pages.spoken_facts(lambda: _lines(found))
+    return pages.Page(
+        "tuning",
+        bilingual("search.title"),
+        (_headline(found), facts, chart, _table(found), *pages.notes(found.notes)),
     )
 
 
-def _headline(found: Tuning) -> Headline:
+def _headline(found: Tuning) -> pages.Headline:
     best, term = found.best, f"tuning_{found.verdict}"
     goal = {"metric": in_all(lambda: _name(found)), "goal": phrase_of(found.goal)}
     if found.doubts and found.verdict != "best_effort":
-        return Headline("open", bilingual("search.doubted", **goal), term, bilingual("search.word_no_evidence"))
+        return pages.Headline(
+            "open", bilingual("search.doubted", **goal), term, bilingual("search.word_no_evidence")
+        )
     if found.verdict == "nothing_to_do":
-        return Headline("good", bilingual("search.nothing", **goal), term, bilingual("search.word_nothing"))
+        return pages.Headline("good", bilingual("search.nothing", **goal), term, bilingual("search.word_nothing"))
     if found.verdict in ("met", "unproven"):
-        others = None if found.holdout is None else found.holdout.met
+        held = found.holdout
+        others = None if held is None else held.met
         word = "met" if others is None else "met_others" if others else "met_alone"
-        word = "unproven" if found.verdict == "unproven" and others is None else word
-        tone: Tone = "open" if found.verdict == "unproven" or others is False else "good"
-        return Headline(
+        word = "unproven" if found.verdict == "unproven" and others is not False else word
+        tone: pages.Tone = "open" if found.verdict == "unproven" or others is False else "good"
+        return pages.Headline(
             tone, bilingual("search.met", change=phrase_of(best.change)), term, bilingual(f"search.word_{word}")
         )
     text = bilingual("search.short", **goal)
     if found.goal_value is not None:
         short = abs(found.goal_value - best.score)
         text = bilingual("search.short_by", difference=in_all(lambda: _difference(found, short)), **goal)
-    return Headline("bad", text, term, bilingual("search.word_best_effort"))
+    return pages.Headline("bad", text, term, bilingual("search.word_best_effort"))
 
 
 def _lines(found: Tuning) -> Iterator[_Line]:
@@ -82,13 +73,7 @@ def _lines(found: Tuning) -> Iterator[_Line]:
     yield _name(found), _loss(found)
     for at, doubt in enumerate(found.doubts):
         yield "" if at else translate("coverage.label_doubt"), doubt_line(doubt)
-    if found.holdout is not None:
-        held = found.holdout
-        scores = _scores(found, held.score, held.float_score)
-        others = commas(count_of(held.samples, "other_sample"), _interval(found, held.interval))
-        yield translate("search.not_searched"), semicolons(scores, others)
-        if held.met is False and found.verdict != "best_effort":
-            yield "", translate("search.less", goal=shown(found.goal))
+    yield from _others(found)
     if found.verdict == "best_effort":
         yield translate("search.best_is"), shown(best.change)
     elif _unsure(found):
@@ -107,6 +92,20 @@ def _lines(found: Tuning) -> Iterator[_Line]:
     yield translate("search.search"), _effort(found)
     if found.stopped:
         yield translate("search.ended"), translate("search.early", why=shown(found.stopped))
+
+
+def _others(found: Tuning) -> Iterator[_Line]:
+    """What samples outside of the search say."""
+    held = found.holdout
+    if held is None:
+        return
+    scores = _scores(found, held.score, held.float_score)
+    others = commas(count_of(held.samples, "other_sample"), _interval(found, held.interval))
+    yield translate("search.not_searched"), semicolons(scores, others)
+    if held.met is False and found.verdict != "best_effort":
+        yield "", translate("search.less", goal=shown(found.goal))
+    elif held.shown is False and found.verdict == "unproven":
+        yield "", translate("search.not_shown", count=held.samples, goal=shown(found.goal))
 
 
 def _scores(found: Tuning, score: float, float_score: float) -> str:
@@ -200,46 +199,48 @@ def _difference(found: Tuning, value: float) -> str:
     return f"{value:.1f} dB" if in_decibels(found.metric) else f"{value:.3g}"
 
 
-def _table(found: Tuning) -> TableBlock:
-    drawn: tuple[Place, ...] = ("terminal",)
+def _table(found: Tuning) -> pages.TableBlock:
+    drawn: tuple[pages.Place, ...] = ("terminal",)
     columns = (
-        Column("trial", plain("#"), "count"),
-        Column("change", bilingual("search.change"), "text"),
-        metric_column(found.metric, higher_is_better=found.higher_is_better, on=_KEPT),
-        Column("loss", bilingual("search.loss"), "number", higher_is_better=False, on=_KEPT),
-        Column("cost", bilingual("search.cost"), "number", higher_is_better=False, on=_KEPT),
-        Column("shown_score", in_all(lambda: _name(found)), "number", on=drawn),
-        Column("shown_loss", bilingual("search.column_loss"), "number", on=drawn),
-        Column("shown_cost", bilingual("search.cost"), "number", on=drawn),
-        Column("met", bilingual("search.goal_met"), "truth", on=_KEPT),
+        pages.Column("trial", plain("#"), "count"),
+        pages.Column("change", bilingual("search.change"), "text"),
+        pages.metric_column(found.metric, higher_is_better=found.higher_is_better, on=_KEPT),
+        pages.Column("loss", bilingual("search.loss"), "number", higher_is_better=False, on=_KEPT),
+        pages.Column("cost", bilingual("search.cost"), "number", higher_is_better=False, on=_KEPT),
+        pages.Column("shown_score", in_all(lambda: _name(found)), "number", on=drawn),
+        pages.Column("shown_loss", bilingual("search.column_loss"), "number", on=drawn),
+        pages.Column("shown_cost", bilingual("search.cost"), "number", on=drawn),
+        pages.Column("met", bilingual("search.goal_met"), "truth", on=_KEPT),
         *(
             (
-                Column(
+                pages.Column(
                     "front", bilingual("search.on_front"), "truth", bilingual("search.on_front_help"), on=("html",)
                 ),
             )
             if found.front
             else ()
         ),
-        Column(
+        pages.Column(
             "samples", bilingual("sensitivity.column_samples"), "count", short=bilingual("search.column_samples")
         ),
-        Column(
+        pages.Column(
             "took",
             bilingual("search.seconds"),
             "seconds",
             on=("terminal", "html"),
             short=bilingual("search.column_seconds"),
         ),
-        Column("mark", plain(""), "text", on=drawn),
-        *(Column(name, plain(name), "text", on=("csv",)) for name in ("whole", "seconds", "answer")),
+        pages.Column("mark", plain(""), "text", on=drawn),
+        *(pages.Column(name, plain(name), "text", on=("csv",)) for name in ("whole", "seconds", "answer")),
     )
     rows = tuple(_row(found, place, each) for place, each in enumerate(found.trials, 1))
     file = ("trial", "change", "met", found.metric, "loss", "cost", "samples", "whole", "seconds", "answer")
-    return TableBlock("trials", bilingual("search.history"), columns, rows, file="trials.csv", csv_order=file)
+    return pages.TableBlock(
+        "trials", bilingual("search.history"), columns, rows, file="trials.csv", csv_order=file
+    )
 
 
-def _row(found: Tuning, place: int, trial: Trial) -> tuple[Cell, ...]:
+def _row(found: Tuning, place: int, trial: Trial) -> tuple[pages.Cell, ...]:
     answer = place == found.answer
     loss = "-" if not math.isfinite(trial.loss) else _plain_loss(found, trial)
     return (

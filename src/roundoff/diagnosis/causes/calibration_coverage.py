@@ -19,6 +19,7 @@ __all__ = ["CalibrationCoverage", "cut_off", "misfit"]
 _MANY, _LARGE_PART = 3, 0.4
 # A range is far too wide when it is so many times what is needed; two bits are lost then.
 _FAR = 4.0
+_MARGIN = 1 / 8
 _FEWEST_SAMPLES = 2
 # Beside an input of the network that is cut off, so many others, and such a part of them, that reach beyond their
 # ranges by this part of their width: ranges that were found on the same samples fit each other.
@@ -130,7 +131,10 @@ def _recalibrated(case: Case, suspect: Suspect, indices: Sequence[int]) -> dict[
     for group in groups:
         ranges = [observed[name].range for name in group.tensors if name in observed]
         if ranges:
-            seen = min(each for each, _ in ranges), max(each for _, each in ranges)
+            low, high = min(each for each, _ in ranges), max(each for _, each in ranges)
+            # A few samples do not show how far others reach; a range that starts at zero still does.
+            margin = _MARGIN * (high - low)
+            seen = low - margin * (low < 0), high + margin * (high > 0)
             own = reach(facts.quantizers[group.name])
             # What half of the samples does not reach, the other half may.
             low, high = (not_narrower(*ends) for ends in zip(seen, own, strict=True))

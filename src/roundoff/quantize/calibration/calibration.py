@@ -5,7 +5,7 @@ import ctypes
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -35,8 +35,7 @@ from roundoff.quantize.calibration.observer import (
     Observer,
     merge_observations,
 )
-from roundoff.run.budget import RunBudget
-from roundoff.run.capture import LiveSource, Samples
+from roundoff.run.capture import LiveSource, Samples, each_sample
 from roundoff.run.session import available_threads
 
 __all__ = [
@@ -44,7 +43,6 @@ __all__ = [
     "Follower",
     "MethodResult",
     "RangeError",
-    "Watcher",
     "calibrate",
     "compare_methods",
     "distributions",
@@ -52,7 +50,6 @@ __all__ = [
     "find_followers",
     "observed_range",
     "range_error",
-    "watch",
     "weight_range",
 ]
 
@@ -487,21 +484,15 @@ def calibrate(  # noqa: PLR0913 - what to run, what to observe, and how much it 
     )
     names = [info.name for info in source.tensors]
     followers = find_followers(model, tensors)
-    progress.start("calibrating", len(source.samples))
-    try:
-        for index, sample in enumerate(source.samples):
-            for name in names:
-                if name not in followers:
-                    _observe(observers[name], source, name, sample)
-                elif observers[followers[name].source].damaged:
-                    lost = ~np.isfinite(source.read(followers[name].source, sample)).reshape(-1)
-                    observers[name].add(source.read(name, sample).reshape(-1)[lost])
-            if index == 0:
-                _give_back_memory()
-            progress.advance()
-    finally:
-        progress.finish()
-        source.close()
+    for sample in each_sample([source], "calibrating", progress=progress):
+        for name in names:
+            if name not in followers:
+                _observe(observers[name], source, name, sample)
+            elif observers[followers[name].source].damaged:
+                lost = ~np.isfinite(source.read(followers[name].source, sample)).reshape(-1)
+                observers[name].add(source.read(name, sample).reshape(-1)[lost])
+        if sample == source.samples[0]:
+            _give_back_memory()
     # The model is not needed any more, and what is known takes memory too.
     del source
     return Calibration(_observations(observers, followers, names), len(samples.names), detail)
@@ -549,98 +540,4 @@ def _observe(observer: Observer, source: LiveSource, name: str, sample: str) -> 
                 sample=sample,
             ),
             fix=english("quantize it with one scale for the whole tensor"),
-        ) from error
-
-
-class Watcher(Protocol):
-    """Looks at one or more tensors, sample by sample."""
-
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        """What it looks at in the model."""
-        ...
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        """What it looks at in the other model, where there is one."""
-        ...
-
-    def take(self, arrays: Sequence[Array]) -> None:
-        """See these tensors of one sample, those of the other model behind.
-
-        Raises:
-            ChannelMismatch: Their channels are not those of the samples before.
-        """
-        ...
-
-
-def watch(
-    model: Model,
-    samples: Samples,
-    watchers: Sequence[Watcher],
-    *,
-    other: Model | None = None,
-    limits: RunBudget,
-    progress: Progress,
-) -> tuple[str, ...]:
-    """Show every sample to every watcher; memory does not depend on the number of samples.
-
-    Args:
-        model: What runs.
-        samples: What it is fed.
-        watchers: Who looks.
-        other: Runs too, on the same samples.
-        limits: What it may take.
-        progress: Told of every sample.
-
-    Returns:
-        Names of the samples; none when there is nothing to look at.
-
-    Raises:
-        BadInput: There is no such tensor, it holds no numbers, its channels change from sample to sample, or the
-            samples do not fit the model.
-        ModelFailed: The model cannot be run.
-    """
-    if not watchers:
-        return ()
-    with contextlib.ExitStack() as stack:
-        opened = [
-            _open(each, samples, names, limits, stack)
-            for each, names in (
-                (model, [name for watcher in watchers for name in watcher.tensors]),
-                (other, [name for watcher in watchers for name in watcher.others]),
-            )
-            if each is not None and names
-        ]
-        progress.start("looking at tensors", len(samples.names))
-        stack.callback(progress.finish)
-        for sample in samples.names:
-            for watcher in watchers:
-                _show(watcher, opened, sample)
-            progress.advance()
-    return samples.names
-
-
-def _open(
-    model: Model, samples: Samples, names: Sequence[str], limits: RunBudget, stack: contextlib.ExitStack
-) -> LiveSource:
-    unique = list(dict.fromkeys(names))
-    source = LiveSource(model, samples, tensors=unique, max_memory=limits.max_memory, threads=limits.threads)
-    stack.callback(source.close)
-    return source
-
-
-def _show(watcher: Watcher, sources: Sequence[LiveSource], sample: str) -> None:
-    named = zip(sources, (watcher.tensors, watcher.others), strict=False)
-    try:
-        watcher.take([source.read(name, sample) for source, names in named for name in names])
-    except ChannelMismatch as error:
-        raise BadInput(
-            english(
-                "The channels of tensor {tensors!r} cannot be told apart: {error} (sample {sample!r}).",
-                tensors=watcher.tensors[0],
-                error=error,
-                sample=sample,
-            ),
-            fix=english("choose another --axis, or leave this tensor out"),
         ) from error

@@ -94,7 +94,9 @@ def _complete(content: dict[str, Any], path: Path, *, seen: tuple[Path, ...]) ->
         said, broken = _complete(_parse(below), below, seen=before)
     except BadInput as error:
         return content, f"extends: {error.what.rstrip('.')}; {error.fix}"
-    return _merged({key: value for key, value in said.items() if key != "name"}, content), broken
+    # Its own words replace those of what it extends, in every language.
+    own = {"name", *(("description_zh",) if "description" in content else ())}
+    return _merged({key: value for key, value in said.items() if key not in own}, content), broken
 
 
 def _parse(path: Path) -> dict[str, Any]:

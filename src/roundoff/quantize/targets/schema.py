@@ -151,6 +151,7 @@ class TargetFile(_TargetTable):
 
     name: Annotated[str, Field(min_length=1)]
     description: str
+    description_zh: str = ""
     default_activation: Dtype
     default_weight: Dtype
     activations: dict[Dtype, SpecTable]
@@ -234,6 +235,7 @@ class TargetFile(_TargetTable):
             arithmetic=Arithmetic(**arithmetic),
             calibration=CalibrationDefaults(**self.calibration.model_dump()),
             costs=self.cost.costs(),
+            description_zh=self.description_zh,
         )
 
     def _only(self) -> dict[str, frozenset[str]]:

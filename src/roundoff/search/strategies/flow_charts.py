@@ -12,7 +12,7 @@ from functools import partial
 from typing import Literal, Protocol
 
 from roundoff.core.plan import Recipe
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import english
 from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
 from roundoff.search.strategies.strategy import Search, run_trials
@@ -298,15 +298,18 @@ class _FlowCharts:
         for place, method in enumerate(self._methods):
             settings = ChartSettings(method, dict(raised))
             seen = yield from self._output(settings)
-            after = (*self._methods[place + 1 :], "chart B" if chart == "A" else "a ticket, says the manual")[0]
+            last = english("chart B") if chart == "A" else english("a ticket, says the manual")
+            after = (*self._methods[place + 1 :], last)[0]
             self._decide(chart, "EndToEnd", settings, seen.cosine, self._verdict(good=seen.good, after=after))
             if seen.good:
                 return True
         return False
 
     def _verdict(self, *, good: bool, after: str) -> str:
-        limit = f"above {self._goal.output}"
-        return f"{limit}: good enough" if good else f"not {limit}; next: {after}"
+        limit = self._goal.output
+        if good:
+            return english("above {limit}: good enough", limit=limit)
+        return english("not above {limit}; next: {after}", limit=limit, after=after)
 
     def _raise_layers(self) -> Generator[ChartLook, ChartSeen, dict[str, str]]:
         """Give 16 bits to what falls short until nothing does, or nothing helps."""
@@ -327,13 +330,23 @@ class _FlowCharts:
             raised |= more
 
     def _layer_verdict(self, more: Sequence[str], raised: bool) -> str:
-        names, limit = _named([each.name for each in self._low]), f"above {self._goal.layer}"
+        names, limit = _named([each.name for each in self._low]), self._goal.layer
+        if not self._low and raised:
+            return english("all layers above {limit}; next: EndToEnd", limit=limit)
         if not self._low:
-            alike = "none to raise: it adds up over layers, and EndToEnd is as in chart A"
-            return f"all layers {limit}; {'next: EndToEnd' if raised else alike}"
+            return english(
+                "all layers above {limit}; none to raise: it adds up over layers, and EndToEnd is as in chart A",
+                limit=limit,
+            )
         if more:
-            return f"{names} not {limit}; 16 bits for {_named(more)}"
-        return f"{names} not {limit} with 16 bits: a ticket, says the manual; next: EndToEnd all the same"
+            return english(
+                "{names} not above {limit}; 16 bits for {more}", names=names, limit=limit, more=_named(more)
+            )
+        return english(
+            "{names} not above {limit} with 16 bits: a ticket, says the manual; next: EndToEnd all the same",
+            names=names,
+            limit=limit,
+        )
 
     def _try_rest(self, switches: Sequence[str]) -> _Found:
         """Switch on, on top of the best so far, whatever makes it better."""
@@ -344,8 +357,8 @@ class _FlowCharts:
             seen = yield from self._output(settings)
             if not seen.good and self._best is not best and (self._cosine or 0) - (before or 0) < _LEAST_GAIN:
                 self._cosine, self._best = before, best
-            after = (*(each for each, _ in steps[place + 1 :]), "a ticket")[0]
-            verdict = f"{words}: {self._verdict(good=seen.good, after=after)}"
+            after = (*(each for each, _ in steps[place + 1 :]), english("a ticket"))[0]
+            verdict = english("{where}: {what}", where=words, what=self._verdict(good=seen.good, after=after))
             self._decide("+", "EndToEnd", settings, seen.cosine, verdict)
             if seen.good:
                 return True
@@ -356,7 +369,10 @@ class _FlowCharts:
             yield switch, partial(_switched, switch)
         weights = tuple(dict.fromkeys(each.name for each in self._low if each.float_weight))
         if weights:
-            yield f"weights of {_named(weights)} in FP32", partial(_with_float_weights, weights)
+            yield (
+                english("weights of {names} in FP32", names=_named(weights)),
+                partial(_with_float_weights, weights),
+            )
 
     def _decide(
         self,
@@ -383,5 +399,5 @@ def _with_float_weights(layers: tuple[str, ...], settings: ChartSettings) -> Cha
 def _named(names: Sequence[str]) -> str:
     unique = list(dict.fromkeys(names))
     if len(unique) > _LISTED:
-        return f"{counted(len(unique), 'layer')} ({', '.join(unique[:_LISTED])} ...)"
+        return english("{count} layers ({names} ...)", count=len(unique), names=", ".join(unique[:_LISTED]))
     return ", ".join(unique)

@@ -4,27 +4,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, named, plain, translate
 from roundoff.messages.numbers import decibels_with_unit, score_text, text_curve
 from roundoff.messages.phrases import count_of, semicolons
-from roundoff.pages.blocks import (
-    Chart,
-    Column,
-    Headline,
-    Page,
-    Paragraph,
-    Place,
-    Series,
-    TableBlock,
-    Tone,
-    View,
-    metric_axis,
-    metric_column,
-    notes,
-    preparation_note,
-    spoken_facts,
-)
 from roundoff.studies.accumulate.result import Accumulation, CurveNode, MeasuredCurve, Split
 
 __all__ = ["accumulation_page", "curves_table"]
@@ -33,12 +17,12 @@ _LISTED_JUMPS = 3
 _LINE_COLUMNS = 26
 # The base line and the first others; a terminal of 80 columns has no room for more, and only for short names.
 _SHOWN_CURVES, _LONGEST_HEADING = 4, 11
-_TONES: dict[str, Tone] = {"weights": "bad", "activations": "bad", "both": "open", "neither": "good"}
+_TONES: dict[str, pages.Tone] = {"weights": "bad", "activations": "bad", "both": "open", "neither": "good"}
 _PARTS = ("value", "average", "sqnr_db", "worst", "worst_sample")
 _Line = tuple[str, str]
 
 
-def accumulation_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+def accumulation_page(document: RunDocument, view: pages.View = pages.View()) -> pages.Page | None:  # noqa: B008 - frozen
     """The page on accumulated error; None when no curve was measured.
 
     Args:
@@ -50,40 +34,42 @@ def accumulation_page(document: RunDocument, view: View = View()) -> Page | None
         return None
     table = curves_table(found, view)
     series = tuple(
-        Series((column.id,), column.label) for column in table.columns if column.id.startswith("curve_")
+        pages.Series((column.id,), column.label) for column in table.columns if column.id.startswith("curve_")
     )
-    axes = (bilingual("common.place_axis"), metric_axis(found.metric))
+    axes = (bilingual("common.place_axis"), pages.metric_axis(found.metric))
     more = len(found.curves) - _SHOWN_CURVES
-    return Page(
+    return pages.Page(
         "accumulation",
         bilingual("accumulate.title"),
         (
             _headline(found),
-            spoken_facts(lambda: (line for part in _FACTS for line in part(found))),
+            pages.spoken_facts(lambda: (line for part in _FACTS for line in part(found))),
             _summary(found),
-            Chart("curves-chart", bilingual("accumulate.curves"), "curves", "order", series, *axes),
+            pages.Chart("curves-chart", bilingual("accumulate.curves"), "curves", "order", series, *axes),
             table,
-            *([Paragraph(bilingual("accumulate.more", count=more), on=("terminal",))] if more > 0 else []),
-            *notes(found.notes),
-            *preparation_note(found.preparation),
+            *([pages.Paragraph(bilingual("accumulate.more", count=more), on=("terminal",))] if more > 0 else []),
+            *pages.notes(found.notes),
+            *pages.preparation_note(found.preparation),
         ),
     )
 
 
-def _headline(found: Accumulation) -> Headline:
+def _headline(found: Accumulation) -> pages.Headline:
     verdict = found.verdict
     samples = in_all(lambda: count_of(len(found.samples), "sample"))
     if verdict.dominance is not None:
         text = bilingual(f"accumulate.{verdict.dominance}", samples=samples)
-        return Headline(_TONES[verdict.dominance], text, "", bilingual(f"accumulate.word_{verdict.dominance}"))
+        return pages.Headline(
+            _TONES[verdict.dominance], text, "", bilingual(f"accumulate.word_{verdict.dominance}")
+        )
     worst = _output(found)
     if worst is None:
         text = bilingual("accumulate.no_score", samples=samples)
-        return Headline("bad", text, "", bilingual("accumulate.word_no_score"))
+        return pages.Headline("bad", text, "", bilingual("accumulate.word_no_score"))
     level = in_all(lambda: decibels_with_unit(found.base_line.sqnr_db[worst.order]))
     key = "accumulate.open_exact" if verdict.exact_weights else "accumulate.open"
     text = bilingual(key, output=verdict.output, db=level, samples=samples)
-    return Headline("open", text, "", bilingual("accumulate.word_open"))
+    return pages.Headline("open", text, "", bilingual("accumulate.word_open"))
 
 
 def _output(found: Accumulation) -> CurveNode | None:
@@ -145,12 +131,12 @@ def _name(node: CurveNode) -> str:
 _FACTS = (_splits, _falls, _jumps)
 
 
-def _summary(found: Accumulation) -> TableBlock:
+def _summary(found: Accumulation) -> pages.TableBlock:
     """The curves in a line each."""
     line = "accumulate.column_averages" if found.average else "accumulate.column_line"
     columns = (
-        Column("curve", bilingual("accumulate.column_curve"), "text"),
-        Column("quantizers_on", bilingual("accumulate.column_on"), "count", bilingual("accumulate.help_on")),
+        pages.Column("curve", bilingual("accumulate.column_curve"), "text"),
+        pages.Column("quantizers_on", bilingual("accumulate.column_on"), "count", bilingual("accumulate.help_on")),
         replace(
             _score(found),
             id="at_output",
@@ -163,7 +149,7 @@ def _summary(found: Accumulation) -> TableBlock:
             label=bilingual("accumulate.column_worst"),
             help=bilingual("accumulate.help_worst"),
         ),
-        Column("line", bilingual(line, metric=found.metric), "text", on=("terminal",)),
+        pages.Column("line", bilingual(line, metric=found.metric), "text", on=("terminal",)),
     )
     known = [value for curve in found.curves for value in found.shown(curve) if value is not None]
     finite = [value for value in known if math.isfinite(value)]
@@ -175,7 +161,7 @@ def _summary(found: Accumulation) -> TableBlock:
         drawn = text_curve(values, limits, width=_LINE_COLUMNS, higher_is_better=found.higher_is_better)
         at_output = None if output is None else values[output.order]
         rows.append((_curve_name(curve), len(curve.quantizers), at_output, _worst(found, curve), drawn))
-    return TableBlock("curves-summary", bilingual("accumulate.summary"), columns, tuple(rows))
+    return pages.TableBlock("curves-summary", bilingual("accumulate.summary"), columns, tuple(rows))
 
 
 def _worst(found: Accumulation, curve: MeasuredCurve) -> float | None:
@@ -183,12 +169,12 @@ def _worst(found: Accumulation, curve: MeasuredCurve) -> float | None:
     return (min if found.higher_is_better else max)(known, default=None)
 
 
-def _score(found: Accumulation) -> Column:
+def _score(found: Accumulation) -> pages.Column:
     """What columns of the metric have in common."""
-    return replace(metric_column(found.metric, higher_is_better=found.higher_is_better), metric=found.metric)
+    return replace(pages.metric_column(found.metric, higher_is_better=found.higher_is_better), metric=found.metric)
 
 
-def curves_table(found: Accumulation, view: View = View()) -> TableBlock:  # noqa: B008 - frozen
+def curves_table(found: Accumulation, view: pages.View = pages.View()) -> pages.TableBlock:  # noqa: B008 - frozen
     """All nodes in execution order, with everything that is known of each curve there.
 
     Args:
@@ -196,17 +182,17 @@ def curves_table(found: Accumulation, view: View = View()) -> TableBlock:  # noq
         view: Rows in a terminal.
     """
     several = {node.node for at, node in enumerate(found.nodes) if node.node in {n.node for n in found.nodes[:at]}}
-    everywhere: tuple[Place, ...] = ("html", "csv")
-    hidden: tuple[Place, ...] = ("csv",)
+    everywhere: tuple[pages.Place, ...] = ("html", "csv")
+    hidden: tuple[pages.Place, ...] = ("csv",)
     columns = (
-        Column("order", plain("#"), "count"),
-        Column("node", bilingual("common.node"), "node", on=everywhere),
+        pages.Column("order", plain("#"), "count"),
+        pages.Column("node", bilingual("common.node"), "node", on=everywhere),
         # A node with several outputs is told apart by what it computes.
-        Column("shown_node", bilingual("common.node"), "node", on=("terminal",)),
-        Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
-        Column("tensor", plain("tensor"), "text", on=hidden),
-        Column("output", plain("output"), "text", on=hidden),
-        Column("metric", plain("metric"), "text", on=hidden),
+        pages.Column("shown_node", bilingual("common.node"), "node", on=("terminal",)),
+        pages.Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
+        pages.Column("tensor", plain("tensor"), "text", on=hidden),
+        pages.Column("output", plain("output"), "text", on=hidden),
+        pages.Column("metric", plain("metric"), "text", on=hidden),
         *(column for number in range(len(found.curves)) for column in _curve_columns(found, number)),
     )
     rows = tuple(
@@ -224,7 +210,7 @@ def curves_table(found: Accumulation, view: View = View()) -> TableBlock:  # noq
     )
     worst = sorted(range(len(rows)), key=lambda at: _badness(found, found.nodes[at]))
     order = tuple(sorted(worst[: view.most]))
-    return TableBlock(
+    return pages.TableBlock(
         "curves", bilingual("accumulate.table"), columns, rows, file="curves.csv", most=view.most, order=order
     )
 
@@ -235,7 +221,7 @@ def _badness(found: Accumulation, node: CurveNode) -> float:
     return math.inf if value is None else value
 
 
-def _curve_columns(found: Accumulation, number: int) -> Iterator[Column]:
+def _curve_columns(found: Accumulation, number: int) -> Iterator[pages.Column]:
     curve = found.curves[number]
     label = _curve_name(curve)
     yield replace(
@@ -246,7 +232,7 @@ def _curve_columns(found: Accumulation, number: int) -> Iterator[Column]:
         short=Phrase(_heading(label.en), _heading(label.zh)),
     )
     for part in _PARTS:
-        yield Column(f"{curve.name} {part}", plain(f"{curve.name} {part}"), "text", on=("csv",))
+        yield pages.Column(f"{curve.name} {part}", plain(f"{curve.name} {part}"), "text", on=("csv",))
 
 
 def _curve_cells(found: Accumulation, curve: MeasuredCurve, at: int) -> tuple[float | str | None, ...]:

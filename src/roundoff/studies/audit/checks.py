@@ -17,7 +17,8 @@ from roundoff.graph.qdq import TensorShapes, wrong_count
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import LAYERS, NodePrecisions
 from roundoff.graph.weights import Weights
-from roundoff.messages.numbers import counted, share_text
+from roundoff.messages.message import english, listed
+from roundoff.messages.numbers import share_text
 from roundoff.studies.audit.result import AuditFinding, Part, QuantizedPart, Severity
 
 __all__ = [
@@ -153,8 +154,12 @@ def _islands(view: EffectiveView) -> _Found:
         if node.name in quantized or kind not in _COMPUTES or not done[kind]:
             continue
         if node.name in behind and node.name in before:
-            others = f"{done[kind]} of {total[kind]} {kind} nodes are quantized"
-            text = f"left in float between quantized nodes, while {others}"
+            text = english(
+                "left in float between quantized nodes, while {count} of {all} {kind} nodes are quantized",
+                count=done[kind],
+                all=total[kind],
+                kind=kind,
+            )
             yield node.name, _finding("float_island", "silent", text)
 
 
@@ -175,12 +180,15 @@ def _partial(view: EffectiveView) -> _Found:
         if not meant:
             continue
         weights = set(view.weight_at(node))
-        names = ", ".join(f"input {at} ({node.input[at]})" for at in floats)
+        names = listed(english("input {at} ({name})", at=at, name=node.input[at]) for at in floats)
         if live or not set(places) - set(floats) <= weights:
-            text = f"{names} in float while its other inputs are quantized"
+            text = english("{names} in float while its other inputs are quantized", names=names)
             yield node.name, _finding("partial_inputs", "silent", text)
         elif node.name not in dynamic:
-            yield node.name, _finding("weight_only", "info", "only its weight is quantized; it computes in float")
+            yield (
+                node.name,
+                _finding("weight_only", "info", english("only its weight is quantized; it computes in float")),
+            )
 
 
 def _in_float(view: EffectiveView, node: Any) -> list[int]:
@@ -210,8 +218,14 @@ def _granularity(view: EffectiveView) -> _Found:
         for node, quantizer in group:
             single = axis is not None and view.has_one_slice(quantizer.tensor, axis)
             if quantizer.params.scale.ndim == 0 and not single:
-                others = f"{sliced} of {len(group)} {op_type} weights are per channel"
-                text = f"weight {quantizer.tensor!r} has one scale per tensor, while {others}"
+                text = english(
+                    "weight {tensor!r} has one scale per tensor, while {sliced} of {count} {op_type} weights are "
+                    "per channel",
+                    tensor=quantizer.tensor,
+                    sliced=sliced,
+                    count=len(group),
+                    op_type=op_type,
+                )
                 yield node, _finding("granularity", "silent", text)
 
 
@@ -227,7 +241,12 @@ def _bias_scales(view: EffectiveView) -> _Found:
         wanted = source.params.scale.astype(np.float64).max() * weight.params.scale.astype(np.float64) * factor
         found = bias.params.scale.astype(np.float64)
         if found.size not in (1, wanted.size) and wanted.size != 1:
-            text = f"bias {bias.tensor!r} has {found.size} scales, its weight {wanted.size}"
+            text = english(
+                "bias {tensor!r} has {size} scales, its weight {size2}",
+                tensor=bias.tensor,
+                size=found.size,
+                size2=wanted.size,
+            )
             yield node.name, _finding("bias_scale", "silent", text)
             continue
         if not np.all((wanted > 0) & np.isfinite(wanted)):
@@ -235,7 +254,11 @@ def _bias_scales(view: EffectiveView) -> _Found:
         apart = float(np.max(np.abs(found / wanted - 1)))
         if apart > _BIAS_TOLERANCE:
             by = share_text(apart)
-            text = f"the scale of bias {bias.tensor!r} is off the product of input and weight scale by {by}"
+            text = english(
+                "the scale of bias {tensor!r} is off the product of input and weight scale by {by}",
+                tensor=bias.tensor,
+                by=by,
+            )
             yield node.name, _finding("bias_scale", "silent", text)
 
 
@@ -249,13 +272,28 @@ def _two_scales(view: EffectiveView) -> _Found:
             first = own[0]
             if quantizer.after:
                 if not _same_numbers(first, quantizer):
-                    text = f"{tensor!r} is quantized again with {_scale(quantizer)} after {_scale(first)}"
+                    text = english(
+                        "{tensor!r} is quantized again with {scale} after {scale2}",
+                        tensor=tensor,
+                        scale=_scale(quantizer),
+                        scale2=_scale(first),
+                    )
                     yield node, _finding("requantized", "info", text)
             elif quantizer.spec.dtype != first.spec.dtype:
-                text = f"{tensor!r} is {first.spec.dtype} for some readers and {quantizer.spec.dtype} for others"
+                text = english(
+                    "{tensor!r} is {dtype} for some readers and {dtype2} for others",
+                    tensor=tensor,
+                    dtype=first.spec.dtype,
+                    dtype2=quantizer.spec.dtype,
+                )
                 yield node, _finding("two_types", "info", text)
             elif not _same_numbers(first, quantizer):
-                text = f"{tensor!r} has {_scale(first)} for some readers and {_scale(quantizer)} for others"
+                text = english(
+                    "{tensor!r} has {scale} for some readers and {scale2} for others",
+                    tensor=tensor,
+                    scale=_scale(first),
+                    scale2=_scale(quantizer),
+                )
                 yield node, _finding("two_scales", "silent", text)
 
 
@@ -267,8 +305,12 @@ def _same_numbers(first: Quantizer, second: Quantizer) -> bool:
 def _scale(quantizer: Quantizer) -> str:
     scale = quantizer.params.scale
     if scale.ndim:
-        return f"{scale.size} scales up to {scale.max():.6g}"
-    return f"scale {float(scale):.6g} and zero point {int(quantizer.params.zero_point)}"
+        return english("{size} scales up to {max:.6g}", size=scale.size, max=scale.max())
+    return english(
+        "scale {scale:.6g} and zero point {zero_point}",
+        scale=float(scale),
+        zero_point=int(quantizer.params.zero_point),
+    )
 
 
 # Scales, zero points and integers of a quantized model that cannot be right, or waste what there is.
@@ -295,7 +337,8 @@ def check_numbers(model: Model, quantizers: tuple[Quantizer, ...]) -> Findings:
     for quantizer in quantizers:
         found = [*_scale_numbers(quantizer), *_zero_point(quantizer)]
         if quantizer.spec.axis is not None and (problem := wrong_count(quantizer, shapes.of(quantizer.tensor))):
-            found.append(AuditFinding("scale_count", "silent", f"{quantizer.tensor!r} has {problem}"))
+            text = english("{tensor!r} has {problem}", tensor=quantizer.tensor, problem=problem)
+            found.append(AuditFinding("scale_count", "silent", text))
         sound = not any(finding.severity == "silent" for finding in found)
         if sound and quantizer.kind != "activation" and quantizer.tensor in weights:
             codes = _codes(quantizer, weights[quantizer.tensor])
@@ -311,16 +354,30 @@ def _scale_numbers(quantizer: Quantizer) -> Iterator[AuditFinding]:
     broken = ~(np.isfinite(scale) & (scale >= _SMALLEST_NORMAL))
     if np.any(broken):
         worst = scale.ravel()[int(np.argmax(broken.ravel()))]
-        where = f" for {counted(int(broken.sum()), 'channel')}" if scale.ndim else ""
-        text = f"{quantizer.tensor!r} has the scale {worst:g}{where}, with which nothing can be quantized"
+        where = english(" for {count} {count:channel|channels}", count=int(broken.sum())) if scale.ndim else ""
+        text = english(
+            "{tensor!r} has the scale {worst:g}{where}, with which nothing can be quantized",
+            tensor=quantizer.tensor,
+            worst=worst,
+            where=where,
+        )
         yield AuditFinding("degenerate_scale", "silent", text)
         return
     if scale.min() < _REACH[0] or scale.max() > _REACH[1]:
-        text = f"{quantizer.tensor!r} has scales from {scale.min():.3g} to {scale.max():.3g}"
+        text = english(
+            "{tensor!r} has scales from {min:.3g} to {max:.3g}",
+            tensor=quantizer.tensor,
+            min=scale.min(),
+            max=scale.max(),
+        )
         yield AuditFinding("extreme_scale", "info", text)
     elif quantizer.kind != "bias" and scale.min() < _UNEVEN * scale.max():
         count = int(np.count_nonzero(scale < _UNEVEN * scale.max()))
-        text = f"{counted(count, 'channel')} of {quantizer.tensor!r} with next to no range"
+        text = english(
+            "{count} {count:channel|channels} of {tensor!r} with next to no range",
+            count=count,
+            tensor=quantizer.tensor,
+        )
         yield AuditFinding("uneven_scales", "info", text)
 
 
@@ -329,7 +386,12 @@ def _zero_point(quantizer: Quantizer) -> Iterator[AuditFinding]:
     spec = quantizer.spec
     if low < spec.code_min or high > spec.code_max:
         worst = low if low < spec.code_min else high
-        text = f"the zero point {worst} of {quantizer.tensor!r} is not among the codes of {spec.dtype}"
+        text = english(
+            "the zero point {worst} of {tensor!r} is not among the codes of {dtype}",
+            worst=worst,
+            tensor=quantizer.tensor,
+            dtype=spec.dtype,
+        )
         yield AuditFinding("zero_point_range", "silent", text)
 
 
@@ -344,11 +406,15 @@ def _overflow(quantizer: Quantizer, codes: Array) -> Iterator[AuditFinding]:
         return
     largest = int(np.abs(codes.astype(np.int64)).max())
     if largest >= _INT32_MOST:
-        text = f"bias {quantizer.tensor!r} does not fit into 32 bits: its codes are cut off"
+        text = english("bias {tensor!r} does not fit into 32 bits: its codes are cut off", tensor=quantizer.tensor)
         yield AuditFinding("bias_overflow", "silent", text)
     elif largest > _NEAR_MOST:
         share = share_text(largest / 2**31, 0)
-        text = f"bias {quantizer.tensor!r} needs {share} of 32 bits, and sums are added to it"
+        text = english(
+            "bias {tensor!r} needs {share} of 32 bits, and sums are added to it",
+            tensor=quantizer.tensor,
+            share=share,
+        )
         yield AuditFinding("bias_near_overflow", "info", text)
 
 
@@ -375,7 +441,12 @@ def _waste(quantizer: Quantizer, codes: Array) -> Iterator[AuditFinding]:
     best = (
         share_text(float(share.max()), 0)
         if share.size == 1
-        else f"at most {share_text(float(np.median(share)), 0)} in most channels"
+        else english("at most {share} in most channels", share=share_text(float(np.median(share)), 0))
     )
-    text = f"weight {quantizer.tensor!r} uses only {best} of the codes of {spec.dtype}"
+    text = english(
+        "weight {tensor!r} uses only {best} of the codes of {dtype}",
+        tensor=quantizer.tensor,
+        best=best,
+        dtype=spec.dtype,
+    )
     yield AuditFinding("unused_codes", "info", text)

@@ -13,6 +13,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.nodes import producer_names
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
+from roundoff.messages.message import english, listed
 from roundoff.messages.numbers import share_text
 from roundoff.studies.audit.checks import EffectiveView
 from roundoff.studies.audit.result import AuditFinding
@@ -28,13 +29,14 @@ __all__ = [
 Findings = dict[str, list[AuditFinding]]
 
 _HOW = {
-    "granularity": "of another granularity",
-    "scale": "with another scale",
-    "zero_point": "with another zero point",
-    "rounding": "rounded otherwise",
-    "place": "seen by other nodes",
-    "tensor": "of another tensor",
+    "granularity": english("of another granularity"),
+    "scale": english("with another scale"),
+    "zero_point": english("with another zero point"),
+    "rounding": english("rounded otherwise"),
+    "place": english("seen by other nodes"),
+    "tensor": english("of another tensor"),
 }
+_NOUNS = {"activation": english("tensor"), "weight": english("weight"), "bias": english("bias")}
 _STORED_BITS = (4, 8, 16, 32)
 
 
@@ -57,24 +59,52 @@ def compare_with_plan(
     for wanted in planned:
         found = partners.get(wanted.name)
         if found is None:
-            text = f"{file}: {_what(wanted)} should be {wanted.spec.dtype} and is not quantized"
-            finding = AuditFinding("missing", "silent", text, _noun(wanted), f"{FLOAT} instead of quantized")
+            text = english(
+                "{file}: {what} should be {dtype} and is not quantized",
+                file=file,
+                what=_what(wanted),
+                dtype=wanted.spec.dtype,
+            )
+            finding = AuditFinding("missing", "silent", text, _noun(wanted), english("float instead of quantized"))
             _blame(findings, wanted, producers, finding)
             continue
         for kind, text in _differences(wanted, found, tensors):
-            how = _HOW.get(kind, f"{found.spec.dtype} instead of {wanted.spec.dtype}")
-            finding = AuditFinding(kind, "silent", f"{file}: {_what(wanted)} {text}", _noun(wanted), how)
+            how = _HOW.get(
+                kind, english("{got} instead of {asked}", got=found.spec.dtype, asked=wanted.spec.dtype)
+            )
+            finding = AuditFinding(
+                kind,
+                "silent",
+                english("{file}: {what} {text}", file=file, what=_what(wanted), text=text),
+                _noun(wanted),
+                how,
+            )
             _blame(findings, wanted, producers, finding)
     matched = {found.name for found in partners.values()}
     for extra in model.quantizers:
         if extra.name in matched:
             continue
         if corrected and is_wide_bias(extra):
-            text = f"{file}: {_what(extra)} was corrected, and is held as {extra.spec.dtype} instead of float"
-            _blame(findings, extra, producers, AuditFinding("corrected", "explained", text, "bias", "corrected"))
+            text = english(
+                "{file}: {what} was corrected, and is held as {dtype} instead of float",
+                file=file,
+                what=_what(extra),
+                dtype=extra.spec.dtype,
+            )
+            _blame(
+                findings,
+                extra,
+                producers,
+                AuditFinding("corrected", "explained", text, "bias", english("corrected")),
+            )
         else:
-            text = f"{file}: {_what(extra)} is quantized to {extra.spec.dtype}, which the plan does not ask for"
-            finding = AuditFinding("extra", "silent", text, _noun(extra), "quantized though not planned")
+            text = english(
+                "{file}: {what} is quantized to {dtype}, which the plan does not ask for",
+                file=file,
+                what=_what(extra),
+                dtype=extra.spec.dtype,
+            )
+            finding = AuditFinding("extra", "silent", text, _noun(extra), english("quantized though not planned"))
             _blame(findings, extra, producers, finding)
     return dict(findings)
 
@@ -101,7 +131,7 @@ def _place(quantizer: Quantizer) -> tuple[frozenset[Consumer], bool, str]:
 
 
 def _what(quantizer: Quantizer) -> str:
-    return f"{_noun(quantizer)} {quantizer.tensor!r}"
+    return english("{noun} {tensor!r}", noun=_NOUNS[quantizer.kind], tensor=quantizer.tensor)
 
 
 def _noun(quantizer: Quantizer) -> str:
@@ -112,21 +142,64 @@ def _differences(wanted: Quantizer, found: Quantizer, tensors: Collection[str]) 
     # Where others read a constant in float, that has its name, and the values of the codes have a new one.
     renamed = wanted.kind != "activation" and found.tensor not in tensors
     if wanted.tensor != found.tensor and not renamed:
-        yield "tensor", f"is what {wanted.name!r} should quantize, and it quantizes {found.tensor!r}"
+        yield (
+            "tensor",
+            english(
+                "is what {name!r} should quantize, and it quantizes {tensor!r}",
+                name=wanted.name,
+                tensor=found.tensor,
+            ),
+        )
     if not _same_form(wanted, found):
-        yield "dtype", f"should be {wanted.spec.dtype} and is {found.spec.dtype}"
+        yield (
+            "dtype",
+            english("should be {dtype} and is {dtype2}", dtype=wanted.spec.dtype, dtype2=found.spec.dtype),
+        )
     if _slices(wanted) != _slices(found):
-        yield "granularity", f"should be {_granularity(wanted)} and is {_granularity(found)}"
+        yield (
+            "granularity",
+            english(
+                "should be {granularity} and is {granularity2}",
+                granularity=_granularity(wanted),
+                granularity2=_granularity(found),
+            ),
+        )
         return
     if not _same(wanted.params.scale, found.params.scale):
-        yield "scale", f"should have {_numbers(wanted.params.scale)}, and has {_numbers(found.params.scale)}"
+        yield (
+            "scale",
+            english(
+                "should have {numbers}, and has {numbers2}",
+                numbers=_numbers(wanted.params.scale),
+                numbers2=_numbers(found.params.scale),
+            ),
+        )
     if not _same(wanted.params.zero_point, found.params.zero_point):
         asked, got = wanted.params.zero_point, found.params.zero_point
-        yield "zero_point", f"should have the zero point {_range(asked)} and has {_range(got)}"
+        yield (
+            "zero_point",
+            english(
+                "should have the zero point {range} and has {range2}", range=_range(asked), range2=_range(got)
+            ),
+        )
     if wanted.spec.rounding != found.spec.rounding and wanted.kind == "activation":
-        yield "rounding", f"should be rounded {wanted.spec.rounding} and is rounded {found.spec.rounding}"
+        yield (
+            "rounding",
+            english(
+                "should be rounded {rounding} and is rounded {rounding2}",
+                rounding=wanted.spec.rounding,
+                rounding2=found.spec.rounding,
+            ),
+        )
     if set(wanted.consumers) != set(found.consumers) or wanted.output != found.output:
-        yield "place", f"should be seen by {_readers(wanted)} and is seen by {_readers(found)}"
+        yield (
+            "place",
+            english(
+                "should be seen by {readers} and is seen by {readers2}",
+                readers=_readers(wanted),
+                readers2=_readers(found),
+            ),
+        )
 
 
 def _same(one: Array, two: Array) -> bool:
@@ -150,24 +223,31 @@ def _slices(quantizer: Quantizer) -> tuple[int | None, int]:
 
 def _granularity(quantizer: Quantizer) -> str:
     axis, count = _slices(quantizer)
-    return "per tensor" if axis is None else f"per channel (axis {axis}, {count} scales)"
+    return (
+        "per tensor"
+        if axis is None
+        else english("per channel (axis {axis}, {count} scales)", axis=axis, count=count)
+    )
 
 
 def _numbers(scale: Array) -> str:
     if scale.size == 1:
-        return f"the scale {float(scale.ravel()[0]):.9g}"
-    return f"{scale.size} scales from {scale.min():.6g} to {scale.max():.6g}"
+        return english("the scale {number:.9g}", number=float(scale.ravel()[0]))
+    return english("{size} scales from {min:.6g} to {max:.6g}", size=scale.size, min=scale.min(), max=scale.max())
 
 
 def _range(numbers: Array) -> str:
     low, high = int(numbers.min()), int(numbers.max())
-    return str(low) if low == high else f"{low} to {high}"
+    return str(low) if low == high else english("{low} to {high}", low=low, high=high)
 
 
 def _readers(quantizer: Quantizer) -> str:
-    names = [f"input {edge.input} of {edge.node}" for edge in sorted(quantizer.consumers)]
-    names += ["the output"] if quantizer.output else []
-    return ", ".join(names) or "nothing"
+    names = [
+        english("input {input} of {node}", input=edge.input, node=edge.node)
+        for edge in sorted(quantizer.consumers)
+    ]
+    names += [english("the output")] if quantizer.output else []
+    return listed(names or [english("nothing")])
 
 
 def _blame(findings: Findings, quantizer: Quantizer, producers: Mapping[str, str], finding: AuditFinding) -> None:
@@ -190,12 +270,14 @@ def compare_codes(fake_quant: QuantizedModel, deploy: QuantizedModel) -> Finding
         theirs = _codes(partner, floats[partner.tensor])
         if ours.shape != theirs.shape or not np.array_equal(ours, theirs):
             apart = (
-                "shape"
+                english("shape")
                 if ours.shape != theirs.shape
-                else f"{share_text(float(np.mean(ours != theirs)))} of its codes"
+                else english("{share} of its codes", share=share_text(float(np.mean(ours != theirs))))
             )
-            text = f"{_what(partner)} differs between the two models: {apart}"
-            finding = AuditFinding("codes", "silent", text, _noun(quantizer), "with other codes in one model")
+            text = english("{what} differs between the two models: {apart}", what=_what(partner), apart=apart)
+            finding = AuditFinding(
+                "codes", "silent", text, _noun(quantizer), english("with other codes in one model")
+            )
             _blame(findings, quantizer, {}, finding)
     return dict(findings)
 
@@ -217,12 +299,14 @@ def compare_edges(plan: QuantPlan, view: EffectiveView) -> Findings:
     findings: Findings = defaultdict(list)
     model = view.model.float_model
     planned = EffectiveView(QuantizedModel(model, tuple(map(_without_numbers, plan.quantizers))))
-    who = f"target {plan.target}"
+    who = english("target {target}", target=plan.target)
     for node in view.nodes:
         for at, name in enumerate(node.input):
             wanted, found = planned.seen_at(node, at), view.seen_at(node, at)
             if wanted is not None or found is not None:
-                place = _QuantizerPlace(_noun_against_target(wanted, found), f"input {at} ({name})", who)
+                place = _QuantizerPlace(
+                    _noun_against_target(wanted, found), english("input {at} ({name})", at=at, name=name), who
+                )
                 differences = _differences_against_target(wanted, found, place)
                 single = wanted is not None and _is_single(wanted, found, view)
                 findings[node.name] += [
@@ -232,7 +316,7 @@ def compare_edges(plan: QuantPlan, view: EffectiveView) -> Findings:
             wanted, found = _leaving(planned, name), _leaving(view, name)
             if wanted is not None or found is not None:
                 findings[node.name] += _differences_against_target(
-                    wanted, found, _QuantizerPlace("output", f"output {name}", who)
+                    wanted, found, _QuantizerPlace("output", english("output {name}", name=name), who)
                 )
     return {node: found for node, found in findings.items() if found}
 
@@ -279,7 +363,7 @@ class _QuantizerPlace:
     who: str
 
     def finding(self, kind: str, got: str, asked: str, how: str) -> AuditFinding:
-        text = f"{self.name} {got}; {self.who} makes it {asked}"
+        text = english("{name} {got}; {who} makes it {asked}", name=self.name, got=got, who=self.who, asked=asked)
         return AuditFinding(kind, "silent", text, self.noun, how)
 
 
@@ -293,20 +377,32 @@ def _differences_against_target(
 ) -> Iterator[AuditFinding]:
     if wanted is None and found is not None and is_wide_bias(found):
         # As integer hardware adds it, or as corrections leave it: no precision is lost by it.
-        text = f"{place.name} is {found.spec.dtype}; {place.who} makes it float, which adds the same"
-        yield AuditFinding("integer_bias", "info", text, place.noun, "in integers instead of float")
+        text = english(
+            "{name} is {dtype}; {who} makes it float, which adds the same",
+            name=place.name,
+            dtype=found.spec.dtype,
+            who=place.who,
+        )
+        yield AuditFinding("integer_bias", "info", text, place.noun, english("in integers instead of float"))
         return
     if wanted is None or found is None or wanted.spec.dtype != found.spec.dtype:
         asked, got = (FLOAT if each is None else each.spec.dtype for each in (wanted, found))
-        yield place.finding("dtype", f"is {got}", asked, f"{got} instead of {asked}")
+        yield place.finding(
+            "dtype", english("is {got}", got=got), asked, english("{got} instead of {asked}", got=got, asked=asked)
+        )
         return
     if wanted.spec.axis != _axis(found):
         asked, got = _slices_against_target(wanted.spec.axis), _slices_against_target(_axis(found))
-        short = [words.partition(" (")[0] for words in (got, asked)]
-        how = " instead of ".join(short) if short[0] != short[1] else "sliced along another axis"
-        yield place.finding("granularity", f"is {got}", asked, how)
+        how = english("sliced along another axis")
+        if None in (wanted.spec.axis, _axis(found)):
+            per = {True: english("per tensor"), False: english("per channel")}
+            short = [per[axis is None] for axis in (_axis(found), wanted.spec.axis)]
+            how = english("{got} instead of {asked}", got=short[0], asked=short[1])
+        yield place.finding("granularity", english("is {got}", got=got), asked, how)
     if wanted.spec.symmetric and not found.spec.symmetric:
-        yield place.finding("symmetry", "has a zero point of its own", "symmetric", "not symmetric")
+        yield place.finding(
+            "symmetry", english("has a zero point of its own"), english("symmetric"), english("not symmetric")
+        )
 
 
 def _axis(quantizer: Quantizer) -> Any:
@@ -314,4 +410,4 @@ def _axis(quantizer: Quantizer) -> Any:
 
 
 def _slices_against_target(axis: int | None) -> str:
-    return "per tensor" if axis is None else f"per channel (axis {axis})"
+    return english("per tensor") if axis is None else english("per channel (axis {axis})", axis=axis)

@@ -74,7 +74,7 @@ def _sorts(audit: Audit) -> Iterator[tuple[str, str]]:
     sorts = Counter((each.what or "node", each.how or _how(each.kind)) for each in silent)
     for at, ((what, how), count) in enumerate(sorts.most_common(_MOST_SORTS)):
         label = "" if at else translate("audit.silent")
-        yield label, translate("audit.sort", nodes=count_of(count, what), how=how)
+        yield label, translate("audit.sort", nodes=count_of(count, what), how=shown(how))
     if len(sorts) > _MOST_SORTS:
         yield "", translate("audit.more_sorts", count=len(sorts) - _MOST_SORTS)
 
@@ -256,7 +256,9 @@ def _scale_text(part: QuantizedPart) -> str:
     zero = f"{part.zero_point_min}" + (
         f"..{part.zero_point_max}" if part.zero_point_max != part.zero_point_min else ""
     )
-    return f"{part.dtype} {part.granularity}, scale {size}, zero point {zero}"
+    return translate(
+        "audit.scale_text", dtype=part.dtype, granularity=shown(part.granularity), scale=size, zero_point=zero
+    )
 
 
 def _zero_points(part: QuantizedPart) -> str:

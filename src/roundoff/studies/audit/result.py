@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from roundoff.core.plan import Precision
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import english
 
 __all__ = [
     "AUDIT_SCHEMA",
@@ -76,8 +76,11 @@ class QuantizedPart:
     @property
     def granularity(self) -> str:
         """In words: ``per tensor``, or ``per channel (axis 0, 32 scales)``."""
-        scales = counted(self.scales, "scale")
-        return "per tensor" if self.axis is None else f"per channel (axis {self.axis}, {scales})"
+        if self.axis is None:
+            return english("per tensor")
+        return english(
+            "per channel (axis {axis}, {scales} {scales:scale|scales})", axis=self.axis, scales=self.scales
+        )
 
 
 @dataclass(frozen=True, slots=True)

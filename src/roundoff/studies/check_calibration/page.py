@@ -2,24 +2,12 @@
 
 from collections.abc import Iterator
 
+from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import bilingual, in_all, plain, translate
 from roundoff.messages.message import shown
 from roundoff.messages.numbers import number, percentage
 from roundoff.messages.phrases import commas, count_of, semicolons
-from roundoff.pages.blocks import (
-    Cell,
-    Chart,
-    Column,
-    Headline,
-    Page,
-    Place,
-    Series,
-    TableBlock,
-    View,
-    notes,
-    spoken_facts,
-)
 from roundoff.studies.check_calibration.result import CalibrationCheck, InputFacts, RangeRow
 
 __all__ = ["calibration_page"]
@@ -27,29 +15,40 @@ __all__ = ["calibration_page"]
 _MOST_CHANNELS = 4
 # A range that a single sample widens by less is not set by it alone.
 _SHOWN_FACTOR = 1.005
-_KEPT: tuple[Place, ...] = ("html", "csv")
+_KEPT: tuple[pages.Place, ...] = ("html", "csv")
 _POINTS = (
-    Column("samples", bilingual("check_calibration.samples"), "count", on=_KEPT),
-    Column("typical", bilingual("check_calibration.typical"), "share", on=_KEPT),
-    Column("low", bilingual("check_calibration.low"), "share", on=_KEPT),
+    pages.Column("samples", bilingual("check_calibration.samples"), "count", on=_KEPT),
+    pages.Column("typical", bilingual("check_calibration.typical"), "share", on=_KEPT),
+    pages.Column("low", bilingual("check_calibration.low"), "share", on=_KEPT),
 )
 _RANGES = (
-    Column("tensor", bilingual("common.tensor"), "node"),
-    Column("low", bilingual("distribution.minimum"), "number", short=bilingual("check_calibration.column_low")),
-    Column("high", bilingual("distribution.maximum"), "number", short=bilingual("check_calibration.column_high")),
-    Column("half", bilingual("check_calibration.half"), "share", short=bilingual("check_calibration.column_half")),
-    Column(
+    pages.Column("tensor", bilingual("common.tensor"), "node"),
+    pages.Column(
+        "low", bilingual("distribution.minimum"), "number", short=bilingual("check_calibration.column_low")
+    ),
+    pages.Column(
+        "high", bilingual("distribution.maximum"), "number", short=bilingual("check_calibration.column_high")
+    ),
+    pages.Column(
+        "half", bilingual("check_calibration.half"), "share", short=bilingual("check_calibration.column_half")
+    ),
+    pages.Column(
         "outside",
         bilingual("check_calibration.outside"),
         "share",
         higher_is_better=False,
         short=bilingual("check_calibration.held_out"),
     ),
-    Column("times", bilingual("check_calibration.column_lone"), "number", on=("terminal",)),
-    Column("by", bilingual("check_calibration.column_by"), "text", on=("terminal",)),
-    Column("lone_sample", bilingual("check_calibration.lone_sample"), "text", on=_KEPT),
-    Column("lone_factor", bilingual("check_calibration.lone_factor"), "number", higher_is_better=False, on=_KEPT),
-    *(Column(name, plain(name), "number", on=("csv",)) for name in ("outside_before", "overshoot", "exceeding")),
+    pages.Column("times", bilingual("check_calibration.column_lone"), "number", on=("terminal",)),
+    pages.Column("by", bilingual("check_calibration.column_by"), "text", on=("terminal",)),
+    pages.Column("lone_sample", bilingual("check_calibration.lone_sample"), "text", on=_KEPT),
+    pages.Column(
+        "lone_factor", bilingual("check_calibration.lone_factor"), "number", higher_is_better=False, on=_KEPT
+    ),
+    *(
+        pages.Column(name, plain(name), "number", on=("csv",))
+        for name in ("outside_before", "overshoot", "exceeding")
+    ),
 )
 _FILE = (
     "tensor", "low", "high", "half", "lone_sample", "lone_factor", "outside", "outside_before", "overshoot",
@@ -58,7 +57,7 @@ _FILE = (
 _Line = tuple[str, str]
 
 
-def calibration_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+def calibration_page(document: RunDocument, view: pages.View = pages.View()) -> pages.Page | None:  # noqa: B008 - frozen
     """The page on a calibration set; None when none was checked.
 
     Args:
@@ -69,20 +68,20 @@ def calibration_page(document: RunDocument, view: View = View()) -> Page | None:
     if found is None:
         return None
     points = tuple((each.samples, each.typical, each.low) for each in found.curve)
-    series = tuple(Series((column.id,), column.label) for column in _POINTS[1:])
+    series = tuple(pages.Series((column.id,), column.label) for column in _POINTS[1:])
     axes = (bilingual("check_calibration.samples"), bilingual("check_calibration.share"))
     caption = bilingual("check_calibration.curve")
     blocks = (
         _headline(found),
-        spoken_facts(lambda: _lines(found)),
-        Chart("convergence-chart", caption, "convergence", "samples", series, *axes),
-        TableBlock("convergence", bilingual("check_calibration.points"), _POINTS, points, folded=True),
+        pages.spoken_facts(lambda: _lines(found)),
+        pages.Chart("convergence-chart", caption, "convergence", "samples", series, *axes),
+        pages.TableBlock("convergence", bilingual("check_calibration.points"), _POINTS, points, folded=True),
         _ranges(found, view),
     )
-    return Page("calibration", bilingual("check_calibration.title"), (*blocks, *notes(found.notes)))
+    return pages.Page("calibration", bilingual("check_calibration.title"), (*blocks, *pages.notes(found.notes)))
 
 
-def _headline(check: CalibrationCheck) -> Headline:
+def _headline(check: CalibrationCheck) -> pages.Headline:
     faults, remarks = len(check.faults), len(check.findings) - len(check.faults)
 
     def text() -> str:
@@ -95,8 +94,8 @@ def _headline(check: CalibrationCheck) -> Headline:
         )
 
     if faults:
-        return Headline("bad", in_all(text), word=bilingual("check_calibration.word_not_fit"))
-    return Headline("good", in_all(text), word=bilingual("check_calibration.word_ok"))
+        return pages.Headline("bad", in_all(text), word=bilingual("check_calibration.word_not_fit"))
+    return pages.Headline("good", in_all(text), word=bilingual("check_calibration.word_ok"))
 
 
 def _lines(check: CalibrationCheck) -> Iterator[_Line]:
@@ -138,12 +137,12 @@ def _input(facts: InputFacts) -> str:
     return semicolons(text, like)
 
 
-def _ranges(check: CalibrationCheck, view: View) -> TableBlock:
+def _ranges(check: CalibrationCheck, view: pages.View) -> pages.TableBlock:
     def rank(place: int) -> tuple[float, float, float]:
         row = check.ranges[place]
         return -(row.outside or 0.0), -row.lone_factor, row.half
 
-    return TableBlock(
+    return pages.TableBlock(
         "ranges",
         bilingual("check_calibration.table"),
         _RANGES,
@@ -157,7 +156,7 @@ def _ranges(check: CalibrationCheck, view: View) -> TableBlock:
     )
 
 
-def _row(row: RangeRow) -> tuple[Cell, ...]:
+def _row(row: RangeRow) -> tuple[pages.Cell, ...]:
     lone = row.lone_factor > _SHOWN_FACTOR
     return (
         row.tensor,

@@ -4,49 +4,37 @@ import base64
 import math
 from collections.abc import Iterator
 
+from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
 from roundoff.messages.message import joined, phrase_of, shown
 from roundoff.messages.phrases import commas, count_of, semicolons
-from roundoff.pages.blocks import (
-    Block,
-    Cell,
-    Column,
-    Headline,
-    Page,
-    Picture,
-    Pictures,
-    Place,
-    TableBlock,
-    notes,
-    spoken_facts,
-)
 from roundoff.studies.check_io.result import Explanation, IoCheck, StageCheck
 
 __all__ = ["io_check_page"]
 
 _WORDS = {True: "check_io.pass", False: "check_io.fail"}
 # A terminal says it in lines.
-_KEPT: tuple[Place, ...] = ("html", "csv")
+_KEPT: tuple[pages.Place, ...] = ("html", "csv")
 _STAGES = (
-    Column("stage", bilingual("check_io.stage"), "text", on=_KEPT),
-    Column("passed", bilingual("check_io.passed"), "truth", on=_KEPT),
-    Column("largest", bilingual("check_io.column_largest"), "number", higher_is_better=False, on=_KEPT),
-    Column("tolerance", bilingual("check_io.tolerance"), "number", on=_KEPT),
-    Column("samples", bilingual("check_io.samples"), "count", on=_KEPT),
-    Column("shapes", bilingual("check_io.shapes"), "text", on=_KEPT),
-    Column("explained", bilingual("check_io.column_explained"), "text", on=_KEPT),
+    pages.Column("stage", bilingual("check_io.stage"), "text", on=_KEPT),
+    pages.Column("passed", bilingual("check_io.passed"), "truth", on=_KEPT),
+    pages.Column("largest", bilingual("check_io.column_largest"), "number", higher_is_better=False, on=_KEPT),
+    pages.Column("tolerance", bilingual("check_io.tolerance"), "number", on=_KEPT),
+    pages.Column("samples", bilingual("check_io.samples"), "count", on=_KEPT),
+    pages.Column("shapes", bilingual("check_io.shapes"), "text", on=_KEPT),
+    pages.Column("explained", bilingual("check_io.column_explained"), "text", on=_KEPT),
 )
 _CORRECTIONS = (
-    Column("stage", bilingual("check_io.stage"), "text", on=_KEPT),
-    Column("setting", bilingual("check_io.column_setting"), "text", on=_KEPT),
-    Column("value", bilingual("check_io.value"), "text", on=_KEPT),
-    Column("fields", bilingual("check_io.fields"), "text", on=_KEPT),
+    pages.Column("stage", bilingual("check_io.stage"), "text", on=_KEPT),
+    pages.Column("setting", bilingual("check_io.column_setting"), "text", on=_KEPT),
+    pages.Column("value", bilingual("check_io.value"), "text", on=_KEPT),
+    pages.Column("fields", bilingual("check_io.fields"), "text", on=_KEPT),
 )
 _Line = tuple[str, str]
 
 
-def io_check_page(document: RunDocument) -> Page | None:
+def io_check_page(document: RunDocument) -> pages.Page | None:
     """The page on a check of inputs and outputs; None when none was made.
 
     It has the verdict, the stages, and for those that failed what differs and what to set.
@@ -54,10 +42,12 @@ def io_check_page(document: RunDocument) -> Page | None:
     found = document.io_check
     if found is None:
         return None
-    blocks: list[Block] = [_headline(found), spoken_facts(lambda: _stages(found))]
-    blocks.append(TableBlock("stages", bilingual("check_io.stages"), _STAGES, tuple(map(_row, found.stages))))
+    blocks: list[pages.Block] = [_headline(found), pages.spoken_facts(lambda: _stages(found))]
+    blocks.append(
+        pages.TableBlock("stages", bilingual("check_io.stages"), _STAGES, tuple(map(_row, found.stages)))
+    )
     for stage in found.stages:
-        details = spoken_facts(lambda stage=stage: _details(stage))  # type: ignore[misc]
+        details = pages.spoken_facts(lambda stage=stage: _details(stage))  # type: ignore[misc]
         if details.rows:
             blocks += [_heading(stage), details]
     corrections = tuple(
@@ -73,12 +63,14 @@ def io_check_page(document: RunDocument) -> Page | None:
         if change.correction is not None
     )
     if corrections:
-        blocks.append(TableBlock("corrections", bilingual("check_io.corrections"), _CORRECTIONS, corrections))
+        blocks.append(
+            pages.TableBlock("corrections", bilingual("check_io.corrections"), _CORRECTIONS, corrections)
+        )
     blocks += [_pictures(stage) for stage in found.stages if stage.pictures]
-    return Page("io", bilingual("check_io.title"), (*blocks, *notes(found.notes)))
+    return pages.Page("io", bilingual("check_io.title"), (*blocks, *pages.notes(found.notes)))
 
 
-def _headline(check: IoCheck) -> Headline:
+def _headline(check: IoCheck) -> pages.Headline:
     failed = check.first_failure
     if failed is not None:
 
@@ -89,12 +81,12 @@ def _headline(check: IoCheck) -> Headline:
             changes = translate("check_io.named", count=len(failed.explanation.changes))
             return f"{said} {changes}" if changes.isascii() else f"{said}{changes}"
 
-        return Headline("bad", in_all(text), word=bilingual("check_io.word_different"))
+        return pages.Headline("bad", in_all(text), word=bilingual("check_io.word_different"))
     if any(stage.passed for stage in check.stages):
         many = sum(stage.passed is True for stage in check.stages)
         said = in_all(lambda: translate("check_io.same", stages=count_of(many, "stage")))
-        return Headline("good", said, word=bilingual("check_io.word_same"))
-    return Headline("open", bilingual("check_io.not_compared"), word=bilingual("check_io.word_not_compared"))
+        return pages.Headline("good", said, word=bilingual("check_io.word_same"))
+    return pages.Headline("open", bilingual("check_io.not_compared"), word=bilingual("check_io.word_not_compared"))
 
 
 def _stages(check: IoCheck) -> Iterator[_Line]:
@@ -117,15 +109,15 @@ def _stage(stage: StageCheck) -> str:
     return translate(f"check_io.stage_{stage.stage}")
 
 
-def _heading(stage: StageCheck) -> Headline:
+def _heading(stage: StageCheck) -> pages.Headline:
     explanation = stage.explanation
     if stage.passed is not False:
-        return Headline("plain", bilingual("check_io.heading", stage=_name(stage)))
+        return pages.Headline("plain", bilingual("check_io.heading", stage=_name(stage)))
     if explanation is None:
-        return Headline("plain", bilingual("check_io.unexplained", stage=_name(stage)))
+        return pages.Headline("plain", bilingual("check_io.unexplained", stage=_name(stage)))
     count = in_all(lambda: count_of(explanation.samples, "sample"))
     key = "check_io.explained" if explanation.exact else "check_io.almost"
-    return Headline("plain", bilingual(key, stage=_name(stage), samples=count))
+    return pages.Headline("plain", bilingual(key, stage=_name(stage), samples=count))
 
 
 def _details(stage: StageCheck) -> Iterator[_Line]:
@@ -171,11 +163,11 @@ def _explained(explanation: Explanation) -> Iterator[_Line]:
         yield translate("terminal.note_label"), shown(text)
 
 
-def _pictures(stage: StageCheck) -> Pictures:
+def _pictures(stage: StageCheck) -> pages.Pictures:
     """The worst sample of a stage on both sides."""
-    return Pictures(
+    return pages.Pictures(
         tuple(
-            Picture(
+            pages.Picture(
                 bilingual(
                     "check_io.picture",
                     side=bilingual(f"check_io.{each.side}"),
@@ -189,7 +181,7 @@ def _pictures(stage: StageCheck) -> Pictures:
     )
 
 
-def _row(stage: StageCheck) -> tuple[Cell, ...]:
+def _row(stage: StageCheck) -> tuple[pages.Cell, ...]:
     found = stage.explanation
     explained = plain("") if found is None else phrase_of(joined(change.text for change in found.changes))
     return (

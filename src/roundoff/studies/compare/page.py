@@ -6,35 +6,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, score_text, shape_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
-from roundoff.pages.blocks import (
-    Block,
-    Cell,
-    Chart,
-    Column,
-    ColumnKind,
-    Headline,
-    Page,
-    Place,
-    Series,
-    TableBlock,
-    Tone,
-    View,
-    cell_text,
-    notes,
-    spoken_facts,
-)
 from roundoff.pages.coverage import coverage_lines, gap_line, judgement_lines
 from roundoff.studies.compare.result import Comparison, TensorComparison, was_not_read
 
 __all__ = ["comparison_page"]
 
 _LISTED = 5
-_TONES: dict[str, Tone] = {"pass": "good", "fail": "bad", "incomplete": "open", "no_evidence": "open"}
+_TONES: dict[str, pages.Tone] = {"pass": "good", "fail": "bad", "incomplete": "open", "no_evidence": "open"}
 # A change of layout that concerns no more tensors than this is said with their names.
 _NAMED_LAYOUT = 3
 # Longer remarks are cut in a terminal; JSON and CSV have all of them.
@@ -50,7 +34,7 @@ _Line = tuple[str, str]
 _Rows = Sequence[TensorComparison]
 
 
-def comparison_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+def comparison_page(document: RunDocument, view: pages.View = pages.View()) -> pages.Page | None:  # noqa: B008 - frozen
     """The page on a comparison; None when none was made.
 
     Args:
@@ -73,20 +57,20 @@ def comparison_page(document: RunDocument, view: View = View()) -> Page | None: 
         for part in (_culprits, _not_read, _alignment, _unmatched):
             yield from part(found)
 
-    series = (Series(("sqnr_db",), plain("sqnr_db"), "points"),)
+    series = (pages.Series(("sqnr_db",), plain("sqnr_db"), "points"),)
     axes = (bilingual("common.place_axis"), bilingual("common.sqnr_axis"))
-    chart = Chart("tensors-along", bilingual("compare.along"), "tensors", "order", series, *axes)
-    blocks: tuple[Block, ...] = (
+    chart = pages.Chart("tensors-along", bilingual("compare.along"), "tensors", "order", series, *axes)
+    blocks: tuple[pages.Block, ...] = (
         _headline(found),
-        spoken_facts(lines),
+        pages.spoken_facts(lines),
         chart,
         _table(found, view),
-        *notes(found.notes),
+        *pages.notes(found.notes),
     )
-    return Page("comparison", bilingual("compare.title"), blocks)
+    return pages.Page("comparison", bilingual("compare.title"), blocks)
 
 
-def _headline(found: Comparison) -> Headline:
+def _headline(found: Comparison) -> pages.Headline:
     verdict, state = found.verdict, found.state
     judged = verdict.passed + verdict.failed
 
@@ -100,7 +84,7 @@ def _headline(found: Comparison) -> Headline:
         )
         return commas(said, translate("compare.not_all_outputs")) if state == "incomplete" else said
 
-    return Headline(_TONES[state], in_all(text), word=bilingual(f"compare.word_{state}"))
+    return pages.Headline(_TONES[state], in_all(text), word=bilingual(f"compare.word_{state}"))
 
 
 def _judged(comparison: Comparison) -> Iterator[_Line]:
@@ -240,11 +224,11 @@ _FILE = (
 class _PairColumn:
     """A column, and what a pair has in it."""
 
-    column: Column
-    cell: Callable[[TensorComparison], Cell]
+    column: pages.Column
+    cell: Callable[[TensorComparison], pages.Cell]
 
 
-def _table(found: Comparison, view: View) -> TableBlock:
+def _table(found: Comparison, view: pages.View) -> pages.TableBlock:
     columns = _columns(found)
     order = _order(found.rows, view)
     rows = [tuple(each.cell(row) for each in columns) for row in found.rows]
@@ -253,10 +237,10 @@ def _table(found: Comparison, view: View) -> TableBlock:
         ("candidate", found.unmatched_candidate),
     ):
         for name in names:
-            cells: dict[str, Cell] = {side: name, "status": "missing", "detail": f"only in the {side}"}
+            cells: dict[str, pages.Cell] = {side: name, "status": "missing", "detail": f"only in the {side}"}
             cells["shown_difference"] = bilingual(f"compare.only_in_{side}")
             rows.append(tuple(cells.get(each.column.id) for each in columns))
-    return TableBlock(
+    return pages.TableBlock(
         "tensors",
         bilingual("compare.table"),
         tuple(each.column for each in columns),
@@ -275,52 +259,61 @@ def _metrics(found: Comparison) -> list[str]:
 
 def _columns(found: Comparison) -> list[_PairColumn]:
     usual = _usual_layout(found)
-    kept: tuple[Place, ...] = ("html", "csv")
+    kept: tuple[pages.Place, ...] = ("html", "csv")
     return [
-        _PairColumn(Column("order", plain("#"), "count"), lambda row: row.order),
-        _PairColumn(Column("reference", bilingual("common.tensor"), "node"), lambda row: row.reference),
+        _PairColumn(pages.Column("order", plain("#"), "count"), lambda row: row.order),
+        _PairColumn(pages.Column("reference", bilingual("common.tensor"), "node"), lambda row: row.reference),
         _PairColumn(
-            Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
+            pages.Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
             lambda row: row.op_type,
         ),
         *(_shown_metric(name, heading) for name, heading in _HEADINGS.items()),
         *(_metric(name) for name in dict.fromkeys((*_METRICS, *_metrics(found)))),
         _PairColumn(
-            Column("shown_passed", plain(""), "text", on=("terminal",)),
+            pages.Column("shown_passed", plain(""), "text", on=("terminal",)),
             lambda row: (
                 plain("-") if row.passed is None else bilingual(f"compare.{'ok' if row.passed else 'fail'}")
             ),
         ),
-        _PairColumn(Column("passed", bilingual("compare.passed"), "truth", on=kept), lambda row: row.passed),
+        _PairColumn(pages.Column("passed", bilingual("compare.passed"), "truth", on=kept), lambda row: row.passed),
         _PairColumn(
-            Column("shown_role", bilingual("compare.role"), "text", on=("html",)),
+            pages.Column("shown_role", bilingual("compare.role"), "text", on=("html",)),
             lambda row: bilingual(f"compare.role_{row.role}") if row.role else None,
         ),
         _PairColumn(
-            Column("remark", bilingual("compare.column_difference"), "text", on=("terminal",)),
+            pages.Column("remark", bilingual("compare.column_difference"), "text", on=("terminal",)),
             lambda row: in_all(lambda: _remark(row, "" if row.layout == usual else shown(row.layout))),
         ),
         _PairColumn(
-            Column("shown_difference", bilingual("compare.difference"), "text", on=("html",)),
+            pages.Column("shown_difference", bilingual("compare.difference"), "text", on=("html",)),
             lambda row: phrase_of(row.difference) if row.difference else phrase_of(row.score.detail),
         ),
-        _PairColumn(Column("node", bilingual("common.node"), "node", on=kept), lambda row: row.node),
-        _PairColumn(Column("candidate", bilingual("compare.partner"), "text", on=kept), lambda row: row.candidate),
+        _PairColumn(pages.Column("node", bilingual("common.node"), "node", on=kept), lambda row: row.node),
         _PairColumn(
-            Column("shape", bilingual("common.shape"), "text", on=("html",)), lambda row: shape_text(row.shapes[0])
-        ),
-        _PairColumn(Column("matched_by", bilingual("compare.matched_by"), "text", on=kept), lambda row: row.how),
-        _PairColumn(
-            Column("sure", bilingual("compare.confidence"), "share", on=("html",)), lambda row: row.confidence
+            pages.Column("candidate", bilingual("compare.partner"), "text", on=kept), lambda row: row.candidate
         ),
         _PairColumn(
-            Column("layout", bilingual("compare.layout"), "text", on=kept), lambda row: phrase_of(row.layout)
+            pages.Column("shape", bilingual("common.shape"), "text", on=("html",)),
+            lambda row: shape_text(row.shapes[0]),
         ),
-        *(_PairColumn(Column(name, plain(name), "text", on=("csv",)), cell) for name, cell in _FILE_ALONE.items()),
+        _PairColumn(
+            pages.Column("matched_by", bilingual("compare.matched_by"), "text", on=kept), lambda row: row.how
+        ),
+        _PairColumn(
+            pages.Column("sure", bilingual("compare.confidence"), "share", on=("html",)),
+            lambda row: row.confidence,
+        ),
+        _PairColumn(
+            pages.Column("layout", bilingual("compare.layout"), "text", on=kept), lambda row: phrase_of(row.layout)
+        ),
+        *(
+            _PairColumn(pages.Column(name, plain(name), "text", on=("csv",)), cell)
+            for name, cell in _FILE_ALONE.items()
+        ),
     ]
 
 
-_FILE_ALONE: dict[str, Callable[[TensorComparison], Cell]] = {
+_FILE_ALONE: dict[str, Callable[[TensorComparison], pages.Cell]] = {
     "reference_dtype": lambda row: row.dtypes[0],
     "candidate_dtype": lambda row: row.dtypes[1],
     "reference_shape": lambda row: "x".join(map(str, row.shapes[0])),
@@ -337,24 +330,24 @@ _FILE_ALONE: dict[str, Callable[[TensorComparison], Cell]] = {
 
 def _metric(name: str) -> _PairColumn:
     """A metric: in a report the usual ones, in files all."""
-    kind: ColumnKind = "decibels" if name.endswith("_db") else "score"
-    on: tuple[Place, ...] = ("html", "csv") if name in _METRICS else ("csv",)
-    column = Column(name, plain(name), kind, higher_is_better=_METRICS.get(name), on=on)
+    kind: pages.ColumnKind = "decibels" if name.endswith("_db") else "score"
+    on: tuple[pages.Place, ...] = ("html", "csv") if name in _METRICS else ("csv",)
+    column = pages.Column(name, plain(name), kind, higher_is_better=_METRICS.get(name), on=on)
     return _PairColumn(column, lambda row: row.score.values.get(name))
 
 
 def _shown_metric(name: str, heading: Phrase) -> _PairColumn:
     """A metric in a terminal; in parentheses where it is that of the finite elements alone, not of the tensor."""
-    kinds: dict[str, ColumnKind] = {"cosine": "score", "sqnr_db": "decibels"}
-    column = Column(f"shown_{name}", heading, kinds.get(name, "number"), on=("terminal",), digits=3)
+    kinds: dict[str, pages.ColumnKind] = {"cosine": "score", "sqnr_db": "decibels"}
+    column = pages.Column(f"shown_{name}", heading, kinds.get(name, "number"), on=("terminal",), digits=3)
 
-    def cell(row: TensorComparison) -> Cell:
+    def cell(row: TensorComparison) -> pages.Cell:
         value = row.score.values.get(name)
         if value is None:
             return plain("-")
         if row.score.status != "nonfinite":
             return value
-        text = cell_text(value, column)
+        text = pages.cell_text(value, column)
         return Phrase(f"({text.en})", f"({text.zh})")
 
     return _PairColumn(column, cell)
@@ -368,7 +361,7 @@ def _remark(row: TensorComparison, layout: str) -> str:
     return f"[{translate(f'compare.mark_{row.role}')}] {remark}" if row.role else remark
 
 
-def _order(rows: _Rows, view: View) -> list[int]:
+def _order(rows: _Rows, view: pages.View) -> list[int]:
     """The places of the rows that a terminal shows, in its order."""
     places = range(len(rows))
     if view.sort == "worst":

@@ -3,26 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import BLOCKS, decibels_with_unit, number, percentage, shape_text
 from roundoff.messages.phrases import commas, count_of
-from roundoff.pages.blocks import (
-    Block,
-    Cell,
-    Chart,
-    Column,
-    Headline,
-    Page,
-    Paragraph,
-    Place,
-    Series,
-    TableBlock,
-    notes,
-    preparation_note,
-    spoken_facts,
-)
 from roundoff.studies.distribution.result import (
     Bins,
     DistributionReport,
@@ -50,11 +36,11 @@ _FACTS = (
     "dtype", "axis", "zero_point", "low", "high", "clipped_low", "clipped_high", "zeroed", "levels_used",
     "levels", "entropy_bits", "sqnr_db",
 )  # fmt: skip
-_FILE: tuple[Place, ...] = ("csv",)
+_FILE: tuple[pages.Place, ...] = ("csv",)
 _Line = tuple[str, str]
 
 
-def distribution_page(document: RunDocument) -> Page | None:
+def distribution_page(document: RunDocument) -> pages.Page | None:
     """The page on distributions; None when none was looked at."""
     report = document.distributions
     if report is None:
@@ -62,15 +48,15 @@ def distribution_page(document: RunDocument) -> Page | None:
     found = report.distributions
     cards = len(found) <= _MOST_CARDS
     sections = (_section(number, each, card=cards) for number, each in enumerate(found))
-    return Page(
+    return pages.Page(
         "distributions",
         bilingual("distribution.title"),
         (
-            Headline("plain", in_all(lambda: _headline(report))),
+            pages.Headline("plain", in_all(lambda: _headline(report))),
             distribution_table(report),
             *([] if cards else _remarks(found)),
-            *notes(report.notes),
-            *preparation_note(report.preparation),
+            *pages.notes(report.notes),
+            *pages.preparation_note(report.preparation),
             _bins_table(report),
         ),
         tuple(section for section in sections if section.blocks),
@@ -85,26 +71,26 @@ def _headline(report: DistributionReport) -> str:
     return translate("distribution.samples", text=title, samples=count_of(len(report.samples), "sample"))
 
 
-def _remarks(found: Sequence[TensorDistribution]) -> Iterator[Paragraph]:
+def _remarks(found: Sequence[TensorDistribution]) -> Iterator[pages.Paragraph]:
     """Below a table in a terminal, which has no room for advice."""
     unsuitable = [each for each in found if not each.suits]
     for each in unsuitable[:_MOST_CARDS]:
         text = bilingual("distribution.named", name=each.name, text=phrase_of(each.advice))
-        yield Paragraph(text, on=("terminal",))
+        yield pages.Paragraph(text, on=("terminal",))
     if more := [each.name for each in unsuitable[_MOST_CARDS:]]:
         named = ", ".join(more[:_MOST_CARDS]) + (" ..." if len(more) > _MOST_CARDS else "")
-        yield Paragraph(bilingual("distribution.more", count=len(more), names=named), on=("terminal",))
+        yield pages.Paragraph(bilingual("distribution.more", count=len(more), names=named), on=("terminal",))
 
 
 # One distribution: in words, and as a histogram.
 
 
-def _section(number: int, each: TensorDistribution, *, card: bool) -> Page:
-    blocks: list[Block] = []
+def _section(number: int, each: TensorDistribution, *, card: bool) -> pages.Page:
+    blocks: list[pages.Block] = []
     if card:
         what = in_all(lambda: _what(each))
-        blocks += [Headline("plain", what, "", plain(each.name)), spoken_facts(lambda: _lines(each))]
-    return Page(f"histogram-{number}", plain(each.name), (*blocks, *_histogram(number, each)))
+        blocks += [pages.Headline("plain", what, "", plain(each.name)), pages.spoken_facts(lambda: _lines(each))]
+    return pages.Page(f"histogram-{number}", plain(each.name), (*blocks, *_histogram(number, each)))
 
 
 def _what(each: TensorDistribution) -> str:
@@ -190,7 +176,7 @@ def _sketch(bins: Bins) -> str:
     return "".join(bars[min(mark, most)] for mark in marks)
 
 
-def _histogram(number: int, each: TensorDistribution) -> tuple[Block, ...]:
+def _histogram(number: int, each: TensorDistribution) -> tuple[pages.Block, ...]:
     """The histogram of one tensor; nothing where there are no finite values."""
     bins = each.before.bins
     if bins is None:
@@ -198,14 +184,14 @@ def _histogram(number: int, each: TensorDistribution) -> tuple[Block, ...]:
     after = None if each.after is None else each.after.bins
     # Both are drawn over the same bins; where they differ, each has its own table.
     both = after is not None and after.start == bins.start and after.width == bins.width
-    browsers: tuple[Place, ...] = ("html", "csv")
+    browsers: tuple[pages.Place, ...] = ("html", "csv")
     columns = [
-        Column("value", bilingual("distribution.value"), "number", on=browsers),
-        Column("before", bilingual("distribution.float"), "number", on=browsers),
+        pages.Column("value", bilingual("distribution.value"), "number", on=browsers),
+        pages.Column("before", bilingual("distribution.float"), "number", on=browsers),
     ]
     counts: list[tuple[float, ...]] = [bins.counts]
     if both and after is not None:
-        columns.append(Column("after", bilingual("distribution.quantized"), "number", on=browsers))
+        columns.append(pages.Column("after", bilingual("distribution.quantized"), "number", on=browsers))
         counts.append(after.counts)
     middles = [bins.start + (place + 0.5) * bins.width for place in range(len(bins.counts))]
     rows = tuple(
@@ -213,13 +199,15 @@ def _histogram(number: int, each: TensorDistribution) -> tuple[Block, ...]:
         for place, middle in enumerate(middles)
     )
     name = f"histogram-{number}"
-    table = TableBlock(name, bilingual("distribution.bins", name=each.name), tuple(columns), rows, folded=True)
-    chart = Chart(
+    table = pages.TableBlock(
+        name, bilingual("distribution.bins", name=each.name), tuple(columns), rows, folded=True
+    )
+    chart = pages.Chart(
         f"{name}-chart",
         bilingual("distribution.histogram", name=each.name),
         name,
         "value",
-        tuple(Series((column.id,), column.label, "steps") for column in columns[1:]),
+        tuple(pages.Series((column.id,), column.label, "steps") for column in columns[1:]),
         bilingual("distribution.value"),
         bilingual("distribution.counts"),
         "log",
@@ -238,42 +226,46 @@ def _limits(each: TensorDistribution) -> tuple[tuple[float | str, Phrase], ...]:
 # All distributions as rows.
 
 
-def distribution_table(report: DistributionReport) -> TableBlock:
+def distribution_table(report: DistributionReport) -> pages.TableBlock:
     """All distributions in execution order, with all numbers but the histograms."""
     found = report.distributions
     rows = tuple((*_shown_cells(each), *_file_cells(each)) for each in found)
     columns = (*_shown_columns(many=len(found) > _MOST_CARDS), *_file_columns())
-    return TableBlock("distributions", bilingual("distribution.table"), columns, rows, file="distribution.csv")
+    return pages.TableBlock(
+        "distributions", bilingual("distribution.table"), columns, rows, file="distribution.csv"
+    )
 
 
-def _shown_columns(*, many: bool) -> tuple[Column, ...]:
+def _shown_columns(*, many: bool) -> tuple[pages.Column, ...]:
     """What people see: a terminal only of many distributions, as it has cards of a few."""
-    browsers: tuple[Place, ...] = ("html",)
-    drawn: tuple[Place, ...] = ("terminal", "html") if many else browsers
-    terminals: tuple[Place, ...] = ("terminal",) if many else ()
+    browsers: tuple[pages.Place, ...] = ("html",)
+    drawn: tuple[pages.Place, ...] = ("terminal", "html") if many else browsers
+    terminals: tuple[pages.Place, ...] = ("terminal",) if many else ()
     return (
-        Column("shown_name", bilingual("common.tensor"), "text", on=browsers),
-        Column("short_name", bilingual("distribution.column_name"), "node", on=terminals),
-        Column("shown_node", bilingual("common.node"), "node", on=browsers),
-        Column("shown_op_type", bilingual("common.operation"), "text", on=browsers),
-        Column("shown_shape", bilingual("common.shape"), "text", on=browsers),
-        Column("dtype", bilingual("common.type"), "text", on=drawn, short=bilingual("distribution.column_type")),
-        Column(
+        pages.Column("shown_name", bilingual("common.tensor"), "text", on=browsers),
+        pages.Column("short_name", bilingual("distribution.column_name"), "node", on=terminals),
+        pages.Column("shown_node", bilingual("common.node"), "node", on=browsers),
+        pages.Column("shown_op_type", bilingual("common.operation"), "text", on=browsers),
+        pages.Column("shown_shape", bilingual("common.shape"), "text", on=browsers),
+        pages.Column(
+            "dtype", bilingual("common.type"), "text", on=drawn, short=bilingual("distribution.column_type")
+        ),
+        pages.Column(
             "minimum",
             bilingual("distribution.minimum"),
             "number",
             on=drawn,
             short=bilingual("distribution.column_min"),
         ),
-        Column(
+        pages.Column(
             "maximum",
             bilingual("distribution.maximum"),
             "number",
             on=drawn,
             short=bilingual("distribution.column_max"),
         ),
-        Column("std", bilingual("distribution.column_std"), "number", on=terminals, digits=3),
-        Column(
+        pages.Column("std", bilingual("distribution.column_std"), "number", on=terminals, digits=3),
+        pages.Column(
             "clipped",
             bilingual("distribution.clipped"),
             "share",
@@ -281,19 +273,19 @@ def _shown_columns(*, many: bool) -> tuple[Column, ...]:
             on=drawn,
             short=bilingual("distribution.column_clip"),
         ),
-        Column("zeroed", bilingual("distribution.zeroed"), "share", higher_is_better=False, on=browsers),
-        Column("levels_used", bilingual("distribution.levels"), "count", on=browsers),
-        Column("short_levels", bilingual("distribution.label_levels"), "count", on=terminals),
-        Column("entropy_bits", bilingual("distribution.column_bits"), "number", on=terminals, digits=2),
-        Column("sqnr_db", plain("dB"), "decibels", higher_is_better=True, on=drawn),
-        Column("peak_count", bilingual("distribution.peaks"), "count", on=terminals),
-        Column("shown_advice", bilingual("distribution.advice"), "text", on=browsers),
+        pages.Column("zeroed", bilingual("distribution.zeroed"), "share", higher_is_better=False, on=browsers),
+        pages.Column("levels_used", bilingual("distribution.levels"), "count", on=browsers),
+        pages.Column("short_levels", bilingual("distribution.label_levels"), "count", on=terminals),
+        pages.Column("entropy_bits", bilingual("distribution.column_bits"), "number", on=terminals, digits=2),
+        pages.Column("sqnr_db", plain("dB"), "decibels", higher_is_better=True, on=drawn),
+        pages.Column("peak_count", bilingual("distribution.peaks"), "count", on=terminals),
+        pages.Column("shown_advice", bilingual("distribution.advice"), "text", on=browsers),
     )
 
 
-def _shown_cells(each: TensorDistribution) -> tuple[Cell, ...]:
+def _shown_cells(each: TensorDistribution) -> tuple[pages.Cell, ...]:
     facts = each.quantizer
-    quantized: tuple[Cell, ...] = (None,) * 6
+    quantized: tuple[pages.Cell, ...] = (None,) * 6
     if facts is not None:
         levels = f"{facts.levels_used}/{facts.levels}" if facts.bits <= _MOST_BITS else f"{facts.levels_used}"
         quantized = (
@@ -320,14 +312,14 @@ def _shown_cells(each: TensorDistribution) -> tuple[Cell, ...]:
     )
 
 
-def _file_columns() -> Iterator[Column]:
+def _file_columns() -> Iterator[pages.Column]:
     names = [*DISTRIBUTION_CSV_START.split(","), "advice", "resolution"]
     names += [f"{side}_{name}" for side in ("before", "after", "difference") for name in _VALUES]
     names += [f"quantizer_{name}" for name in ("name", "smallest_scale", "largest_scale", *_FACTS)]
-    return (Column(name, plain(name), "text", on=_FILE) for name in names)
+    return (pages.Column(name, plain(name), "text", on=_FILE) for name in names)
 
 
-def _file_cells(each: TensorDistribution) -> Iterator[Cell]:
+def _file_cells(each: TensorDistribution) -> Iterator[pages.Cell]:
     yield from (each.name, each.kind, each.tensor, each.node, each.op_type, shape_text(each.shape), each.suits)
     yield from (each.unimodal, each.peaks, phrase_of(each.advice), each.resolution)
     for values in (each.before, each.after, each.difference):
@@ -337,15 +329,15 @@ def _file_cells(each: TensorDistribution) -> Iterator[Cell]:
     yield from (_field(facts, name) for name in _FACTS)
 
 
-def _field(of: ValueSummary | QuantizerFacts | None, name: str) -> Cell:
+def _field(of: ValueSummary | QuantizerFacts | None, name: str) -> pages.Cell:
     value: Any = None if of is None else getattr(of, name)
     return value  # type: ignore[no-any-return]
 
 
-def _bins_table(report: DistributionReport) -> TableBlock:
+def _bins_table(report: DistributionReport) -> pages.TableBlock:
     """All bins of all histograms, for the CSV file."""
     names = ("name", "kind", "values", "from", "to", "count")
-    columns = tuple(Column(name, plain(name), "text", on=_FILE) for name in names)
+    columns = tuple(pages.Column(name, plain(name), "text", on=_FILE) for name in names)
     rows = []
     for each in report.distributions:
         for side, values in (("before", each.before), ("after", each.after), ("difference", each.difference)):
@@ -353,4 +345,6 @@ def _bins_table(report: DistributionReport) -> TableBlock:
                 edges = values.bins.edges
                 places = zip(edges, edges[1:], values.bins.counts, strict=False)
                 rows += [(each.name, each.kind, side, low, high, count) for low, high, count in places]
-    return TableBlock("histograms", bilingual("distribution.title"), columns, tuple(rows), file="histograms.csv")
+    return pages.TableBlock(
+        "histograms", bilingual("distribution.title"), columns, tuple(rows), file="histograms.csv"
+    )

@@ -50,7 +50,7 @@ _R = TypeVar("_R", bound=_Recorder)
 
 
 class TensorRecord(Generic[_R]):
-    """What is seen of one tensor over all samples; a `roundoff.quantize.calibration.calibration.Watcher`.
+    """What is seen of one tensor over all samples.
 
     Args:
         tensor: Its name.

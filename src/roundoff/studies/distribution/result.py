@@ -14,6 +14,7 @@ __all__ = [
     "ChannelSpread",
     "DistributionReport",
     "InspectedKind",
+    "InspectedTensor",
     "OutlierReport",
     "OutlierRow",
     "QuantizerFacts",
@@ -142,8 +143,8 @@ class QuantizerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorDistribution:
-    """The distribution of one tensor at one place.
+class InspectedTensor:
+    """One tensor at one place.
 
     Attributes:
         name: Of the node or the tensor; of the quantizer where a tensor has several.
@@ -152,6 +153,21 @@ class TensorDistribution:
         node: The node that computes it; the first one that reads it where it is a constant; empty for an input.
         op_type: That node's operation.
         shape: Its shape, in the first sample.
+    """
+
+    name: str
+    kind: InspectedKind
+    tensor: str
+    node: str
+    op_type: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDistribution(InspectedTensor):
+    """The distribution of one tensor at one place.
+
+    Attributes:
         before: Float values: those a quantizer is fed with, or a node of the float network computes.
         after: What quantization makes of them: for a constant its quantized values, for a node what it hands on in
             the quantized network; None for activation quantizers and where nothing is quantized.
@@ -164,12 +180,6 @@ class TensorDistribution:
         advice: What to make of it, in one sentence.
     """
 
-    name: str
-    kind: InspectedKind
-    tensor: str
-    node: str
-    op_type: str
-    shape: tuple[int, ...]
     before: ValueSummary
     after: ValueSummary | None
     difference: ValueSummary | None
@@ -248,16 +258,10 @@ class ChannelBox:
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelSpread:
+class ChannelSpread(InspectedTensor):
     """The channels of one tensor at one place.
 
     Attributes:
-        name: Of the node or the tensor; of the quantizer where a tensor has several.
-        kind: What that is.
-        tensor: The tensor.
-        node: The node that computes it; the first that reads it where it is a constant; empty for an input.
-        op_type: That node's operation.
-        shape: Its shape, in the first sample.
         axis: The axis along which channels are told apart.
         dtype: Of its codes.
         assumed: Whether that is only assumed, because the tensor is not quantized.
@@ -276,12 +280,6 @@ class ChannelSpread:
         advice: What to make of it, in one sentence.
     """
 
-    name: str
-    kind: InspectedKind
-    tensor: str
-    node: str
-    op_type: str
-    shape: tuple[int, ...]
     axis: int
     dtype: str
     assumed: bool

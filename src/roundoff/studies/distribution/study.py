@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +20,9 @@ from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, as_message, english, message
 from roundoff.messages.numbers import nonfinite_note
-from roundoff.quantize.calibration.calibration import watch
-from roundoff.quantize.calibration.observer import Observation, Observer
+from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer
 from roundoff.run.budget import UNLIMITED, RunBudget
-from roundoff.run.capture import Samples, complete_values, read_feed
+from roundoff.run.capture import LiveSource, Samples, complete_values, each_sample, read_feed
 from roundoff.run.variants import LayerTensor, layer_tensors
 from roundoff.studies.distribution.advice import advise, judge_channels
 from roundoff.studies.distribution.records import (
@@ -110,12 +110,52 @@ def _see(
     running = [record for inspected, record in records if not inspected.is_constant]
     seen: tuple[str, ...] = ()
     if samples is not None:
-        seen = watch(model, samples, running, other=other, limits=limits, progress=progress)
+        seen = _watch(model, samples, running, other=other, limits=limits, progress=progress)
     weights = Weights(model)
     for inspected, record in records:
         if inspected.is_constant:
             record.take([weights[inspected.tensor]])
     return seen
+
+
+def _watch(
+    model: Model,
+    samples: Samples,
+    records: Sequence[TensorRecord[Any]],
+    *,
+    other: Model | None = None,
+    limits: RunBudget,
+    progress: Progress,
+) -> tuple[str, ...]:
+    """Show every sample to every record; gives the names of the samples, none when there is nothing to look at."""
+    asked = [(model, [record.tensors for record in records]), (other, [record.others for record in records])]
+    sources = [
+        LiveSource(
+            network,
+            samples,
+            tensors=list(dict.fromkeys(name for names in each for name in names)),
+            max_memory=limits.max_memory,
+            threads=limits.threads,
+        )
+        for network, each in asked
+        if network is not None and any(each)
+    ]
+    for sample in each_sample(sources, "looking at tensors", progress=progress) if sources else ():
+        for record in records:
+            named = zip(sources, (record.tensors, record.others), strict=False)
+            try:
+                record.take([source.read(name, sample) for source, names in named for name in names])
+            except ChannelMismatch as error:
+                raise BadInput(
+                    english(
+                        "The channels of tensor {tensors!r} cannot be told apart: {error} (sample {sample!r}).",
+                        tensors=record.tensors[0],
+                        error=error,
+                        sample=sample,
+                    ),
+                    fix=english("choose another --axis, or leave this tensor out"),
+                ) from error
+    return samples.names if sources else ()
 
 
 def _known_values(model: Model, samples: Samples, limits: RunBudget) -> tuple[Value, ...]:
@@ -418,7 +458,7 @@ def find_outliers(
             observer = Observer(axis, ranges_only=True)
             records.append((order, axis, TensorRecord(tensor.name, observer, tolerant=True)))
     watchers = [record for _, _, record in records]
-    seen = watch(model, samples, watchers, limits=settings.limits, progress=progress)
+    seen = _watch(model, samples, watchers, limits=settings.limits, progress=progress)
     skipped |= {each.tensors[0]: as_message(each.problem) for each in watchers if each.problem}
     if skipped and len(skipped) == len(tensors):
         name, reason = next(iter(skipped.items()))

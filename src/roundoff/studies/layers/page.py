@@ -6,27 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, bilingual, explained, in_all, plain, translate
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import percentage, score_text, shape_text
 from roundoff.messages.phrases import commas, count_of, semicolons
-from roundoff.pages.blocks import (
-    Cell,
-    Chart,
-    Column,
-    Headline,
-    Page,
-    Paragraph,
-    Place,
-    Series,
-    TableBlock,
-    Tone,
-    View,
-    notes,
-    preparation_note,
-    spoken_facts,
-)
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.layers.result import WEIGHTS_UNKNOWN, Culprit, LayerReport, LayerRow, LayerScore
 
@@ -43,7 +28,7 @@ _AXES = (bilingual("common.place_axis"), bilingual("common.sqnr_axis"))
 _Line = tuple[str, str]
 
 
-def layers_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+def layers_page(document: RunDocument, view: pages.View = pages.View()) -> pages.Page | None:  # noqa: B008 - frozen
     """The page on layers; None when none were measured.
 
     Args:
@@ -53,25 +38,25 @@ def layers_page(document: RunDocument, view: View = View()) -> Page | None:  # n
     report = document.layers
     if report is None:
         return None
-    curve = Chart("layers-along", bilingual("layers.along"), "layers", "order", _series(report), *_AXES)
-    return Page(
+    curve = pages.Chart("layers-along", bilingual("layers.along"), "layers", "order", _series(report), *_AXES)
+    return pages.Page(
         "layers",
         bilingual("layers.title"),
         (
             _headline(report),
-            spoken_facts(lambda: (line for part in _FACTS for line in part(report))),
+            pages.spoken_facts(lambda: (line for part in _FACTS for line in part(report))),
             curve,
             _table(report, view),
-            Paragraph(in_all(lambda: _legend(report))),
-            *notes(report.notes),
-            *preparation_note(report.preparation),
+            pages.Paragraph(in_all(lambda: _legend(report))),
+            *pages.notes(report.notes),
+            *pages.preparation_note(report.preparation),
         ),
     )
 
 
-def _headline(report: LayerReport) -> Headline:
+def _headline(report: LayerReport) -> pages.Headline:
     kind, verdict = report.verdict.kind, report.verdict
-    tone: Tone = "bad"
+    tone: pages.Tone = "bad"
     if kind == "open":
         tone, text = "open", in_all(lambda: _why_open(report))
     elif kind == "local":
@@ -87,13 +72,13 @@ def _headline(report: LayerReport) -> Headline:
         tone, text = (
             ("open", bilingual("layers.fine_activations")) if unknown else ("good", bilingual("layers.fine"))
         )
-    return Headline(tone, text, f"layers_{kind}", bilingual(f"layers.word_{kind}"))
+    return pages.Headline(tone, text, f"layers_{kind}", bilingual(f"layers.word_{kind}"))
 
 
-def _series(report: LayerReport) -> tuple[Series, ...]:
+def _series(report: LayerReport) -> tuple[pages.Series, ...]:
     found = (("local", "accumulated"), ("accumulated", "local"))
     return tuple(
-        Series((f"{method}_sqnr_db",), bilingual(f"layers.{method}_db"))
+        pages.Series((f"{method}_sqnr_db",), bilingual(f"layers.{method}_db"))
         for method, other in found
         if report.method != other
     )
@@ -275,18 +260,18 @@ _FACTS = (_coverage, _outputs, _culprits, _tried, _integers, _limits)
 class _RowColumn:
     """A column, and what a row has in it."""
 
-    column: Column
-    cell: Callable[[LayerRow], Cell]
+    column: pages.Column
+    cell: Callable[[LayerRow], pages.Cell]
 
 
-def _table(report: LayerReport, view: View) -> TableBlock:
+def _table(report: LayerReport, view: pages.View) -> pages.TableBlock:
     """All rows in execution order; a terminal shows those first that matter most, unless asked for the order."""
     columns = _columns(report)
     rows = tuple(tuple(each.cell(row) for each in columns) for row in report.rows)
     worst = sorted(range(len(rows)), key=lambda index: _badness(report.rows[index]))
     # In execution order, too, it is the rows that matter least for which there is no room.
     order = sorted(worst[: view.most]) if view.sort == "order" else worst
-    return TableBlock(
+    return pages.TableBlock(
         "layers",
         bilingual("layers.rows"),
         tuple(each.column for each in columns),
@@ -300,16 +285,19 @@ def _table(report: LayerReport, view: View) -> TableBlock:
 
 def _columns(report: LayerReport) -> list[_RowColumn]:
     """The columns of a report: what terminals and browsers show, then the rest of what is known, for CSV files."""
-    everywhere: tuple[Place, ...] = ("terminal", "html", "csv")
-    drawn: tuple[Place, ...] = ("terminal", "html")
+    everywhere: tuple[pages.Place, ...] = ("terminal", "html", "csv")
+    drawn: tuple[pages.Place, ...] = ("terminal", "html")
     found = [
-        _RowColumn(Column("order", plain("#"), "count", on=everywhere), lambda row: row.order),
-        _RowColumn(Column("node", bilingual("common.node"), "node", on=("html", "csv")), lambda row: row.node),
+        _RowColumn(pages.Column("order", plain("#"), "count", on=everywhere), lambda row: row.order),
         _RowColumn(
-            Column("shown_tensor", bilingual("common.tensor"), "node", on=("terminal",)), lambda row: row.tensor
+            pages.Column("node", bilingual("common.node"), "node", on=("html", "csv")), lambda row: row.node
         ),
         _RowColumn(
-            Column(
+            pages.Column("shown_tensor", bilingual("common.tensor"), "node", on=("terminal",)),
+            lambda row: row.tensor,
+        ),
+        _RowColumn(
+            pages.Column(
                 "op_type",
                 bilingual("common.operation"),
                 "text",
@@ -318,20 +306,21 @@ def _columns(report: LayerReport) -> list[_RowColumn]:
             ),
             lambda row: row.op_type,
         ),
-        _RowColumn(Column("unit", plain("unit"), "text", on=("csv",)), lambda row: row.unit),
+        _RowColumn(pages.Column("unit", plain("unit"), "text", on=("csv",)), lambda row: row.unit),
         _RowColumn(
-            Column("tensor", bilingual("common.tensor"), "text", on=("html", "csv")), lambda row: row.tensor
+            pages.Column("tensor", bilingual("common.tensor"), "text", on=("html", "csv")), lambda row: row.tensor
         ),
         _RowColumn(
-            Column("shown_type", bilingual("layers.column_type"), "text", on=drawn), lambda row: row.quantized
+            pages.Column("shown_type", bilingual("layers.column_type"), "text", on=drawn),
+            lambda row: row.quantized,
         ),
         _RowColumn(
-            Column("shape", bilingual("layers.column_shape"), "text", on=everywhere, wide=True),
+            pages.Column("shape", bilingual("layers.column_shape"), "text", on=everywhere, wide=True),
             lambda row: shape_text(row.shape) if row.shape else "",
         ),
         *(_plain_column(name) for name in ("dtype", "quantized", "output", "samples", "levels")),
         _RowColumn(
-            Column(
+            pages.Column(
                 "clipped",
                 bilingual("layers.clipped"),
                 "share",
@@ -344,34 +333,36 @@ def _columns(report: LayerReport) -> list[_RowColumn]:
     ]
     for method in ("local", "accumulated"):
         found += _score_columns(method, shown=report.method in (method, "both"))
-    codes = Column(
+    codes = pages.Column(
         "used_levels", bilingual("layers.levels"), "count", on=drawn, short=bilingual("layers.column_levels")
     )
     found.append(_RowColumn(codes, lambda row: _levels(row) or None))
     found += _added_columns(shown=report.method == "both")
-    differ: tuple[Place, ...] = everywhere if report.mode == "integer" else ("csv",)
-    different = Column("differing_codes", bilingual("layers.column_differ"), "share", on=differ, wide=True)
+    differ: tuple[pages.Place, ...] = everywhere if report.mode == "integer" else ("csv",)
+    different = pages.Column("differing_codes", bilingual("layers.column_differ"), "share", on=differ, wide=True)
     return [*found, _RowColumn(different, lambda row: row.differing_codes), _plain_column("distant_codes")]
 
 
 def _plain_column(name: str) -> _RowColumn:
     """A field of a row that only CSV files have."""
-    return _RowColumn(Column(name, plain(name), "text", on=("csv",)), lambda row: getattr(row, name))
+    return _RowColumn(pages.Column(name, plain(name), "text", on=("csv",)), lambda row: getattr(row, name))
 
 
 def _score_columns(method: str, *, shown: bool) -> list[_RowColumn]:
     """What is known of a tensor by one method; a terminal leaves most of it out."""
 
-    def column(name: str, kind: Any, short: Phrase, *, wide: bool = False) -> Column:
+    def column(name: str, kind: Any, short: Phrase, *, wide: bool = False) -> pages.Column:
         label = bilingual(f"layers.{method}_db") if name == "sqnr_db" else plain(f"{method} {name}")
         meaning = explained(f"{method}_sqnr_db") if name == "sqnr_db" else None
-        drawn: tuple[Place, ...] = ("terminal", "html", "csv") if name == "sqnr_db" else ("terminal", "csv")
+        drawn: tuple[pages.Place, ...] = ("terminal", "html", "csv") if name == "sqnr_db" else ("terminal", "csv")
         better = True if name in ("sqnr_db", "cosine") else None
-        on: tuple[Place, ...] = drawn if shown else ("csv",)
-        return Column(f"{method}_{name}", label, kind, meaning, better, on=on, short=short, digits=3, wide=wide)
+        on: tuple[pages.Place, ...] = drawn if shown else ("csv",)
+        return pages.Column(
+            f"{method}_{name}", label, kind, meaning, better, on=on, short=short, digits=3, wide=wide
+        )
 
-    def cell(name: str) -> Callable[[LayerRow], Cell]:
-        def value(row: LayerRow) -> Cell:
+    def cell(name: str) -> Callable[[LayerRow], pages.Cell]:
+        def value(row: LayerRow) -> pages.Cell:
             score: LayerScore | None = getattr(row, method)
             if score is not None and name == "sqnr_db" and score.sqnr_db is None:
                 return _no_score(score)
@@ -395,10 +386,10 @@ def _score_columns(method: str, *, shown: bool) -> list[_RowColumn]:
             kind, short, wide = shapes[name]
             found.append(_RowColumn(column(name, kind, short, wide=wide), cell(name)))
         else:
-            hidden = Column(f"{method}_{name}", plain(f"{method} {name}"), "text", on=("csv",))
+            hidden = pages.Column(f"{method}_{name}", plain(f"{method} {name}"), "text", on=("csv",))
             found.append(_RowColumn(hidden, cell(name)))
     if shown:
-        worst = Column(
+        worst = pages.Column(
             f"shown_{method}_channel", bilingual("layers.column_channel"), "count", on=("terminal",), wide=True
         )
         found.append(_RowColumn(worst, lambda row: _worst_channel(getattr(row, method))))
@@ -419,10 +410,10 @@ def _no_score(score: LayerScore) -> Phrase:
 
 
 def _added_columns(*, shown: bool) -> list[_RowColumn]:
-    def cell(name: str) -> Callable[[LayerRow], Cell]:
+    def cell(name: str) -> Callable[[LayerRow], pages.Cell]:
         return lambda row: None if row.introduced is None else getattr(row.introduced, name)
 
-    share = Column(
+    share = pages.Column(
         "output_share",
         bilingual("layers.adds"),
         "share",
@@ -431,8 +422,10 @@ def _added_columns(*, shown: bool) -> list[_RowColumn]:
         short=bilingual("layers.column_adds"),
     )
     names = {"introduced_sqnr_db": "sqnr_db", "introduced_channel_sqnr_db": "channel_sqnr_db"}
-    hidden = [_RowColumn(Column(id_, plain(id_), "text", on=("csv",)), cell(name)) for id_, name in names.items()]
-    cause = Column("cause", plain("cause"), "text", on=("csv",))
+    hidden = [
+        _RowColumn(pages.Column(id_, plain(id_), "text", on=("csv",)), cell(name)) for id_, name in names.items()
+    ]
+    cause = pages.Column("cause", plain("cause"), "text", on=("csv",))
     return [*hidden, _RowColumn(share, cell("output_share")), _RowColumn(cause, cell("cause"))]
 
 

@@ -4,28 +4,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.measure.metrics import is_metric, summary_of
 from roundoff.messages.catalogue import bilingual, in_all, plain, translate
 from roundoff.messages.message import shown
 from roundoff.messages.numbers import named_score, score_heading, score_text, share_text
 from roundoff.messages.phrases import count_of, few, semicolons
-from roundoff.pages.blocks import (
-    Cell,
-    Chart,
-    Column,
-    Headline,
-    Page,
-    Place,
-    Series,
-    TableBlock,
-    Tone,
-    metric_axis,
-    metric_column,
-    notes,
-    preparation_note,
-    spoken_facts,
-)
 from roundoff.studies.partial.result import SAME_TOP1, PartialQuantization, PartialStep
 
 __all__ = ["partial_page"]
@@ -35,38 +20,38 @@ _CHANGES = {"float": "to_float", "s16": "to_s_bits", "u16": "to_u_bits"}
 _Line = tuple[str, str]
 
 
-def partial_page(document: RunDocument) -> Page | None:
+def partial_page(document: RunDocument) -> pages.Page | None:
     """The page on partial quantization; None when none was tried."""
     found = document.partial
     if found is None:
         return None
-    chart = Chart(
+    chart = pages.Chart(
         "partial-chart",
         bilingual("partial.curve", to=found.to),
         "partial",
         "count",
-        (Series((found.score,), plain(found.score)),),
+        (pages.Series((found.score,), plain(found.score)),),
         bilingual("partial.count_axis", to=found.to),
-        metric_axis(found.score),
+        pages.metric_axis(found.score),
         marks=() if found.knee is None else ((found.knee, bilingual("partial.mark")),),
     )
-    return Page(
+    return pages.Page(
         "partial",
         bilingual("partial.title"),
         (
             _headline(found),
-            spoken_facts(lambda: _lines(found)),
+            pages.spoken_facts(lambda: _lines(found)),
             chart,
             _table(found),
-            *notes(found.notes),
-            *preparation_note(found.preparation),
+            *pages.notes(found.notes),
+            *pages.preparation_note(found.preparation),
         ),
     )
 
 
-def _headline(found: PartialQuantization) -> Headline:
+def _headline(found: PartialQuantization) -> pages.Headline:
     goal, changed = in_all(lambda: _goal(found)), bilingual(f"partial.{_CHANGES[found.to]}")
-    tone: Tone = "good"
+    tone: pages.Tone = "good"
     if found.knee == 0 and found.exact_weights and _against_float(found):
         tone, kind = "open", "open"
     elif found.knee is not None:
@@ -75,7 +60,7 @@ def _headline(found: PartialQuantization) -> Headline:
         tone, kind = "bad", "missed"
     count = found.steps[-1].count if found.knee is None else found.knee
     text = bilingual(f"partial.{kind}", goal=goal, changed=changed, count=count)
-    return Headline(tone, text, "", bilingual(f"partial.word_{kind}", count=count))
+    return pages.Headline(tone, text, "", bilingual(f"partial.word_{kind}", count=count))
 
 
 def _against_float(found: PartialQuantization) -> bool:
@@ -143,27 +128,27 @@ def _score(found: PartialQuantization, step: PartialStep) -> str:
     return translate("partial.of_float", score=text, share=share_text(step.share))
 
 
-def _table(found: PartialQuantization) -> TableBlock:
+def _table(found: PartialQuantization) -> pages.TableBlock:
     """One line per step; the knee is marked."""
-    drawn: tuple[Place, ...] = ("terminal", "html")
-    hidden: tuple[Place, ...] = ("csv",)
+    drawn: tuple[pages.Place, ...] = ("terminal", "html")
+    hidden: tuple[pages.Place, ...] = ("csv",)
     everywhere = (*drawn, *hidden)
     compared = found.float_score != 1 and found.steps[0].share is not None
     others = list(dict.fromkeys(name for step in found.steps for name in step.scores))
     measured = {name for name in others if all(name in step.scores for step in found.steps)}
     columns = (
-        Column("count", bilingual("partial.count"), "count", short=bilingual("partial.column_top")),
-        Column("subject", bilingual("partial.subject"), "node", on=hidden),
-        Column(
+        pages.Column("count", bilingual("partial.count"), "count", short=bilingual("partial.column_top")),
+        pages.Column("subject", bilingual("partial.subject"), "node", on=hidden),
+        pages.Column(
             "shown_subject",
             bilingual("partial.subject"),
             "node",
             on=drawn,
             short=bilingual("partial.column_added"),
         ),
-        Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
+        pages.Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
         _score_column(found.score, higher_is_better=found.higher_is_better),
-        Column(
+        pages.Column(
             "of_float",
             bilingual("partial.share"),
             "score",
@@ -172,20 +157,20 @@ def _table(found: PartialQuantization) -> TableBlock:
             metric="accuracy",
         ),
         *(replace(_score_column(name), on=everywhere if name in measured else hidden) for name in others),
-        Column("mark", plain(""), "text", on=("terminal",)),
-        Column("reaches_goal", plain("reaches goal"), "truth", on=hidden),
-        Column("quantizers", plain("quantizers"), "text", on=hidden),
+        pages.Column("mark", plain(""), "text", on=("terminal",)),
+        pages.Column("reaches_goal", plain("reaches goal"), "truth", on=hidden),
+        pages.Column("quantizers", plain("quantizers"), "text", on=hidden),
     )
     rows = tuple(_row(found, step, others) for step in found.steps)
-    return TableBlock("partial", bilingual("partial.table"), columns, rows, file="partial.csv")
+    return pages.TableBlock("partial", bilingual("partial.table"), columns, rows, file="partial.csv")
 
 
-def _score_column(name: str, *, higher_is_better: bool | None = None) -> Column:
-    column = metric_column(name, higher_is_better=higher_is_better, summary=summary_of(name))
+def _score_column(name: str, *, higher_is_better: bool | None = None) -> pages.Column:
+    column = pages.metric_column(name, higher_is_better=higher_is_better, summary=summary_of(name))
     return replace(column, short=plain(score_heading(name)))
 
 
-def _row(found: PartialQuantization, step: PartialStep, others: list[str]) -> tuple[Cell, ...]:
+def _row(found: PartialQuantization, step: PartialStep, others: list[str]) -> tuple[pages.Cell, ...]:
     return (
         step.count,
         step.subject,

@@ -3,28 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, named, plain, translate
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import counted, decibels
 from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.messages.sanitize import short_name
-from roundoff.pages.blocks import (
-    Block,
-    Cell,
-    Chart,
-    Column,
-    Headline,
-    Page,
-    Paragraph,
-    Place,
-    Series,
-    TableBlock,
-    Tone,
-    View,
-    notes,
-    spoken_facts,
-)
 from roundoff.studies.run_diff.result import (
     CEILING_DB,
     Change,
@@ -40,7 +25,7 @@ from roundoff.studies.run_diff.result import (
 __all__ = ["annotations", "diff_page", "measure_name"]
 
 _LISTED = 4
-_TONES: dict[str, Tone] = {"same": "good", "better": "good", "worse": "bad", "mixed": "bad"}
+_TONES: dict[str, pages.Tone] = {"same": "good", "better": "good", "worse": "bad", "mixed": "bad"}
 # What is shown first.
 _RANKS: dict[Change, int] = {"worse": 0, "untested": 1, "unclear": 2, "better": 3, "same": 4}
 _NOTABLE: tuple[Change, ...] = ("worse", "better", "unclear", "untested")
@@ -52,7 +37,7 @@ _AXES = (bilingual("common.place_axis"), bilingual("run_diff.change_axis"))
 _Line = tuple[str, str]
 
 
-def diff_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+def diff_page(document: RunDocument, view: pages.View = pages.View()) -> pages.Page | None:  # noqa: B008 - frozen
     """The page on what differs between two runs; None when none were compared.
 
     Args:
@@ -63,39 +48,39 @@ def diff_page(document: RunDocument, view: View = View()) -> Page | None:  # noq
     diff = document.diff
     if diff is None:
         return None
-    judged: tuple[Block, ...] = ()
+    judged: tuple[pages.Block, ...] = ()
     if diff.gate is not None:
         gate = diff.gate
-        judged = (_gate_headline(gate), spoken_facts(lambda: _gate_lines(diff, gate)))
+        judged = (_gate_headline(gate), pages.spoken_facts(lambda: _gate_lines(diff, gate)))
     text = in_all(lambda: translate("run_diff.headline", text=_headline(diff)))
-    verdict = Headline(_TONES.get(diff.kind, "open"), text, word=bilingual(f"run_diff.word_{diff.kind}"))
-    facts = spoken_facts(lambda: (*_changes(diff), *_conditions(diff)))
+    verdict = pages.Headline(_TONES.get(diff.kind, "open"), text, word=bilingual(f"run_diff.word_{diff.kind}"))
+    facts = pages.spoken_facts(lambda: (*_changes(diff), *_conditions(diff)))
     table = _table(diff, view)
-    legend = (Paragraph(bilingual("run_diff.legend")),) if table.order else ()
-    blocks = (*judged, verdict, facts, *_chart(diff), table, *legend, *notes(diff.notes))
-    return Page("diff", bilingual("run_diff.title"), blocks)
+    legend = (pages.Paragraph(bilingual("run_diff.legend")),) if table.order else ()
+    blocks = (*judged, verdict, facts, *_chart(diff), table, *legend, *pages.notes(diff.notes))
+    return pages.Page("diff", bilingual("run_diff.title"), blocks)
 
 
-def _gate_headline(gate: Gate) -> Headline:
+def _gate_headline(gate: Gate) -> pages.Headline:
     count = sum(row.passed is not None for row in gate.rows)
     if gate.passed:
         text = bilingual("run_diff.gate_passed", count=count, limit=f"{gate.max_regression_db:g}")
-        return Headline("good", text, word=bilingual("run_diff.word_pass"))
+        return pages.Headline("good", text, word=bilingual("run_diff.word_pass"))
 
     def failed() -> str:
         over = sum(row.passed is False for row in gate.rows)
         other = translate("run_diff.gate_problems", count=len(gate.problems)) if gate.problems else ""
         return commas(translate("run_diff.gate_failed", over=over, count=count), other)
 
-    return Headline("bad", in_all(failed), word=bilingual("run_diff.word_fail"))
+    return pages.Headline("bad", in_all(failed), word=bilingual("run_diff.word_fail"))
 
 
-def _chart(diff: RunDiff) -> tuple[Chart, ...]:
+def _chart(diff: RunDiff) -> tuple[pages.Chart, ...]:
     """Bars for each kind of score along the network; none where scores have no place in it."""
     measures = dict.fromkeys(row.measure for row in diff.rows if row.order is not None)
     labels = [_measure(each) for each in measures]
-    series = tuple(Series(("change_db",), label, "bars", only=("measure", label.en)) for label in labels)
-    chart = Chart("diff-along", bilingual("run_diff.along"), "diff", "order", series, *_AXES)
+    series = tuple(pages.Series(("change_db",), label, "bars", only=("measure", label.en)) for label in labels)
+    chart = pages.Chart("diff-along", bilingual("run_diff.along"), "diff", "order", series, *_AXES)
     return (chart,) if series else ()
 
 
@@ -274,21 +259,25 @@ def _rank(row: RowDiff) -> tuple[int, bool, float]:
 class _DiffColumn:
     """A column, and what a row and its judgement have in it."""
 
-    column: Column
-    cell: Callable[[RowDiff, GateRow | None], Cell]
+    column: pages.Column
+    cell: Callable[[RowDiff, GateRow | None], pages.Cell]
 
 
-def _table(diff: RunDiff, view: View) -> TableBlock:
+def _table(diff: RunDiff, view: pages.View) -> pages.TableBlock:
     judged: Sequence[GateRow | None] = [None] * len(diff.rows) if diff.gate is None else diff.gate.rows
     rows = [tuple(each.cell(row, gate) for each in _COLUMNS) for row, gate in zip(diff.rows, judged, strict=True)]
     for names, change in ((diff.only_before, "gone"), (diff.only_after, "new")):
         for name in names:
-            cells: dict[str, Cell] = {"tensor": name, "change": change, "verdict": bilingual(f"run_diff.{change}")}
+            cells: dict[str, pages.Cell] = {
+                "tensor": name,
+                "change": change,
+                "verdict": bilingual(f"run_diff.{change}"),
+            }
             rows.append(tuple(cells.get(each.column.id) for each in _COLUMNS))
     chosen = _chosen(diff, view)
     order = tuple(chosen[: view.most])
     left = len(chosen) - len(order)
-    return TableBlock(
+    return pages.TableBlock(
         "diff",
         bilingual("run_diff.table"),
         tuple(each.column for each in _COLUMNS),
@@ -302,7 +291,7 @@ def _table(diff: RunDiff, view: View) -> TableBlock:
     )
 
 
-def _chosen(diff: RunDiff, view: View) -> list[int]:
+def _chosen(diff: RunDiff, view: pages.View) -> list[int]:
     """The places of the rows that matter, in the order of a terminal."""
     if diff.gate is not None:
         return [place for place, row in enumerate(diff.gate.rows) if row.passed is False]
@@ -315,14 +304,14 @@ _FILE = (
     "change_db", "samples", "probability", "loss_probability", "change", "starts", "detail",
     "allowed_db", "at_least_db", "passed", "why",
 )  # fmt: skip
-_KEPT: tuple[Place, ...] = ("html", "csv")
+_KEPT: tuple[pages.Place, ...] = ("html", "csv")
 
 
-def _known(name: str) -> Callable[[RowDiff, GateRow | None], Cell]:
+def _known(name: str) -> Callable[[RowDiff, GateRow | None], pages.Cell]:
     return lambda row, _: getattr(row, name)
 
 
-def _judgement(name: str) -> Callable[[RowDiff, GateRow | None], Cell]:
+def _judgement(name: str) -> Callable[[RowDiff, GateRow | None], pages.Cell]:
     return lambda _, gate: None if gate is None else getattr(gate, name)
 
 
@@ -332,19 +321,19 @@ def _shown_change(row: RowDiff) -> str:
 
 _BEFORE, _AFTER = bilingual("run_diff.column_before"), bilingual("run_diff.column_after")
 _COLUMNS = (
-    _DiffColumn(Column("order", plain("#"), "count"), lambda row, _: row.order),
-    _DiffColumn(Column("node", bilingual("common.node"), "node", on=_KEPT), lambda row, _: row.node),
-    _DiffColumn(Column("tensor", bilingual("common.tensor"), "node"), lambda row, _: row.tensor),
+    _DiffColumn(pages.Column("order", plain("#"), "count"), lambda row, _: row.order),
+    _DiffColumn(pages.Column("node", bilingual("common.node"), "node", on=_KEPT), lambda row, _: row.node),
+    _DiffColumn(pages.Column("tensor", bilingual("common.tensor"), "node"), lambda row, _: row.tensor),
     _DiffColumn(
-        Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
+        pages.Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
         lambda row, _: row.op_type,
     ),
     _DiffColumn(
-        Column("measure", bilingual("run_diff.measure"), "text", short=bilingual("run_diff.column_score")),
+        pages.Column("measure", bilingual("run_diff.measure"), "text", short=bilingual("run_diff.column_score")),
         lambda row, _: _measure(row.measure),
     ),
     _DiffColumn(
-        Column(
+        pages.Column(
             "before_db",
             bilingual("run_diff.before_db"),
             "decibels",
@@ -355,7 +344,7 @@ _COLUMNS = (
         lambda row, _: row.before,
     ),
     _DiffColumn(
-        Column(
+        pages.Column(
             "after_db",
             bilingual("run_diff.after_db"),
             "decibels",
@@ -366,15 +355,15 @@ _COLUMNS = (
         lambda row, _: row.after,
     ),
     _DiffColumn(
-        Column("change_db", bilingual("run_diff.change_db"), "decibels", higher_is_better=True, on=_KEPT),
+        pages.Column("change_db", bilingual("run_diff.change_db"), "decibels", higher_is_better=True, on=_KEPT),
         lambda row, _: row.change_db,
     ),
     _DiffColumn(
-        Column("shown_change", bilingual("run_diff.column_change"), "number", on=("terminal",)),
+        pages.Column("shown_change", bilingual("run_diff.column_change"), "number", on=("terminal",)),
         lambda row, _: plain(_shown_change(row)),
     ),
     _DiffColumn(
-        Column(
+        pages.Column(
             "probability",
             bilingual("run_diff.probability"),
             "share",
@@ -384,29 +373,29 @@ _COLUMNS = (
         lambda row, _: row.probability,
     ),
     _DiffColumn(
-        Column("mark", plain(""), "text", on=("terminal",)),
+        pages.Column("mark", plain(""), "text", on=("terminal",)),
         lambda row, _: in_all(lambda: f"{translate(f'run_diff.change_{row.change}')}{'*' if row.starts else ''}"),
     ),
     _DiffColumn(
-        Column("verdict", bilingual("run_diff.verdict"), "text", on=("html",)),
+        pages.Column("verdict", bilingual("run_diff.verdict"), "text", on=("html",)),
         lambda row, _: row.detail or bilingual(f"run_diff.row_{row.change}"),
     ),
     _DiffColumn(
-        Column(
+        pages.Column(
             "by_itself", bilingual("run_diff.starts"), "truth", bilingual("run_diff.starts_help"), on=("html",)
         ),
         lambda row, _: row.starts if row.change == "worse" else None,
     ),
     *(
-        _DiffColumn(Column(name, plain(name), "text", on=("csv",)), _known(name))
+        _DiffColumn(pages.Column(name, plain(name), "text", on=("csv",)), _known(name))
         for name in ("renamed_from", "output", "samples", "loss_probability", "change", "starts", "detail")
     ),
     *(
-        _DiffColumn(Column(name, plain(name), "text", on=("csv",)), _judgement(name))
+        _DiffColumn(pages.Column(name, plain(name), "text", on=("csv",)), _judgement(name))
         for name in ("allowed_db", "at_least_db", "passed")
     ),
     _DiffColumn(
-        Column("why", plain("why"), "text", on=("csv",)),
+        pages.Column("why", plain("why"), "text", on=("csv",)),
         lambda _, gate: phrase_of(gate.why) if gate is not None and gate.why else "" if gate is not None else None,
     ),
 )

@@ -3,23 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.measure.metrics import summary_of
 from roundoff.messages.catalogue import bilingual, in_all, plain, translate
 from roundoff.messages.numbers import decibels_with_unit, in_decibels, named_score, score_heading, score_text
 from roundoff.messages.phrases import commas, semicolons
-from roundoff.pages.blocks import (
-    Cell,
-    Column,
-    Headline,
-    Page,
-    Place,
-    TableBlock,
-    View,
-    metric_column,
-    notes,
-    preparation_note,
-)
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
 
 __all__ = ["WORST_SAMPLES_CSV_START", "samples_page"]
@@ -31,7 +20,7 @@ WORST_SAMPLES_CSV_START = "rank,sample,index,score,moved_top"
 _NARROW_METRICS = 4
 
 
-def samples_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+def samples_page(document: RunDocument, view: pages.View = pages.View()) -> pages.Page | None:  # noqa: B008 - frozen
     """The page on the worst samples; None when they were not ranked.
 
     Args:
@@ -41,14 +30,14 @@ def samples_page(document: RunDocument, view: View = View()) -> Page | None:  # 
     found = document.worst_samples
     if found is None:
         return None
-    return Page(
+    return pages.Page(
         "samples",
         bilingual("samples.title"),
         (
-            Headline("plain", in_all(lambda: _headline(found))),
+            pages.Headline("plain", in_all(lambda: _headline(found))),
             _table(found, view),
-            *notes(found.notes),
-            *preparation_note(found.preparation),
+            *pages.notes(found.notes),
+            *pages.preparation_note(found.preparation),
         ),
     )
 
@@ -71,42 +60,44 @@ def _headline(worst: WorstSamples) -> str:
     return text
 
 
-def _table(worst: WorstSamples, view: View) -> TableBlock:
+def _table(worst: WorstSamples, view: pages.View) -> pages.TableBlock:
     """All samples, the worst first; of several outputs people see the worst, files all."""
     outputs = worst.samples[0].outputs if worst.samples else ()
     has_rows = any(output.rows for each in worst.samples for output in each.outputs)
-    drawn: tuple[Place, ...] = ("terminal", "html")
-    hidden: tuple[Place, ...] = ("csv",)
+    drawn: tuple[pages.Place, ...] = ("terminal", "html")
+    hidden: tuple[pages.Place, ...] = ("csv",)
     columns = (
-        Column("rank", plain("#"), "count"),
-        Column("sample", bilingual("samples.sample"), "text", on=("html", "csv")),
+        pages.Column("rank", plain("#"), "count"),
+        pages.Column("sample", bilingual("samples.sample"), "text", on=("html", "csv")),
         # Names of files may be long.
-        Column("shown_sample", bilingual("samples.sample"), "node", on=("terminal",)),
-        Column("index", plain("index"), "count", on=hidden),
-        Column("score", plain("score"), "number", on=hidden),
-        Column("moved_top", bilingual("samples.moved"), "count", higher_is_better=False, on=("html", "csv")),
-        Column("output", bilingual("samples.column_output"), "text", on=drawn if len(outputs) > 1 else ()),
+        pages.Column("shown_sample", bilingual("samples.sample"), "node", on=("terminal",)),
+        pages.Column("index", plain("index"), "count", on=hidden),
+        pages.Column("score", plain("score"), "number", on=hidden),
+        pages.Column("moved_top", bilingual("samples.moved"), "count", higher_is_better=False, on=("html", "csv")),
+        pages.Column("output", bilingual("samples.column_output"), "text", on=drawn if len(outputs) > 1 else ()),
         *(_metric(worst, place) for place in range(len(worst.metrics))),
-        Column("moved", bilingual("samples.column_moved"), "number", on=("terminal",) if has_rows else ()),
+        pages.Column("moved", bilingual("samples.column_moved"), "number", on=("terminal",) if has_rows else ()),
         *(
-            Column(f"{output.output} {name}", plain(name), "text", on=hidden)
+            pages.Column(f"{output.output} {name}", plain(name), "text", on=hidden)
             for output in outputs
             for name in ("status", *worst.metrics, "rows", "moved_top")
         ),
     )
     rows = tuple(tuple(_cells(worst, each)) for each in worst.samples)
-    return TableBlock("samples", bilingual("samples.table"), columns, rows, file="samples.csv", most=view.most)
+    return pages.TableBlock(
+        "samples", bilingual("samples.table"), columns, rows, file="samples.csv", most=view.most
+    )
 
 
-def _metric(worst: WorstSamples, place: int) -> Column:
+def _metric(worst: WorstSamples, place: int) -> pages.Column:
     name = worst.metrics[place]
     better = worst.higher_is_better if place == 0 else None
-    column = metric_column(name, higher_is_better=better, summary=summary_of(name))
+    column = pages.metric_column(name, higher_is_better=better, summary=summary_of(name))
     heading = plain(score_heading(name))
     return replace(column, on=("terminal", "html"), short=heading, wide=place >= _NARROW_METRICS)
 
 
-def _cells(worst: WorstSamples, each: SampleScore) -> Iterator[Cell]:
+def _cells(worst: WorstSamples, each: SampleScore) -> Iterator[pages.Cell]:
     output = _worst_output(each, worst)
     yield from (each.rank, each.sample, each.sample, each.index, each.score, each.moved_top, output.output)
     yield from (output.values.get(metric) for metric in worst.metrics)

@@ -4,31 +4,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.core.quantizers import SubjectKind
 from roundoff.measure.metrics import mean_of, summary_of
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
 from roundoff.messages.numbers import in_decibels, percentage, score_heading, score_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
-from roundoff.pages.blocks import (
-    Block,
-    Cell,
-    Chart,
-    Column,
-    Headline,
-    Page,
-    Paragraph,
-    Place,
-    Series,
-    TableBlock,
-    Tone,
-    View,
-    metric_axis,
-    metric_column,
-    notes,
-    preparation_note,
-    spoken_facts,
-)
 from roundoff.studies.sensitivity.result import KindVerdict, SensitivityReport, SensitivityRow
 
 __all__ = ["SENSITIVITY_CSV_START", "rankings_table", "sensitivity_page"]
@@ -43,7 +25,7 @@ _SHORT = {"mean_relative_error": "mre"}
 _TIE, _UNKNOWN = "~", "?"
 # What alone leaves this little of the outputs has to be mended, whatever else is.
 _BAD_DB = 15
-_TONES: dict[str, Tone] = {
+_TONES: dict[str, pages.Tone] = {
     "stand_out": "bad",
     "no_score": "bad",
     "tied": "open",
@@ -53,7 +35,7 @@ _TONES: dict[str, Tone] = {
 _Line = tuple[str, str]
 
 
-def sensitivity_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+def sensitivity_page(document: RunDocument, view: pages.View = pages.View()) -> pages.Page | None:  # noqa: B008 - frozen
     """The page on sensitivity; None when none was measured.
 
     Args:
@@ -63,34 +45,34 @@ def sensitivity_page(document: RunDocument, view: View = View()) -> Page | None:
     report = document.sensitivity
     if report is None:
         return None
-    rankings: list[Block] = []
+    rankings: list[pages.Block] = []
     for kind, rows in report.rankings.items():
         if rows:
             rankings += _ranking(report, kind, rows, view)
-    return Page(
+    return pages.Page(
         "sensitivity",
         bilingual("sensitivity.title"),
         (
             _headline(report),
-            spoken_facts(lambda: _lines(report)),
+            pages.spoken_facts(lambda: _lines(report)),
             *rankings,
             *_legend(report, view),
-            *notes(report.notes),
-            *preparation_note(report.preparation),
+            *pages.notes(report.notes),
+            *pages.preparation_note(report.preparation),
             rankings_table(report),
         ),
     )
 
 
-def _headline(report: SensitivityReport) -> Headline:
+def _headline(report: SensitivityReport) -> pages.Headline:
     samples = in_all(lambda: _samples(report))
     if not report.verdicts:
-        return Headline("bad", samples, "", bilingual("sensitivity.nothing_measured"))
+        return pages.Headline("bad", samples, "", bilingual("sensitivity.nothing_measured"))
     first = report.verdicts[0]
     kind, of_all = bilingual(f"sensitivity.kind_{first.kind}"), in_all(lambda: count_of(first.count, first.kind))
     gaps = {"kind": kind, "all": of_all, "how": bilingual(f"sensitivity.{report.mode}"), "samples": samples}
     word = bilingual(f"sensitivity.word_{first.standing}", count=len(first.names))
-    return Headline(_TONES[first.standing], bilingual(f"sensitivity.{first.standing}", **gaps), "", word)
+    return pages.Headline(_TONES[first.standing], bilingual(f"sensitivity.{first.standing}", **gaps), "", word)
 
 
 def _samples(report: SensitivityReport) -> str:
@@ -160,12 +142,12 @@ def _heading(metric: str) -> str:
 
 
 def _ranking(
-    report: SensitivityReport, kind: SubjectKind, rows: Sequence[SensitivityRow], view: View
-) -> tuple[Block, Block]:
+    report: SensitivityReport, kind: SubjectKind, rows: Sequence[SensitivityRow], view: pages.View
+) -> tuple[pages.Block, pages.Block]:
     first, word = report.metrics[0], bilingual(f"sensitivity.{kind}")
     table_id = f"sensitivity-{kind}"
     columns = _columns(report, kind, several=len({row.samples for row in rows[: view.most]}) > 1)
-    table = TableBlock(
+    table = pages.TableBlock(
         table_id,
         bilingual(f"sensitivity.ranking_{report.mode}", kind=word),
         columns,
@@ -173,20 +155,22 @@ def _ranking(
         most=view.most,
     )
     series = (
-        Series((first,), plain(first), "points"),
-        Series(("low", "high"), bilingual("sensitivity.interval"), "band"),
+        pages.Series((first,), plain(first), "points"),
+        pages.Series(("low", "high"), bilingual("sensitivity.interval"), "band"),
     )
-    axes = (bilingual("sensitivity.rank"), metric_axis(first))
-    chart = Chart(f"{table_id}-chart", bilingual("sensitivity.chart", kind=word), table_id, "rank", series, *axes)
+    axes = (bilingual("sensitivity.rank"), pages.metric_axis(first))
+    chart = pages.Chart(
+        f"{table_id}-chart", bilingual("sensitivity.chart", kind=word), table_id, "rank", series, *axes
+    )
     return chart, table
 
 
-def _columns(report: SensitivityReport, kind: SubjectKind, *, several: bool) -> tuple[Column, ...]:
+def _columns(report: SensitivityReport, kind: SubjectKind, *, several: bool) -> tuple[pages.Column, ...]:
     first = report.metrics[0]
-    drawn: tuple[Place, ...] = ("terminal", "html")
-    browsers: tuple[Place, ...] = ("html",)
-    terminals: tuple[Place, ...] = ("terminal",)
-    score = Column(
+    drawn: tuple[pages.Place, ...] = ("terminal", "html")
+    browsers: tuple[pages.Place, ...] = ("html",)
+    terminals: tuple[pages.Place, ...] = ("terminal",)
+    score = pages.Column(
         "low",
         bilingual("sensitivity.low"),
         "decibels" if in_decibels(first) else "score",
@@ -197,28 +181,30 @@ def _columns(report: SensitivityReport, kind: SubjectKind, *, several: bool) -> 
     operation = bilingual("sensitivity.column_reader" if _is_read(kind) else "terminal.operation")
     name = Phrase(kind, bilingual(f"sensitivity.{kind}").zh)
     return (
-        Column("rank", plain("#"), "count", on=drawn),
-        Column("mark", plain(""), "text", on=terminals),
-        Column("name", name, "node" if kind == "node" else "text", on=browsers),
-        Column("shown_name", bilingual(f"sensitivity.kind_{kind}"), "node", on=terminals),
-        *([] if kind == "node" else [Column("node", bilingual("common.node"), "node", on=browsers)]),
-        Column("op_type", bilingual("common.operation"), "text", on=browsers),
-        Column("shown_op_type", operation, "text", on=terminals),
+        pages.Column("rank", plain("#"), "count", on=drawn),
+        pages.Column("mark", plain(""), "text", on=terminals),
+        pages.Column("name", name, "node" if kind == "node" else "text", on=browsers),
+        pages.Column("shown_name", bilingual(f"sensitivity.kind_{kind}"), "node", on=terminals),
+        *([] if kind == "node" else [pages.Column("node", bilingual("common.node"), "node", on=browsers)]),
+        pages.Column("op_type", bilingual("common.operation"), "text", on=browsers),
+        pages.Column("shown_op_type", operation, "text", on=terminals),
         _metric(report, 0),
         score,
         replace(score, id="high", label=bilingual("sensitivity.high")),
-        Column("interval", bilingual("sensitivity.column_interval"), "number", on=terminals),
+        pages.Column("interval", bilingual("sensitivity.column_interval"), "number", on=terminals),
         *(_metric(report, place) for place in range(1, len(report.metrics))),
-        Column("told_apart", bilingual("sensitivity.told_apart"), "truth", on=browsers),
-        Column("samples", bilingual("sensitivity.column_samples"), "count", on=drawn if several else browsers),
-        Column("worst_sample", bilingual("sensitivity.worst_sample"), "text", on=browsers),
+        pages.Column("told_apart", bilingual("sensitivity.told_apart"), "truth", on=browsers),
+        pages.Column(
+            "samples", bilingual("sensitivity.column_samples"), "count", on=drawn if several else browsers
+        ),
+        pages.Column("worst_sample", bilingual("sensitivity.worst_sample"), "text", on=browsers),
     )
 
 
-def _metric(report: SensitivityReport, place: int) -> Column:
+def _metric(report: SensitivityReport, place: int) -> pages.Column:
     name = report.metrics[place]
-    on: tuple[Place, ...] = ("terminal", "html") if place < _SHOWN_METRICS else ("html",)
-    column = metric_column(name, higher_is_better=None, summary=summary_of(name))
+    on: tuple[pages.Place, ...] = ("terminal", "html") if place < _SHOWN_METRICS else ("html",)
+    column = pages.metric_column(name, higher_is_better=None, summary=summary_of(name))
     return replace(column, on=on, short=plain(_heading(name)))
 
 
@@ -226,7 +212,9 @@ def _is_read(kind: SubjectKind) -> bool:
     return kind in ("weight", "activation")
 
 
-def _row(report: SensitivityReport, kind: SubjectKind, row: SensitivityRow, *, last: bool) -> tuple[Cell, ...]:
+def _row(
+    report: SensitivityReport, kind: SubjectKind, row: SensitivityRow, *, last: bool
+) -> tuple[pages.Cell, ...]:
     first, *others = report.metrics
     low, high = row.intervals.get(first) or (None, None)
     between = "" if low is None or high is None else f"{score_text(first, low)} .. {score_text(first, high)}"
@@ -254,20 +242,20 @@ def _mark(row: SensitivityRow) -> str:
     return {True: "", False: _TIE, None: _UNKNOWN}[row.told_apart]
 
 
-def _value(row: SensitivityRow, metric: str) -> Cell:
+def _value(row: SensitivityRow, metric: str) -> pages.Cell:
     value = row.scores.get(metric)
     return bilingual("terminal.no_score") if value is not None and math.isnan(value) else value
 
 
-def _legend(report: SensitivityReport, view: View) -> Iterator[Paragraph]:
+def _legend(report: SensitivityReport, view: pages.View) -> Iterator[pages.Paragraph]:
     """What marks of the rows mean that are shown."""
     marks = {_mark(row) for rows in report.rankings.values() for row in rows[:-1][: view.most]}
     for mark, key in ((_TIE, "legend_tie"), (_UNKNOWN, "legend_unknown")):
         if mark in marks:
-            yield Paragraph(bilingual(f"sensitivity.{key}", mark=mark), on=("terminal",))
+            yield pages.Paragraph(bilingual(f"sensitivity.{key}", mark=mark), on=("terminal",))
 
 
-def rankings_table(report: SensitivityReport) -> TableBlock:
+def rankings_table(report: SensitivityReport) -> pages.TableBlock:
     """All rows of all rankings with all metrics, their intervals, and each output, for the CSV file."""
     names = ["kind", "rank", "name", "node", "op_type", "tensor", "quantizers", "samples", "told_apart_from_next"]
     names.append("worst_sample")
@@ -275,14 +263,22 @@ def rankings_table(report: SensitivityReport) -> TableBlock:
         mean = mean_of(metric)
         names += [metric, *([mean] if mean != metric else []), f"{mean} low", f"{mean} high"]
         names += [f"{metric} at {each}" for each in report.outputs]
-    columns = tuple(Column(name, plain(name), "text", on=("csv",)) for name in names)
+    columns = tuple(pages.Column(name, plain(name), "text", on=("csv",)) for name in names)
     rows = tuple(_cells(kind, row, report) for kind, ranked in report.rankings.items() for row in ranked)
-    return TableBlock("sensitivity", bilingual("sensitivity.title"), columns, rows, file="sensitivity.csv")
+    return pages.TableBlock("sensitivity", bilingual("sensitivity.title"), columns, rows, file="sensitivity.csv")
 
 
-def _cells(kind: str, row: SensitivityRow, report: SensitivityReport) -> tuple[Cell, ...]:
+def _cells(kind: str, row: SensitivityRow, report: SensitivityReport) -> tuple[pages.Cell, ...]:
     apart = {None: "unknown", True: "yes", False: "no"}[row.told_apart]
-    cells: list[Cell] = [kind, row.rank, row.name, row.node, row.op_type, row.tensor, " ".join(row.quantizers)]
+    cells: list[pages.Cell] = [
+        kind,
+        row.rank,
+        row.name,
+        row.node,
+        row.op_type,
+        row.tensor,
+        " ".join(row.quantizers),
+    ]
     cells += [row.samples, apart, row.worst_sample]
     for metric in report.metrics:
         # What the interval is of: the mean over samples, where the metric itself is not one.

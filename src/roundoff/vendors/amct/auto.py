@@ -21,7 +21,7 @@ from roundoff.run.evaluators import call_user_code, load_user_module, objects_wi
 from roundoff.run.session import Session, open_session
 from roundoff.search.strategies.roll_back import RollBackTrial
 from roundoff.studies.sensitivity.ranking import mean_scores
-from roundoff.vendors.amct.arguments import keep_apart
+from roundoff.vendors.amct.arguments import a_path, keep_apart
 from roundoff.vendors.amct.common.auto_calibration import (
     BEST_EFFORT_CONFIG,
     FINAL_CONFIG,
@@ -45,6 +45,7 @@ __all__ = [
     "DATA_TYPES",
     "BinaryData",
     "ModelAutoCalibration",
+    "auto_calibrate",
     "load_evaluator",
     "parse_binary_data",
     "rank_layers",
@@ -294,6 +295,37 @@ def _pairs(
         yield layer.name, (open_session(models.make(block)), open_session(models.make(block, readings)))
 
 
+def auto_calibrate(
+    source: tuple[Flavour, Files],
+    evaluator: Any,
+    files: tuple[Any, Any, str],
+    *,
+    plan: tuple[Any, Any],
+    options: SearchOptions | None,
+) -> AutoCalibrationResult:
+    """Search for a configuration of a model that is good enough, as the vendor's functions are asked to.
+
+    Args:
+        source: What the model is of, and its files.
+        evaluator: Measures models and judges the measure.
+        files: The configuration, where factors go, and folder and prefix of the results.
+        plan: The strategy and the sensitivity.
+        options: What else was asked for.
+    """
+    config, record, save_dir = files
+    search = ModelAutoCalibration(
+        *source,
+        evaluator=evaluator,
+        config_file=a_path("config_file", config),
+        record_file=a_path("record_file", record),
+        save_dir=save_dir,
+        strategy=plan[0],
+        sensitivity=plan[1],
+        options=options,
+    )
+    return search.run()
+
+
 class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
     """Searches for a configuration of one model.
 
@@ -382,22 +414,21 @@ class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
         self._built = {name: record for name, record in records.items() if enabled.get(name, True)}
         shutil.rmtree(self._trial, ignore_errors=True)
         self._flavour.write_results(
-            self._trial / self._results.prefix if self._results.prefix else f"{self._trial}/",
-            self._opened.model,
-            layers=self._opened.layers,
-            records=self._built,
-            half_precision=self._opened.config.half_precision,
+            self._prefix, self._opened.recorded(self._built), half_precision=self._opened.config.half_precision
         )
 
     @property
     def _trial(self) -> Path:
         return self._work / "trial"
 
+    @property
+    def _prefix(self) -> str | Path:
+        """Folder and prefix of the models that are tried."""
+        return self._trial / self._results.prefix if self._results.prefix else f"{self._trial}/"
+
     def evaluate_built(self) -> Any:
         """The measure of the fake-quant model."""
-        fake, _ = self._flavour.results(
-            self._trial / self._results.prefix if self._results.prefix else f"{self._trial}/"
-        )
+        fake, _ = self._flavour.results(self._prefix)
         return self.evaluator.evaluate(*map(str, fake))
 
     def deliver(self) -> tuple[Path, ...]:

@@ -21,8 +21,8 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.messages.message import english
-from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names, run_batches
-from roundoff.vendors.amct.auto import ModelAutoCalibration
+from roundoff.vendors.amct.arguments import a_path, keep_apart, run_batches
+from roundoff.vendors.amct.auto import auto_calibrate
 from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationResult, SearchOptions
 from roundoff.vendors.amct.config import DEFAULT_BITS, AmctConfig, write_json
 from roundoff.vendors.amct.deploy import (
@@ -43,6 +43,7 @@ from roundoff.vendors.amct.workflow import (
     AmctModel,
     Files,
     Flavour,
+    RecordedModel,
     add_flavour,
     begin_calibration,
     complete_records,
@@ -209,16 +210,9 @@ class CaffeFlavour(Flavour):
             found[name] = tuple(TextEntry(key, size) for key, size in named) if sizes else ()
         return found
 
-    def write_modified(
-        self,
-        files: Files,
-        model: Model,
-        *,
-        layers: Mapping[str, AmctLayer],
-        records: Mapping[str, LayerRecord],
-        stage: CalibrationStage,
-    ) -> None:
+    def write_modified(self, files: Files, recorded: RecordedModel, stage: CalibrationStage) -> None:
         """Write the net that is run for calibration."""
+        model, layers, records = recorded
         written = quantized_net(net_of(model), QuantizedModel(model, weight_quantizers(layers, records)))
         save_net(written, *files, heading=f"{_MARK}{stage_text(stage)}\n")
 
@@ -228,17 +222,11 @@ class CaffeFlavour(Flavour):
         return _pair(found, "fake_quant"), _pair(found, "deploy")
 
     def write_results(
-        self,
-        save_path: str | Path,
-        model: Model,
-        *,
-        layers: Mapping[str, AmctLayer],
-        records: Mapping[str, LayerRecord],
-        half_precision: bool,
-        which: SaveType = "Both",
+        self, save_path: str | Path, recorded: RecordedModel, *, half_precision: bool, which: SaveType = "Both"
     ) -> None:
         """Write both nets and the quantization information, or a part of it."""
         (fake, deploy), info = self.results(save_path), self.info(save_path)
+        model, layers, records = recorded
         net = net_of(model)
         quantized = QuantizedModel(model, quantizers_of(model, layers, records))
         with replacing(chosen(which, fake, (*deploy, info)), model):
@@ -290,7 +278,7 @@ def set_cpu_mode() -> None:
 
 def set_gpu_mode() -> None:
     """Ask for a graphics card; said is that the processor is used all the same."""
-    AMCT_LOGGER.warning("models are run on the processor, also in GPU mode")
+    AMCT_LOGGER.warning(english("models are run on the processor, also in GPU mode"))
 
 
 @in_vendors_terms
@@ -307,11 +295,11 @@ def create_quant_config(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     create_config(
         _CAFFE,
         _files(model_file, weights_file),
-        a_path("config_file", config_file),
-        skip_layers=layer_names("skip_layers", skip_layers),
-        batch_num=a_positive("batch_num", batch_num),
-        activation_offset=a_flag("activation_offset", activation_offset),
-        definition=None if config_defination is None else a_path("config_defination", config_defination),
+        config_file,
+        skip_layers=skip_layers,
+        batch_num=batch_num,
+        activation_offset=activation_offset,
+        config_defination=config_defination,
     )
 
 
@@ -332,7 +320,7 @@ def quantize_model(graph: Graph, modified_model_file: str, modified_weights_file
     files = _files(modified_model_file, modified_weights_file)
     opened = _known(graph).opened
     keep_apart(files, [*model_files(opened.model.path), graph.record_file])
-    _CAFFE.write_modified(files, opened.model, layers=opened.layers, records=graph.records, stage=graph.stage)
+    _CAFFE.write_modified(files, opened.recorded(graph.records), graph.stage)
 
 
 @in_vendors_terms
@@ -365,22 +353,17 @@ def save_model(graph: Graph, save_type: str, save_path: str) -> None:
             fix=english("choose 'Fakequant', 'Deploy' or 'Both'"),
         )
     opened = _known(graph).opened
-    _CAFFE.write_results(
-        save_path,
-        opened.model,
-        layers=opened.layers,
-        records=complete_records(graph.stage, opened.config, graph.record_file, how=_CAFFE.how_to_run),
-        half_precision=opened.config.half_precision,
-        which=which,
-    )
+    records = complete_records(graph.stage, opened.config, graph.record_file, how=_CAFFE.how_to_run)
+    half = opened.config.half_precision
+    _CAFFE.write_results(save_path, opened.recorded(records), half_precision=half, which=which)
 
 
 @in_vendors_terms
 def convert_model(model_file: str, weights_file: str, scale_offset_record_file: str, save_path: str) -> None:
     """Quantize a model with factors that somebody else found."""
     record = a_path("scale_offset_record_file", scale_offset_record_file)
-    model, layers, records = convert(_CAFFE, _files(model_file, weights_file), record)
-    _CAFFE.write_results(save_path, model, layers=layers, records=records, half_precision=False)
+    converted = convert(_CAFFE, _files(model_file, weights_file), record)
+    _CAFFE.write_results(save_path, converted, half_precision=False)
 
 
 @in_vendors_terms
@@ -397,15 +380,6 @@ def accuracy_based_auto_calibration(  # noqa: PLR0913, PLR0917 - the vendor's ar
     options: SearchOptions | None = None,
 ) -> AutoCalibrationResult:
     """Search for a configuration that is good enough; see `roundoff.vendors.amct.onnx`."""
-    search = ModelAutoCalibration(
-        _CAFFE,
-        _files(model_file, weights_file),
-        evaluator=model_evaluator,
-        config_file=a_path("config_file", config_file),
-        record_file=a_path("record_file", record_file),
-        save_dir=save_dir,
-        strategy=strategy,
-        sensitivity=sensitivity,
-        options=options,
-    )
-    return search.run()
+    files = (config_file, record_file, save_dir)
+    source = (_CAFFE, _files(model_file, weights_file))
+    return auto_calibrate(source, model_evaluator, files, plan=(strategy, sensitivity), options=options)

@@ -415,7 +415,9 @@ def save_quantized(  # noqa: PLR0913 - a model, its numbers, and what to write o
     shifted = [name for name, record in records.items() if any(record.shift_bit)]
     if shifted:
         AMCT_LOGGER.warning(
-            "sums of %s are shifted on the chip, which the fake-quant model leaves out", shifted[0]
+            english(
+                "sums of {layer} are shifted on the chip, which the fake-quant model leaves out", layer=shifted[0]
+            )
         )
     # What is wrong with a record is said before anything is replaced.
     quantizers_of(model, layers, records)
@@ -461,7 +463,7 @@ def replacing(files: Sequence[Path], model: Model) -> Iterator[None]:
     make_folder(files[0].parent)
     for path in files:
         if path.exists():
-            AMCT_LOGGER.warning("%s is replaced", path)
+            AMCT_LOGGER.warning(english("{path} is replaced", path=path))
     yield
     for path in files:
         with contextlib.suppress(OSError):  # a file system without modes

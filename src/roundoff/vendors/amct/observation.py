@@ -262,7 +262,9 @@ class CalibrationObserver:
             known = read_records(path)
             found = self._factors(known) if self.stage.kind == "balance" else self.records(known)
             write_records(path, found)
-            AMCT_LOGGER.info("batches seen: %d; record written: %s", self.batches, path)
+            AMCT_LOGGER.info(
+                english("batches seen: {batches}; record written: {path}", batches=self.batches, path=path)
+            )
 
     def observation(self, tensor: str) -> Observation:
         """What was observed of a tensor."""
@@ -420,7 +422,7 @@ def _watched(original: Callable[..., list[Any]], observer: CalibrationObserver) 
         except ModelFailed as error:
             # Most likely the original fails too, and says it in onnxruntime's own words.
             values = original(output_names, input_feed, run_options)
-            AMCT_LOGGER.warning("a run could not be observed and does not count: %s", error.what)
+            AMCT_LOGGER.warning(english("a run could not be observed and does not count: {what}", what=error.what))
             return values
         return [found[name] for name in (output_names or observer.outputs)]
 

@@ -13,12 +13,12 @@ import onnxruntime
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.save import save_model as save_onnx
 from roundoff.messages.message import english
-from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names
-from roundoff.vendors.amct.auto import ModelAutoCalibration
+from roundoff.vendors.amct.arguments import a_path, keep_apart
+from roundoff.vendors.amct.auto import auto_calibrate
 from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationResult, SearchOptions
 from roundoff.vendors.amct.config import parse_config
 from roundoff.vendors.amct.deploy import SaveType, results_of, save_quantized
-from roundoff.vendors.amct.layers import LAYER_TYPES, AmctLayer, find_layers
+from roundoff.vendors.amct.layers import LAYER_TYPES, find_layers
 from roundoff.vendors.amct.observation import (
     CalibrationStage,
     calibrate,
@@ -29,10 +29,11 @@ from roundoff.vendors.amct.observation import (
     write_modified,
 )
 from roundoff.vendors.amct.quantizers import records_of_qat, weight_quantizers
-from roundoff.vendors.amct.records import LayerRecord, write_records
+from roundoff.vendors.amct.records import write_records
 from roundoff.vendors.amct.workflow import (
     Files,
     Flavour,
+    RecordedModel,
     add_flavour,
     begin_balancing,
     begin_calibration,
@@ -71,16 +72,9 @@ class OnnxFlavour(Flavour):
         """The model of a file."""
         return load_model(files[0])
 
-    def write_modified(
-        self,
-        files: Files,
-        model: Model,
-        *,
-        layers: Mapping[str, AmctLayer],
-        records: Mapping[str, LayerRecord],
-        stage: CalibrationStage,
-    ) -> None:
+    def write_modified(self, files: Files, recorded: RecordedModel, stage: CalibrationStage) -> None:
         """Write the model that is run for calibration."""
+        model, layers, records = recorded
         write_modified(files[0], model, weight_quantizers(layers, records), stage=stage)
 
     def results(self, save_path: str | Path) -> tuple[Files, Files]:
@@ -89,17 +83,11 @@ class OnnxFlavour(Flavour):
         return (found.fake_quant,), (found.deploy,)
 
     def write_results(
-        self,
-        save_path: str | Path,
-        model: Model,
-        *,
-        layers: Mapping[str, AmctLayer],
-        records: Mapping[str, LayerRecord],
-        half_precision: bool,
-        which: SaveType = "Both",
+        self, save_path: str | Path, recorded: RecordedModel, *, half_precision: bool, which: SaveType = "Both"
     ) -> None:
         """Write both models and the quantization information, or a part of it."""
         results = results_of(save_path)
+        model, layers, records = recorded
         save_quantized(results, model, layers, records=records, half_precision=half_precision, which=which)
 
 
@@ -149,11 +137,11 @@ def create_quant_config(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     create_config(
         _ONNX,
         (model,),
-        config,
-        skip_layers=layer_names("skip_layers", skip_layers),
-        batch_num=a_positive("batch_num", batch_num),
-        activation_offset=a_flag("activation_offset", activation_offset),
-        definition=None if config_defination is None else a_path("config_defination", config_defination),
+        config_file,
+        skip_layers=skip_layers,
+        batch_num=batch_num,
+        activation_offset=activation_offset,
+        config_defination=config_defination,
     )
 
 
@@ -172,7 +160,7 @@ def quantize_preprocess(config_file: str, record_file: str, model_file: str, mod
     keep_apart([target, record], [source, config])
     opened = open_model(_ONNX, (source,), config)
     stage = begin_balancing(opened, record)
-    _ONNX.write_modified((target,), opened.model, layers=opened.layers, records={}, stage=stage)
+    _ONNX.write_modified((target,), opened.recorded({}), stage)
 
 
 @in_vendors_terms
@@ -192,7 +180,7 @@ def quantize_model(config_file: str, model_file: str, modified_onnx_file: str, r
     keep_apart([target, record], [source, config])
     opened = open_model(_ONNX, (source,), config)
     opened, records, stage = begin_calibration(opened, record)
-    _ONNX.write_modified((target,), opened.model, layers=opened.layers, records=records, stage=stage)
+    _ONNX.write_modified((target,), opened.recorded(records), stage)
 
 
 @in_vendors_terms
@@ -297,18 +285,9 @@ def accuracy_based_auto_calibration(  # noqa: PLR0913, PLR0917 - the vendor's ar
         What the search came to. A goal that cannot be reached is no error: the best model found is delivered, and
         ``met`` says that it is not good enough.
     """
-    search = ModelAutoCalibration(
-        _ONNX,
-        (a_path("model_file", model_file),),
-        evaluator=model_evaluator,
-        config_file=a_path("config_file", config_file),
-        record_file=a_path("record_file", record_file),
-        save_dir=save_dir,
-        strategy=strategy,
-        sensitivity=sensitivity,
-        options=options,
-    )
-    return search.run()
+    files = (config_file, record_file, save_dir)
+    source = (_ONNX, (a_path("model_file", model_file),))
+    return auto_calibrate(source, model_evaluator, files, plan=(strategy, sensitivity), options=options)
 
 
 watch()

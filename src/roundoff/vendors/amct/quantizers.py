@@ -1,4 +1,8 @@
-"""AMCT's scales: from weights and observed values to records, and from records to quantizers."""
+"""AMCT's scales: from weights and observed values to records, and from records to quantizers.
+
+The arithmetic is the vendor's and stays here: records must hold the tool's own numbers to the last digit, with its
+rounding, its half precision and its searches over ranges. Calibration itself is that of `roundoff.quantize`.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -222,7 +226,13 @@ def records_of_qat(model: Model) -> tuple[Model, dict[str, AmctLayer], dict[str,
     rest = [each.name for each in read.quantizers if each.name not in used and each.kind == "activation"]
     if rest:
         more = f" and {len(rest) - _LISTED} more" if len(rest) > _LISTED else ""
-        AMCT_LOGGER.warning("left out, they are not in front of layers: %s%s", ", ".join(rest[:_LISTED]), more)
+        AMCT_LOGGER.warning(
+            english(
+                "left out, they are not in front of layers: {names}{more}",
+                names=", ".join(rest[:_LISTED]),
+                more=more,
+            )
+        )
     return read.float_model, layers, records
 
 

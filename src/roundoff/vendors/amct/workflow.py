@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from roundoff.core.text_proto import TextEntry, TextMessage
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import prepare
 from roundoff.messages.message import english
-from roundoff.vendors.amct.arguments import keep_apart
+from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names
 from roundoff.vendors.amct.config import (
     ROOT,
     AmctConfig,
@@ -42,6 +42,7 @@ __all__ = [
     "AmctModel",
     "Files",
     "Flavour",
+    "RecordedModel",
     "add_flavour",
     "begin_balancing",
     "begin_calibration",
@@ -55,6 +56,14 @@ __all__ = [
 
 Files = tuple[Path, ...]
 """The files of one model: one for ONNX; definition and weights for Caffe."""
+
+
+class RecordedModel(NamedTuple):
+    """A float model, its layers, and the factors by which those of them that have some are quantized."""
+
+    model: Model
+    layers: Mapping[str, AmctLayer]
+    records: Mapping[str, LayerRecord]
 
 
 class Flavour(Protocol):
@@ -94,15 +103,7 @@ class Flavour(Protocol):
         """What its records say of layers beside the factors."""
         return dict.fromkeys(layers, ())
 
-    def write_modified(
-        self,
-        files: Files,
-        model: Model,
-        *,
-        layers: Mapping[str, AmctLayer],
-        records: Mapping[str, LayerRecord],
-        stage: CalibrationStage,
-    ) -> None:
+    def write_modified(self, files: Files, recorded: RecordedModel, stage: CalibrationStage) -> None:
         """Write the model that is run for calibration, weights being quantized as the records say."""
         ...
 
@@ -115,14 +116,7 @@ class Flavour(Protocol):
         return results_of(save_path).info
 
     def write_results(
-        self,
-        save_path: str | Path,
-        model: Model,
-        *,
-        layers: Mapping[str, AmctLayer],
-        records: Mapping[str, LayerRecord],
-        half_precision: bool,
-        which: SaveType = "Both",
+        self, save_path: str | Path, recorded: RecordedModel, *, half_precision: bool, which: SaveType = "Both"
     ) -> None:
         """Write the fake-quant model, the deploy model with the quantization information, or both."""
         ...
@@ -169,23 +163,41 @@ class AmctModel:
     config: AmctConfig
     flavour: Flavour
 
+    def recorded(self, records: Mapping[str, LayerRecord]) -> RecordedModel:
+        """The model with these records."""
+        return RecordedModel(self.model, self.layers, records)
+
 
 def create_config(  # noqa: PLR0913 - the vendor's arguments
     flavour: Flavour,
     files: Files,
-    config_file: Path,
+    config: Any,
     *,
-    skip_layers: Sequence[str],
-    batch_num: int,
-    activation_offset: bool,
-    definition: Path | None,
+    skip_layers: Any = None,
+    batch_num: Any = 1,
+    activation_offset: Any = True,
+    config_defination: Any = None,
 ) -> AmctConfig:
     """Write the configuration of a model; with a simplified one, that alone decides.
 
+    Args:
+        flavour: What the model is of.
+        files: The model.
+        config: Where the configuration goes; like all that follows, as the vendor's functions are given it.
+        skip_layers: Layers that stay in float.
+        batch_num: Batches of calibration.
+        activation_offset: Whether zero may have any code.
+        config_defination: A simplified configuration.
+
     Raises:
+        WrongType: An argument is of another type.
         WrongValue: A layer is named that is not there, or asked to have what it cannot.
         BadInput: A file cannot be read or written.
     """
+    config_file = a_path("config_file", config)
+    definition = None if config_defination is None else a_path("config_defination", config_defination)
+    skipped, batches = layer_names("skip_layers", skip_layers), a_positive("batch_num", batch_num)
+    offset = a_flag("activation_offset", activation_offset)
     keep_apart([config_file], files if definition is None else [*files, definition])
     message = None if definition is None else read_simplified(definition)
     unfused = set() if message is None else {str(each) for each in message.all("skip_fusion_layers")}
@@ -200,14 +212,14 @@ def create_config(  # noqa: PLR0913 - the vendor's arguments
         what = english("A layer is called {taken!r}, which is a key of configurations.", taken=taken[0])
         raise WrongValue(what, fix=english("give the node another name"))
     if message is None:
-        document = default_document(layers, skip_layers, batch_num=batch_num, activation_offset=activation_offset)
+        document = default_document(layers, skipped, batch_num=batches, activation_offset=offset)
     else:
         document = simplified_document(message, layers, name=str(definition), types=flavour.layer_types)
-    config = parse_config(document, layers, name=str(definition or config_file))
-    flavour.check(config, name=str(definition or config_file))
-    _say(config.notes)
+    parsed = parse_config(document, layers, name=str(definition or config_file))
+    flavour.check(parsed, name=str(definition or config_file))
+    _say(parsed.notes)
     write_json(config_file, document)
-    return config
+    return parsed
 
 
 def open_model(flavour: Flavour, files: Files, config_file: Path) -> AmctModel:
@@ -233,7 +245,7 @@ def open_model(flavour: Flavour, files: Files, config_file: Path) -> AmctModel:
 
 def _say(notes: Sequence[str]) -> None:
     for note in notes:
-        AMCT_LOGGER.warning("%s", note)
+        AMCT_LOGGER.warning(note)
 
 
 def _check_tensors(config: AmctConfig, model: Model) -> None:
@@ -354,13 +366,13 @@ def complete_records(
             fix=english("run the modified model {batch_num} times: {how}", batch_num=config.batch_num, how=how),
         )
     for name in sorted(set(records) - set(wanted)):
-        AMCT_LOGGER.warning("the record of %s is not used, the configuration leaves that layer in float", name)
+        AMCT_LOGGER.warning(
+            english("the record of {name} is not used, the configuration leaves that layer in float", name=name)
+        )
     return {name: records[name] for name in wanted}
 
 
-def convert(
-    flavour: Flavour, files: Files, record_file: Path
-) -> tuple[Model, dict[str, AmctLayer], dict[str, LayerRecord]]:
+def convert(flavour: Flavour, files: Files, record_file: Path) -> RecordedModel:
     """A model with factors that somebody else found.
 
     Raises:
@@ -382,7 +394,7 @@ def convert(
             fix=english("give the record of this model"),
         )
     model = balanced_model(prepared.model, layers, factors)
-    return model, find_layers(model, prepared.origins) if factors else layers, records
+    return RecordedModel(model, find_layers(model, prepared.origins) if factors else layers, records)
 
 
 # From a model and its configuration to complete records: an evaluator runs the modified model.
@@ -426,7 +438,7 @@ def _files(source: Files, work: Path, name: str) -> Files:
 def _run(
     evaluator: Any, opened: AmctModel, records: Mapping[str, LayerRecord], *, stage: CalibrationStage, files: Files
 ) -> CalibrationObserver:
-    opened.flavour.write_modified(files, opened.model, layers=opened.layers, records=records, stage=stage)
+    opened.flavour.write_modified(files, opened.recorded(records), stage)
     observer = observer_of(opened.flavour.read(files))
     observer.keep_feeds(files[0].with_suffix(".feeds"))
     try:

@@ -15,7 +15,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import LAYERS
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, as_message, english
-from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, named, said_of, unsaid_codes
+from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, lost, scaled, unsaid_codes
 
 __all__ = [
     "DIALECT",
@@ -56,23 +56,18 @@ def _write(decisions: Decisions) -> Written:
             "per_channel_quantization": str(decisions.mostly_per_channel),
         },
     }
-    missing = [
-        f"{what}: {named(tensors)}"
-        for what, tensors in (
-            ("several scales for the readers of a tensor", twice),
-            ("rounding otherwise than half to even", rounded),
-        )
-        if tensors
-    ]
-    float_readers = _read_in_float(decisions)
-    if float_readers:
-        missing.append(f"tensors that some nodes read in float and others quantized: {named(float_readers)}")
+    missing = (
+        *lost("several scales for the readers of a tensor: {names}", twice),
+        *lost("rounding otherwise than half to even: {names}", rounded),
+        *lost("tensors that some nodes read in float and others quantized: {names}", _read_in_float(decisions)),
+    )
     name = f"{decisions.made.stem}.encodings"
-    said = f"{said_of(decisions, weights=True)}, scales of {len(activations) + len(parameters)} tensors"
-    use = (
-        f"load_encodings of AIMET with {decisions.model}, or qairt-converter --input_network {decisions.model} "
-        f"--quantization_overrides {name} --float_fallback: "
-        "what is not in it stays in float"
+    said = scaled(decisions, len(activations) + len(parameters))
+    use = english(
+        "load_encodings of AIMET with {model}, or qairt-converter --input_network {model} "
+        "--quantization_overrides {name} --float_fallback: what is not in it stays in float",
+        model=decisions.model,
+        name=name,
     )
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     return Written({name: text}, said, (*missing, *unsaid_codes(decisions)), use)

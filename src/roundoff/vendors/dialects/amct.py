@@ -4,18 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from roundoff.messages.message import english
 from roundoff.vendors.amct.config import IFMR_DEFAULTS, default_document, dump, layer_entry
 from roundoff.vendors.amct.layers import LAYER_TYPES, AmctLayer, find_layers
-from roundoff.vendors.dialects.settings import (
-    Decisions,
-    Dialect,
-    Written,
-    named,
-    unsaid_codes,
-    unsaid_method,
-    unsaid_scales,
-    unsaid_weights,
-)
+from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, lost, unsaid
 
 __all__ = ["DIALECT"]
 
@@ -46,10 +38,17 @@ def _write(decisions: Decisions) -> Written:
         json_name: dump(document) + "\n",
         cfg_name: _simplified(document, skipped, wide, channel_wise=channel_wise),
     }
-    said = f"{len(layers) - len(skipped)} of {len(layers)} layers quantized, {len(wide)} of them at 16 bits"
-    use = (
-        f"{decisions.model} with config_file={json_name} in quantize_model, or config_defination={cfg_name} in "
-        "create_quant_config"
+    said = english(
+        "{count} of {all} layers quantized, {wide} of them at 16 bits",
+        count=len(layers) - len(skipped),
+        all=len(layers),
+        wide=len(wide),
+    )
+    use = english(
+        "{model} with config_file={json} in quantize_model, or config_defination={cfg} in create_quant_config",
+        model=decisions.model,
+        json=json_name,
+        cfg=cfg_name,
     )
     return Written(files, said, tuple(_missing(decisions, layers)), use)
 
@@ -58,18 +57,11 @@ def _missing(decisions: Decisions, layers: Mapping[str, AmctLayer]) -> list[str]
     """What AMCT quantizes otherwise."""
     others = [node.name for node in decisions.computing if not node.in_float and node.op_type not in LAYER_TYPES]
     odd = [node.name for node in decisions.wide if node.name in layers and node.bits != _OTHER_WIDTH]
-    found = []
-    if others:
-        kinds = ", ".join(LAYER_TYPES)
-        found.append(f"integers at operations other than {kinds}: {named(others)}")
-    if odd:
-        found.append(f"widths other than 8 and 16 bits: {named(odd)}")
+    kinds = ", ".join(LAYER_TYPES)
     return [
-        *found,
-        *unsaid_weights(decisions),
-        *unsaid_method(decisions, _METHODS, "ifmr"),
-        *unsaid_scales(decisions),
-        *unsaid_codes(decisions),
+        *lost("integers at operations other than {kinds}: {names}", others, kinds=kinds),
+        *lost("widths other than 8 and 16 bits: {names}", odd),
+        *unsaid(decisions, _METHODS, "ifmr"),
     ]
 
 

@@ -4,18 +4,16 @@ import json
 from typing import Any
 
 from roundoff.core.plan import FLOAT
+from roundoff.messages.message import english
 from roundoff.vendors.dialects.settings import (
     COMMON_BITS,
     Decisions,
     Dialect,
     NodeDecision,
     Written,
-    named,
+    lost,
     said_of,
-    unsaid_codes,
-    unsaid_method,
-    unsaid_scales,
-    unsaid_weights,
+    unsaid,
 )
 
 __all__ = ["DIALECT"]
@@ -27,22 +25,18 @@ _OTHER_WIDTH = 16
 
 def _write(decisions: Decisions) -> Written:
     yaml_name, json_name = f"{decisions.made.stem}_node_info.yaml", f"{decisions.made.stem}_quant_config.json"
-    missing = []
     odd = [node.name for node in decisions.wide if node.bits != _OTHER_WIDTH]
-    if odd:
-        missing.append(f"widths other than 8 and 16 bits (int16 instead): {named(odd)}")
+    missing = lost("widths other than 8 and 16 bits (int16 instead): {names}", odd)
     if decisions.made.method == "percentile":
-        missing.append("which percentile: add max_percentile beside calibration_type")
-    missing += [
-        *unsaid_weights(decisions),
-        *unsaid_method(decisions, _METHODS, "its own search"),
-        *unsaid_scales(decisions),
-        *unsaid_codes(decisions),
-    ]
+        missing.append(english("which percentile: add max_percentile beside calibration_type"))
+    missing += unsaid(decisions, _METHODS, english("its own search"))
     files = {yaml_name: _yaml(decisions), json_name: _json(decisions)}
-    use = (
-        f"{yaml_name}: into the YAML file of hb_mapper makertbin; {json_name}: as quant_config of hb_compile. "
-        f"Names of nodes are those of {decisions.model}; compare them with *_optimized_float_model.onnx"
+    use = english(
+        "{yaml}: into the YAML file of hb_mapper makertbin; {json}: as quant_config of hb_compile. Names of nodes "
+        "are those of {model}; compare them with *_optimized_float_model.onnx",
+        yaml=yaml_name,
+        json=json_name,
+        model=decisions.model,
     )
     return Written(files, said_of(decisions), tuple(missing), use)
 

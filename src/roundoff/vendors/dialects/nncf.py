@@ -2,18 +2,8 @@
 
 import json
 
-from roundoff.vendors.dialects.settings import (
-    Decisions,
-    Dialect,
-    Written,
-    named,
-    names_of,
-    said_of,
-    unsaid_codes,
-    unsaid_method,
-    unsaid_scales,
-    unsaid_weights,
-)
+from roundoff.messages.message import english
+from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, lost, names_of, said_of, unsaid
 
 __all__ = ["DIALECT"]
 
@@ -48,21 +38,20 @@ def _write(decisions: Decisions) -> Written:
         "ignored_scope": {"names": ignored, "validate": False},
         "preset": "performance" if decisions.mostly_symmetric("activation") else "mixed",
     }
-    missing = []
-    if decisions.wide:
-        missing.append(f"16-bit integers (float instead): {named(names_of(decisions.wide))}")
-    missing += [
-        *unsaid_weights(decisions),
-        *unsaid_method(decisions, _METHODS, "its own ranges"),
-        *unsaid_scales(decisions),
-        *unsaid_codes(decisions),
-    ]
+    missing = (
+        *lost("16-bit integers (float instead): {names}", names_of(decisions.wide)),
+        *unsaid(decisions, _METHODS, english("its own ranges")),
+    )
     files = {
         settings_name: json.dumps(settings, indent=1, ensure_ascii=False) + "\n",
         script: _SCRIPT.format(settings=settings_name),
     }
-    use = f"nncf.quantize(model, dataset, **arguments()) with {decisions.model} and arguments() of {script}"
-    return Written(files, said_of(decisions), tuple(missing), use)
+    use = english(
+        "nncf.quantize(model, dataset, **arguments()) with {model} and arguments() of {script}",
+        model=decisions.model,
+        script=script,
+    )
+    return Written(files, said_of(decisions), missing, use)
 
 
 DIALECT = Dialect("nncf", "IgnoredScope of nncf.quantize", _write)

@@ -17,9 +17,9 @@ from roundoff.vendors.dialects.settings import (
     NodeDecision,
     Written,
     graph_digest,
-    named,
+    lost,
     names_of,
-    said_of,
+    scaled,
     unsaid_codes,
 )
 
@@ -145,9 +145,8 @@ def _write(decisions: Decisions) -> Written:
         ),
     }
     kept = [node.name for node in decisions.computing if not node.in_float and node.precision.output == FLOAT]
-    if kept:
-        missing.append(f"results of quantized nodes that stay in float: {named(kept)}")
-    said = f"{said_of(decisions, weights=True)}, scales of {len(overrides)} tensors"
+    missing += lost("results of quantized nodes that stay in float: {names}", kept)
+    said = scaled(decisions, len(overrides))
     use = f"python {script} {decisions.model} OUT.onnx SAMPLES.npz"
     return Written(files, said, (*missing, *unsaid_codes(decisions)), use)
 
@@ -196,14 +195,10 @@ def _overrides(decisions: Decisions) -> tuple[dict[str, list[dict[str, Any]]], l
         if first.spec.rounding != "half_even":
             rounded.append(tensor)
     missing = [
-        f"{what}: {named(tensors)}"
-        for what, tensors in (
-            ("one scale per slice of activations", sliced),
-            ("codes of other widths than 4, 8 and 16 bits", unknown),
-            ("several scales for the readers of a tensor", twice),
-            ("rounding otherwise than half to even", rounded),
-        )
-        if tensors
+        *lost("one scale per slice of activations: {names}", sliced),
+        *lost("codes of other widths than 4, 8 and 16 bits: {names}", unknown),
+        *lost("several scales for the readers of a tensor: {names}", twice),
+        *lost("rounding otherwise than half to even: {names}", rounded),
     ]
     return found, missing
 

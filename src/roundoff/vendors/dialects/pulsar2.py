@@ -1,21 +1,10 @@
 """Pulsar2's layer_configs."""
 
 import json
-from collections.abc import Iterator
 
 from roundoff.core.plan import FLOAT
-from roundoff.vendors.dialects.settings import (
-    Decisions,
-    Dialect,
-    NodeDecision,
-    Written,
-    named,
-    said_of,
-    unsaid_codes,
-    unsaid_method,
-    unsaid_scales,
-    unsaid_weights,
-)
+from roundoff.messages.message import english
+from roundoff.vendors.dialects.settings import Decisions, Dialect, NodeDecision, Written, lost, said_of, unsaid
 from roundoff.vendors.pulsar2.config.decoding import to_json
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
@@ -60,29 +49,23 @@ def _write(decisions: Decisions) -> Written:
     method = CalibrationMethod[_METHODS.get(decisions.made.method, CalibrationMethod.MinMax.name)]
     config = BuildConfig(quant=QuantConfig(layer_configs=layers, calibration_method=method))
     name = f"{decisions.made.stem}_pulsar2.json"
-    missing = [
-        *_lists(
-            ("float for operations it has only integers for (U16 instead)", refused),
-            ("inputs of different widths at one node (the widest instead)", mixed),
-        ),
-        *unsaid_weights(decisions),
-        *unsaid_method(decisions, _METHODS, "MinMax"),
-        *unsaid_scales(decisions),
-        *unsaid_codes(decisions),
-    ]
-    text = to_json(config)
-    if not json.loads(text):
-        said = f"{said_of(decisions)}; no file: nothing that it can be told differs from its default"
-        return Written({}, said, tuple(missing), f"pulsar2 build --input {decisions.model}, as without settings")
-    use = (
-        f"pulsar2 build --input {decisions.model} (or roundoff pulsar2 build), with the quant section of {name} "
-        "in its configuration"
+    missing = (
+        *lost("float for operations it has only integers for (U16 instead): {names}", refused),
+        *lost("inputs of different widths at one node (the widest instead): {names}", mixed),
+        *unsaid(decisions, _METHODS, "MinMax"),
     )
-    return Written({name: text}, said_of(decisions), tuple(missing), use)
-
-
-def _lists(*found: tuple[str, list[str]]) -> Iterator[str]:
-    return (f"{what}: {named(names)}" for what, names in found if names)
+    text, said, model = to_json(config), said_of(decisions), decisions.model
+    if not json.loads(text):
+        said = english("{said}; no file: nothing that it can be told differs from its default", said=said)
+        use = english("pulsar2 build --input {model}, as without settings", model=model)
+        return Written({}, said, missing, use)
+    use = english(
+        "pulsar2 build --input {model} (or roundoff pulsar2 build), with the quant section of {name} in its "
+        "configuration",
+        model=model,
+        name=name,
+    )
+    return Written({name: text}, said, missing, use)
 
 
 def _wish(node: NodeDecision, decisions: Decisions) -> tuple[DataType, DataType, DataType]:

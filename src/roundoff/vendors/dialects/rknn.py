@@ -2,18 +2,8 @@
 
 import json
 
-from roundoff.vendors.dialects.settings import (
-    Decisions,
-    Dialect,
-    Written,
-    named,
-    names_of,
-    said_of,
-    unsaid_codes,
-    unsaid_method,
-    unsaid_scales,
-    unsaid_weights,
-)
+from roundoff.messages.message import english
+from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, lost, names_of, said_of, unsaid
 
 __all__ = ["DIALECT"]
 
@@ -76,20 +66,18 @@ def _write(decisions: Decisions) -> Written:
         algorithm=_METHODS.get(decisions.made.method, "normal"),
         method="channel" if decisions.mostly_per_channel else "layer",
     )
-    missing = []
-    if decisions.wide:
-        missing.append(f"16-bit integers ({_FLOAT} instead): {named(names_of(decisions.wide))}")
-    missing += [
-        *unsaid_weights(decisions),
-        *unsaid_method(decisions, _METHODS, "normal"),
-        *unsaid_scales(decisions),
-        *unsaid_codes(decisions),
-    ]
-    use = (
-        f"python {script} {decisions.model} DATASET.txt PLATFORM OUT.rknn, or copy the lines of {layers_name} "
-        "into the file of that name that hybrid_quantization_step1 writes; layers go by their output tensors"
+    missing = (
+        *lost("16-bit integers (float16 instead): {names}", names_of(decisions.wide)),
+        *unsaid(decisions, _METHODS, "normal"),
     )
-    return Written({layers_name: "\n".join(lines) + "\n", script: code}, said_of(decisions), tuple(missing), use)
+    use = english(
+        "python {script} {model} DATASET.txt PLATFORM OUT.rknn, or copy the lines of {layers} into the file of "
+        "that name that hybrid_quantization_step1 writes; layers go by their output tensors",
+        script=script,
+        model=decisions.model,
+        layers=layers_name,
+    )
+    return Written({layers_name: "\n".join(lines) + "\n", script: code}, said_of(decisions), missing, use)
 
 
 DIALECT = Dialect("rknn", "custom_quantize_layers of hybrid quantization", _write)

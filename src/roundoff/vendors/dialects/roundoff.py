@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 
 from roundoff.core.plan import FLOAT, PRECISION_PARTS, Precision, Rule
+from roundoff.messages.message import english
 from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, said_of, unsaid_codes, unsaid_scales
 
 __all__ = ["DIALECT"]
@@ -24,8 +25,14 @@ def _write(decisions: Decisions) -> Written:
         {name: "\n".join(lines).rstrip() + "\n"},
         said_of(decisions, weights=True),
         (*unsaid_scales(decisions), *unsaid_codes(decisions)),
-        f"roundoff quantize {decisions.model} --data DATA --target {target}{calibration} --rules {name} -o DIR; "
-        "the scales are in plan.json, which --quantized DIR reads",
+        english(
+            "roundoff quantize {model} --data DATA --target {target}{calibration} --rules {name} -o DIR; the "
+            "scales are in plan.json, which --quantized DIR reads",
+            model=decisions.model,
+            target=target,
+            calibration=calibration,
+            name=name,
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from roundoff.core.plan import FLOAT, Precision, QuantPlan, Rule
 from roundoff.core.quantizers import Quantizer
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import NodePrecisions
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import english, listed, some
 
 if TYPE_CHECKING:
     from roundoff.graph.load import Model
@@ -28,13 +28,15 @@ __all__ = [
     "decisions_of",
     "float_model_name",
     "graph_digest",
-    "named",
+    "lost",
     "names_of",
     "said_of",
+    "scaled",
     "settings_for",
+    "unsaid",
     "unsaid_codes",
-    "unsaid_method",
     "unsaid_scales",
+    "unsaid_weight_scales",
     "unsaid_weights",
 ]
 
@@ -268,24 +270,60 @@ class Dialect:
     write: Callable[[Decisions], Written]
 
 
-def named(names: Iterable[str]) -> str:
-    """The first few names."""
+def names_of(nodes: Iterable[NodeDecision]) -> list[str]:
+    """Names of nodes."""
+    return [node.name for node in nodes]
+
+
+def lost(template: str, names: Iterable[str], **gaps: str) -> list[str]:
+    """What a tool cannot be told of these, if there are any.
+
+    Args:
+        template: With a gap for the first few of them.
+        names: All of them.
+        gaps: What goes into others.
+    """
     found = list(dict.fromkeys(names))
-    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-    return ", ".join(repr(name) for name in found[:_MOST_NAMED]) + more
+    return [english(template, names=some(found, _MOST_NAMED, quoted=True), **gaps)] if found else []
 
 
-def unsaid_scales(decisions: Decisions, *, weights_only: bool = False) -> list[str]:
+def unsaid(decisions: Decisions, methods: Mapping[str, str], instead: str) -> list[str]:
+    """What tools that calibrate by themselves cannot be told.
+
+    Args:
+        decisions: What was decided.
+        methods: The calibration methods that the tool has, by our names.
+        instead: What it does where it has not the one.
+    """
+    method = decisions.made.method
+    other = english("calibration by {method}: {instead} instead", method=method, instead=instead)
+    return [
+        *unsaid_weights(decisions),
+        *([] if not method or method in methods else [other]),
+        *unsaid_scales(decisions),
+        *unsaid_codes(decisions),
+    ]
+
+
+def unsaid_scales(decisions: Decisions) -> list[str]:
     """That scales cannot be said."""
-    activations = {each.tensor for each in decisions.of_kind("activation")}
-    weights = {each.tensor for each in decisions.of_kind("weight")}
-    if weights_only:
-        own = {each.tensor for each in _weights(decisions)}
-        return [f"the scales of {counted(len(own), 'weight')}: it finds its own"] if own else []
-    if not activations | weights:
+    scaled = {each.tensor for each in (*decisions.of_kind("activation"), *decisions.of_kind("weight"))}
+    if not scaled:
         return []
-    tensors = counted(len(activations | weights), "tensor")
-    return [f"the scales and zero points of {tensors}: it calibrates by itself"]
+    return [
+        english(
+            "the scales and zero points of {count} {count:tensor|tensors}: it calibrates by itself",
+            count=len(scaled),
+        )
+    ]
+
+
+def unsaid_weight_scales(decisions: Decisions) -> list[str]:
+    """That scales of weights cannot be said."""
+    own = {each.tensor for each in _weights(decisions)}
+    return (
+        [english("the scales of {count} {count:weight|weights}: it finds its own", count=len(own))] if own else []
+    )
 
 
 def unsaid_codes(decisions: Decisions) -> list[str]:
@@ -293,8 +331,8 @@ def unsaid_codes(decisions: Decisions) -> list[str]:
     corrected = [each.tensor for each in decisions.of_kind("weight") if each.codes is not None]
     biases = [each.tensor for each in decisions.of_kind("bias") if each.codes is not None]
     return [
-        *([f"weights whose rounding was corrected: {named(corrected)}"] if corrected else []),
-        *([f"biases that were corrected: {named(biases)}"] if biases else []),
+        *lost("weights whose rounding was corrected: {names}", corrected),
+        *lost("biases that were corrected: {names}", biases),
     ]
 
 
@@ -304,14 +342,9 @@ def unsaid_weights(decisions: Decisions, allowed: Sequence[str] = ("s8",)) -> li
     for each in _weights(decisions):
         if each.spec.dtype not in allowed:
             found.setdefault(each.spec.dtype, []).append(each.tensor)
-    return [f"{dtype} weights: {named(tensors)}" for dtype, tensors in found.items()]
-
-
-def unsaid_method(decisions: Decisions, known: Mapping[str, str], instead: str) -> list[str]:
-    """That a calibration method is none of the tool's."""
-    if not decisions.made.method or decisions.made.method in known:
-        return []
-    return [f"calibration by {decisions.made.method}: {instead} instead"]
+    return [
+        text for dtype, tensors in found.items() for text in lost("{dtype} weights: {names}", tensors, dtype=dtype)
+    ]
 
 
 def _weights(decisions: Decisions) -> list[Quantizer]:
@@ -332,23 +365,22 @@ def said_of(decisions: Decisions, *, weights: bool = False) -> str:
         weights: Whether the tool is told the widths of weights, too.
     """
     widths = Counter(each.spec.bits for each in _weights(decisions) if weights and each.spec.bits != COMMON_BITS)
-    parts = [
-        text
-        for nodes, text in (
-            (decisions.floats, f"{counted(len(decisions.floats), 'node')} in float"),
-            (decisions.wide, f"{counted(len(decisions.wide), 'node')} at 16 bits"),
-        )
-        if nodes
+    floats, wide = len(decisions.floats), len(decisions.wide)
+    parts = [english("{count} {count:node|nodes} in float", count=floats)] if floats else []
+    parts += [english("{count} {count:node|nodes} at 16 bits", count=wide)] if wide else []
+    if widths and not parts:
+        parts.append(english("activations at 8 bits"))
+    parts += [
+        english("{count} {count:weight|weights} at {bits} bits", count=count, bits=bits)
+        for bits, count in sorted(widths.items())
     ]
-    parts += [f"{counted(count, 'weight')} at {bits} bits" for bits, count in sorted(widths.items())]
-    if widths and not (decisions.floats or decisions.wide):
-        parts.insert(0, "activations at 8 bits")
-    return ", ".join(parts) or "all nodes at 8 bits"
+    return listed(parts) if parts else english("all nodes at 8 bits")
 
 
-def names_of(nodes: Iterable[NodeDecision]) -> list[str]:
-    """Names of nodes."""
-    return [node.name for node in nodes]
+def scaled(decisions: Decisions, tensors: int) -> str:
+    """The same for tools that are told the scales of so many tensors."""
+    said = said_of(decisions, weights=True)
+    return english("{said}, scales of {count} tensors", said=said, count=tensors)
 
 
 # By what a graph is known again by a script that runs without us.
@@ -396,10 +428,10 @@ class ToolSettings:
     @property
     def count(self) -> str:
         """For how many tools there is something to set."""
-        from roundoff.messages.numbers import counted
-
         tools = sum(bool(each.files) for each in self.written.values())
-        return f"for {counted(tools, 'tool')}" if tools else "none: nothing that can be told differs from defaults"
+        if not tools:
+            return english("none: nothing that can be told differs from defaults")
+        return english("for {tools} {tools:tool|tools}", tools=tools)
 
     @property
     def texts(self) -> dict[str, str]:
@@ -430,10 +462,10 @@ class ToolSettings:
         for name, each in self.written.items():
             yield name, each.said
             if each.files:
-                yield "", f"files: {', '.join(each.files)}"
-            yield "", f"use: {each.use}"
+                yield "", english("files: {files}", files=", ".join(each.files))
+            yield "", english("use: {use}", use=each.use)
             for missing in each.missing:
-                yield "", f"not expressible in {name}: {missing}"
+                yield "", english("not expressible in {tools}: {missing}", tools=name, missing=missing)
 
     def lost(self) -> Iterator[str]:
         """What could not be said, a line for what several tools cannot be told alike."""
@@ -442,7 +474,7 @@ class ToolSettings:
             for missing in each.missing:
                 tools.setdefault(missing, []).append(name)
         for missing, names in tools.items():
-            yield f"not expressible in {', '.join(names)}: {missing}"
+            yield english("not expressible in {tools}: {missing}", tools=", ".join(names), missing=missing)
 
 
 def settings_for(
@@ -460,7 +492,8 @@ def settings_for(
     strange = _names(decisions.quantized.float_model) - (set() if given is None else _names(given))
 
     def owned(text: str) -> str:
-        return f"{text} (names in {graph})" if any(repr(name) in text for name in strange) else text
+        is_strange = any(repr(name) in text for name in strange)
+        return english("{text} (names in {graph})", text=text, graph=graph) if is_strange else text
 
     found = {each.name: each.write(decisions) for each in dialects}
     if not graph:

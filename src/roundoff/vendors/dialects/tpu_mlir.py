@@ -1,15 +1,16 @@
 """TPU-MLIR: the quantization table, and the calibration table with the ranges."""
 
 from roundoff.core.quantizers import representable_range
+from roundoff.messages.message import english
 from roundoff.vendors.dialects.settings import (
     Decisions,
     Dialect,
     Written,
-    named,
+    lost,
     names_of,
     said_of,
     unsaid_codes,
-    unsaid_scales,
+    unsaid_weight_scales,
     unsaid_weights,
 )
 
@@ -42,21 +43,24 @@ def _write(decisions: Decisions) -> Written:
         row = f"{name} {max(abs(low), abs(high)):.9g} {low:.9g} {high:.9g}"
         if row not in rows:
             rows.append(row)
-    missing = []
-    if decisions.wide:
-        missing.append(f"16-bit integers ({_HALF} instead): {named(names_of(decisions.wide))}")
-    if sliced:
-        missing.append(f"one scale per slice of activations: {named(sliced)}")
-    if spaced:
-        missing.append(f"names with blanks: {named(spaced)}")
-    missing += [*unsaid_weights(decisions), *unsaid_scales(decisions, weights_only=True), *unsaid_codes(decisions)]
-    use = (
-        f"{decisions.model} into model_transform, then "
-        f"model_deploy --quantize INT8 --quantize_table {table} --calibration_table {ranges}; where the chip has "
-        f"no {_FLOAT}, write F16 or BF16 instead"
+    missing = (
+        *lost("16-bit integers (F16 instead): {names}", names_of(decisions.wide)),
+        *lost("one scale per slice of activations: {names}", sliced),
+        *lost("names with blanks: {names}", spaced),
+        *unsaid_weights(decisions),
+        *unsaid_weight_scales(decisions),
+        *unsaid_codes(decisions),
+    )
+    use = english(
+        "{model} into model_transform, then model_deploy --quantize INT8 --quantize_table {table} "
+        "--calibration_table {ranges}; where the chip has no F32, write F16 or BF16 instead",
+        model=decisions.model,
+        table=table,
+        ranges=ranges,
     )
     files = {table: "\n".join(lines) + "\n", ranges: "\n".join(rows) + "\n"}
-    return Written(files, f"{said_of(decisions)}, ranges of {len(rows) - 1} tensors", tuple(missing), use)
+    said = english("{said}, ranges of {count} tensors", said=said_of(decisions), count=len(rows) - 1)
+    return Written(files, said, missing, use)
 
 
 DIALECT = Dialect("tpu-mlir", "qtable and cali_table", _write)

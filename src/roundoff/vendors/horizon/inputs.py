@@ -571,7 +571,10 @@ def open_calibrated(model_or_file: Any, calibrated_data: Any) -> CalibratedModel
         raise WrongType(english("calibrated_data is missing."), fix=english("give the folder of calibration data"))
     if has_exact_weights(quantized):
         HORIZON_LOGGER.warning(
-            "%s stores its weights as codes: what quantizing them costs cannot be seen", quantized.float_model.path
+            english(
+                "{path} stores its weights as codes: what quantizing them costs cannot be seen",
+                path=quantized.float_model.path,
+            )
         )
     return CalibratedModel(
         quantized, CalibrationNodes(quantized), open_dataset(calibrated_data, inputs(quantized.float_model))

@@ -369,7 +369,11 @@ def _warn(node_type: str, rows: Sequence[SensitivityRow]) -> None:
     if len(rows) < 2:
         return
     if rows[0].samples == 1:
-        HORIZON_LOGGER.warning("%s sensitivity was measured on 1 sample; data_num=None takes all", node_type)
+        HORIZON_LOGGER.warning(
+            english(
+                "{node_type} sensitivity was measured on 1 sample; data_num=None takes all", node_type=node_type
+            )
+        )
         return
     ties = sum(row.told_apart is False for row in rows[: min(_LOOKED_AT, len(rows) - 1)])
     if ties:

@@ -152,10 +152,10 @@ def analyze_switching(
 ) -> SwitchedModel:
     """Measure and store the scores with the first 0, 1, 2, ... of these nodes switched."""
     if qtype == "float16":
-        HORIZON_LOGGER.warning("float16 is measured as float32: its own rounding is not simulated")
+        HORIZON_LOGGER.warning(english("float16 is measured as float32: its own rounding is not simulated"))
     if not names:
         HORIZON_LOGGER.warning(
-            "no node is sensitive enough to be switched; raise pick_threshold, or give sensitive_nodes"
+            english("no node is sensitive enough to be switched; raise pick_threshold, or give sensitive_nodes")
         )
     # A model without any switched node comes first.
     prefixes = [opened.nodes.quantizers(names[:count]) for count in range(len(names) + 1)]

@@ -43,18 +43,9 @@ from roundoff.messages.numbers import counted, number
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import Subset
+from roundoff.vendors.pulsar2.building import recipe
 from roundoff.vendors.pulsar2.building.files import AXMODEL, OPTIMIZED
 from roundoff.vendors.pulsar2.building.log import Log
-from roundoff.vendors.pulsar2.building.recipe import (
-    BuildOutcome,
-    ConfigQuantizer,
-    Material,
-    PrecisionSettings,
-    analyze_precision,
-    gather,
-    located,
-    sample_directory,
-)
 from roundoff.vendors.pulsar2.config import schema
 from roundoff.vendors.pulsar2.config import schema as enums
 from roundoff.vendors.pulsar2.config.checks import Settled, settle
@@ -96,7 +87,7 @@ def build_record(command: Sequence[str], config: BuildConfig, *, config_file: Pa
     given = [("model", config.input), ("samples", config.quant.input_sample_dir)]
     given += [("data", each.calibration_dataset) for each in config.quant.input_configs]
     given += [("constant", each.data_path) for each in config.const_processors]
-    read = [(role, located(text, base)) for role, text in dict.fromkeys(given) if text]
+    read = [(role, recipe.located(text, base)) for role, text in dict.fromkeys(given) if text]
     read += [] if config_file is None else [("config", config_file)]
     # What is missing is refused by the build, with all else that is wrong.
     files = [input_file(role, path) for role, path in read if path.exists()]
@@ -126,13 +117,13 @@ def open_build(path: Path, settings: BundleSettings) -> Iterator[CaseSource]:
         what = english("{folder} was built with highest_mix_precision: nothing in it is quantized.", folder=folder)
         raise BadInput(what, fix=english("leave it out of the configuration, and build again"))
     with tempfile.TemporaryDirectory() as unpacked:
-        material = gather(config, Path(unpacked), base=record.base, log=Log())
+        material = recipe.gather(config, Path(unpacked), base=record.base, log=Log())
         samples = material.samples
         if not samples.names:
             what = english("The model has no inputs, so that there is no sample that shows a fault.")
             raise BadInput(what, fix=english("give a model with inputs"))
         if quant.input_sample_dir:
-            samples = sample_directory(located(quant.input_sample_dir, record.base), material.model)
+            samples = recipe.sample_directory(recipe.located(quant.input_sample_dir, record.base), material.model)
         # A smoothed model has other tensors than the one it was made of.
         optimized = None if quant.enable_smooth_quant else load_model(folder / OPTIMIZED)
         yield CaseSource(
@@ -391,8 +382,8 @@ class Rebuilt:
     """
 
     indices: tuple[int, ...]
-    quantizing: ConfigQuantizer
-    outcome: BuildOutcome
+    quantizing: recipe.ConfigQuantizer
+    outcome: recipe.BuildOutcome
     numbers: CaseNumbers
     shown: Shown
 
@@ -431,7 +422,7 @@ def rebuild(  # noqa: PLR0913 - a model, its data, and what both are to show
     while True:
         indices = tuple(sorted(order[:count]))
         optimize = not config.onnx_opt.disable_onnx_optimization
-        quantizing = ConfigQuantizer(model, Subset(samples, indices), target_of(config), optimize=optimize)
+        quantizing = recipe.ConfigQuantizer(model, Subset(samples, indices), target_of(config), optimize=optimize)
         resolved = quantizing.resolve(config.quant.layer_configs)
         refuse_unknown(resolved)
         outcome = quantizing.quantize(config.quant, resolved)
@@ -478,7 +469,7 @@ class BuildExtras:
     settings: BundleSettings
     folder: Path
     config: BuildConfig
-    material: Material
+    material: recipe.Material
 
     def open(self, case: QuantizedCase, chosen: Chosen) -> Extra:
         """Configuration, data and tables as they are."""
@@ -497,7 +488,7 @@ class BuildExtras:
         """The same for another model: names replaced, data as arrays, tables made anew."""
         material = self.material
         optimize = not self.config.onnx_opt.disable_onnx_optimization
-        frontend = ConfigQuantizer(
+        frontend = recipe.ConfigQuantizer(
             material.model, material.samples, target_of(self.config), optimize=optimize
         ).frontend
         config = anonymous_config(self.config, material.settled, disguised=found.disguised, frontend=frontend)
@@ -567,11 +558,11 @@ class BuildExtras:
         if not quant.precision_analysis:
             return {}
         method, mode = quant.precision_analysis_method, quant.precision_analysis_mode
-        analysis = analyze_precision(
+        analysis = recipe.analyze_precision(
             rebuilt.outcome,
             samples,
             rebuilt.quantizing.frontend,
-            settings=PrecisionSettings(method, mode, target_of(config).arithmetic),
+            settings=recipe.PrecisionSettings(method, mode, target_of(config).arithmetic),
             progress=self.settings.progress,
         )
         return {_TABLE: (precision_table(analysis.rows, method=method.name, mode=mode.name) + "\n").encode()}

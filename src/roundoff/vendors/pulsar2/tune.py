@@ -15,8 +15,7 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.messages.message import english
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import english, listed
 from roundoff.quantize.planning.view import FusedUnit
 from roundoff.run.capture import Samples
 from roundoff.search.strategies.flow_charts import (
@@ -322,7 +321,7 @@ def tune_build(
         followed = _followed(config, log, Path(unpacked), methods=methods, goal=goal, options=options)
     log.table(decisions_table(followed.decisions, width=log.width))
     final = replace(config, quant=tuned_config(config.quant, followed.settings))
-    log.tell(f"building with {_answer(followed.settings)}")
+    log.tell(english("building with {answer}", answer=_answer(followed.settings)))
     result = build(final, log, options=options)
     tuned = TunedBuild(followed, final, result)
     write_text(folder / CONFIG_NAME, to_json(final))
@@ -358,15 +357,21 @@ def _followed(
 
 
 def _answer(settings: ChartSettings) -> str:
-    weights = f"float weights in {counted(len(settings.float_weights), 'layer')}" if settings.float_weights else ""
-    parts = (settings.method, f"{counted(len(settings.raised), 'layer')} of 16 bits", *settings.switches, weights)
-    return ", ".join(filter(None, parts))
+    weights = english("float weights in {count} {count:layer|layers}", count=len(settings.float_weights))
+    wide = english("{count} {count:layer|layers} of 16 bits", count=len(settings.raised))
+    return listed([settings.method, wide, *settings.switches, *([weights] if settings.float_weights else [])])
 
 
 def _line(decision: ChartDecision) -> str:
-    cosine = "no cosine" if decision.cosine is None else f"{decision.cosine:.5f}"
-    where = f"chart {decision.chart}, {decision.analysis}, {decision.method}"
-    return f"{where}, {counted(decision.raised, 'layer')} of 16 bits: {cosine}, {decision.verdict}"
+    return english(
+        "chart {chart}, {analysis}, {method}, {count} {count:layer|layers} of 16 bits: {cosine}, {verdict}",
+        chart=decision.chart,
+        analysis=decision.analysis,
+        method=decision.method,
+        count=decision.raised,
+        cosine=english("no cosine") if decision.cosine is None else f"{decision.cosine:.5f}",
+        verdict=decision.verdict,
+    )
 
 
 def decisions_table(decisions: Sequence[ChartDecision], *, width: int = NATURAL) -> str:
@@ -406,11 +411,28 @@ def _document(tuned: TunedBuild, goal: ChartGoal) -> Mapping[str, Any]:
 def _tell(log: Log, tuned: TunedBuild, goal: ChartGoal) -> None:
     followed = tuned.followed
     if not tuned.verified:
-        log.alert(f"the build does not have the cosine of the trial, {followed.cosine}: please report this")
-    cosine = "no cosine" if followed.cosine is None else f"a cosine of {followed.cosine:.5f}"
+        log.alert(
+            english(
+                "the build does not have the cosine of the trial, {cosine}: please report this",
+                cosine=followed.cosine,
+            )
+        )
+    cosine = (
+        "no cosine" if followed.cosine is None else english("a cosine of {cosine:.5f}", cosine=followed.cosine)
+    )
     if followed.met:
-        log.tell(f"good enough: the worst output has {cosine}, above {goal.output}")
+        log.tell(
+            english(
+                "good enough: the worst output has {cosine}, above {output}", cosine=cosine, output=goal.output
+            )
+        )
         return
-    log.alert(f"not good enough: the worst output has {cosine}, not above {goal.output}, whatever is tried")
-    log.tell("what is left is a ticket to the vendor, with everything needed to see the loss:")
+    log.alert(
+        english(
+            "not good enough: the worst output has {cosine}, not above {output}, whatever is tried",
+            cosine=cosine,
+            output=goal.output,
+        )
+    )
+    log.tell(english("what is left is a ticket to the vendor, with everything needed to see the loss:"))
     log.tell(f"  {shlex.join(['roundoff', 'bundle', str(tuned.result.folder), '-o', 'case.zip'])}")

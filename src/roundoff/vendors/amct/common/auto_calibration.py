@@ -528,10 +528,15 @@ class AccuracyBasedAutoCalibrationBase:
         self._earlier.pop(trial.key, None)
         self._write_history([*self.trials, *self._earlier.values()])
         AMCT_LOGGER.info(
-            "trial %d: %d of %d layers in float, loss %g, %s",
-            len(self.trials), trial.floats, len(trial.roll_back_config), trial.loss,
-            "good enough" if trial.satisfied else "not good enough",
-        )  # fmt: skip
+            english(
+                "trial {number}: {floats} of {count} layers in float, loss {loss:g}, {verdict}",
+                number=len(self.trials),
+                floats=trial.floats,
+                count=len(trial.roll_back_config),
+                loss=trial.loss,
+                verdict=english("good enough") if trial.satisfied else english("not good enough"),
+            )
+        )
 
     def _write_history(self, trials: Sequence[RollBackTrial]) -> None:
         write_history(self.history_path, trials, form=self.options.history_form)
@@ -558,17 +563,37 @@ class AccuracyBasedAutoCalibrationBase:
         write_json(self.folder / (FINAL_CONFIG if best.satisfied else BEST_EFFORT_CONFIG), config)
         total = len(best.roll_back_config)
         if best.satisfied:
-            AMCT_LOGGER.info("good enough with %d of %d layers in float, loss %g", best.floats, total, best.loss)
+            AMCT_LOGGER.info(
+                english(
+                    "good enough with {floats} of {total} layers in float, loss {loss:g}",
+                    floats=best.floats,
+                    total=total,
+                    loss=best.loss,
+                )
+            )
         else:
-            why = "the budget ended first" if status == "STOPPED" else "only with all layers in float it would be"
+            stopped = status == "STOPPED"
+            why = (
+                english("the budget ended first")
+                if stopped
+                else english("only with all layers in float it would be")
+            )
             AMCT_LOGGER.warning(
-                "not good enough: %s; delivered is the best found, %d of %d layers in float, loss %g",
-                why, best.floats, total, best.loss,
-            )  # fmt: skip
+                english(
+                    "not good enough: {why}; delivered is the best found, {floats} of {total} layers in float, "
+                    "loss {loss:g}",
+                    why=why,
+                    floats=best.floats,
+                    total=total,
+                    loss=best.loss,
+                )
+            )
 
 
 def _warn_uneven() -> None:
-    AMCT_LOGGER.warning("the loss does not shrink evenly as layers go back to float: looking at more of them")
+    AMCT_LOGGER.warning(
+        english("the loss does not shrink evenly as layers go back to float: looking at more of them")
+    )
 
 
 def _check_options(options: SearchOptions) -> None:

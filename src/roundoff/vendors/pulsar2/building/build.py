@@ -16,7 +16,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
 from roundoff.graph.shapes import values
 from roundoff.messages.message import english
-from roundoff.messages.numbers import counted, share_text
+from roundoff.messages.numbers import share_text
 from roundoff.quantize.agreement import check_preparation
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples, complete_values, read_feed
@@ -148,7 +148,11 @@ _LISTED = 5
 def tell_configuration(log: Log, config: BuildConfig, material: Material, tree: Tree) -> None:
     """Show what inputs are calibrated with, what is asked for layers, and what has no meaning here."""
     for each in not_applicable(config):
-        log.alert(f"{each.field} = {each.value} changes nothing here: {each.why}")
+        log.alert(
+            english(
+                "{field} = {value} changes nothing here: {why}", field=each.field, value=each.value, why=each.why
+            )
+        )
     log.table(quant_config_table(material.rows(tree.named), width=log.width))
     rows = [
         LayerConfigRow(name, precision)
@@ -167,7 +171,12 @@ def tell_resolution(log: Log, resolved: ResolvedLayers, config: BuildConfig) -> 
     log.table(resolution_table(resolved.entries, width=log.width))
     missed = sum(len(entry.nodes) - entry.applied for entry in resolved.entries)
     if missed and not config.quant.highest_mix_precision:
-        log.alert(f"layer_configs are not in effect at {counted(missed, 'node')} they name; the table says why")
+        log.alert(
+            english(
+                "layer_configs are not in effect at {count} {count:node|nodes} they name; the table says why",
+                count=missed,
+            )
+        )
 
 
 def tell_analysis(log: Log, analysis: Analysis, tree: Tree, *, advise: bool = True) -> None:
@@ -180,47 +189,96 @@ def tell_analysis(log: Log, analysis: Analysis, tree: Tree, *, advise: bool = Tr
         advise: Say what to type next when it is not enough.
     """
     method, mode = analysis.method.name, analysis.mode.name
-    log.tell(f"precision analysis, {method} {mode}, on {counted(len(analysis.samples), 'sample')}")
+    log.tell(
+        english(
+            "precision analysis, {method} {mode}, on {count} {count:sample|samples}",
+            method=method,
+            mode=mode,
+            count=len(analysis.samples),
+        )
+    )
     log.table(precision_table(analysis.rows, method=method, mode=mode, width=log.width, fold=True))
     log.tell(f"save precision analysis table to [{tree.shown(TABLE)}]")
     log.tell(f"save precision analysis graph to [{tree.shown(CHART)}]")
     _tell_judgement(log, analysis, advise=advise)
     for finding in analysis.findings[:_LISTED]:
         log.alert(
-            f"Reference and NPUBackend disagree at {finding.operator}: {share_text(finding.share)} of the codes "
-            f"of {finding.tensor!r} differ by more than one step, which rounding cannot explain"
+            english(
+                "Reference and NPUBackend disagree at {operator}: {share} of the codes of {tensor!r} differ by "
+                "more than one step, which rounding cannot explain",
+                operator=finding.operator,
+                share=share_text(finding.share),
+                tensor=finding.tensor,
+            )
         )
     if len(analysis.findings) > _LISTED:
-        log.alert(f"... and at {counted(len(analysis.findings) - _LISTED, 'more layer')}; see build_context.json")
+        log.alert(
+            english(
+                "... and at {count} {count:more layer|more layers}; see build_context.json",
+                count=len(analysis.findings) - _LISTED,
+            )
+        )
     for text in analysis.overflows:
-        log.alert(f"overflow at {text}")
+        log.alert(english("overflow at {text}", text=text))
     for text in analysis.in_float[:_LISTED]:
-        log.tell(f"ran in float, not in integers: {text}")
+        log.tell(english("ran in float, not in integers: {text}", text=text))
 
 
 def _tell_judgement(log: Log, analysis: Analysis, *, advise: bool) -> None:
     unknown = [row.operator for row in analysis.rows if row.cosine is None]
     if unknown:
-        more = f" and {len(unknown) - _LISTED} more" if len(unknown) > _LISTED else ""
-        log.alert(f"no cosine, as nothing finite can be compared: {', '.join(unknown[:_LISTED])}{more}")
+        more = english(" and {count} more", count=len(unknown) - _LISTED) if len(unknown) > _LISTED else ""
+        log.alert(
+            english(
+                "no cosine, as nothing finite can be compared: {names}{more}",
+                names=", ".join(unknown[:_LISTED]),
+                more=more,
+            )
+        )
     if analysis.method is PrecisionAnalysisMethod.EndToEnd:
         cosine = analysis.output_cosine
         if cosine is None:
-            log.alert("no output can be judged by its cosine")
+            log.alert(english("no output can be judged by its cosine"))
         elif cosine > GOOD_OUTPUT:
-            log.tell(f"the worst output has a cosine of {cosine:.5f}, above {GOOD_OUTPUT}: try it on the board")
+            log.tell(
+                english(
+                    "the worst output has a cosine of {cosine:.5f}, above {good_output}: try it on the board",
+                    cosine=cosine,
+                    good_output=GOOD_OUTPUT,
+                )
+            )
         else:
-            following = ": 'roundoff pulsar2 tune' with this configuration goes on" if advise else ""
-            log.alert(f"the worst output has a cosine of {cosine:.5f}, not above {GOOD_OUTPUT}{following}")
+            following = english(": 'roundoff pulsar2 tune' with this configuration goes on") if advise else ""
+            log.alert(
+                english(
+                    "the worst output has a cosine of {cosine:.5f}, not above {good_output}{following}",
+                    cosine=cosine,
+                    good_output=GOOD_OUTPUT,
+                    following=following,
+                )
+            )
         return
     low = [row for row in analysis.rows if row.cosine is not None and row.cosine <= GOOD_LAYER]
     if not low:
-        log.tell(f"all layers have a cosine above {GOOD_LAYER} by themselves; EndToEnd says how they add up")
+        log.tell(
+            english(
+                "all layers have a cosine above {good_layer} by themselves; EndToEnd says how they add up",
+                good_layer=GOOD_LAYER,
+            )
+        )
     else:
         low.sort(key=lambda row: row.cosine or 0.0)
         names = ", ".join(f"{row.operator} ({row.cosine:.5f})" for row in low[:_LISTED])
-        more = f" and {len(low) - _LISTED} more" if len(low) > _LISTED else ""
-        log.alert(f"not above {GOOD_LAYER} by themselves: {counted(len(low), 'layer')}, {names}{more}")
+        more = english(" and {count} more", count=len(low) - _LISTED) if len(low) > _LISTED else ""
+        log.alert(
+            english(
+                "not above {good_layer} by themselves: {count} {count:layer|layers}, {names}{more}",
+                good_layer=GOOD_LAYER,
+                count=len(low),
+                names=names,
+                more=more,
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -341,7 +399,7 @@ class _Build:
             check = check_preparation(material.model, prepared.model, material.samples)
             for note in check.notes:
                 say = self.log.tell if check.agrees else self.log.alert
-                say(f"model_check: {note}")
+                say(english("model_check: {note}", note=note))
         tell_configuration(log, config, material, self.tree)
         resolved = quantizing.resolve(config.quant.layer_configs)
         tell_resolution(log, resolved, config)
@@ -358,8 +416,11 @@ class _Build:
             self._show_outliers(prepared.model, material.samples)
         analysis = self._analyze(quantizing, outcome, material)
         log.tell(
-            f"{config.output_name} is not written: compiling for the chip takes the vendor's tool, with this "
-            "configuration"
+            english(
+                "{output_name} is not written: compiling for the chip takes the vendor's tool, with this "
+                "configuration",
+                output_name=config.output_name,
+            )
         )
         return outcome, analysis, count_macs(prepared.model, material.samples)
 
@@ -383,22 +444,39 @@ class _Build:
         log, quant = self.log, self.config.quant
         if quant.highest_mix_precision:
             log.alert(
-                "highest_mix_precision: every operation stays in FP32, nothing is quantized, and layer_configs "
-                "have no effect"
+                english(
+                    "highest_mix_precision: every operation stays in FP32, nothing is quantized, and "
+                    "layer_configs have no effect"
+                )
             )
         if outcome.built is not None:
             for step in outcome.built.steps:
-                log.tell(f"{step.name}: {counted(len(step.taken), 'operation')} took part")
+                taken = len(step.taken)
+                log.tell(
+                    english("{step}: {count} {count:operation|operations} took part", step=step.name, count=taken)
+                )
         for note in outcome.notes:
-            log.tell(f"note: {note}")
+            log.tell(english("note: {note}", note=note))
         if outcome.same_as_minmax is not None:
             same, total = outcome.same_as_minmax
             name = quant.calibration_method.name
             if same == total:
-                log.alert(f"{name} gave the scales of MinMax for all {total} activations: it changes nothing here")
+                log.alert(
+                    english(
+                        "{name} gave the scales of MinMax for all {total} activations: it changes nothing here",
+                        name=name,
+                        total=total,
+                    )
+                )
             else:
                 log.tell(
-                    f"{name} gave other scales than MinMax for {total - same} of {counted(total, 'activation')}"
+                    english(
+                        "{name} gave other scales than MinMax for {others} of {count} "
+                        "{count:activation|activations}",
+                        name=name,
+                        others=total - same,
+                        count=total,
+                    )
                 )
 
     def _write(self, outcome: BuildOutcome, material: Material, document: dict[str, object]) -> None:
@@ -424,14 +502,14 @@ class _Build:
         if rows:
             self.log.table(outlier_table(rows, width=self.log.width, fold=True))
         else:
-            self.log.tell(f"no tensor has outliers of level {TABLE_LEVELS[0]} or more")
+            self.log.tell(english("no tensor has outliers of level {level} or more", level=TABLE_LEVELS[0]))
 
     def _analyze(self, quantizing: ConfigQuantizer, outcome: BuildOutcome, material: Material) -> Analysis | None:
         quant, log = self.config.quant, self.log
         if not quant.precision_analysis:
             return None
         if not outcome.quantized.quantizers:
-            log.alert("precision_analysis: nothing is quantized, so there is nothing to measure")
+            log.alert(english("precision_analysis: nothing is quantized, so there is nothing to measure"))
             return None
         samples = material.samples
         if quant.input_sample_dir:

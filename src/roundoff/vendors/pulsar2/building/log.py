@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from roundoff.core.progress import SILENT, Progress
+from roundoff.messages.message import english
 
 __all__ = ["Log"]
 
@@ -37,7 +38,7 @@ class Log:
 
     def alert(self, text: str) -> None:
         """Say what the user should look at."""
-        self._out(f"WARNING: {text}")
+        self._out(english("WARNING: {text}", text=text))
 
     def running(self, step: str) -> None:
         """Say which step begins."""

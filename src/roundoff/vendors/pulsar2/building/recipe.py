@@ -127,7 +127,7 @@ def gather(config: BuildConfig, folder: Path, *, base: Path | None, log: Log) ->
     for note in samples.notes:
         log.alert(note)
     if samples.skipped:
-        log.alert(f"not taken for samples: {', '.join(samples.skipped[:_LISTED])}")
+        log.alert(english("not taken for samples: {names}", names=", ".join(samples.skipped[:_LISTED])))
     log.tell(f"{counted(len(samples.names), 'File(s)').removesuffix('s')} Loaded.")
     return Material(model, samples, settled, samples.folders)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from roundoff.core.tensors import InputSpec
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import english
 from roundoff.preprocessing.colours import Csc
 from roundoff.vendors.pulsar2.config.decoding import (
     ConfigProblem,
@@ -66,7 +67,10 @@ def input_processor_problems(processors: Sequence[InputProcessor]) -> Iterator[C
         yield from _edges(each, place)
     groups = {len(each.src_extra_shapes) for each in processors}
     if len(groups) > 1:
-        what = f"must have equally many entries for every input, not {' and '.join(map(str, sorted(groups)))}"
+        what = english(
+            "must have equally many entries for every input, not {names}",
+            names=" and ".join(map(str, sorted(groups))),
+        )
         yield ConfigProblem(("input_processors", "src_extra_shapes"), what)
 
 
@@ -75,47 +79,59 @@ def output_processor_problems(processors: Sequence[OutputProcessor]) -> Iterator
     for index, each in enumerate(processors):
         perm = each.dst_perm
         if sorted(perm) != list(range(len(perm))):
-            what = f"{list(perm)} is no order of {len(perm)} axes"
+            what = english("{axes} is no order of {count} axes", axes=list(perm), count=len(perm))
             yield ConfigProblem(("output_processors", index, "dst_perm"), what)
 
 
 def _colors(processor: InputProcessor, place: Place) -> Iterator[ConfigProblem]:
     matrix = processor.csc_mat
     if processor.src_format in YUV and processor.csc_mode is CscMode.NoCSC:
-        what = f"cannot be NoCSC for {processor.src_format.name}: choose FullRange, LimitedRange or Matrix"
+        what = english(
+            "cannot be NoCSC for {name}: choose FullRange, LimitedRange or Matrix", name=processor.src_format.name
+        )
         yield ConfigProblem((*place, "csc_mode"), what)
     if processor.src_format in YUV and processor.tensor_format is ColorSpace.GRAY:
-        what = f"{processor.src_format.name} has three colours, a gray model takes one"
+        what = english("{name} has three colours, a gray model takes one", name=processor.src_format.name)
         yield ConfigProblem((*place, "src_format"), what)
     if processor.csc_mode is CscMode.Matrix:
         try:
             Csc("matrix", matrix)
         except BadInput as error:
-            yield ConfigProblem((*place, "csc_mat"), f"{error.what.rstrip('.')}; {error.fix}")
+            yield ConfigProblem(
+                (*place, "csc_mat"), english("{what}; {fix}", what=error.what.rstrip("."), fix=error.fix)
+            )
     elif matrix and len(matrix) != _MATRIX:
-        yield ConfigProblem((*place, "csc_mat"), f"must have 12 numbers (3 rows of 4), not {len(matrix)}")
+        yield ConfigProblem(
+            (*place, "csc_mat"), english("must have 12 numbers (3 rows of 4), not {count}", count=len(matrix))
+        )
 
 
 def _normalization(processor: InputProcessor, place: Place) -> Iterator[ConfigProblem]:
     if processor.mean and processor.std and len(processor.mean) != len(processor.std):
-        what = f"has {len(processor.std)} numbers, mean has {len(processor.mean)}"
+        what = english(
+            "has {count} numbers, mean has {count2}", count=len(processor.std), count2=len(processor.mean)
+        )
         yield ConfigProblem((*place, "std"), what)
     if 0 in processor.std:
-        yield ConfigProblem((*place, "std"), "holds a 0, by which nothing can be divided")
+        yield ConfigProblem((*place, "std"), english("holds a 0, by which nothing can be divided"))
     if processor.scale < 0:
-        yield ConfigProblem((*place, "scale"), f"must not be negative, is {processor.scale:g}")
+        yield ConfigProblem(
+            (*place, "scale"), english("must not be negative, is {scale:g}", scale=processor.scale)
+        )
 
 
 def _edges(processor: InputProcessor, place: Place) -> Iterator[ConfigProblem]:
     for name in ("padding", "slicing"):
         values = getattr(processor, name)
         if len(values) % 2:
-            what = f"has {len(values)} numbers; it takes a start and an end for every axis"
+            what = english("has {count} numbers; it takes a start and an end for every axis", count=len(values))
             yield ConfigProblem((*place, name), what)
         if any(value < 0 for value in values):
-            yield ConfigProblem((*place, name), f"must not hold negative numbers: {list(values)}")
+            yield ConfigProblem(
+                (*place, name), english("must not hold negative numbers: {numbers}", numbers=list(values))
+            )
     if processor.padding_mode not in ("", "constant"):
-        what = f"can be constant only, not {processor.padding_mode!r:.60}"
+        what = english("can be constant only, not {padding_mode!r:.60}", padding_mode=processor.padding_mode)
         yield ConfigProblem((*place, "padding_mode"), what)
 
 
@@ -164,7 +180,13 @@ def _top(config: BuildConfig) -> Iterator[ConfigProblem]:
     if modes is not None and config.npu_mode not in modes:
         offered = ", ".join(mode.name for mode in modes)
         yield ConfigProblem(
-            ("npu_mode",), f"{config.target_hardware.name} has {offered}, not {config.npu_mode.name}"
+            ("npu_mode",),
+            english(
+                "{chip} has {offered}, not {mode}",
+                chip=config.target_hardware.name,
+                offered=offered,
+                mode=config.npu_mode.name,
+            ),
         )
 
 
@@ -173,39 +195,53 @@ def _quant(quant: QuantConfig) -> Iterator[ConfigProblem]:
     # The vendor keeps it in 32 bits, where 1e-4 is a little less than 0.0001 and so allowed.
     if refine != _DISABLED and not 0 <= float(np.float32(refine)) < _HIGHEST_REFINE:
         yield ConfigProblem(
-            ("quant", "refine_weight_threshold"), f"must be 0, less than 0.0001, or -1, not {refine:g}"
+            ("quant", "refine_weight_threshold"),
+            english("must be 0, less than 0.0001, or -1, not {refine:g}", refine=refine),
         )
     for name in ("smooth_quant_threshold", "smooth_quant_strength"):
         value = getattr(quant, name)
         if not 0 <= value <= 1:
-            yield ConfigProblem(("quant", name), f"must be from 0 to 1, not {value:g}")
+            yield ConfigProblem(("quant", name), english("must be from 0 to 1, not {value:g}", value=value))
     for name, highest in (("transformer_opt_level", _HIGHEST_TRANSFORMER_LEVEL), ("check", _HIGHEST_CHECK)):
         if not 0 <= getattr(quant, name) <= highest:
-            yield ConfigProblem(("quant", name), f"must be from 0 to {highest}, not {getattr(quant, name)}")
+            yield ConfigProblem(
+                ("quant", name),
+                english("must be from 0 to {highest}, not {value}", highest=highest, value=getattr(quant, name)),
+            )
     tuned = [name for name in _TUNING if getattr(quant, name)]
     if len(tuned) > 1:
         yield ConfigProblem(
-            ("quant", tuned[1]), f"excludes {tuned[0]}: at most one of {', '.join(_TUNING)} can be on"
+            ("quant", tuned[1]),
+            english(
+                "excludes {other}: at most one of {names} can be on", other=tuned[0], names=", ".join(_TUNING)
+            ),
         )
     for name in _POSITIVE:
         if getattr(quant, name) <= 0:
-            yield ConfigProblem(("quant", name), f"must be more than 0, not {getattr(quant, name):g}")
+            yield ConfigProblem(
+                ("quant", name), english("must be more than 0, not {value:g}", value=getattr(quant, name))
+            )
     if not _DEVICE.fullmatch(quant.device):
-        yield ConfigProblem(("quant", "device"), f"must be cpu or cuda:0 to cuda:7, not {quant.device!r:.60}")
+        yield ConfigProblem(
+            ("quant", "device"),
+            english("must be cpu or cuda:0 to cuda:7, not {device!r:.60}", device=quant.device),
+        )
 
 
 def _calibration(quant: QuantConfig) -> Iterator[ConfigProblem]:
     for index, each in enumerate(quant.input_configs):
         place: Place = ("quant", "input_configs", index)
         if each.calibration_size < 1 and each.calibration_size != -1:
-            what = f"must be at least 1, or -1 for all, not {each.calibration_size}"
+            what = english(
+                "must be at least 1, or -1 for all, not {calibration_size}", calibration_size=each.calibration_size
+            )
             yield ConfigProblem((*place, "calibration_size"), what)
         mean, std = each.calibration_mean, each.calibration_std
         if mean and std and len(mean) != len(std):
-            what = f"has {len(std)} numbers, calibration_mean has {len(mean)}"
+            what = english("has {count} numbers, calibration_mean has {count2}", count=len(std), count2=len(mean))
             yield ConfigProblem((*place, "calibration_std"), what)
         if 0 in std:
-            yield ConfigProblem((*place, "calibration_std"), "holds a 0, by which nothing can be divided")
+            yield ConfigProblem((*place, "calibration_std"), english("holds a 0, by which nothing can be divided"))
 
 
 def _layer(layer: LayerConfig, index: int) -> Iterator[ConfigProblem]:
@@ -213,31 +249,39 @@ def _layer(layer: LayerConfig, index: int) -> Iterator[ConfigProblem]:
     given = [name for name in _SELECTORS if getattr(layer, name)]
     kinds = [name for name in given if name not in _PAIR] + (["start_tensor_names"] if _PAIR & set(given) else [])
     if not kinds:
-        what = "selects nothing: give layer_name(s), op_type(s), or start_tensor_names and end_tensor_names"
+        what = english(
+            "selects nothing: give layer_name(s), op_type(s), or start_tensor_names and end_tensor_names"
+        )
         yield ConfigProblem(place, what)
     elif len(kinds) > 1:
-        yield ConfigProblem((*place, kinds[1]), f"and {kinds[0]} select in two ways; make two entries of this one")
+        yield ConfigProblem(
+            (*place, kinds[1]),
+            english("and {other} select in two ways; make two entries of this one", other=kinds[0]),
+        )
     missing = _PAIR - set(given)
     if len(missing) == 1:
-        yield ConfigProblem((*place, *missing), "must be given too: the two ends go together")
+        yield ConfigProblem((*place, *missing), english("must be given too: the two ends go together"))
     for name in given:
         names = getattr(layer, name)
         if isinstance(names, tuple) and "" in names:
-            yield ConfigProblem((*place, name), "holds an empty name")
+            yield ConfigProblem((*place, name), english("holds an empty name"))
 
 
 def _constants(config: BuildConfig) -> Iterator[ConfigProblem]:
     for index, each in enumerate(config.const_processors):
         if not each.data and not each.data_path:
-            yield ConfigProblem(("const_processors", index), "has neither data nor data_path")
+            yield ConfigProblem(("const_processors", index), english("has neither data nor data_path"))
 
 
 def _compiler(compiler: CompilerConfig, place: Place, *, inner: bool) -> Iterator[ConfigProblem]:
     if compiler.check not in _COMPILER_CHECKS:
-        yield ConfigProblem((*place, "check"), f"must be from 0 to {_COMPILER_CHECKS[-1]}, not {compiler.check}")
+        yield ConfigProblem(
+            (*place, "check"),
+            english("must be from 0 to {most}, not {check}", most=_COMPILER_CHECKS[-1], check=compiler.check),
+        )
     for name in ("start_tensor_names", "end_tensor_names"):
         if getattr(compiler, name) and not inner:
-            yield ConfigProblem((*place, name), "belongs into an entry of sub_configs")
+            yield ConfigProblem((*place, name), english("belongs into an entry of sub_configs"))
     for index, each in enumerate(compiler.sub_configs):
         yield from _compiler(each, (*place, "sub_configs", index), inner=True)
 
@@ -249,36 +293,45 @@ def _twice(entries: Sequence[Any], place: Place, name: Callable[[Any], str]) -> 
         first = seen.setdefault(name(each), index)
         if first != index and name(each):
             yield ConfigProblem(
-                (*place, index), f"{name(each)!r} has an entry already, number {first}; join the two"
+                (*place, index),
+                english(
+                    "{name!r} has an entry already, number {first}; join the two", name=name(each), first=first
+                ),
             )
 
 
 # What a configuration asks for that has no meaning here, or cannot be done; said, never passed over.
 
-_COMPILER = "concerns the compiler of the chip, which is not part of roundoff"
-_TRAINING = "this fine-tuning is not offered; enable_adaround is"
+_COMPILER = english("concerns the compiler of the chip, which is not part of roundoff")
+_TRAINING = english("this fine-tuning is not offered; enable_adaround is")
 
 _WHY: dict[str, str] = {
-    "npu_mode": "concerns the compiler of the chip; quantization does not depend on it",
-    "output_name": "no compiled model is written; quant/quant_axmodel.onnx is the result",
-    "work_dir": "intermediate files are kept in output_dir",
-    "onnx_opt.enable_onnxsim": "the model is prepared by roundoff's own steps, and no simplifier is called",
-    "onnx_opt.disable_transformation_check": "every transformation of the model is checked",
-    "onnx_opt.save_tensors_data": "memory is bounded anyway: tensors are read one at a time",
-    "quant.refine_weight_threshold": "what it does is not published, so weights are not refined",
-    "quant.disable_auto_refine_scale": "scales are never adjusted afterwards, so there is nothing to turn off",
-    "quant.transformer_opt_level": "rewrites of transformers for the chip are not published and not done",
-    "quant.ln_scale_data_type": "scales of LayerNormalization stay in float",
-    "quant.enable_easy_quant": "the search of scales by EasyQuant is not offered; try calibration_method MSE",
+    "npu_mode": english("concerns the compiler of the chip; quantization does not depend on it"),
+    "output_name": english("no compiled model is written; quant/quant_axmodel.onnx is the result"),
+    "work_dir": english("intermediate files are kept in output_dir"),
+    "onnx_opt.enable_onnxsim": english(
+        "the model is prepared by roundoff's own steps, and no simplifier is called"
+    ),
+    "onnx_opt.disable_transformation_check": english("every transformation of the model is checked"),
+    "onnx_opt.save_tensors_data": english("memory is bounded anyway: tensors are read one at a time"),
+    "quant.refine_weight_threshold": english("what it does is not published, so weights are not refined"),
+    "quant.disable_auto_refine_scale": english(
+        "scales are never adjusted afterwards, so there is nothing to turn off"
+    ),
+    "quant.transformer_opt_level": english("rewrites of transformers for the chip are not published and not done"),
+    "quant.ln_scale_data_type": english("scales of LayerNormalization stay in float"),
+    "quant.enable_easy_quant": english(
+        "the search of scales by EasyQuant is not offered; try calibration_method MSE"
+    ),
     "quant.enable_brecq": _TRAINING,
     "quant.enable_lsq": _TRAINING,
-    "quant.finetune_epochs": "rounding is solved for, not trained, so it has no epochs",
-    "quant.finetune_block_size": "rounding is solved for layer by layer",
-    "quant.finetune_batch_size": "rounding is solved for over all calibration data at once",
-    "quant.finetune_lr": "rounding is solved for, not trained, so it has no learning rate",
-    "quant.device": "everything runs on the CPU",
+    "quant.finetune_epochs": english("rounding is solved for, not trained, so it has no epochs"),
+    "quant.finetune_block_size": english("rounding is solved for layer by layer"),
+    "quant.finetune_batch_size": english("rounding is solved for over all calibration data at once"),
+    "quant.finetune_lr": english("rounding is solved for, not trained, so it has no learning rate"),
+    "quant.device": english("everything runs on the CPU"),
 }
-_HARDWARE = "the numeric rules here are those of AX650, the only ones that were ever measured in public"
+_HARDWARE = english("the numeric rules here are those of AX650, the only ones that were ever measured in public")
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,10 +366,10 @@ def _all(config: BuildConfig) -> Iterator[NotApplicable]:
             shapes = [list(each.shape) for each in processor.src_extra_shapes]
             yield NotApplicable(f"input_processors[{index}].src_extra_shapes", shapes, _COMPILER)
         if processor.src_format is ColorSpace.RAW:
-            why = "demosaicing of raw sensor data is not done; the input is taken as it comes"
+            why = english("demosaicing of raw sensor data is not done; the input is taken as it comes")
             yield NotApplicable(f"input_processors[{index}].src_format", "RAW", why)
     for index, each in enumerate(config.quant_op_processors):
-        why = "operators of the chip's own quantized graph are not part of roundoff; use op_processors"
+        why = english("operators of the chip's own quantized graph are not part of roundoff; use op_processors")
         yield NotApplicable(f"quant_op_processors[{index}]", f"{each.op_name}: {each.attrs}", why)
     for place, value in _given(config.compiler, ("compiler",)):
         yield NotApplicable(spelled(place), value, _COMPILER)
@@ -384,7 +437,7 @@ def settle(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequence[s
     Raises:
         BadInput: An entry names an input or output that the model does not have; all such are listed.
     """
-    refuse(Document("The configuration", {}), strangers(config, inputs, outputs))
+    refuse(Document(english("The configuration"), {}), strangers(config, inputs, outputs))
     return arrange(config, inputs, outputs)
 
 
@@ -392,9 +445,9 @@ def strangers(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequenc
     """Entries that name inputs or outputs which the model does not have."""
     names = [spec.name for spec in inputs]
     return [
-        *_strangers(config.quant.input_configs, names, ("quant", "input_configs"), "input"),
-        *_strangers(config.input_processors, names, ("input_processors",), "input"),
-        *_strangers(config.output_processors, outputs, ("output_processors",), "output"),
+        *_strangers(config.quant.input_configs, names, ("quant", "input_configs"), english("input")),
+        *_strangers(config.input_processors, names, ("input_processors",), english("input")),
+        *_strangers(config.output_processors, outputs, ("output_processors",), english("output")),
     ]
 
 
@@ -413,11 +466,13 @@ def arrange(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequence[
         for spec in inputs
     }
     notes = (
-        *_gap("calibration data", calibrations, "none; quantizing needs some"),
+        *_gap(english("calibration data"), calibrations, english("none; quantizing needs some")),
         *_gap(
-            "input processing", processors, "deployed as the model is: FP32, NCHW, the calibration's mean and std"
+            english("input processing"),
+            processors,
+            english("deployed as the model is: FP32, NCHW, the calibration's mean and std"),
         ),
-        *_gap("output processing", results, "FP32, axes as they are"),
+        *_gap(english("output processing"), results, english("FP32, axes as they are")),
     )
     return Settled(settings, {name: each or OutputProcessor(name) for name, each in results.items()}, notes)
 
@@ -442,7 +497,12 @@ def _filled(processor: InputProcessor, calibration: InputQuantConfig | None) -> 
 
 def _strangers(entries: Sequence[_Named], names: Sequence[str], place: Place, what: str) -> list[ConfigProblem]:
     return [
-        ConfigProblem((*place, index, "tensor_name"), f"the model has no {what} {name!r}; {nearest(name, names)}")
+        ConfigProblem(
+            (*place, index, "tensor_name"),
+            english(
+                "the model has no {what} {name!r}; {nearest}", what=what, name=name, nearest=nearest(name, names)
+            ),
+        )
         for index, name in enumerate(each.tensor_name for each in entries)
         if name not in (*names, EVERY)
     ]
@@ -452,4 +512,11 @@ def _gap(what: str, found: Mapping[str, object | None], filled: str) -> list[str
     missing = [name for name, entry in found.items() if entry is None]
     if not missing:
         return []
-    return [f"no {what} is configured for {', '.join(missing)}; default: {filled}"]
+    return [
+        english(
+            "no {what} is configured for {names}; default: {filled}",
+            what=what,
+            names=", ".join(missing),
+            filled=filled,
+        )
+    ]

@@ -14,7 +14,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
-from roundoff.messages.numbers import counted
 from roundoff.vendors.pulsar2.config.schema import UNPUBLISHED, BuildConfig, MessageField, message_fields
 
 __all__ = [
@@ -80,7 +79,10 @@ def problem_of(place: Place, error: BadInput, *, called: str = "") -> ConfigProb
         called: How its text starts, which the place says already.
     """
     what = error.what.removeprefix(called).strip()
-    return ConfigProblem(place, f"{what.rstrip('.')}; {error.fix}" if error.fix else what.rstrip("."))
+    return ConfigProblem(
+        place,
+        english("{what}; {fix}", what=what.rstrip("."), fix=error.fix) if error.fix else what.rstrip("."),
+    )
 
 
 def spelled(place: Place) -> str:
@@ -98,15 +100,18 @@ def refuse(document: Document, problems: Sequence[ConfigProblem]) -> None:
     """
     if not problems:
         return
-    lines = [f"  {_line(document, problem)}" for problem in problems[:_MOST_LISTED]]
+    what = english("{name} has {count} {count:error|errors}:", name=document.name, count=len(problems))
+    for problem in problems[:_MOST_LISTED]:
+        what += english("\n  {problem}", problem=_line(document, problem))
     if len(problems) > _MOST_LISTED:
-        lines.append(f"  ... and {len(problems) - _MOST_LISTED} more")
-    raise BadInput("\n".join([f"{document.name} has {counted(len(problems), 'error')}:", *lines]), fix=_FIX)
+        what += english("\n  ... and {count} more", count=len(problems) - _MOST_LISTED)
+    raise BadInput(what, fix=_FIX)
 
 
 def _line(document: Document, problem: ConfigProblem) -> str:
     origin = document.origin(problem.place)
-    return f"{f'{origin}: ' if origin else ''}{spelled(problem.place)}: {problem.text}"
+    where = f"{f'{origin}: ' if origin else ''}{spelled(problem.place)}"
+    return english("{where}: {what}", where=where, what=problem.text)
 
 
 _Message = TypeVar("_Message")
@@ -131,19 +136,28 @@ def read_message(message: type[_Message], value: Any, *, place: Place, problems:
     known = message_fields(message)
     given: dict[str, Any] = {}
     if not isinstance(value, dict):
-        problems.append(ConfigProblem(place, f"takes a table of keys and values, not {_said(value)}"))
+        problems.append(
+            ConfigProblem(place, english("takes a table of keys and values, not {said}", said=_said(value)))
+        )
         return message()
     for key, content in value.items():
         name = key if key in known else _HUMP.sub(r"_\1", str(key)).lower()
         if name not in known:
-            problems.append(ConfigProblem((*place, str(key)), f"unknown key; {nearest(str(key)[:_SHOWN], known)}"))
+            problems.append(
+                ConfigProblem(
+                    (*place, str(key)),
+                    english("unknown key; {nearest}", nearest=nearest(str(key)[:_SHOWN], known)),
+                )
+            )
         elif name in given:
-            problems.append(ConfigProblem((*place, str(key)), f"is given twice, also as {name!r}"))
+            problems.append(
+                ConfigProblem((*place, str(key)), english("is given twice, also as {name!r}", name=name))
+            )
         elif content is not None:
             given[name] = _field(known[name], content, (*place, str(key)), problems)
     for name, each in known.items():
         if each.required and given.get(name, "") == "":
-            problems.append(ConfigProblem((*place, name), "must be given"))
+            problems.append(ConfigProblem((*place, name), english("must be given")))
     return message(**{name: content for name, content in given.items() if content is not _WRONG})
 
 
@@ -153,7 +167,7 @@ def _field(field: MessageField, value: Any, place: Place, problems: list[ConfigP
     if field.bare and isinstance(value, str):
         return (value,)
     if not isinstance(value, list):
-        problems.append(ConfigProblem(place, f"takes a list, not {_said(value)}"))
+        problems.append(ConfigProblem(place, english("takes a list, not {said}", said=_said(value))))
         return _WRONG
     read = [_one(field, each, (*place, index), problems) for index, each in enumerate(value)]
     return _WRONG if any(each is _WRONG for each in read) else tuple(read)
@@ -168,7 +182,12 @@ def _one(field: MessageField, value: Any, place: Place, problems: list[ConfigPro
         read, why = _READERS[field.kind](value), _EXPECTED[field.kind]
     if read is _WRONG:
         problems.append(
-            ConfigProblem(place, why if issubclass(field.kind, Enum) else f"takes {why}, not {_said(value)}")
+            ConfigProblem(
+                place,
+                why
+                if issubclass(field.kind, Enum)
+                else english("takes {why}, not {said}", why=why, said=_said(value)),
+            )
         )
     return read
 
@@ -187,7 +206,9 @@ def _member(field: MessageField, value: Any) -> tuple[Any, str]:
         return field.default, ""
     if found is not None and found.name in allowed:
         return found, ""
-    return _WRONG, f"cannot be {_said(value)}; {nearest(str(value)[:_SHOWN], allowed)}"
+    return _WRONG, english(
+        "cannot be {said}; {nearest}", said=_said(value), nearest=nearest(str(value)[:_SHOWN], allowed)
+    )
 
 
 def _is_default(member: Enum) -> bool:
@@ -225,11 +246,11 @@ def _table(value: Any) -> Any:
 
 _READERS: dict[type, Callable[[Any], Any]] = {bool: _bool, int: _whole, float: _number, str: _text, dict: _table}
 _EXPECTED: dict[type, str] = {
-    bool: "true or false",
-    int: "a whole number of 32 bits",
-    float: "a finite number of 32 bits",
-    str: "a text",
-    dict: "a table of keys and values",
+    bool: english("true or false"),
+    int: english("a whole number of 32 bits"),
+    float: english("a finite number of 32 bits"),
+    str: english("a text"),
+    dict: english("a table of keys and values"),
 }
 
 
@@ -286,11 +307,11 @@ def parse_input_shapes(text: str) -> tuple[dict[str, tuple[int, ...]], tuple[str
         if not part:
             continue
         if not colon or not name or not _SIZES.fullmatch(sizes):
-            wrong.append(f"{part!r} is not of the form name:1x3x224x224")
+            wrong.append(english("{part!r} is not of the form name:1x3x224x224", part=part))
         elif name in shapes:
-            wrong.append(f"the input {name!r} has two shapes")
+            wrong.append(english("the input {name!r} has two shapes", name=name))
         elif 0 in (shape := tuple(int(size) for size in re.split("[xX]", sizes))):
-            wrong.append(f"{part!r} has an axis of size 0")
+            wrong.append(english("{part!r} has an axis of size 0", part=part))
         else:
             shapes[name] = shape
     return shapes, tuple(wrong)
