@@ -95,7 +95,6 @@ def test_a_proof_says_why_it_begins_elsewhere_than_the_loss() -> None:
     whole = Measure(verbatim("SQNR of 'logits'"), "dB", 2.0, 24.0, samples=32)
     for measure, said in (
         (replace(whole, before=1.0, samples=8), "1.0 -> 24.0 dB (on 8 samples)"),
-        (replace(whole, before=9.0), "9.0 -> 24.0 dB (with the other findings put right)"),
         (whole, "2.0 -> 24.0 dB remedy"),
     ):
         first = replace(finding(1), measures=(measure,))

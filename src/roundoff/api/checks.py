@@ -42,7 +42,6 @@ STAGES: "dict[Stage, str]" = {
 """The stages of a pipeline, and what they hold."""
 
 _MISSING = "-"
-_BYTE = 255.0
 _HIGHEST_SHARE = 0.5
 _Pair = "tuple[SideLike | None, SideLike | None]"
 
@@ -173,7 +172,7 @@ def _side(stage: str, given: Any) -> "SideLike | None":
 
 
 def _settings(scale: float | None, mean: Any, std: Any, tolerances: tuple[float, float]) -> "IoCheckSettings":
-    from roundoff.preprocessing.conventions import MeanStd
+    from roundoff.preprocessing.conventions import BYTE, MeanStd
     from roundoff.studies.check_io.study import IoCheckSettings
 
     for option, value in zip(("input", "result"), tolerances, strict=True):
@@ -196,7 +195,7 @@ def _settings(scale: float | None, mean: Any, std: Any, tolerances: tuple[float,
         )
     means, stds = (values * (channels // len(values)) for values in (means, stds))
     # The same numbers for values from 0 to 1.
-    unit = _BYTE * factor
+    unit = BYTE * factor
     known = MeanStd("training", tuple(value / unit for value in means), tuple(value / unit for value in stds))
     return IoCheckSettings(*tolerances, (known,))
 

@@ -191,7 +191,7 @@ def _finding(finding: Finding, confidence: Confidence | None) -> Iterator[str]:
         if finding.places > 1:
             yield english("   the places: {accused_nodes}", accused_nodes=", ".join(finding.accused_nodes))
         yield english("   proven by: {intervention}", intervention=finding.intervention or "")
-    for measure in finding.measures[:1]:
+    for measure in (*finding.measures[:1], *finding.of_task):
         what = measure.what if confidence is None else "then"
         yield f"   {what}: {number(measure.before)} -> {number(measure.after)} {measure.unit}".rstrip()
     if finding.control is not None:

@@ -5,6 +5,7 @@ first judged in a network in which all others are at their best, and only then i
 """
 
 import math
+import statistics
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -90,6 +91,10 @@ _NEEDED_DB = 0.5
 _PART_THAT_IS_FEW, _ALWAYS_FEW = 3, 2
 # Few places make the loss when without them it is at least this much smaller, 7 dB.
 _MOST_OF_IT = 0.8
+# In a deep network all others together lose as much as a few: these stand out when each costs so many times what
+# the one in the middle does, and several times the next, and make a part of the loss when without them it is lower
+# by so much.
+_OUTSTANDING, _STEP, _A_PART_DB = 30.0, 5.0, 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,14 +193,13 @@ def _costs(
 
 def _pruned(case: Case, chosen: list[Accused], *, out_of_time: Callable[[], bool]) -> list[Accused]:
     """Without those that can stay as they are at no cost, the cheapest first."""
-    kept = list(chosen)
+    # Held against all of them: of many that each cost next to nothing the last would else be as good as none.
+    kept, with_all = list(chosen), case.loss(merged(each.fixes for each in chosen))
     for accused in reversed(chosen):
         others = [each for each in kept if each is not accused]
         if not others or out_of_time():
             break
-        with_all = case.loss(merged(each.fixes for each in kept))
-        without = case.loss(merged(each.fixes for each in others))
-        if without.excess_db(with_all) < _NEEDED_DB:
+        if case.loss(merged(each.fixes for each in others)).excess_db(with_all) < _NEEDED_DB:
             kept = others
     return kept
 
@@ -207,7 +211,12 @@ def takes_most(before: Loss, after: Loss) -> bool:
 
 
 def find_few(
-    case: Case, suspects: Sequence[Suspect], *, limit: int, out_of_time: Callable[[], bool]
+    case: Case,
+    suspects: Sequence[Suspect],
+    *,
+    limit: int,
+    out_of_time: Callable[[], bool],
+    restores: Callable[[Fixes], bool] | None = None,
 ) -> list[Accused] | None:
     """Few suspects that take most of the loss away when they are in float.
 
@@ -216,6 +225,7 @@ def find_few(
         suspects: Who may be to blame.
         limit: How many are few.
         out_of_time: Whether to stop looking.
+        restores: Whether fixes bring back what the user measures; where that is known, it decides.
 
     Returns:
         They; none where there are no such few, and None when the time did not suffice to tell.
@@ -231,7 +241,8 @@ def find_few(
     worst = [Accused(each, case.in_float(each), ranked.costs[each.name]) for each in ranked.places[:few]]
 
     def suffices(count: int) -> bool:
-        return takes_most(before, case.loss(merged(each.fixes for each in worst[:count])))
+        fixes = merged(each.fixes for each in worst[:count])
+        return takes_most(before, case.loss(fixes)) if restores is None else restores(fixes)
 
     # Galloping: 1, 2, 4, ... of the worst in float until most of the loss is gone, then halving what lies between.
     low, high = 0, min(1, len(worst))
@@ -239,14 +250,33 @@ def find_few(
         if out_of_time():
             return None
         if high == len(worst):
-            return []
+            return _outstanding(case, ranked, worst, out_of_time=out_of_time)
         low, high = high, min(2 * high, len(worst))
     while high - low > 1:
         if out_of_time():
             return None
         middle = (low + high) // 2
         low, high = (low, middle) if suffices(middle) else (middle, high)
-    return _pruned(case, worst[:high], out_of_time=out_of_time)
+    kept = _pruned(case, worst[:high], out_of_time=out_of_time)
+    return kept if restores is None or restores(merged(each.fixes for each in kept)) else worst[:high]
+
+
+def _outstanding(
+    case: Case, ranked: "PlaceCosts[Suspect]", worst: Sequence[Accused], *, out_of_time: Callable[[], bool]
+) -> list[Accused]:
+    """Those that cost far more than others, where they make a good part of a loss that else adds up."""
+    costs = [ranked.costs[each.name] for each in ranked.places]
+    middle, few = statistics.median(costs), min(len(worst), len(costs) - 1)
+    # Where all places cost something there is no step between those that do and the others.
+    steps = {count: costs[count - 1] / costs[count] for count in range(1, few + 1)}
+    count = max(steps, key=lambda each: steps[each], default=0)
+    if ranked.exact or not count or steps[count] < _STEP or costs[count - 1] < _OUTSTANDING * middle:
+        return []
+    chosen = list(worst[:count])
+    after = merged(each.fixes for each in chosen)
+    if min(case.loss(more=more).excess_db(case.loss(after, more=more)) for more in (False, True)) < _A_PART_DB:
+        return []
+    return _pruned(case, chosen, out_of_time=out_of_time)
 
 
 # So many of one cause are told one by one.
@@ -285,8 +315,7 @@ def explained(
             control=partial(_control_of, others, out_of_time) if few else _none,
         )
         if finding is not None:
-            finding = replace(_confirmed(finding), share=max(0.0, each.cost) / total)
-            found.append(finding if len(accused) == 1 else beside_cured(finding))
+            found.append(replace(_confirmed(finding), share=max(0.0, each.cost) / total))
     return found
 
 
@@ -341,7 +370,7 @@ def grouped(
         out_of_time: Whether there is no time for more.
     """
     by_cause: dict[tuple[str, bool], list[Finding]] = {}
-    for finding in findings:
+    for finding in _jointly_proven(case, findings, accused):
         by_cause.setdefault((finding.cause, finding.proven), []).append(finding)
     result = []
     for members in by_cause.values():
@@ -351,8 +380,28 @@ def grouped(
             told = [(members, _group(case, members, accused))]
         for group, finding in told:
             alike, others = _apart(group, accused)
-            result.append(with_control(finding, case.mend(others), alike, out_of_time=out_of_time))
+            shown = with_control(finding, case.mend(others), alike, out_of_time=out_of_time)
+            result.append(beside_cured(shown) if others else shown)
     return sorted(result, key=lambda each: (not each.proven, -each.share))
+
+
+def _jointly_proven(case: Case, findings: Sequence[Finding], accused: Sequence[Accused]) -> list[Finding]:
+    """Findings, proven ones first; where many have one cause, those that only together take more away count, too.
+
+    In a deep network what one of many places costs is no more than chance between samples.
+    """
+    ordered = sorted(findings, key=lambda each: not each.proven)
+    for cause in {each.cause for each in ordered if each.proven}:
+        alike = [each for each in ordered if each.cause == cause]
+        proven = [each for each in alike if each.proven]
+        if len(alike) <= _TOLD_ONE_BY_ONE or len(alike) == len(proven):
+            continue
+        everyone, others = _apart(alike, accused)
+        some, cured = _apart(proven, accused)[0], case.mend(others)
+        if cured.loss(some, more=True).excess_db(cured.loss(everyone, more=True)) >= _NEEDED_DB:
+            remedy = proven[0].remedy
+            ordered = [replace(each, proven=True, remedy=remedy) if each in alike else each for each in ordered]
+    return ordered
 
 
 def _group(case: Case, members: Sequence[Finding], accused: Sequence[Accused]) -> Finding:
@@ -448,6 +497,11 @@ class Record:
         """Take in a finding; without fixes it has the share that its first measure, in decibels, says."""
         self.findings.append(finding)
         self._fixes.append(fixes)
+
+    def fixes_of(self, finding: Finding) -> Fixes | None:
+        """What puts the places of a finding right, whatever its share is by now; None where nothing known does."""
+        known = zip(self.findings, self._fixes, strict=True)
+        return next((fixes for each, fixes in known if replace(each, share=finding.share) == finding), None)
 
     @property
     def tensors(self) -> set[str]:

@@ -213,7 +213,8 @@ def _in_full(finding: Finding, found: Diagnosis) -> Iterator[_Line]:
         proof = measure_text(finding.measures[0])
         if finding.intervention:
             proof = _said(shown(finding.intervention), proof)
-        yield translate("diagnosis.label_proof"), _cut(_than_above(proof, finding, found), finding)
+        proof = semicolons(_than_above(proof, finding, found), *map(measure_text, finding.of_task))
+        yield translate("diagnosis.label_proof"), _cut(proof, finding)
     if finding.control is not None:
         yield translate("diagnosis.label_control"), control_text(finding.control)
     if finding.remedy is not None:
@@ -255,7 +256,7 @@ def _than_above(text: str, finding: Finding, found: Diagnosis) -> str:
         return text
     if ours.samples != whole[0].samples:
         return translate("diagnosis.on_samples", text=text, samples=count_of(ours.samples, "sample"))
-    return translate("diagnosis.others_right", text=text) if len(found.accused) > 1 else text
+    return text
 
 
 def _cut(text: str, finding: Finding) -> str:
@@ -383,9 +384,17 @@ def _card(each: Finding) -> tuple[pages.Cell, ...]:
         phrase_of(each.summary),
         *remedy,
         *measure,
-        phrase_of(each.intervention) if each.intervention else None,
+        _intervention(each),
         _control(each),
     )
+
+
+def _intervention(finding: Finding) -> Phrase | None:
+    """What was changed, and what that did to the user's metric."""
+    how = finding.intervention
+    if how is None or not finding.of_task:
+        return None if how is None else phrase_of(how)
+    return in_all(lambda: semicolons(shown(how), *map(measure_text, finding.of_task)))
 
 
 def _control(finding: Finding) -> Phrase | None:
@@ -436,7 +445,13 @@ def _repair(found: Diagnosis) -> Iterator[pages.Block]:
         def text() -> str:
             said = measure_text(measure)
             goal = next((_number(each.after, each) for each in found.measures if each.what == measure.what), None)
-            return said if goal is None else translate("diagnosis.value_in_float", text=said, value=goal)
+            if goal is not None:
+                key = "diagnosis.value_expected" if measure.unit == "dB" else "diagnosis.value_in_float"
+                said = translate(key, text=said, value=goal)
+            if repair.interval is None or not repair.held_out or not measure.improved:
+                return said
+            low, high = (_number(end, measure) for end in repair.interval)
+            return translate("diagnosis.repair_interval", text=said, low=low, high=high)
 
         titled = in_all(lambda: translate("diagnosis.titled", text=text()))
         yield pages.Headline(tones[word], titled, word=bilingual(f"diagnosis.word_{word}"))

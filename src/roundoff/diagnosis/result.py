@@ -188,6 +188,11 @@ class Finding:
     control: Control | None = None
 
     @property
+    def of_task(self) -> tuple[Measure, ...]:
+        """What the intervention did to the user's metric; none where that does not drop."""
+        return tuple(each for each in self.measures[1:] if each.of_task)
+
+    @property
     def accused_nodes(self) -> tuple[str, ...]:
         """The node of each place, the worst first, without the others that share its quantizers."""
         return self.nodes[: self.places]

@@ -2,8 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
+from roundoff.core.quantizers import Quantizer
+from roundoff.core.tensors import Array
 from roundoff.diagnosis.culprits import (
     Accused,
     Record,
@@ -18,13 +21,15 @@ from roundoff.diagnosis.culprits import (
     with_control,
 )
 from roundoff.diagnosis.ideal import Ideal, IdealOption
-from roundoff.diagnosis.investigation import Investigation
+from roundoff.diagnosis.investigation import Investigation, TaskMetric
 from roundoff.diagnosis.registry import ask, find_cause
-from roundoff.diagnosis.result import Finding
+from roundoff.diagnosis.result import Finding, Measure
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
+from roundoff.graph.insertion import switch_on
+from roundoff.measure.verdicts import paired_change
 from roundoff.messages.message import Message, message
 
-__all__ = ["CulpritStages", "best_fixes"]
+__all__ = ["TOLERATED_DROP", "CulpritStages", "TaskProof", "best_fixes"]
 
 # So many places are few, or the root of all where that is more; what needs more of them to be put right has no
 # culprits.
@@ -45,6 +50,54 @@ _PROOF_RUNS = 10
 _SEVERAL_RANGES = 2
 
 
+# A metric is restored when it is lower by less than this part of its value, or by a part of what it lost that may
+# be chance.
+TOLERATED_DROP = 0.01
+"""A metric that drops by less than this part of its value is as good."""
+_REST_BY_CHANCE = 0.5
+
+
+@dataclass(slots=True, eq=False)
+class TaskProof:
+    """The user's metric as part of proofs.
+
+    Attributes:
+        metric: The metric.
+        exact: Its values of the float network.
+        broken: Its values of the quantized one.
+    """
+
+    metric: TaskMetric
+    exact: Array
+    broken: Array
+    _known: dict[frozenset[tuple[str, int]], Array] = field(default_factory=dict)
+    _kept: list[Quantizer] = field(default_factory=list)
+
+    def values(self, case: Case, fixes: Fixes | None = None) -> Array:
+        """Of the network with some more put right."""
+        quantizers = case.quantizers(fixes)
+        key = frozenset((each.name, id(each)) for each in quantizers)
+        if key not in self._known:
+            self._kept += quantizers
+            self._known[key] = self.metric.values(switch_on(case.runner.model, quantizers))
+        return self._known[key]
+
+    def restored(self, case: Case, fixes: Fixes | None = None) -> bool:
+        """Whether it is then about what it is in float."""
+        now, ours = self.values(case, fixes), float(self.exact.mean())
+        drop, lost = (self.metric.drop(ours, float(each.mean())) for each in (now, self.broken))
+        if drop <= TOLERATED_DROP * max(abs(ours), abs(float(now.mean()))):
+            return True
+        change = paired_change(self.exact, now, higher_is_better=self.metric.higher_is_better)
+        return drop <= _REST_BY_CHANCE * lost and not change.significant
+
+    def measured(self, before: Case, after: Case) -> Measure:
+        """What it is in one network, and in another."""
+        ends = (float(self.values(each).mean()) for each in (before, after))
+        metric = self.metric
+        return Measure(metric.name, "", *ends, higher_is_better=metric.higher_is_better, samples=metric.samples)
+
+
 @dataclass(slots=True)
 class CulpritStages:
     """Looks for culprits.
@@ -52,11 +105,13 @@ class CulpritStages:
     Attributes:
         notebook: What was asked, and how long it may take.
         record: Where findings go.
+        task: The user's metric, where it drops; None where it does not, or there is none.
         distributed: Whether the loss has no few culprits.
     """
 
     notebook: Investigation
     record: Record
+    task: TaskProof | None = None
     distributed: bool = False
 
     def look(self, case: Case, better: Sequence[Ideal], *, fine: bool) -> Case:
@@ -66,19 +121,33 @@ class CulpritStages:
         case = self._settings(case, better)
         if self._late(message("diagnosis.skip_scales")):
             return case
-        now = case.loss(more=True)
-        bad = _FAULT_DB if not now.agrees else _DESIGN_DB
-        if not fine and now.sqnr_db < _GOOD_DB and _excess_db(case, best_fixes(better, settings=False)) >= bad:
+        if self._asks_for_design(case, better, fine=fine):
             mended = self._accuse(case, _options(better, settings=False), design=True)
             # What the hardware is asked to do can hide numbers that are wrong.
             case = self._settings(mended, better) if mended.mended.keys() - case.mended.keys() else mended
         for _ in range(_ROUNDS):
-            if fine or case.loss(more=True).agrees:
+            if self._good(case, fine=fine):
                 break
             case, more = self._inherent(case)
             if not more:
                 break
         return case
+
+    def _good(self, case: Case, *, fine: bool) -> bool:
+        """Whether nothing more is to be looked for; where the user's metric drops, it decides."""
+        if self.task is not None:
+            return self.task.restored(case)
+        return fine or case.loss(more=True).agrees
+
+    def _asks_for_design(self, case: Case, better: Sequence[Ideal], *, fine: bool) -> bool:
+        """Whether scales that the hardware may not have would help a network that needs help."""
+        now = case.loss(more=True)
+        if fine or (self.task is None and now.sqnr_db >= _GOOD_DB):
+            return False
+        bad = _FAULT_DB if not now.agrees else _DESIGN_DB
+        return _excess_db(case, best_fixes(better, settings=False)) >= bad and (
+            self.task is None or not self.task.restored(case)
+        )
 
     def _settings(self, case: Case, better: Sequence[Ideal]) -> Case:
         """Numbers of quantizers that are wrong: many of them by samples unlike those of calibration, then each."""
@@ -119,7 +188,7 @@ class CulpritStages:
                 others = merged(each.fixes for each in accused if each not in alike)
                 found = self._systematic(case.mend(others), alike)
                 if found is not None:
-                    self.record.add(found, fixes)
+                    self.record.add(beside_cured(found) if others else found, fixes)
                     case = case.mend(fixes)
                     accused = [each for each in accused if each not in alike]
         if stop():
@@ -215,7 +284,8 @@ class CulpritStages:
             return case, False
         suspects = [each for each in case.facts.suspects if not case.mended.keys() & each.quantizers]
         limit = max(_FEW, math.isqrt(len(suspects)))
-        accused = find_few(case, suspects, limit=limit, out_of_time=stop)
+        restores = None if self.task is None else partial(self.task.restored, case)
+        accused = find_few(case, suspects, limit=limit, out_of_time=stop, restores=restores)
         if accused is None:
             self.notebook.skip(message("diagnosis.skip_places"))
             return case, False

@@ -27,7 +27,7 @@ from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
 from roundoff.diagnosis.loss import Loss, LossMeter, decibels_of
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure
-from roundoff.diagnosis.stages import CulpritStages, best_fixes
+from roundoff.diagnosis.stages import TOLERATED_DROP, CulpritStages, TaskProof, best_fixes
 from roundoff.diagnosis.subject import Case, loss_measures, open_case
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
@@ -74,6 +74,8 @@ def sample_losses(runner: InterventionRunner, quantizers: Sequence[Quantizer]) -
 
 # A tensor of the running network that agrees less than this is a victim, if it is no culprit.
 _AGREES = 0.99
+# A tensor whose own quantizer has this part of its energy as error is none.
+_OWN_FAULT = 0.01
 _MOST_VICTIMS = 12
 # As expected, but for chance between samples.
 _WORSE_DB = 3.0
@@ -100,6 +102,7 @@ class Scores:
         change: The loss with its interval, over the samples that both networks saw.
         doubts: What speaks against the labels or the evaluator.
         values: Of the quantized network, for each sample or one for all.
+        exact: Of the float network, likewise.
     """
 
     name: Message
@@ -112,6 +115,7 @@ class Scores:
     change: PairedChange | None = None
     doubts: tuple[Doubt, ...] = ()
     values: tuple[float, ...] = ()
+    exact: tuple[float, ...] = ()
 
     @property
     def drops(self) -> bool:
@@ -134,6 +138,7 @@ class QuantizationEvidence:
         worse: Whether that is more than its quantizers do.
         hurried: Whether there was time for so few samples that they tell nothing.
         judgement: What the one judge says of the outputs; where it was not asked their loss decides.
+        task: The user's metric as it is and with all that was found put right; None where it does not drop.
     """
 
     case: Case
@@ -146,6 +151,7 @@ class QuantizationEvidence:
     worse: bool = False
     hurried: bool = False
     judgement: Judgement | None = None
+    task: Measure | None = None
 
     def graded(self, *, skipped: bool = False) -> Judgement | None:
         """The judgement with the user's metric, and with what there was no time for."""
@@ -316,8 +322,13 @@ def _culprits_text(evidence: QuantizationEvidence, now: Argument, proven: Sequen
     others = sum(each.places for each in proven) - 1
     key = f"diagnosis.verdict_culprit{'s' if others else ''}{'_part' if evidence.distributed else ''}"
     who: dict[str, Argument] = {"name": names[0]} | ({"count": others} if others else {})
-    told = message(key, **who, db=now, after=after)
-    return joined([told, message("diagnosis.verdict_rest_adds_up")]) if evidence.distributed else told
+    told = [message(key, **who, db=now, after=after)]
+    if evidence.task is not None and evidence.scores is not None:
+        ends = {"before": evidence.task.before, "after": evidence.task.after, "exact": evidence.scores.in_float}
+        told.append(message("diagnosis.verdict_metric_then", metric=evidence.task.what, **ends))
+    if evidence.distributed:
+        told.append(message("diagnosis.verdict_rest_adds_up"))
+    return joined(told) if len(told) > 1 else told[0]
 
 
 def _elsewhere_text(evidence: QuantizationEvidence, now: Argument, *, agrees: bool) -> Message:
@@ -343,6 +354,8 @@ def _drop_text(scores: Scores, now: Argument) -> Message:
 def _victims(case: Case, findings: Sequence[Finding]) -> tuple[str, ...]:
     """Tensors that are wrong in the running network although nothing is wrong with their own quantizers."""
     blamed = {name for each in findings for name in (*each.tensors, *each.nodes)}
+    own = {each.tensor: case.facts.damage(each) for each in case.facts.suspects}
+    blamed |= {name for name, damage in own.items() if damage is not None and damage.ratio > _OWN_FAULT}
     tensors = [name for name in case.facts.observed if name not in blamed]
     computed = {each.name for each in case.facts.everything if each.node}
     found = case.runner.tensor_cosines(case.quantizers(), [name for name in tensors if name in computed])
@@ -360,8 +373,8 @@ _FEWEST = 4
 _NOTED_DB = 0.5
 # So many tensors are named in a check.
 _NAMED = 3
-# A metric that drops by less than this part of its value is as good.
-_TOLERATED_DROP = 0.01
+# So many findings are proven by the user's metric, too.
+_BY_THE_METRIC = 3
 
 
 def diagnose_quantization(
@@ -433,7 +446,7 @@ class _QuantizationDiagnosis:
         self._asked(case)
         self._file(case)
         scores = self._scores(case)
-        better, stages = ideals(case), CulpritStages(self.notebook, self.record)
+        better, stages = ideals(case), CulpritStages(self.notebook, self.record, self._task(scores))
         settings.progress.start("looking for causes", len(case.facts.suspects))
         try:
             self._sums(case, [each.node for each in remarks if each.kind == "accumulator"])
@@ -444,7 +457,7 @@ class _QuantizationDiagnosis:
         evidence = QuantizationEvidence(
             case=case,
             mended=mended,
-            findings=self.record.shared(mended, out_of_time=self.notebook.out_of_time),
+            findings=self._findings(mended, stages.task),
             expected=mended.loss(best_fixes(better, settings=True), more=True),
             scores=scores,
             distributed=stages.distributed,
@@ -452,8 +465,30 @@ class _QuantizationDiagnosis:
             worse=self.file is not None and self.file.worse,
             hurried=hurried,
             judgement=judgement,
+            task=None if stages.task is None else stages.task.measured(case, mended),
         )
         return conclude(evidence, self.notebook), case
+
+    def _task(self, scores: Scores | None) -> TaskProof | None:
+        """The user's metric as part of the proofs, where it drops by more than chance."""
+        metric = self.notebook.settings.metric
+        if metric is None or scores is None or not scores.drops:
+            return None
+        return TaskProof(metric, np.asarray(scores.exact), np.asarray(scores.values))
+
+    def _findings(self, mended: Case, task: TaskProof | None) -> tuple[Finding, ...]:
+        """All findings with their shares, and with what the worst of them do to the user's metric."""
+        found = self.record.shared(mended, out_of_time=self.notebook.out_of_time)
+        if task is None:
+            return found
+        worst = [each for each in sorted(found, key=lambda each: -each.share) if each.proven][:_BY_THE_METRIC]
+        measured: dict[int, Finding] = {}
+        for each in worst:
+            fixes = self.record.fixes_of(each)
+            if fixes and not self.notebook.out_of_time(2 * mended.runner.sample_seconds * task.metric.samples):
+                change = task.measured(mended.put_back(fixes), mended.mend(fixes))
+                measured[id(each)] = replace(each, measures=(*each.measures, change))
+        return tuple(measured.get(id(each), each) for each in found)
 
     def _judgement(self) -> Judgement:
         """What the one judge says: on its own choice of samples, so that every command says the same."""
@@ -526,7 +561,7 @@ class _QuantizationDiagnosis:
             ours, theirs = (float(each.mean()) for each in values)
             change = paired_change(values[0], values[1], higher_is_better=metric.higher_is_better)
             drop = metric.drop(ours, theirs)
-            fine = drop <= _TOLERATED_DROP * max(abs(ours), abs(theirs))
+            fine = drop <= TOLERATED_DROP * max(abs(ours), abs(theirs))
             check.result, check.ok = message("diagnosis.metric_scored", before=ours, after=theirs), fine
             doubts = metric.doubts(model, values[0])
         return Scores(
@@ -540,6 +575,7 @@ class _QuantizationDiagnosis:
             change=change,
             doubts=doubts,
             values=tuple(values[1].tolist()),
+            exact=tuple(values[0].tolist()),
         )
 
 

@@ -67,7 +67,7 @@ def finding_text(finding: Finding) -> str:
         said.append(translate("explain_text.proven", how=how))
     else:
         said.append(translate("explain_text.suspected"))
-    for measure in finding.measures[:1]:
+    for measure in (*finding.measures[:1], *finding.of_task):
         before, after = f"{measure.before:.4g}", f"{measure.after:.4g} {measure.unit}".rstrip()
         said.append(translate("explain_text.went", what=shown(measure.what), before=before, after=after))
     if finding.control is not None:

@@ -11,10 +11,11 @@ from roundoff.core.tensors import Array
 from roundoff.messages.message import NOTHING, Message, message
 from roundoff.preprocessing.conventions import MeanStd
 from roundoff.studies.check_io.layouts import is_whole
-from roundoff.studies.check_io.normalization import ValueChange, Values, name_values
+from roundoff.studies.check_io.normalization import FLOAT_ROUNDING, ValueChange, Values, name_values
 from roundoff.studies.check_io.result import Correction, IoChange
 
 __all__ = [
+    "FORWARD",
     "Candidate",
     "ChannelFit",
     "Claim",
@@ -30,6 +31,9 @@ __all__ = [
     "sample_pixels",
     "verify",
 ]
+
+FORWARD = message("check_io.verified_forward")
+"""Said of what loses information: the deployed side's values are made from training's."""
 
 # A channel that varies less than this part of its size is constant.
 _CONSTANT = 1e-6
@@ -170,7 +174,6 @@ Pairs = Callable[[], PixelPairs]
 
 _ROWS = 1 << 17  # pixels that are verified at a time
 _MOST_FITTED = 400_000  # pixels; a straight line needs no more
-_FLOAT_ROUNDING = 4e-7
 # A residual this much smaller than the difference leaves no doubt about the transformation.
 CLEARLY_SMALLER = 100.0
 # Rounding to whole numbers is off by half a step at most, and the fit by a little.
@@ -338,7 +341,7 @@ def _claim(
     matrix = np.zeros((channels, max(order) + 1))
     matrix[np.arange(channels), list(order)] = named.gain
     left = residuals(candidate.pairs(), LinearFit(matrix, named.offset), channels_used=max(order) + 1)
-    slack = judging.tolerance + _FLOAT_ROUNDING * left.largest
+    slack = judging.tolerance + FLOAT_ROUNDING * left.largest
     exact = left.worst <= slack
     full = (*changes, *_listed(named.change))
     reference = left.spread if judging.before_rms is None else min(judging.before_rms, left.spread)
@@ -408,7 +411,7 @@ def _is_rounding(left: _Left, named: ValueChange, values: Values) -> bool:
     if not step or values.levels < _FEWEST_LEVELS:
         return False
     small = left.rms**2 <= _MOST_UNEXPLAINED * left.spread**2
-    return left.worst <= _HALF_STEP * step + _FLOAT_ROUNDING * left.largest and small
+    return left.worst <= _HALF_STEP * step + FLOAT_ROUNDING * left.largest and small
 
 
 def _values(first: Array, second: Array, fit: LinearFit, order: Sequence[int]) -> Values:

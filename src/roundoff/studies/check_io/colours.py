@@ -18,7 +18,8 @@ from roundoff.messages.message import Message, joined, message, verbatim
 from roundoff.messages.numbers import share_text
 from roundoff.preprocessing.colours import GRAY_WEIGHTS, MATRIX_DIGITS, TRANSFER_CURVES
 from roundoff.preprocessing.conventions import BYTE, Convention, MeanStd, conventions
-from roundoff.studies.check_io.candidates import Claim, LinearFit, fit_colours
+from roundoff.studies.check_io.candidates import FORWARD, Claim, LinearFit, fit_colours
+from roundoff.studies.check_io.normalization import FLOAT_ROUNDING
 from roundoff.studies.check_io.result import Correction, IoChange
 
 __all__ = ["colour_claims", "colours_tried", "left_in_place"]
@@ -53,9 +54,7 @@ _BINS = 48
 _LEVELS = 256
 _GREY = ", grey"
 _COLOURS = 3
-_FLOAT_ROUNDING = 4e-7
 _REVERSED = IoChange("channel-order", message("check_io.rgb_bgr"))
-_FORWARD = message("check_io.verified_forward")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -247,7 +246,7 @@ class _Direction:
 
     def slack(self, tolerance: float) -> float:
         """What does not count."""
-        return 0.3 * tolerance + _FLOAT_ROUNDING * float(np.abs(self.wanted).max())
+        return 0.3 * tolerance + FLOAT_ROUNDING * float(np.abs(self.wanted).max())
 
     def rounding(self, matrix: Array) -> float:
         """What rounding of both sides leaves of a map, root mean square: a free map averages some of it out."""
@@ -383,7 +382,7 @@ def _claim(
     alike = [joined(change.text for change in each) for each in named[1:] if len(each) == len(named[0])]
     own = joined(change.text for change in named[0])
     share, residual = float(way.kept.mean()), float(error.max())
-    notes: tuple[Message, ...] = (_FORWARD,) if way.forward else ()
+    notes: tuple[Message, ...] = (FORWARD,) if way.forward else ()
     if share < _NEARLY_ALL:
         notes = (*notes, message("check_io.pixels_left_out", share=share_text(1 - share, 0)))
     return Claim(

@@ -7,24 +7,24 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.messages.message import NOTHING, Argument, Message, message
-from roundoff.preprocessing.conventions import Convention, MeanStd, conventions
+from roundoff.preprocessing.conventions import BYTE, Convention, MeanStd, conventions
 from roundoff.studies.check_io.result import Correction, IoChange
 
 __all__ = [
+    "FLOAT_ROUNDING",
     "ValueChange",
     "Values",
     "channel_numbers",
     "name_values",
 ]
 
-_BYTE = 255.0
 # A name fits when it predicts the same values as the fit, up to this part of what the fit leaves.
 _SAME = 0.2
 # Rounding to codes is no noise: the same values are always off by the same, which a fit does not even out.
 _SAME_CODES = 0.5
-_UNDER_NOISE = 2.5
-# Float32 values are no more exact than this part of their size.
-_FLOAT_ROUNDING = 4e-7
+_UNDER_NOISE = 4.0
+FLOAT_ROUNDING = 4e-7
+"""Float32 values are no more exact than this part of their size."""
 # Pixels cannot be outside 0..255; resizing with a bicubic filter overshoots by this part of their range at most.
 _OVERSHOOT = 0.2
 # A picture whose darkest and brightest pixel are no further apart is hardly a picture.
@@ -100,7 +100,7 @@ def name_values(
         known: Means and stds of the user's own.
     """
     size = np.abs(values.gain * np.maximum(np.abs(values.low), np.abs(values.high))) + np.abs(values.offset)
-    slack = np.maximum(0.3 * tolerance, _SAME * values.rms) + _FLOAT_ROUNDING * float(size.max(initial=0))
+    slack = np.maximum(0.3 * tolerance, _SAME * values.rms) + FLOAT_ROUNDING * float(size.max(initial=0))
     same = _predicts(values, np.ones_like(values.gain), np.zeros_like(values.offset), slack)
     if same:
         return [ValueChange(None, np.ones_like(values.gain), np.zeros_like(values.offset))]
@@ -193,11 +193,11 @@ def _implausibility(values: Values, deployed: Convention, places: list[int]) -> 
     gain, offset = deployed.gain[places], deployed.offset[places]
     ends = np.stack([(end - offset) / gain for end in (values.low, values.high)])
     low, high = ends.min(), ends.max()
-    outside = max(0.0, -low, high - _BYTE) / max(_OVERSHOOT * (high - low), 1e-9)
-    if outside > 1 and max(-low, high - _BYTE) > 1:
+    outside = max(0.0, -low, high - BYTE) / max(_OVERSHOOT * (high - low), 1e-9)
+    if outside > 1 and max(-low, high - BYTE) > 1:
         return _IMPOSSIBLE
     # Most pictures have something nearly black.
-    return float(min(outside, 1.0) + (1.0 if high - low < _FAINT else 0.0) + 0.5 * max(low, 0.0) / _BYTE)
+    return float(min(outside, 1.0) + (1.0 if high - low < _FAINT else 0.0) + 0.5 * max(low, 0.0) / BYTE)
 
 
 def _change(training: Convention, deployed: Convention, gain: Array, offset: Array) -> IoChange:
@@ -278,8 +278,8 @@ def _pixel_range(low: Array, high: Array, *, whole: bool) -> float:
     """255 or 1 when values look like pixels of that range; else 0."""
     if low.min() >= -1e-6 and high.max() <= 1 + 1e-6:
         return 1.0
-    if low.min() >= -1e-6 and high.max() <= _BYTE + 1e-3 and (whole or high.max() > 60):
-        return _BYTE
+    if low.min() >= -1e-6 and high.max() <= BYTE + 1e-3 and (whole or high.max() > 60):
+        return BYTE
     return 0.0
 
 

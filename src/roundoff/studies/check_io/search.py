@@ -11,6 +11,7 @@ from roundoff.core.tensors import Array
 from roundoff.messages.message import Message, joined, message, verbatim
 from roundoff.messages.numbers import share_text
 from roundoff.studies.check_io.candidates import (
+    FORWARD,
     Candidate,
     Claim,
     Judging,
@@ -360,10 +361,7 @@ def vector_claims(training: Sequence[Array], deployed: Sequence[Array], judging:
         # A smooth function with a gain and an offset behind it is nearly a line: it would explain what noise is.
         alone = claim is not None and claim.changes == way.changes
         if claim is not None and (alone or all(each.kind != "activation" for each in way.changes)):
-            yield claim if way.made in (_same, way.read) else replace(claim, notes=(*claim.notes, _FORWARD))
-
-
-_FORWARD = message("check_io.verified_forward")
+            yield claim if way.made in (_same, way.read) else replace(claim, notes=(*claim.notes, FORWARD))
 
 
 def vector_tried(training: Array, deployed: Array) -> tuple[str, ...]:

@@ -201,18 +201,14 @@ def side_pictures(training: Array, deployed: Array) -> tuple[SidePicture, ...]:
 
 def _pixels(values: Array) -> Array | None:
     """Values as pixels; None where they have no shape of a picture."""
-    values = unbatched(values)
-    if values.ndim == 2:
-        values = values[..., None]
-    if values.ndim != 3:
+    picture = _as_picture(values)
+    if picture is None:
         return None
-    if values.shape[-1] not in _CHANNELS and values.shape[0] in _CHANNELS:
-        values = np.moveaxis(values, 0, -1)
-    height, width, channels = values.shape
+    height, width, channels = picture.shape
     if channels not in _CHANNELS or min(height, width) < _LEAST_PIXELS:
         return None
     step = -(-max(height, width) // _MOST_PIXELS)
-    thinned = values[::step, ::step].astype(np.float64)
+    thinned = picture[::step, ::step].astype(np.float64)
     known = thinned[np.isfinite(thinned)]
     if not known.size:
         return None
@@ -377,7 +373,7 @@ def _origin(
 
 
 def _as_picture(array: Array) -> Array | None:
-    """An original as [height, width, channels], whatever axes of one surround it."""
+    """An array as [height, width, channels], whatever axes of one surround it; None where it is no picture."""
     array = unbatched(array)
     if array.ndim == 2:
         return array[..., np.newaxis]

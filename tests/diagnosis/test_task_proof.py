@@ -1,0 +1,92 @@
+"""The user's metric is part of the proof: who is to blame is who brings it back."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper
+from onnxruntime import InferenceSession
+
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.investigation import accuracy_metric
+from roundoff.diagnosis.result import Diagnosis
+from roundoff.diagnosis.study import DiagnoseSettings, diagnose_quantization
+from roundoff.graph.insertion import switch_on
+from roundoff.graph.load import Model, model_from_proto
+from roundoff.graph.quantized_model import QuantizedModel
+from tests.diagnosis.planting import changed, for_target, narrower, numpy_tensor, scaled
+from tests.models import value, wrapped
+
+CLASSES, WIDTH, COUNT = 10, 24, 96
+
+
+def classifier() -> tuple[Model, dict[str, Array]]:
+    """Products of matrices, and what they are fed."""
+    rng = np.random.default_rng(7)
+    sizes = [WIDTH] * 5 + [CLASSES]
+    nodes, constants, name = [], [], "x"
+    for at, (read, written) in enumerate(pairwise(sizes)):
+        values = rng.standard_normal((read, written)) * np.sqrt(2 / read)
+        constants.append(numpy_tensor(f"w{at}", values.astype(np.float32)))
+        # No Relu between them: behind one, random networks give nearly everything to one class.
+        written_name = "y" if at == len(sizes) - 2 else f"r{at}"
+        nodes.append(helper.make_node("MatMul", [name, f"w{at}"], [written_name], name=f"fc{at}"))
+        name = written_name
+    proto = wrapped(nodes, [value("x", (1, WIDTH))], [value("y", (1, CLASSES))], constants)
+    data = rng.standard_normal((COUNT, WIDTH)).astype(np.float32)
+    return model_from_proto(proto, path=Path("classifier.onnx")), {"x": data}
+
+
+def classes(proto: onnx.ModelProto, data: Array) -> Array:
+    session = InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return np.array([int(session.run(["y"], {"x": row[None]})[0].argmax()) for row in data])
+
+
+def diagnosed(quantized: QuantizedModel, data: Array) -> tuple[Diagnosis, Array]:
+    from roundoff.samples.sample_set import ArraySamples
+
+    labels, samples = classes(quantized.float_model.proto, data), ArraySamples({"x": data})
+    settings = DiagnoseSettings(metric=accuracy_metric(labels, samples))
+    return diagnose_quantization(quantized, samples, settings), labels
+
+
+def test_a_finding_says_what_it_does_to_the_accuracy_and_the_verdict_what_all_do() -> None:
+    model, arrays = classifier()
+    quantized, _ = for_target(model, arrays)
+    broken = changed(changed(quantized, "r1", scaled(0.1)), "r3", scaled(60.0))
+    found, labels = diagnosed(broken, arrays["x"])
+    assert found.kind == "culprits"
+    assert {each.tensors[0] for each in found.accused[:2]} == {"r1", "r3"}
+    model = broken.float_model
+    for each in found.accused[:2]:
+        [measure] = each.of_task
+        assert measure.samples == COUNT
+        # Put back alone where all else is right.
+        others = changed(quantized, each.tensors[0], scaled(0.1 if each.tensors[0] == "r1" else 60.0))
+        alone = switch_on(model, others.quantizers)
+        right = float((classes(alone.proto, arrays["x"]) == labels).mean())
+        assert abs(measure.before - right) <= 3 / COUNT  # ranges are those of other samples than calibration saw
+        assert measure.after > measure.before
+    now = float((classes(switch_on(model, broken.quantizers).proto, arrays["x"]) == labels).mean())
+    assert f"top-1 accuracy is {now:.4g}" in str(found.verdict)
+    assert "(1 in float)" in str(found.verdict)
+
+
+def test_places_are_looked_for_until_the_accuracy_is_back() -> None:
+    """Outputs may pass their limits and yet choose other classes."""
+    model, arrays = classifier()
+    quantized, _ = for_target(model, arrays)
+    broken = changed(quantized, "w4", narrower(3))
+    found, _ = diagnosed(broken, arrays["x"])
+    assert found.kind == "culprits"
+    assert found.accused[0].nodes[0] == "fc4"
+    assert found.accused[0].of_task[0].improved
+
+
+def test_a_metric_that_does_not_drop_is_no_part_of_a_proof() -> None:
+    model, arrays = classifier()
+    quantized, _ = for_target(model, arrays)
+    found, _ = diagnosed(quantized, arrays["x"])
+    assert found.kind == "healthy"
+    assert not [each for each in found.findings if each.of_task]
