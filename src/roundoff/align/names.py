@@ -14,12 +14,12 @@ from pathlib import Path
 from roundoff.align.layout import core, layouts_between
 from roundoff.align.pairing import Match, NamedTensor
 from roundoff.core.files import read_small
+from roundoff.core.names import ALIAS_HEADER
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 
 __all__ = [
-    "ALIAS_HEADER",
     "SPELLINGS",
     "NameRule",
     "Spelling",
@@ -227,7 +227,6 @@ def _tells(ours: NamedTensor, theirs: NamedTensor) -> bool:
 
 # The user's own list of which tensor is which.
 
-ALIAS_HEADER = ["reference", "candidate"]
 _SHAPE_OF_FILE = english(
     'write a JSON object {{"reference name": "candidate name"}} or a CSV file with the header reference,candidate'
 )

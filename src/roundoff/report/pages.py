@@ -8,9 +8,9 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path, PurePath
 
-from roundoff.align.names import ALIAS_HEADER
 from roundoff.core.document import DOCUMENT_NAME, RunDocument, to_json
 from roundoff.core.files import output_directory, write_bytes, write_text
+from roundoff.core.names import ALIAS_HEADER
 from roundoff.messages.catalogue import bilingual, plain
 from roundoff.messages.message import phrase_of
 from roundoff.messages.numbers import time_text
