@@ -135,7 +135,7 @@ def _ask_repair(case: RepairCase, folder: Path) -> Answer:
     if claim is None:
         return answer
     try:
-        found = case.on_others(folder, claim.unit)
+        found = case.on_others(folder, claim)
     except Exception as failure:  # noqa: BLE001 - a file that cannot be run is a result, too
         return replace(answer, error=f"{type(failure).__name__}: {failure}")
     if found is None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import roundoff
 from roundoff.align.matching import align
 from roundoff.align.names import read_aliases
 from roundoff.errors import BadInput
@@ -102,3 +103,25 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadInput, match=r"The alias file .* is a pipe or a device"):
         read_aliases(tmp_path / "pipe")
+
+
+def test_what_could_not_be_placed_can_be_named(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    reference = {name: rng.standard_normal((1, 4, 6)).astype(np.float32) for name in ("a", "b", "c")}
+    # Nothing tells which is which: other names, other values, no order.
+    other = {f"t{place}": rng.standard_normal((1, 4, 6)).astype(np.float32) for place in (1, 2)}
+    candidate = {"a": reference["a"], **other, "odd": np.zeros(5, np.float32)}
+    found = roundoff.compare(reference, candidate)
+    assert found.result.state == "incomplete"
+    assert found.result.judgement is not None
+    placed = {each.name: (each.why, each.could_be) for each in found.result.judgement.coverage.unplaced}
+    assert placed == {"t1": ("uncertain", ("b", "c")), "t2": ("uncertain", ("b", "c")), "odd": ("size", ())}
+    assert "odd (5): no tensor that is left has its size" in " ".join(str(found).split())
+    found.save(tmp_path / "run")
+    template = tmp_path / "run" / "aliases.csv"
+    assert read_aliases(template) == {}
+    filled = template.read_text(encoding="utf-8").replace("\n,t1\n", "\nb,t1\n").replace("\n,t2\n", "\nc,t2\n")
+    template.write_text(filled, encoding="utf-8")
+    assert read_aliases(template) == {"b": "t1", "c": "t2"}
+    again = roundoff.compare(reference, candidate, aliases=template)
+    assert [row.how for row in again.result.rows] == ["name", "alias", "alias"]

@@ -48,7 +48,8 @@ def test_the_verdict_comes_first(run: Run) -> None:
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == "ACTIVATIONS dominate (6 samples)"
-    assert lines[1].startswith("  output     logits: weights ")
+    assert lines[1].startswith("  coverage   judged: 1 of 1 output, ")
+    assert lines[2].startswith("  output     logits: weights ")
     assert any(line.startswith("  jumps at   block4/depthwise (Conv): ") for line in lines)
     assert max(map(len, lines)) <= 80
     assert "11 rows that matter less are left out; --top all shows them" in out

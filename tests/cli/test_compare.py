@@ -7,11 +7,17 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from roundoff.cli import main
 from roundoff.core.tensors import Array
+from roundoff.graph.insertion import insert_quantizers
+from roundoff.graph.load import load_model
+from roundoff.graph.quantized_model import dequantized_tensors
+from roundoff.tensors import open_source
 from tests.models import conv_net, save
+from tests.studies.layers.support import demo_network
 
 NAMES = ["conv1", "relu1", "conv2", "relu2", "pool", "logits"]
 
@@ -232,3 +238,27 @@ def test_a_tensor_that_was_not_dumped_introduces_nothing(
     assert "not read" in out
     assert "starts at" not in out
     assert "introduced by" not in out
+
+
+def test_a_quantized_reference_is_what_comes_out_of_its_pairs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quantized, samples = demo_network()
+    model = tmp_path / "quantized.onnx"
+    onnx.save(insert_quantizers(quantized.float_model, quantized.quantizers).proto, model)
+    np.save(tmp_path / "x.npy", np.concatenate([samples.feed(index)["image"] for index in range(2)]))
+    dump, board = tmp_path / "dump", tmp_path / "board"
+    assert main(["dump", str(model), "--data", str(tmp_path / "x.npy"), "-o", str(dump)]) == 0
+    # A board writes what it goes on with: values behind each pair, under the names in front of it.
+    behind = dequantized_tensors(load_model(model))
+    source = open_source(dump)
+    for sample in source.samples:
+        (board / f"sample{sample}").mkdir(parents=True)
+        for name, pair in behind.items():
+            np.save(board / f"sample{sample}" / f"{name.replace('/', '_')}.npy", source.read(pair, sample))
+    capsys.readouterr()
+    run(model, board, "--data", tmp_path / "x.npy", "--no-value-matching", "--csv")
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    paired = [row for row in rows if row["status"] != "missing"]
+    assert len(paired) == len(behind)
+    assert all(float(row["max_abs_error"]) == 0 for row in paired)

@@ -47,11 +47,11 @@ def test_the_search_is_run_and_what_it_finds_is_written(run: Run) -> None:
     assert code == 1, out + err
     assert "searching for a better recipe for chip" in err
     assert "trial 1: plain" in err
-    assert "BETTER: SQNR of the outputs " in text
+    assert "BETTER: SQNR of 'y' " in text
     found = load_document(Path("found")).diagnosis
     assert found is not None
     assert found.repair is not None
-    (step,) = found.repair.steps
+    step, *_ = found.repair.steps
     repair = found.repair
     assert (step.finding, step.kept, repair.reached, repair.used, repair.held_out) == (1, True, False, 32, 16)
     assert repair.interval is not None

@@ -2,13 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
+import pytest
 
-from roundoff.diagnosis.repair import SampleScores, attempts, repair
+from roundoff.diagnosis.investigation import DiagnoseSettings
+from roundoff.diagnosis.repair import (
+    Fixed,
+    RepairSamples,
+    RepairSource,
+    SampleScores,
+    attempts,
+    judge_repair,
+    repair,
+)
 from roundoff.diagnosis.repairable_model import edit, retied
-from roundoff.diagnosis.result import CostClass, Finding, Measure, Remedy, RemedyChange
+from roundoff.diagnosis.result import CostClass, Finding, Measure, Remedy, RemedyChange, Repair, RepairStep
 from roundoff.diagnosis.subject import open_case
 from roundoff.messages.message import verbatim
 from roundoff.quantize.recipes import AddedCost
@@ -164,3 +175,49 @@ def test_biases_follow_the_scales_they_are_told_in() -> None:
 def test_an_unknown_tensor_changes_nothing() -> None:
     case = open_case(*for_target(*unbalanced(1.0)))
     assert edit(case, RemedyChange("range", ("nobody",), low=0.0, high=1.0)) == {}
+
+
+# A repair is told by what the samples that were held out can show.
+
+
+def judged(before: list[float], after: list[float]) -> Any:
+    """A repair whose metric has these values on single samples that were held out; in float all are right."""
+    names = SimpleNamespace(names=tuple(map(str, range(len(before)))))
+    network = SimpleNamespace(float_model="float")
+    values = {id(network): before, id("float"): [1.0] * len(before)}
+
+    def score(model: Any, *, held_out: bool = False) -> SampleScores:
+        known = np.array(values.get(id(model), after))
+        return SampleScores(float(known.mean()), -known)
+
+    step = RepairStep(verbatim("it"), "free", 1, MEASURE, kept=True)
+    fixed: Any = Fixed(SimpleNamespace(), Repair((step,), ()))
+    judge: Any = SimpleNamespace(
+        samples=RepairSamples(names, names),  # type: ignore[arg-type]
+        measure=replace(MEASURE, samples=len(before)),
+        score=score,
+    )
+    return judge_repair(fixed, RepairSource(network, names), DiagnoseSettings(), judge).repair  # type: ignore[arg-type]
+
+
+def test_few_samples_do_not_show_that_nothing_is_lost() -> None:
+    """None of 33 is wrong any more, and two of a hundred may be on others: no word of a repair."""
+    few = judged([0.0] * 6 + [1.0] * 27, [1.0] * 33)
+    assert (few.reached, few.proven) == (False, True)
+    assert few.interval == (pytest.approx(1 - 0.0582, abs=2e-4), 1.0)
+    (doubt,) = few.doubts
+    assert str(doubt).startswith(
+        "33 samples cannot show that accuracy loses no more than 1 % against float; about 198"
+    )
+    many = judged([0.0] * 60 + [1.0] * 270, [1.0] * 330)
+    assert many.reached
+    assert not many.doubts
+    assert many.interval[0] >= 0.99
+
+
+def test_what_is_lost_on_samples_that_were_held_out_is_said() -> None:
+    found = judged([0.0] * 200 + [1.0] * 200, [0.0] * 20 + [1.0] * 380)
+    assert (found.reached, found.proven) == (False, True)
+    assert [str(each) for each in found.doubts] == [
+        "accuracy is still less than in float, beyond what may be lost"
+    ]

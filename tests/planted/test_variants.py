@@ -153,10 +153,14 @@ def test_a_claim_is_read_and_measured_on_others(tmp_path: Path) -> None:
     repair = dict(repair_cases("plain", 0))["fix-clipped-activation/plain/0"]()
     assert isinstance(repair, RepairCase)
     assert repair.write(tmp_path)[0] == "diagnose"
-    measure = {"after": 31.4, "unit": "dB", "what": {"key": "diagnosis.measure_outputs"}}
-    claim = repair.claim({"diagnosis": {"repair": {"measures": [measure]}}})
+    what = {"key": "diagnosis.measure_sqnr", "arguments": {"name": "logits"}}
+    measure = {"after": 31.4, "unit": "dB", "what": what}
+    claim = repair.claim({"diagnosis": {"repair": {"measures": [measure], "interval": None}}})
     assert claim is not None
-    assert (claim.value, claim.unit, claim.slack) == (31.4, "dB", 1.0)
+    assert (claim.value, claim.unit, claim.slack, claim.part) == (31.4, "dB", 1.0, "logits")
+    claim = repair.claim({"diagnosis": {"repair": {"measures": [measure], "interval": [28.4, 32.0]}}})
+    assert claim is not None
+    assert claim.slack == pytest.approx(3.0)
     assert repair.claim({"diagnosis": {"repair": None}}) is None
     held = {"score": 0.97, "float_score": 1.0, "interval": [0.0, 0.08], "samples": 9}
     share = repair.__class__(repair.case, "tune", repair.others).claim(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import roundoff
+from roundoff import demo
 from roundoff.core.tensors import TensorInfo
 from roundoff.errors import BadInput
 from roundoff.tensors import open_source
@@ -102,3 +103,25 @@ def test_converting_keeps_every_run(tmp_path: Path) -> None:
     write(tmp_path / "in" / "simulator", 2.0, "a", "b")
     roundoff.convert(tmp_path / "in", tmp_path / "out")
     assert len(list((tmp_path / "out").rglob("*.npy"))) == 4
+
+
+def test_samples_in_one_tensor_are_told_apart(tmp_path: Path) -> None:
+    folder = demo.model_path().parent
+    images = np.load(folder / "samples.npy")[:3]
+    np.save(tmp_path / "x.npy", images)
+    model = roundoff.load_model(demo.model_path())
+    fed = roundoff.open_samples(tmp_path / "x.npy", roundoff.inputs(model))
+    source = roundoff.LiveSource(model, fed)
+    arrays = {
+        info.name: np.concatenate([source.read(info.name, sample) for sample in source.samples])
+        for info in source.tensors
+    }
+    found = roundoff.compare(demo.model_path(), arrays, data=tmp_path / "x.npy", threshold="max_abs_error=0")
+    assert (found.result.state, len(found.result.samples)) == ("pass", 3)
+    assert "split along the first axis" in " ".join(map(str, found.result.notes))
+    diagnosed = roundoff.diagnose(demo.model_path(), data=tmp_path / "x.npy", dumps=arrays)
+    assert diagnosed.result.kind == "healthy"
+    assert "split along the first axis" in " ".join(map(str, diagnosed.result.notes))
+    swapped = {name: array[::-1] for name, array in arrays.items()}
+    found = roundoff.compare(demo.model_path(), swapped, data=tmp_path / "x.npy")
+    assert found.result.state == "fail"

@@ -56,12 +56,17 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A wrong way to compute operations of some kinds; `patch` in its place changes the result."""
+    """A wrong way to compute operations of some kinds; `patch` changes the result, `computed` what it is made of.
+
+    `most_db` is what may be left of the outputs at most; `computed` is for boards that compute in float.
+    """
 
     kinds: tuple[str, ...]
     edit: Edit | None = None
     patch: Callable[[Array, np.random.Generator], Patch | None] | None = None
     causes: tuple[str, ...] = ("kernel-fault",)
+    computed: Callable[[Subject, Any], Patch | None] | None = None
+    most_db: float = _MOST_DB
 
 
 def _bias(factor: float) -> Edit:
@@ -269,6 +274,51 @@ def _wraps(values: Array, _rng: np.random.Generator) -> Patch:
     return lambda array, _index, _held: ((array + limit) % (2 * limit) - limit).astype(np.float32)
 
 
+def _shortened(values: Array, digits: int) -> Array:
+    """Values with so many significant bits."""
+    fraction, exponent = np.frexp(values)
+    return np.asarray(np.ldexp(np.round(np.ldexp(fraction, digits)), exponent - digits), np.float32)
+
+
+def _channel_sums(digits: int) -> Callable[[Subject, Any], Patch | None]:
+    """A convolution that adds up its input channels in a short float, the taps of each of them exactly."""
+
+    def computed(subject: Subject, node: Any) -> Patch | None:
+        named = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        weight = subject.weights[node.input[1]]
+        if named.get("group", 1) != 1 or any(each != 1 for each in named.get("dilations", [1])):
+            return None
+        count, bias = weight.ndim - 2, subject.weights[node.input[2]] if len(node.input) > 2 else None
+        pads = [(0, 0), (0, 0), *zip(named["pads"][:count], named["pads"][count:], strict=True)]
+        every = tuple(slice(None, None, step) for step in named.get("strides", [1] * count))
+
+        def patch(_array: Array, _index: int, held: Mapping[str, Array]) -> Array:
+            x, kernels = (_shortened(each, digits) for each in (np.pad(held[node.input[0]], pads), weight))
+            seen = np.lib.stride_tricks.sliding_window_view(x, weight.shape[2:], axis=tuple(range(2, x.ndim)))
+            axes = list(range(-count, 0))
+            total: Array = np.zeros((), np.float32)
+            for channel in range(x.shape[1]):
+                one = np.tensordot(seen[:, channel][(slice(None), *every)], kernels[:, channel], (axes, axes))
+                total = _shortened(total + np.moveaxis(one, -1, 1), digits)
+            if bias is not None:
+                total = _shortened(total + bias.reshape(-1, *[1] * count), digits)
+            return total
+
+        return patch
+
+    return computed
+
+
+def _coarse(at: Edited, rng: np.random.Generator) -> bool:
+    """Weights of so few bits, with one scale, as only one layer of the board has them."""
+    weight = at.constant(1)
+    if weight is None:
+        return False
+    step = np.abs(weight).max() / (2 ** (int(rng.integers(4, 6)) - 1) - 1)
+    at.put(1, np.round(weight / step) * step)
+    return True
+
+
 _ACTIVATIONS = (
     "Relu",
     "Clip",
@@ -308,6 +358,9 @@ OPERATIONS: dict[str, Operation] = {
     "tile-shifted": Operation(("Conv", "Relu", "Add"), patch=_shifted_tile, causes=("kernel-fault", "layout")),
     "result-cut-off": Operation(("Conv", "Gemm", "Add"), patch=_cut_off, causes=("kernel-fault", "overflow")),
     "result-wraps": Operation(("Conv", "Gemm", "Add"), patch=_wraps, causes=("kernel-fault", "overflow")),
+    "weights-coarse": Operation(("Conv", "Gemm", "MatMul"), _coarse, most_db=35.0),
+    "sums-bfloat16": Operation(_CONV, computed=_channel_sums(8), most_db=50.0),
+    "sums-float16": Operation(_CONV, computed=_channel_sums(11), most_db=70.0),
 }
 
 
@@ -337,7 +390,7 @@ def _board(subject: Subject, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def _plant(subject: Subject, rng: np.random.Generator, name: str, how: Operation) -> PlantedCase | None:
-    board = _board(subject, rng)
+    board = _board(subject, rng) if how.computed is None else {}
     chip = Device(subject, **board)
     healthy = chip.run(few_samples(subject))
     nodes = [node.name for node in subject.nodes.values() if node.op_type in how.kinds]
@@ -353,6 +406,9 @@ def _plant(subject: Subject, rng: np.random.Generator, name: str, how: Operation
         elif how.patch is not None and tensor == node.output[0]:
             patch = how.patch(subject.values[tensor], rng)
             parts = {"patches": {tensor: patch}} if patch is not None else {}
+        elif how.computed is not None and tensor == node.output[0]:
+            patch = how.computed(subject, node)
+            parts = {"patches": {tensor: patch}} if patch is not None else {}
         if not parts:
             continue
         broken = Device(subject, **board, **parts)
@@ -360,7 +416,9 @@ def _plant(subject: Subject, rng: np.random.Generator, name: str, how: Operation
             dumps = broken.run(few_samples(subject))
         except Exception:  # noqa: BLE001, S112 - a kernel that cannot run at all is no wrong kernel
             continue
-        if dumps[0][tensor].shape == healthy[0][tensor].shape and hurts(subject, dumps, healthy, most_db=_MOST_DB):
+        if dumps[0][tensor].shape == healthy[0][tensor].shape and hurts(
+            subject, dumps, healthy, most_db=how.most_db
+        ):
             unit = subject.unit(tensor, subject.healthy) if "quantized" in board else frozenset()
             return device_case(broken, name, truth((node.name, tensor, *unit), *how.causes), dumps)
     return None

@@ -18,6 +18,7 @@ from roundoff.tensors.stored import runs_of
 
 __all__ = [
     "align",
+    "behind_pairs",
     "match_by_shape",
     "match_outputs",
     "match_rest_by_order",
@@ -444,3 +445,28 @@ class _Renamed:
 
     def read(self, name: str, sample: str) -> Array:
         return self._source.read(self._homes.get(name, name), sample)
+
+
+def behind_pairs(source: TensorSource, dequantized: Mapping[str, str], *, kept: Collection[str]) -> TensorSource:
+    """View a quantized model's tensors by what comes out of their quantize/dequantize pairs.
+
+    Args:
+        source: The tensors of the model.
+        dequantized: For each tensor that is quantized, the one that comes out and is used in its place.
+        kept: Tensors that keep a name of their own, such as outputs of the network.
+    """
+    known = {info.name for info in source.tensors}
+    there = {name: pair for name, pair in dequantized.items() if {name, pair} <= known}
+    return _BehindPairs(source, there, set(there.values()) - set(kept)) if there else source
+
+
+class _BehindPairs:
+    """Implements `TensorSource`."""
+
+    def __init__(self, source: TensorSource, pairs: Mapping[str, str], hidden: Collection[str]) -> None:
+        self._source, self._pairs = source, pairs
+        self.label, self.samples, self.ordered = source.label, source.samples, source.ordered
+        self.tensors = tuple(info for info in source.tensors if info.name not in hidden)
+
+    def read(self, name: str, sample: str) -> Array:
+        return self._source.read(self._pairs.get(name, name), sample)

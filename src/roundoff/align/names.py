@@ -14,6 +14,7 @@ from pathlib import Path
 from roundoff.align.layout import core, layouts_between
 from roundoff.align.pairing import Match, NamedTensor
 from roundoff.core.files import read_small
+from roundoff.core.names import ALIAS_HEADER
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
@@ -226,7 +227,6 @@ def _tells(ours: NamedTensor, theirs: NamedTensor) -> bool:
 
 # The user's own list of which tensor is which.
 
-_HEADER = ["reference", "candidate"]
 _SHAPE_OF_FILE = english(
     'write a JSON object {{"reference name": "candidate name"}} or a CSV file with the header reference,candidate'
 )
@@ -250,7 +250,7 @@ def read_aliases(path: Path | str) -> dict[str, str]:
         ) from error
     pairs = _from_json(text, path) if text.lstrip().startswith(("{", "[")) else _from_csv(text, path)
     aliases = dict(pairs)
-    for column, side in enumerate(_HEADER):
+    for column, side in enumerate(ALIAS_HEADER):
         twice = _repeated(pair[column] for pair in pairs)
         if twice is not None:
             partners = ", ".join(repr(pair[1 - column]) for pair in pairs if pair[column] == twice)
@@ -337,14 +337,17 @@ def _from_csv(text: str, path: Path) -> list[tuple[str, str]]:
         rows = [
             row
             for row in csv.reader(io.StringIO(text), strict=True, skipinitialspace=True)
+            # Remarks, and lines of a template that are not filled in yet.
             if any(cell.strip() for cell in row)
+            and not row[0].startswith("# ")
+            and not (len(row) == len(ALIAS_HEADER) and not row[0].strip())
         ]
     except csv.Error as error:
         raise BadInput(
             english("The alias file {path} is broken CSV: {error}.", path=path, error=error), fix=_SHAPE_OF_FILE
         ) from error
     header = [cell.strip().casefold() for cell in rows[0]] if rows else []
-    if header != _HEADER:
+    if header != ALIAS_HEADER:
         got = ",".join(header) or "nothing"
         raise BadInput(
             english(
@@ -353,7 +356,7 @@ def _from_csv(text: str, path: Path) -> list[tuple[str, str]]:
             fix=_SHAPE_OF_FILE,
         )
     for number, row in enumerate(rows[1:], start=1):
-        if len(row) != len(_HEADER) or not all(cell.strip() for cell in row):
+        if len(row) != len(ALIAS_HEADER) or not all(cell.strip() for cell in row):
             what = english(
                 "The alias file {path}, entry {number}, holds {row!r}; two names are expected.",
                 path=path,

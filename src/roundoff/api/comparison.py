@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, overload
 
@@ -17,7 +18,7 @@ from roundoff.api.inputs import (
     said_of,
 )
 from roundoff.api.outcome import Outcome
-from roundoff.api.subject import samples_for
+from roundoff.api.subject import fewer_samples, samples_for
 from roundoff.core.files import is_model
 from roundoff.core.provenance import array_input
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
@@ -197,6 +198,8 @@ def compare_sides(
         found = compare_pairs(
             sides.reference, sides.candidate, sides.pairing, settings=settings, progress=call.progress
         )
+        if sides.samples is not None:
+            found = replace(found, notes=(*fewer_samples(call, sides.samples), *found.notes))
         return found, network, tuple(_inputs(call, asked, sides))
 
 
@@ -209,7 +212,10 @@ def _inputs(call: Call, asked: SidesAsked, sides: ComparedSides) -> "Iterator[In
             yield open_model(given).origin(role)
         elif isinstance(given, Mapping):
             source: TensorSource = getattr(sides, role)
-            yield array_input(role, [{info.name: source.read(info.name, "") for info in source.tensors}])
+            read = [
+                {info.name: source.read(info.name, sample) for info in source.tensors} for sample in source.samples
+            ]
+            yield array_input(role, read)
     if asked.model is not None:
         yield open_model(asked.model).origin("model")
     yield from file_inputs(("aliases", asked.aliases))
@@ -228,6 +234,7 @@ def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
     from roundoff.align.names import read_aliases
     from roundoff.graph.interface import outputs
     from roundoff.graph.quantized_model import dequantized_tensors
+    from roundoff.tensors.stored import split_batch
 
     _check_models(call, asked)
     aliases = asked.aliases
@@ -235,6 +242,7 @@ def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
         sides = _Opening(call, asked, stack)
         reference, known, shapes = sides.reference()
         candidate, own = sides.source(asked.candidate, asked.candidate_format, shapes=shapes)
+        candidate = split_batch(candidate, reference.tensors, reference.samples)
         pairing = align(
             reference,
             candidate,
@@ -260,13 +268,18 @@ class _Opening:
 
     def reference(self) -> "tuple[TensorSource, Model | None, Sequence[TensorInfo] | None]":
         """The reference, the model behind it, and what that says of shapes."""
-        from roundoff.align.matching import rename_after
+        from roundoff.align.matching import behind_pairs, rename_after
+        from roundoff.graph.interface import outputs
+        from roundoff.graph.quantized_model import dequantized_tensors
         from roundoff.graph.shapes import tensor_infos
 
         given, chosen = self._asked.reference, self._asked.reference_format
         if self._asked.model is None:
             reference, own = self.source(given, chosen, shapes=None)
-            return reference, own, None if own is None else reference.tensors
+            if own is None:
+                return reference, None, None
+            behind = behind_pairs(reference, dequantized_tensors(own), kept=outputs(own))
+            return behind, own, reference.tensors
         model = open_model(self._asked.model).model
         shapes = tensor_infos(model)
         reference, _ = self.source(given, chosen, shapes=shapes)

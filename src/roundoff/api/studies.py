@@ -28,6 +28,7 @@ from roundoff.api.subject import (
     open_subject,
     target_of,
 )
+from roundoff.core.coverage import Doubt, Grade, Judgement, LeftOut, Share
 from roundoff.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.graph.interface import topology
 from roundoff.messages.message import english
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.messages.message import Message
     from roundoff.run.capture import Samples
+    from roundoff.run.evaluators import Evaluator
     from roundoff.studies.accumulate.result import Accumulation, Curve
     from roundoff.studies.distribution.result import ChannelReport, DistributionReport, OutlierReport
     from roundoff.studies.layers.result import LayerReport
@@ -79,6 +81,40 @@ def _choose(option: str, value: Any, choices: Sequence[str]) -> Any:
 def _document(call: Call, subject: Subject, *more: "InputFile", **found: Any) -> "RunDocument":
     network = topology(subject.quantized.float_model)
     return call.document((*subject.inputs(), *more), network, **found)
+
+
+def _evidence(
+    call: Call, subject: Subject, *, tensors: Share | None = None, used: int | None = None, goal: bool = False
+) -> Judgement:
+    """Whether samples and float network are any ground for a verdict, and what it rests on.
+
+    Args:
+        call: Its options.
+        subject: What is looked at.
+        tensors: Places that were judged, where the study looks at them.
+        used: Samples that the study measured on; all of them when None.
+        goal: Whether a goal is judged, for which one sample is not enough.
+    """
+    from roundoff.quantize.agreement import judge_outputs
+
+    model, names = subject.quantized.float_model, subject.samples.names
+    found = judge_outputs(model, None, subject.samples, threads=call.threads, progress=call.progress).judgement
+    few = () if goal else ("single", "repeated")
+    doubts = tuple(each for each in found.doubts if each.kind not in few)
+    unusable = [each for each in (found.coverage.samples or Share(0, 0)).left_out if each.why == "nonfinite"]
+    used = len(names) if used is None else used
+    left = [*unusable, *([LeftOut("few_suffice", len(names) - used)] if used < len(names) else [])]
+    judged = max(0, used - sum(each.count for each in unusable))
+    coverage = replace(found.coverage, tensors=tensors, samples=Share(len(names), judged, tuple(left)))
+    grade: Grade = (
+        "fine" if found.grade == "no_evidence" and not doubts and coverage.outputs.complete else found.grade
+    )
+    return replace(found, grade=grade, coverage=coverage, doubts=doubts)
+
+
+def _code(judgement: Judgement) -> int:
+    """Whether what was measured allows to say anything."""
+    return EXIT_OK if judgement.good else EXIT_THRESHOLD_MISSED
 
 
 @public
@@ -167,7 +203,10 @@ def accumulate(
     )
     curves = _curves(subject.quantized, chosen, left, lists)
     found = measure_growth(subject.quantized, subject.samples, curves, settings, progress=call.progress)
-    return Outcome(found, _document(call, subject, accumulation=found))
+    scored = sum(any(curve.values[at] is not None for curve in found.curves) for at in range(len(found.nodes)))
+    judgement = _evidence(call, subject, tensors=Share(len(found.nodes), scored))
+    found = replace(found, judgement=judgement)
+    return Outcome(found, _document(call, subject, accumulation=found), _code(judgement))
 
 
 def _name_list(option: str, given: Any) -> "NameList":
@@ -308,7 +347,12 @@ def sensitivity(
     # What was not done because of the budget was asked for; the rest was not.
     interrupted = not measured.complete and (budget is None or time.monotonic() - begun < budget)
     found = report_sensitivity(measured, subject.quantized)
-    code = EXIT_INTERRUPTED if interrupted else EXIT_OK
+    most = max((row.samples for rows in found.rankings.values() for row in rows), default=0)
+    judgement = _evidence(call, subject, used=most)
+    if not measured.complete:
+        judgement = replace(judgement, grade="no_evidence", doubts=(*judgement.doubts, Doubt("time")))
+    found = replace(found, judgement=judgement)
+    code = EXIT_INTERRUPTED if interrupted else _code(judgement)
     return Outcome(found, _document(call, subject, sensitivity=found), code)
 
 
@@ -385,11 +429,30 @@ def partial(
         subjects = named_subjects(subject.quantized, order)
     settings = replace(settings, labels=right, ranking=said)
     found = sweep(subject.quantized, subject.samples, subjects, settings, progress=call.progress)
+    judgement = _evidence(call, subject, used=found.samples, goal=True)
+    if doubts := _repeated(subject, measure, threads=call.threads):
+        judgement = replace(judgement, grade="no_evidence", doubts=(*judgement.doubts, *doubts))
+    found = replace(found, judgement=judgement)
     more = file_inputs(("ranking", ranking), ("labels", labels), ("evaluator", evaluator))
-    code = EXIT_THRESHOLD_MISSED if goal and found.knee is None else EXIT_OK
+    code = EXIT_THRESHOLD_MISSED if goal and found.knee is None else _code(judgement)
     return Outcome(
         found, _document(call, subject, *more, partial=found), code if found.complete else EXIT_INTERRUPTED
     )
+
+
+def _repeated(subject: Subject, evaluator: "Evaluator | None", *, threads: int | None) -> tuple[Doubt, ...]:
+    """The doubt about an evaluator that scores the float network otherwise the second time."""
+    import numpy as np
+
+    from roundoff.measure.verdicts import repeat_doubts
+    from roundoff.run.evaluators import EvaluationSamples, make_run
+
+    if evaluator is None:
+        return ()
+    model = subject.quantized.float_model
+    seen = EvaluationSamples(model, subject.samples)
+    first, second = (evaluator(make_run(model, threads=threads), seen) for _ in range(2))
+    return repeat_doubts(np.asarray(first), np.asarray(second))
 
 
 def _ranked(call: Call, subject: Subject, kind: str) -> "tuple[tuple[SwitchedSubject, ...], Message]":
@@ -589,4 +652,7 @@ def samples(
     settings = WorstSampleSettings(metrics=metrics, outputs=names_in(output_node), limits=call.limits)
     subject = open_subject(call, model)
     found = find_worst_samples(subject.quantized, subject.samples, settings, progress=call.progress)
-    return WorstSamplesOutcome(found, _document(call, subject, worst_samples=found), fed=subject.samples)
+    judgement = _evidence(call, subject)
+    found = replace(found, judgement=judgement)
+    document = _document(call, subject, worst_samples=found)
+    return WorstSamplesOutcome(found, document, _code(judgement), fed=subject.samples)

@@ -38,6 +38,7 @@ __all__ = [
     "Subject",
     "SubjectOptions",
     "check_subject",
+    "fewer_samples",
     "notes_on_samples",
     "open_stored",
     "open_subject",
@@ -209,10 +210,14 @@ def notes_on_samples(call: Call, model: "Model", samples: "Samples | None") -> "
 
     if samples is None or not samples.names:
         return ()
+    return (*fewer_samples(call, samples), *input_notes(model, samples, threads=call.threads))
+
+
+def fewer_samples(call: Call, samples: "Samples") -> "tuple[Message, ...]":
+    """That there are fewer samples than were asked for; nothing where that is not so."""
     asked, there = call.get("samples"), len(samples.names)
     fewer = isinstance(asked, int) and asked > there
-    notes = (message("check_calibration.fewer_samples", asked=asked, count=there),) if fewer else ()
-    return (*notes, *input_notes(model, samples, threads=call.threads))
+    return (message("check_calibration.fewer_samples", asked=asked, count=there),) if fewer else ()
 
 
 # How to quantize.

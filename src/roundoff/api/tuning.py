@@ -37,6 +37,7 @@ from roundoff.messages.message import english
 from roundoff.search.result import Tuning
 
 if TYPE_CHECKING:
+    from roundoff.core.coverage import Coverage
     from roundoff.core.document import InputFile
     from roundoff.core.tensors import Array
     from roundoff.graph.load import Model
@@ -191,6 +192,7 @@ def tune(
         tell: Told what the reader should know.
         options: The chip, where the search begins, and what the model is fed.
     """
+    from roundoff.quantize.agreement import judge_outputs
     from roundoff.search.store import discard_folder, open_folder
     from roundoff.search.tune import TuneStore
     from roundoff.search.tune import tune as search_recipe
@@ -223,7 +225,15 @@ def tune(
             discard_folder(folder)
         raise
     notes = notes_on_samples(call, given.model, data.calibration)
-    found = replace(found, tuning=replace(found.tuning, notes=(*notes, *found.tuning.notes)))
+    evidence = judge_outputs(given.model, None, data.calibration, threads=call.threads).judgement
+    known = {each.kind for each in found.tuning.doubts}
+    tuning = replace(
+        found.tuning,
+        notes=(*notes, *found.tuning.notes),
+        doubts=(*found.tuning.doubts, *(each for each in evidence.doubts if each.kind not in known)),
+        coverage=_coverage(evidence.coverage, found.tuning, len(data.calibration.names)),
+    )
+    found = replace(found, tuning=tuning)
     inputs = tuple(replace(each, role=option.removeprefix("the ").strip("-")) for option, each in read)
     outcome = TuneOutcome(
         found.tuning,
@@ -235,6 +245,20 @@ def tune(
         tool_settings=None if dialect is None else _in_dialects(dialect, given, found.built),
     )
     return outcome if folder is None else replace(outcome, written=outcome.deliver(folder))
+
+
+def _coverage(found: "Coverage", tuning: "Tuning", total: int) -> "Coverage":
+    """What a search rests on: the samples that it measured on, and those that were held out from it."""
+    from roundoff.core.coverage import LeftOut, Share
+
+    held = 0 if tuning.holdout is None else tuning.holdout.samples
+    judged = tuning.samples + held
+    unusable = [each for each in (found.samples or Share(0, 0)).left_out if each.why == "nonfinite"]
+    # Where only the evaluator knows what it measures on, nothing is said of samples.
+    there = max(total, judged)
+    left = (*unusable, *((LeftOut("not_asked", there - judged),) if there > judged else ()))
+    good = max(0, judged - sum(each.count for each in unusable))
+    return replace(found, samples=Share(there, good, left) if judged else None)
 
 
 def _check(call: Call, asked: _Asked, dialect: Any, output: PathLike | None, *, resume: bool, force: bool) -> None:

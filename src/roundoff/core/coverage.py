@@ -17,11 +17,15 @@ __all__ = [
     "OutputCoverage",
     "Share",
     "Unjudged",
+    "UnplacedFile",
     "WhyLeftOut",
     "WhyUnjudged",
+    "WhyUnplaced",
 ]
 
-WhyUnjudged = Literal["missing", "unmatched", "shape", "nonfinite", "unreadable", "not_numbers", "chance"]
+WhyUnjudged = Literal[
+    "missing", "unmatched", "shape", "nonfinite", "unreadable", "not_numbers", "chance", "indices"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class Unjudged:
             certain that it is this tensor. ``shape``: the shapes differ. ``nonfinite``: it holds, or is computed
             from, NaN or infinite values. ``unreadable``: a sample of it cannot be read. ``not_numbers``: it holds
             no real numbers, or codes without a scale. ``chance``: it differs from run to run.
+            ``indices``: it holds indices, and more differ than is usual.
         detail: More of it; empty when there is no more.
     """
 
@@ -106,6 +111,27 @@ class Share:
     left_out: tuple[LeftOut, ...] = ()
 
 
+WhyUnplaced = Literal["size", "uncertain", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class UnplacedFile:
+    """A tensor of a dump that is none of the network's, as far as could be told.
+
+    Attributes:
+        name: Its name in the dump.
+        why: ``size``: no tensor of the network that is left has its size. ``uncertain``: some have, and none is
+            certain to be it. ``unreadable``: it cannot be read.
+        shape: Its shape.
+        could_be: The first of those that have its size.
+    """
+
+    name: str
+    why: WhyUnplaced
+    shape: tuple[int, ...] = ()
+    could_be: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class CoverageGap:
     """Where a difference starts, when tensors before the first wrong one were not compared.
@@ -131,6 +157,7 @@ class Coverage:
         samples: What it was fed.
         files: The files of a dump.
         gap: Where a difference starts, if that is not certain.
+        unplaced: Files of the dump that belong to no tensor.
     """
 
     outputs: OutputCoverage
@@ -138,6 +165,7 @@ class Coverage:
     samples: Share | None = None
     files: Share | None = None
     gap: CoverageGap | None = None
+    unplaced: tuple[UnplacedFile, ...] = ()
 
 
 DoubtKind = Literal[

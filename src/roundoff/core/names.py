@@ -15,6 +15,7 @@ from roundoff.errors import BadInput
 from roundoff.messages.message import english
 
 __all__ = [
+    "ALIAS_HEADER",
     "MAX_STEM_BYTES",
     "NOT_PORTABLE",
     "FileNames",
@@ -24,6 +25,9 @@ __all__ = [
     "parse_name_list",
     "shown",
 ]
+
+ALIAS_HEADER = ["reference", "candidate"]
+"""Columns of a file that says which tensor of one side is which of the other."""
 
 
 MAX_STEM_BYTES = 150

@@ -445,7 +445,13 @@ def _repair(found: Diagnosis) -> Iterator[pages.Block]:
         def text() -> str:
             said = measure_text(measure)
             goal = next((_number(each.after, each) for each in found.measures if each.what == measure.what), None)
-            return said if goal is None else translate("diagnosis.value_in_float", text=said, value=goal)
+            if goal is not None:
+                key = "diagnosis.value_expected" if measure.unit == "dB" else "diagnosis.value_in_float"
+                said = translate(key, text=said, value=goal)
+            if repair.interval is None or not repair.held_out or not measure.improved:
+                return said
+            low, high = (_number(end, measure) for end in repair.interval)
+            return translate("diagnosis.repair_interval", text=said, low=low, high=high)
 
         titled = in_all(lambda: translate("diagnosis.titled", text=text()))
         yield pages.Headline(tones[word], titled, word=bilingual(f"diagnosis.word_{word}"))

@@ -16,7 +16,8 @@ from roundoff.core.progress import Deadline
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, TaskMetric
-from roundoff.diagnosis.loss import LossMeter
+from roundoff.diagnosis.loss import Loss, LossMeter
+from roundoff.diagnosis.margins import decibel_interval
 from roundoff.diagnosis.repairable_model import EditedModel, RecipeModel
 from roundoff.diagnosis.result import (
     COSTS,
@@ -36,11 +37,9 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.measure.inference import (
     agreement_interval,
-    energy_ratio_interval_db,
     mean_interval,
     paired_energy_gain_db,
 )
-from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import Argument, Message, message
 from roundoff.quantize.recipes import AddedCost, RecipeBuilder, added_cost
 from roundoff.run.capture import Samples, read_feed
@@ -162,13 +161,13 @@ class SampleScores:
         harm: What each sample, or group of samples, loses, less being better: energy of its error, or the metric
             with its sign; None where only the whole is known.
         energy: Whether that is energy, and the value decibels.
-        interval: Where the value lies for many more samples like these; None where that is not known.
+        loss: What is lost at each part of the outputs, where energies are compared.
     """
 
     value: float
     harm: Array | None = None
     energy: bool = False
-    interval: tuple[float, float] | None = None
+    loss: Loss | None = None
 
     def gain(self, before: "SampleScores") -> tuple[float, float] | None:
         """What is gained over another network on the same samples, with a confidence of 95 %."""
@@ -193,6 +192,7 @@ class RepairSamples:
     Attributes:
         used: What ranges are found on and remedies are chosen by.
         held_out: What they are judged on; None where there are too few.
+        apart: Whether the latter are others than the user diagnosed with.
         used_metric: The user's metric on the first; None without one.
         held_metric: The same on the others.
         doubts: Why none are held out.
@@ -200,6 +200,7 @@ class RepairSamples:
 
     used: Samples
     held_out: Samples | None = None
+    apart: bool = False
     used_metric: TaskMetric | None = None
     held_metric: TaskMetric | None = None
     doubts: tuple[Message, ...] = ()
@@ -223,7 +224,7 @@ def split_for_repair(
         test: Samples of the user's for this alone, with the metric on them.
     """
     if test is not None:
-        return RepairSamples(samples, test[0], metric, test[1])
+        return RepairSamples(samples, test[0], True, metric, test[1])
     split = split_samples(len(samples.names), labels=labels)
     if not split.held_out:
         return RepairSamples(
@@ -236,8 +237,8 @@ def split_for_repair(
     return RepairSamples(
         Subset(samples, split.used),
         Subset(samples, split.held_out),
-        None if metric is None else metric.on(split.used),
-        None if metric is None else metric.on(split.held_out),
+        used_metric=None if metric is None else metric.on(split.used),
+        held_metric=None if metric is None else metric.on(split.held_out),
     )
 
 
@@ -327,18 +328,11 @@ class RepairJudge:
         runner = self._runner(network, held_out=held_out)
         quantizers: Any = network.quantizers if isinstance(network, QuantizedModel) else network
         fused = isinstance(network, QuantizedModel) and can_fuse(quantizers)
-        sums, samples = LossMeter(runner.parts), []
+        sums = LossMeter(runner.parts)
         for exact, found in runner.pairs(quantizers, fused=fused):
             sums.add(exact, found)
-            single = LossMeter(runner.parts)
-            single.add(exact, found)
-            samples.append(single.loss())
         loss = sums.loss()
-        worst = loss.worst
-        signal = np.array([float(each.signal[worst]) for each in samples])
-        noise = np.array([float(each.noise[worst]) for each in samples])
-        interval = energy_ratio_interval_db(signal, noise)
-        return SampleScores(ratio_db(1.0, float(loss.ratios[worst])), np.array(loss.by_sample), True, interval)
+        return SampleScores(loss.sqnr_db, np.array(loss.by_sample), True, loss)
 
     def _runner(self, network: QuantizedModel | Model, *, held_out: bool) -> InterventionRunner:
         mine = network.float_model if isinstance(network, QuantizedModel) else self._first
@@ -559,76 +553,146 @@ def _with_levers(tries: Sequence[Attempt]) -> list[Attempt]:
     return sorted((*tries, *levers), key=lambda each: COSTS.index(each.cost))
 
 
-def judge_repair(fixed: Fixed, source: RepairSource, settings: DiagnoseSettings, judge: RepairJudge) -> Fixed:
+def judge_repair(
+    fixed: Fixed,
+    source: RepairSource,
+    settings: DiagnoseSettings,
+    judge: RepairJudge,
+    *,
+    unseen: Loss | None = None,
+) -> Fixed:
     """What a repair came to, measured before and after it on the samples that were held out.
 
-    One that is worse there is not kept.
+    One that is worse there is not kept. It is reached where other samples are shown to be served as well: within a
+    decibel of the figure, or by the user's metric within what it may lose against float.
+
+    Args:
+        fixed: The repair.
+        source: What was repaired.
+        settings: How the diagnosis was made.
+        judge: Scores networks.
+        unseen: What is lost by samples that the ranges of the repaired model do not know; None where that is not
+            known, or all that are held out are such.
 
     Raises:
         BadInput: The user's metric fails.
         ModelFailed: The model cannot be run.
     """
-    parts, repair_ = judge.samples, fixed.repair
-    held_out = parts.held_out is not None
-    before = judge.score(source.quantized, held_out=held_out)
-    steps = list(repair_.steps)
-    given = settings.given
-    if given is not None and before.energy:
-        # The figure of a file is that of the file as it runs; one worse than its quantizers is written anew.
-        as_file = judge.score(given, held_out=held_out)
-        if before.value - as_file.value >= _WORSE_DB:
-            said = replace(judge.measure, before=as_file.value, after=before.value)
-            title = message("diagnosis.repair_written_anew")
-            steps.insert(0, RepairStep(title, "free", 1, said, kept=True))
-            before = as_file
+    parts, held_out = judge.samples, judge.samples.held_out is not None
+    steps = list(fixed.repair.steps)
+    before = _before(steps, source, settings, judge)
     after = judge.score(fixed.quantized, held_out=held_out)
     count = len(parts.held_out.names) if parts.held_out is not None else 0
-    told = replace(judge.measure, before=before.value, after=after.value, samples=count or judge.measure.samples)
-    gain, doubts = after.gain(before), list(parts.doubts)
+    what = judge.measure.what if after.loss is None else _what(before, after)
+    told = replace(
+        judge.measure,
+        what=what,
+        before=before.value,
+        after=after.value,
+        samples=count or judge.measure.samples,
+    )
     if held_out and any(step.kept for step in steps) and not told.improved:
         why = message("diagnosis.repair_worse_elsewhere", count=count)
         steps = [replace(step, kept=False, why=why) if step.kept else step for step in steps]
-        fixed, told = (
-            replace(fixed, quantized=source.quantized, plan=None, method=""),
-            replace(told, after=told.before),
-        )
-    elif told.improved and gain is not None and gain[0] <= 0:
-        doubts.append(message("diagnosis.repair_gain_chance", count=count or told.samples))
-    if held_out and told.improved and gain is None:
+        fixed = replace(fixed, quantized=source.quantized, plan=None, method="")
+        after, told = before, replace(told, after=told.before)
+    gain, doubts = after.gain(before), list(parts.doubts)
+    if told.improved and held_out and gain is None:
         doubts.append(message("diagnosis.repair_no_interval", metric=told.what))
-    sure = after.interval is None or after.interval[1] - after.interval[0] <= 2 * _CERTAIN_DB
-    if told.improved and not sure and after.interval is not None:
-        low, high = (f"{end:.1f}" for end in after.interval)
-        doubts.append(message("diagnosis.repair_wide", count=count or told.samples, low=low, high=high))
-    reached = held_out and told.improved and (gain is None or gain[0] > 0) and sure
-    if held_out and told.improved and not after.energy:
-        # Against float on the same samples: how much may still be lost on others.
-        in_float = judge.score(source.quantized.float_model, held_out=True)
-        lost = _turned(after.gain(in_float))
-        reached = reached and _good(in_float, after, told)
-        if lost is not None:
-            low, high = (f"{end:.3g}" for end in lost)
-            doubts.append(message("diagnosis.repair_still_lost", metric=told.what, low=low, high=high))
+    elif told.improved and gain is not None and gain[0] <= 0:
+        doubts.append(message("diagnosis.repair_gain_chance", count=told.samples))
+    proven = held_out and told.improved and gain is not None and gain[0] > 0
+    if after.loss is not None:
+        interval = decibel_interval(after.loss, unseen)
+        near = decibel_interval(after.loss, unseen, beyond=0)
+        sure = near is not None and near[1] - near[0] <= 2 * _CERTAIN_DB
+        if told.improved and not sure:
+            doubts.append(message("diagnosis.repair_wide", count=told.samples))
+    else:
+        in_float = judge.score(source.quantized.float_model, held_out=held_out)
+        interval, shown = _against_float(in_float, after, told)
+        sure = shown is None
+        if shown is not None and told.improved:
+            doubts.append(shown)
     done = replace(
-        repair_,
+        fixed.repair,
         steps=tuple(steps),
         measures=(told,),
-        reached=reached,
+        reached=proven and sure,
         used=len(parts.used.names),
         held_out=count,
-        interval=after.interval,
+        interval=interval,
         gain=gain,
         doubts=tuple(doubts),
     )
     return replace(fixed, repair=done)
 
 
-def _good(in_float: SampleScores, after: SampleScores, told: Measure) -> bool:
-    """Whether a metric is about what it is in float, on samples that were held out."""
-    lost = in_float.value - after.value if told.higher_is_better else after.value - in_float.value
-    # One sample more or less is no difference.
-    least = 1 / told.samples if after.harm is not None and after.harm.size == told.samples else 0.0
-    return lost <= max(_GOOD_PART * abs(in_float.value), least)
+def _before(
+    steps: list[RepairStep], source: RepairSource, settings: DiagnoseSettings, judge: RepairJudge
+) -> SampleScores:
+    """What the network scored as it was; a file that is worse than its quantizers is written anew, as a step."""
+    held_out = judge.samples.held_out is not None
+    before, given = judge.score(source.quantized, held_out=held_out), settings.given
+    if given is None or not before.energy:
+        return before
+    # The figure of a file is that of the file as it runs.
+    as_file = judge.score(given, held_out=held_out)
+    if before.value - as_file.value < _WORSE_DB:
+        return before
+    said = replace(judge.measure, before=as_file.value, after=before.value)
+    steps.insert(0, RepairStep(message("diagnosis.repair_written_anew"), "free", 1, said, kept=True))
+    return as_file
+
+
+def _what(before: SampleScores, after: SampleScores) -> Message:
+    """What decibels are of: the part of the outputs that is worst off, before and after."""
+    names = [each.loss.parts[each.loss.worst] for each in (before, after) if each.loss is not None]
+    if len(set(names)) == 1:
+        return message("diagnosis.measure_sqnr", name=names[0])
+    return message("diagnosis.measure_worst")
+
+
+# As many more samples like these are thought of at most, to say how many would do.
+_MOST_TIMES = 100
+
+
+def _against_float(
+    in_float: SampleScores, after: SampleScores, told: Measure
+) -> tuple[tuple[float, float] | None, Message | None]:
+    """Where a metric lies for other samples, by what it loses against float; and why too much may be lost."""
+    sign, allowed = (1 if told.higher_is_better else -1), _GOOD_PART * abs(in_float.value)
+    lost = _turned(after.gain(in_float))
+    if lost is None:
+        # One number for all samples: that it is as good as in float is all that can be seen.
+        bad = sign * (in_float.value - after.value) > allowed
+        return None, message("diagnosis.repair_loses", metric=told.what) if bad else None
+    low, high = sorted(in_float.value - sign * each for each in lost)
+    if after.harm is not None and after.harm.min() >= -1 and after.harm.max() <= 0:
+        low, high = max(0.0, low), min(1.0, high)
+    if lost[1] <= allowed:
+        return (low, high), None
+    if sign * (in_float.value - after.value) > allowed:
+        return (low, high), message("diagnosis.repair_loses", metric=told.what)
+    percent = f"{100 * _GOOD_PART:g}"
+    return (low, high), message(
+        "diagnosis.repair_too_few_to_show",
+        count=told.samples,
+        percent=percent,
+        metric=told.what,
+        needed=_needed(in_float, after, allowed, told.samples),
+    )
+
+
+def _needed(in_float: SampleScores, after: SampleScores, allowed: float, count: int) -> str:
+    """How many samples like these would show that no more is lost than is allowed."""
+    if after.harm is not None and in_float.harm is not None:
+        for times in range(2, _MOST_TIMES):
+            ours = replace(after, harm=np.tile(after.harm, times))
+            lost = _turned(ours.gain(replace(in_float, harm=np.tile(in_float.harm, times))))
+            if lost is not None and lost[1] <= allowed:
+                return str(times * count)
+    return f"{_MOST_TIMES * count}+"
 
 
 @dataclass(slots=True)

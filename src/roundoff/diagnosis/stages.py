@@ -93,9 +93,9 @@ class TaskProof:
 
     def measured(self, before: Case, after: Case) -> Measure:
         """What it is in one network, and in another."""
-        ends = (float(self.values(each).mean()) for each in (before, after))
-        metric = self.metric
-        return Measure(metric.name, "", *ends, higher_is_better=metric.higher_is_better, samples=metric.samples)
+        old, new = (float(self.values(each).mean()) for each in (before, after))
+        metric, better = self.metric, self.metric.higher_is_better
+        return Measure(metric.name, "", old, new, higher_is_better=better, samples=metric.samples)
 
 
 @dataclass(slots=True)

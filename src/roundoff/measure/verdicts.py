@@ -407,6 +407,8 @@ def repeat_doubts(first: Array, second: Array) -> tuple[Doubt, ...]:
 
 # So many answers of a healthy 8-bit network may differ: those that the float network is hardly sure of.
 _FLIPS = 0.05
+# And so rare may be as many as differ, before it is a fault: the only answer, or one of two, is never excused.
+_RARE = 0.1
 
 
 def is_index(dtype: np.dtype[Any]) -> bool:
@@ -422,7 +424,7 @@ def index_scores(equal: int, total: int) -> Mapping[str, float]:
         total: Of how many.
     """
     differing = total - equal
-    usual = _at_least(differing, total) > _LEVEL
+    usual = not differing or _at_least(differing, total) > _RARE
     share = equal / total if total else 1.0
     perfect = {each.name: each.perfect for each in all_metrics() if each.perfect is not None} if usual else {}
     return {**perfect, "equal_share": share}

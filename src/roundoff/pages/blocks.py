@@ -527,7 +527,11 @@ def preparation_note(preparation: Sequence[Remark]) -> tuple[Paragraph, ...]:
 
     What is to be said first is said nevertheless.
     """
-    first = notes(each for each in preparation if _is_first(each))
+    first = notes(
+        each
+        for each in preparation
+        if _is_first(each) or (isinstance(each, Message) and each.key.endswith(".fewer_samples"))
+    )
     count = len(preparation) - len(first)
     rest = Paragraph(bilingual("terminal.preparation", count=count), note=True)
     return (*first, rest) if count else first

@@ -1,6 +1,6 @@
 """What a verdict rests on, in lines: how much was judged, why the rest was not, and what speaks against it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from roundoff.core.coverage import (
@@ -12,8 +12,10 @@ from roundoff.core.coverage import (
     OutputCoverage,
     Share,
     Unjudged,
+    UnplacedFile,
 )
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, translate
+from roundoff.messages.numbers import shape_text
 from roundoff.messages.phrases import commas, few, semicolons
 from roundoff.messages.sanitize import short_name
 
@@ -45,12 +47,29 @@ def judgement_lines(judgement: Judgement | None, *, other: OtherSide = "candidat
     if judgement is None:
         return
     yield translate("coverage.label"), judged_line(judgement.coverage, other=other)
+    yield from _unplaced(judgement.coverage.unplaced)
     if judgement.coverage.outputs.not_judged:
         yield from coverage_lines(judgement.coverage.outputs, other=other)
     if other == "dump" and judgement.coverage.gap is not None:
         yield "", gap_line(judgement.coverage.gap)
     for index, doubt in enumerate(judgement.doubts):
         yield "" if index else translate("coverage.label_doubt"), doubt_line(doubt)
+
+
+def _unplaced(files: Sequence[UnplacedFile]) -> Iterator[tuple[str, str]]:
+    """Files of a dump that could not be placed, with why; all of them are in the document."""
+    for at, each in enumerate(files[:_LISTED]):
+        text = translate(
+            f"coverage.unplaced_{each.why}",
+            name=short_name(each.name),
+            shape=shape_text(each.shape) or "-",
+            names=few([short_name(name) for name in each.could_be], _NAMED) or "-",
+        )
+        yield "" if at else translate("coverage.label_unplaced"), text
+    if len(files) > _LISTED:
+        yield "", translate("coverage.unplaced_more", count=len(files) - _LISTED)
+    if any(each.why == "uncertain" for each in files):
+        yield "", translate("coverage.unplaced_name_them")
 
 
 def judged_line(coverage: Coverage, *, other: OtherSide = "candidate") -> str:

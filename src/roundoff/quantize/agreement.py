@@ -105,7 +105,7 @@ def compare_outputs(
 
 def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may take
     reference: Model,
-    candidate: Model,
+    candidate: Model | None,
     samples: Samples,
     *,
     indices: Sequence[int] | None = None,
@@ -119,7 +119,7 @@ def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may t
 
     Args:
         reference: Is taken for right.
-        candidate: Is judged.
+        candidate: Is judged; None to judge only whether samples and reference are any ground for a verdict.
         samples: What both are fed.
         indices: Which of the samples; those that every command judges on by default.
         deadline: When to be done; what is left then is not judged on.
@@ -133,7 +133,7 @@ def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may t
     total = len(samples.names)
     chosen = spread(total, JUDGED_SAMPLES) if indices is None else tuple(indices)
     bench = Bench(reference, samples, threads=threads)
-    networks = [bench.open(model) for model in (reference, candidate)]
+    networks = [bench.open(model) for model in (reference, candidate) if model is not None]
     chance = random_outputs(reference)
     tallies = [_OutputTally(name, chance=chance.get(name, "")) for name in outputs(reference)]
     parts: dict[str, list[tuple[OutputPart, _OutputTally]]] | None = None
@@ -145,7 +145,8 @@ def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may t
                 late = len(chosen) - done
                 break
             feed, name = bench.feed(index), samples.names[index]
-            left, right = (network.run(feed, sample=name) for network in networks)
+            left, *others = (network.run(feed, sample=name) for network in networks)
+            right = others[0] if others else left
             if sanity.add(shown(name), feed, left):
                 if parts is None:
                     parts = _parts(reference, feed, left)

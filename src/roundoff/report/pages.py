@@ -1,5 +1,7 @@
 """All pages of a run in the order of a report, and the folder it is written to."""
 
+import csv
+import io
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,6 +10,7 @@ from pathlib import Path, PurePath
 
 from roundoff.core.document import DOCUMENT_NAME, RunDocument, to_json
 from roundoff.core.files import output_directory, write_bytes, write_text
+from roundoff.core.names import ALIAS_HEADER
 from roundoff.messages.catalogue import bilingual, plain
 from roundoff.messages.message import phrase_of
 from roundoff.messages.numbers import time_text
@@ -187,4 +190,20 @@ def write_run(
 
 def run_files(document: RunDocument) -> dict[str, str]:
     """What a run directory holds, by file name: the document, and the tables of what was found."""
-    return {DOCUMENT_NAME: to_json(document), **run_tables(all_pages(document))}
+    return {DOCUMENT_NAME: to_json(document), **run_tables(all_pages(document)), **_alias_template(document)}
+
+
+def _alias_template(document: RunDocument) -> dict[str, str]:
+    """A file for --aliases with a line for each file of a dump that could not be placed, to be filled in."""
+    for part in (document.comparison, document.diagnosis):
+        if part is None or part.judgement is None or not part.judgement.coverage.unplaced:
+            continue
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(ALIAS_HEADER)
+        for each in part.judgement.coverage.unplaced:
+            shape = "x".join(map(str, each.shape))
+            rows.writerow([f"# {each.name} {shape}: " + (", ".join(each.could_be) or each.why)])
+            rows.writerow(["", each.name])
+        return {"aliases.csv": text.getvalue()}
+    return {}

@@ -10,7 +10,7 @@ from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, transl
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, in_decibels, score_heading, score_text, share_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
-from roundoff.pages.coverage import doubt_line
+from roundoff.pages.coverage import doubt_line, judged_line
 from roundoff.search.result import Trial, Tuning
 
 __all__ = ["trial_line", "tuning_page"]
@@ -50,9 +50,10 @@ def _headline(found: Tuning) -> pages.Headline:
     if found.verdict == "nothing_to_do":
         return pages.Headline("good", bilingual("search.nothing", **goal), term, bilingual("search.word_nothing"))
     if found.verdict in ("met", "unproven"):
-        others = None if found.holdout is None else found.holdout.met
+        held = found.holdout
+        others = None if held is None else held.met
         word = "met" if others is None else "met_others" if others else "met_alone"
-        word = "unproven" if found.verdict == "unproven" and others is None else word
+        word = "unproven" if found.verdict == "unproven" and others is not False else word
         tone: pages.Tone = "open" if found.verdict == "unproven" or others is False else "good"
         return pages.Headline(
             tone, bilingual("search.met", change=phrase_of(best.change)), term, bilingual(f"search.word_{word}")
@@ -64,21 +65,21 @@ def _headline(found: Tuning) -> pages.Headline:
     return pages.Headline("bad", text, term, bilingual("search.word_best_effort"))
 
 
+def _evidence(found: Tuning) -> Iterator[_Line]:
+    if found.coverage is not None:
+        yield translate("coverage.label"), judged_line(found.coverage)
+    for at, doubt in enumerate(found.doubts):
+        yield "" if at else translate("coverage.label_doubt"), doubt_line(doubt)
+
+
 def _lines(found: Tuning) -> Iterator[_Line]:
     best, kept = found.best, found.remaining
     goal = "" if found.goal_value is None else _score(found, found.goal_value)
     if found.verdict in ("met", "unproven"):
         yield translate("search.goal"), commas(f"{_name(found)} {shown(found.goal)}", goal)
     yield _name(found), _loss(found)
-    for at, doubt in enumerate(found.doubts):
-        yield "" if at else translate("coverage.label_doubt"), doubt_line(doubt)
-    if found.holdout is not None:
-        held = found.holdout
-        scores = _scores(found, held.score, held.float_score)
-        others = commas(count_of(held.samples, "other_sample"), _interval(found, held.interval))
-        yield translate("search.not_searched"), semicolons(scores, others)
-        if held.met is False and found.verdict != "best_effort":
-            yield "", translate("search.less", goal=shown(found.goal))
+    yield from _evidence(found)
+    yield from _others(found)
     if found.verdict == "best_effort":
         yield translate("search.best_is"), shown(best.change)
     elif _unsure(found):
@@ -97,6 +98,20 @@ def _lines(found: Tuning) -> Iterator[_Line]:
     yield translate("search.search"), _effort(found)
     if found.stopped:
         yield translate("search.ended"), translate("search.early", why=shown(found.stopped))
+
+
+def _others(found: Tuning) -> Iterator[_Line]:
+    """What samples outside of the search say."""
+    held = found.holdout
+    if held is None:
+        return
+    scores = _scores(found, held.score, held.float_score)
+    others = commas(count_of(held.samples, "other_sample"), _interval(found, held.interval))
+    yield translate("search.not_searched"), semicolons(scores, others)
+    if held.met is False and found.verdict != "best_effort":
+        yield "", translate("search.less", goal=shown(found.goal))
+    elif held.shown is False and found.verdict == "unproven":
+        yield "", translate("search.not_shown", count=held.samples, goal=shown(found.goal))
 
 
 def _scores(found: Tuning, score: float, float_score: float) -> str:

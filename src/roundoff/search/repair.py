@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from roundoff.core.progress import SILENT
 from roundoff.core.target import Target
 from roundoff.diagnosis.investigation import DiagnoseSettings
+from roundoff.diagnosis.loss import Loss
+from roundoff.diagnosis.margins import RangeMargins
 from roundoff.diagnosis.repair import (
     Fixed,
     RepairJudge,
@@ -25,12 +27,13 @@ from roundoff.diagnosis.repair import (
 )
 from roundoff.diagnosis.result import Check, Diagnosis, Measure, Repair, RepairStep
 from roundoff.diagnosis.study import diagnose_quantization
+from roundoff.diagnosis.subject import open_case
 from roundoff.errors import BadInput, RoundoffError, reason
 from roundoff.messages.message import Message, message, verbatim
 from roundoff.quantize.recipes import added_cost
 from roundoff.quantize.targets.loading import load_target
 from roundoff.run.capture import read_feed
-from roundoff.run.evaluators import Subset
+from roundoff.run.evaluators import JoinedSamples, Subset
 from roundoff.search.evaluators import JudgeOptions
 from roundoff.search.result import Trial, Tuning
 
@@ -86,7 +89,8 @@ def repair_diagnosis(
         parts = split_for_repair(source.samples, settings.metric, model, labels=source.labels, test=source.test)
         judge = RepairJudge(found, parts, settings)
         fixed = _repaired(found, source, settings, search, judge=judge)
-        return _diagnosed_again(judge_repair(fixed, source, settings, judge), settings, judge)
+        fixed, unseen = _with_margin(fixed, settings, judge)
+        return _diagnosed_again(judge_repair(fixed, source, settings, judge, unseen=unseen), settings, judge)
     except Exception as error:  # noqa: BLE001 - what was diagnosed is worth telling all the same
         why = message("diagnosis.repair_failed", reason=reason(error))
         return Fixed(source.quantized, untried(found, why))
@@ -106,6 +110,44 @@ def _repaired(
     if found.kind != "culprits" or judge.enough(judge.score(fixed.quantized)):
         return fixed
     return better_of(fixed, _searched(found, source, settings, search, judge=judge), judge)
+
+
+def _with_margin(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge) -> tuple[Fixed, Loss | None]:
+    """A margin for ranges that end where the samples do, and what is lost by samples that ranges do not know."""
+    parts, kept = judge.samples, any(step.kept for step in fixed.repair.steps)
+    if not kept or parts.held_out is None or settings.deadline.left <= 2 * settings.opened_s:
+        return fixed, None
+    samples = parts.used if parts.apart else JoinedSamples(parts.used, parts.held_out)
+    case = open_case(
+        fixed.quantized,
+        samples,
+        arithmetic=settings.arithmetic,
+        threads=settings.threads,
+        max_memory=settings.max_memory,
+        deadline=settings.deadline,
+    )
+    used = [place for place, index in enumerate(case.runner.indices) if index < len(parts.used.names)]
+    margins = RangeMargins(case, used)
+    margin = margins.best()
+    if margin:
+        quantizers = tuple(case.quantizers(margins.fixes(margin)))
+        widened = replace(fixed.quantized, quantizers=quantizers)
+        before, after = (margins.loss(each).sqnr_db for each in (0.0, margin))
+        title = message("diagnosis.repair_margin", percent=f"{100 * margin:g}", count=len(margins.fitted))
+        what = Measure(message("diagnosis.measure_unseen"), "dB", before, after, samples=len(case.runner.indices))
+        step = RepairStep(title, "free", 0, what, kept=True)
+        if not _worse(judge.score(widened), judge.score(fixed.quantized), judge):
+            repair = replace(fixed.repair, steps=(*fixed.repair.steps, step))
+            fixed = replace(fixed, quantized=widened, repair=repair)
+        else:
+            margin = 0.0
+    return fixed, None if parts.apart else margins.loss(margin)
+
+
+def _worse(ours: SampleScores, theirs: SampleScores, judge: RepairJudge) -> bool:
+    """Whether the user's metric is worse; decibels of samples that ranges were found on do not count."""
+    changed = replace(judge.measure, before=ours.value, after=theirs.value)
+    return changed.improved and not ours.energy
 
 
 def _diagnosed_again(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge) -> Fixed:

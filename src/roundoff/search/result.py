@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from roundoff.core.coverage import Doubt
+from roundoff.core.coverage import Coverage, Doubt
 from roundoff.core.plan import Recipe
 from roundoff.messages.message import NOTHING, Message
 
@@ -11,7 +11,7 @@ __all__ = ["Dragged", "HoldOut", "Remaining", "Trial", "Tuning", "TuningVerdict"
 
 TuningVerdict = Literal["met", "unproven", "best_effort", "nothing_to_do"]
 """What came of a search: ``unproven`` is a goal that is met on the samples that were searched on, and not on
-others, or where there were no others."""
+others, or where others are too few to show it, or there were none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,7 @@ class HoldOut:
         interval: Where the loss lies for many more samples like these, with a confidence of 95 %; None when
             the evaluator gives no value for each sample.
         met: Whether the goal is met on these, too; None where that was not asked.
+        shown: Whether the interval shows it for other samples; None where there is none, or that was not asked.
     """
 
     samples: int
@@ -99,6 +100,7 @@ class HoldOut:
     score: float
     interval: tuple[float, float] | None = None
     met: bool | None = None
+    shown: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,8 @@ class Tuning:
         stopped: Why the search ended early; empty when it did not.
         notes: What the reader should know.
         added: What the answer has that the plain quantized model has not; None where that is nothing.
-        doubts: What speaks against a good verdict: labels, evaluator or the float network itself.
+        doubts: What speaks against a good verdict: samples, labels, evaluator, time or the float network itself.
+        coverage: What it rests on; None in documents of older versions.
     """
 
     reference: str
@@ -162,6 +165,7 @@ class Tuning:
     notes: tuple[Message, ...] = ()
     added: Message | None = None
     doubts: tuple[Doubt, ...] = ()
+    coverage: Coverage | None = None
 
     @property
     def good(self) -> bool:

@@ -417,7 +417,8 @@ class _TuneSearch:
             verdict = "nothing_to_do"
         # What was chosen on samples is proven by others; where nothing was chosen, others may only refute it.
         refuted = held is not None and held.met is False
-        if answer.met and (refuted or (held is None and not plain and not self._parts.whole)):
+        unseen = not self._parts.whole if held is None else held.shown is False
+        if answer.met and (refuted or (unseen and not plain)):
             verdict = "unproven"
         pareto = settings.strategy.name == "pareto"
         front = pareto_front([trial for trial in found.trials if trial.whole]) if pareto else ()
@@ -513,8 +514,10 @@ class _TuneSearch:
             wanted = self._settings.min_metric
         if wanted is None:
             return held
-        sign = 1 if self._judge.higher_is_better else -1
-        return replace(held, met=sign * (held.score - wanted) >= -_SLACK * max(1.0, abs(wanted)))
+        sign, slack = (1 if self._judge.higher_is_better else -1), _SLACK * max(1.0, abs(wanted))
+        allowed = sign * (held.float_score - wanted) + slack
+        shown = None if held.interval is None else held.interval[1] <= allowed
+        return replace(held, met=sign * (held.score - wanted) >= -slack, shown=shown)
 
     def _minimal(self, answer: Trial, found: SearchFound) -> bool | None:
         """Whether all recipes with one thing less that costs something were tried and miss the goal."""

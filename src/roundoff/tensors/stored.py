@@ -1,7 +1,7 @@
 """Tensors that lie in files: what each format hands over, and the one `TensorSource` made of it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 
 __all__ = [
+    "BatchSource",
     "Content",
     "Declared",
     "MappingSource",
@@ -20,6 +21,7 @@ __all__ = [
     "TensorFile",
     "runs_of",
     "settle",
+    "split_batch",
 ]
 
 
@@ -361,3 +363,65 @@ class MappingSource:
                 fix=nearest(name, self._arrays),
             )
         return self._arrays[name]
+
+
+# Several samples in one tensor.
+
+# So many of the tensors must hold one slice for each sample, for the first axis to be a batch.
+_MOSTLY_BATCHED = 0.5
+
+
+def split_batch(source: TensorSource, tensors: Sequence[TensorInfo], samples: Sequence[str]) -> TensorSource:
+    """View a dump of all samples in one as one slice of each tensor for each sample, where sizes say that it is.
+
+    Args:
+        source: The dump.
+        tensors: The tensors of the network for one sample.
+        samples: What the network was fed.
+
+    Returns:
+        The view; the dump itself where it has samples of its own, or its sizes are not those of a batch.
+    """
+    count = len(samples)
+    if count < 2 or len(source.samples) != 1:
+        return source
+    single = {info.size for info in tensors if info.dtype}
+    known = [info for info in source.tensors if info.dtype and not info.problem and info.shape]
+    batched = [
+        info.name
+        for info in known
+        if info.shape[0] % count == 0 and info.size // count in single and info.size not in single
+    ]
+    if not batched or len(batched) < _MOSTLY_BATCHED * len(known):
+        return source
+    return BatchSource(source, samples, frozenset(batched))
+
+
+class BatchSource:
+    """A `TensorSource` of one slice along the first axis for each sample.
+
+    Attributes:
+        split: How many tensors are sliced; the others are the same in every sample.
+    """
+
+    def __init__(self, source: TensorSource, samples: Sequence[str], batched: frozenset[str]) -> None:
+        self._source, self._batched = source, batched
+        self._only = source.samples[0]
+        self.label, self.ordered, self.runs = source.label, source.ordered, runs_of(source)
+        self.samples = tuple(samples)
+        self.split = len(batched)
+        self.tensors = tuple(map(self._info, source.tensors))
+
+    def _info(self, info: TensorInfo) -> TensorInfo:
+        if info.name not in self._batched:
+            return info
+        return replace(info, shape=(info.shape[0] // len(self.samples), *info.shape[1:]))
+
+    def read(self, name: str, sample: str) -> Array:
+        """The values of one tensor in one sample."""
+        values = self._source.read(name, self._only)
+        if name not in self._batched:
+            return values
+        rows = values.shape[0] // len(self.samples)
+        first = self.samples.index(sample) * rows
+        return values[first : first + rows]

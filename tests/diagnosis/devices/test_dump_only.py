@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.planted.case import PlantedCase
 from benchmarks.planted.faults import FAULTS
 from benchmarks.planted.naming import named
 from benchmarks.planted.subject import subject
@@ -168,21 +169,57 @@ def test_lines_in_words() -> None:
     assert str(lines_text(many, "x")).startswith("channels 0, 1, 2, 3, 4 and 2 more of 'x' are")
 
 
+def hashed(fault: str, family: str, seed: int, *, some: bool = False) -> tuple[PlantedCase, Diagnosis]:
+    """A planted case whose tensors have names that say nothing, in no order."""
+    network = subject(family, seed)
+    case = FAULTS[fault](network, network.rng(fault))
+    assert case is not None
+    if some:
+        case = some_tensors(case, np.random.default_rng(0))
+    case = named(case, "hashed", np.random.default_rng(0))
+    assert case.dumps is not None
+    names = case.dumps.names
+    rows = tuple(
+        {names[name]: row[name] for name in sorted(row, key=names.__getitem__)} for row in case.dumps.samples
+    )
+    known = case.quantized or case.model
+    return case, diagnose_device(known, ArraySamples(case.samples), HeldDumps(rows, ordered=False))
+
+
 def test_a_layout_that_flows_on_is_not_undone_by_pairing() -> None:
     """Under names that say nothing a tensor follows in another order; a device that goes on with it is wrong."""
-    network = subject("dense", 108)
-    case = FAULTS["layout-computed"](network, network.rng("layout-computed"))
-    assert case is not None
-    hashed = named(some_tensors(case, np.random.default_rng(0)), "hashed", np.random.default_rng(0))
-    assert hashed.dumps is not None
-    names = hashed.dumps.names
-    rows = tuple(
-        {names[name]: row[name] for name in sorted(row, key=names.__getitem__)} for row in hashed.dumps.samples
-    )
-    known = case.quantized
-    assert known is not None
-    found = diagnose_device(known, ArraySamples(case.samples), HeldDumps(rows, ordered=False))
+    case, found = hashed("layout-computed", "dense", 108, some=True)
     (finding,) = found.accused
     assert finding.cause == "layout"
     assert {*finding.nodes, *finding.tensors} & case.truths[0].nodes
     assert "goes on with that" in str(finding.summary)
+
+
+@pytest.mark.parametrize(
+    ("fault", "family", "seed"),
+    [
+        ("swapped-channels", "inverted", 108),
+        ("fp16-inside", "pytorch-vit", 105),
+        ("fp16-flushed", "two-sided", 103),
+        ("operation-weights-misread", "paddle-depthwise", 102),
+    ],
+)
+def test_a_wrong_tensor_between_known_ones_finds_its_partner_by_what_follows(
+    fault: str, family: str, seed: int
+) -> None:
+    """Behind it something has its partner already: what lies between does not follow, and is looked at."""
+    case, found = hashed(fault, family, seed)
+    (finding,) = found.accused
+    assert {*finding.nodes, *finding.tensors} & case.truths[0].nodes
+    assert finding.cause in case.truths[0].causes
+    files = None if found.judgement is None else found.judgement.coverage.files
+    assert files is not None
+    assert files.judged == files.there
+
+
+def test_one_mislabelled_picture_among_few_is_told() -> None:
+    case, found = hashed("layout-in-dump", "two-sided", 103)
+    (finding,) = found.accused
+    assert finding.cause == "layout"
+    assert {*finding.nodes, *finding.tensors} & case.truths[0].nodes
+    assert "in the dump only" in str(finding.summary)

@@ -29,6 +29,9 @@ NAMED = {
     ("operation-tile-zero", "plain"): "is zero",
     ("operation-tile-stale", "plain"): "is that of the sample before",
     ("operation-result-wraps", "plain"): "results wrap around every",
+    ("operation-sums-bfloat16", "plain"): "Conv adds up its products in bfloat16",
+    ("operation-sums-float16", "temporal"): "Conv adds up its products in float16",
+    ("operation-weights-coarse", "inverted"): "Conv computes with weights of",
 }
 
 

@@ -16,12 +16,14 @@ from roundoff.align.values import SampleSide
 from roundoff.core.coverage import Unjudged
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, dequantize
-from roundoff.core.tensors import Array, TensorInfo, TensorSource
+from roundoff.core.tensors import Array, TensorInfo, TensorSource, parse_dtype
 from roundoff.diagnosis.devices.expectation import Golden, Span
 from roundoff.errors import BadInput, CannotAlign
+from roundoff.measure.verdicts import is_index
 from roundoff.messages.message import Message, as_message, english, message
 from roundoff.studies.compare.pairs import find_samples, laid_out, read_pair
-from roundoff.tensors.stored import runs_of
+from roundoff.studies.compare.study import batch_note
+from roundoff.tensors.stored import runs_of, split_batch
 
 __all__ = [
     "SURE",
@@ -40,8 +42,8 @@ SURE = 0.5
 _FEWEST_FITTED = 8
 # Axes of a tensor that has more than channels.
 _MAP = 3
-# One against so many that are as they should be is wrong.
-_ONE_AGAINST = 5
+# One against so many that are as they should be is wrong; one that has the shape it should have against these.
+_ONE_AGAINST, _MISLABELLED_AGAINST = 5, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class Readout:
         left_out: What cannot be used, with the reason.
         notes: What was assumed.
         ends: Inputs and outputs of the network, which a device may hold in a layout of their own.
+        indices: Outputs of the network that hold indices, such as those of ArgMax: they are equal or not.
     """
 
     reference: TensorSource
@@ -97,6 +100,20 @@ class Readout:
     left_out: tuple[Unjudged, ...] = ()
     notes: tuple[Message, ...] = ()
     ends: Collection[str] = ()
+    indices: Mapping[str, TensorPair] = field(default_factory=dict)
+
+    def equal_indices(self, name: str) -> tuple[int, int]:
+        """Of a tensor of indices, how many are those of the float model, and of how many.
+
+        Raises:
+            BadInput: It cannot be read.
+        """
+        equal = total = 0
+        for sample in self.samples:
+            exact, found = read_pair((self.reference, self.device), self.indices[name], sample)
+            same = exact.shape == found.shape
+            equal, total = equal + (int(np.count_nonzero(exact == found)) if same else 0), total + exact.size
+        return equal, total
 
     def read(self, name: str, sample: int) -> Array:
         """Values of a tensor, float32, in the layout of the float model.
@@ -201,6 +218,7 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
         CannotAlign: Nothing could be paired.
     """
     known = names or KnownNames()
+    device = split_batch(device, reference.tensors, reference.samples)
     pairing = align(
         reference, device, aliases=known.aliases, origins=known.origins, outputs=ends, progress=progress
     )
@@ -232,12 +250,29 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
             what, fix=english("dump outputs of nodes under the names of the model, or give --aliases")
         )
     notes = [as_message(matched.note)] if matched.note else []
+    notes += batch_note(device)
     if runs := runs_of(device):
         run, *others = runs
         notes.append(message("compare.run_taken", where=device.label, run=run, others=", ".join(others)))
     if fits:
         notes.append(message("diagnosis.note_unknown_scale", count=len(fits)))
-    return Readout(reference, device, kept, matched.pairs, quantizers, fits, tuple(left_out), tuple(notes), ends)
+    dtypes = {info.name: info.dtype for info in reference.tensors}
+    indices = {
+        name: pair
+        for name in ends
+        if (pair := by_name.get(name)) is not None
+        and pair.how != "shape"
+        and pair.confidence >= SURE
+        and _holds_indices(dtypes.get(name, ""))
+    }
+    left_out = [each for each in left_out if each.name not in indices]
+    return Readout(
+        reference, device, kept, matched.pairs, quantizers, fits, tuple(left_out), tuple(notes), ends, indices
+    )
+
+
+def _holds_indices(dtype: str) -> bool:
+    return bool(dtype) and is_index(parse_dtype(dtype))
 
 
 def _as_dumped(
@@ -272,9 +307,10 @@ def _one_of_its_own(
     pair = odd[0]
     shape, stored = ours[pair.reference], theirs[pair.candidate]
     plain = [each for each in pairs.values() if each.layout is None and len(ours[each.reference] or ()) >= _MAP]
-    if shape is None or stored is None or len(plain) < _ONE_AGAINST or math.prod(shape) != math.prod(stored):
+    against = _MISLABELLED_AGAINST if shape == stored else _ONE_AGAINST
+    if shape is None or stored is None or len(plain) < against or math.prod(shape) != math.prod(stored):
         return {}
-    return {pair.reference: replace(pair, layout=relabelled(shape, stored))}
+    return {pair.reference: replace(pair, layout=None if shape == stored else relabelled(shape, stored))}
 
 
 def _usable(readout: Readout, pair: TensorPair) -> tuple[Unjudged | None, Fit | None]:
@@ -327,6 +363,8 @@ _CERTAIN = 0.9
 _FRONTIER, _MOST_PARTNERS, _FOLLOWERS = 6, 16, 5
 # What follows leaves no more than this unexplained; less than the other tells no more.
 _FOLLOWS, _EXACTLY = 0.1, 1e-3
+# Nothing is wrong between pairs of which one leaves no more than this unexplained of the other.
+_NOTHING_BETWEEN = 0.01
 # How much more must follow from the right partner than from any other, and than without one (in e-folds).
 _CLEARLY = 1.5
 _LOOKED_AT = 2048
@@ -466,9 +504,7 @@ class _Prediction:
 
     def pair_what_explains(self) -> bool:
         """Pair the one tensor from which those behind it follow, though it does not follow itself."""
-        known = self._pairs.keys()
-        inside = {hidden for name in known for hidden in self._span(name).hidden}
-        wanted = self._wanted()
+        inside, wanted = self._inside(), self._wanted()
         tried: list[tuple[float, str, str]] = []
         for name in [each for each in wanted if each not in inside][:_FRONTIER]:
             behind = self._golden.behind(name)
@@ -480,12 +516,18 @@ class _Prediction:
                     for partner in self._partners(name)
                     if (explained := self._explained_with(name, partner, followers)) > usual + _CLEARLY
                 ]
-        tried.sort(reverse=True)
-        if not tried:
+        # Two partners that explain as much leave a tensor open. Others, with partners of their own, do not matter:
+        # of those that explain most it is the first, from which these follow.
+        most = max((explained for explained, _, _ in tried), default=0.0)
+        clear = [
+            (best, name, partner)
+            for best, name, partner in tried
+            if best + _CLEARLY > most
+            and all(more + _CLEARLY <= best for more, each, other in tried if each == name and other != partner)
+        ]
+        if not clear:
             return False
-        best, name, partner = tried[0]
-        if any(explained + _CLEARLY > best for explained, _, other in tried if other != partner):
-            return False
+        best, name, partner = clear[0]
         # A layer and the activation behind it explain as well as each other: the one of a kind that is dumped.
         alike = [each for explained, each, other in tried if other == partner and explained + _CLEARLY > best]
         name = max(alike, key=lambda each: (self._dumped_share(each), each == name))
@@ -493,6 +535,20 @@ class _Prediction:
         layout = None if fit is None else fit.layout
         self._pairs[name] = TensorPair(name, partner, "prediction", _EXPLAINS, layout)
         return True
+
+    def _inside(self) -> set[str]:
+        """What lies between pairs that follow from each other: nothing there is wrong."""
+        spans = {name: self._span(name) for name in self._pairs}
+        ends = [name for name, span in spans.items() if span.hidden]
+        view = self._view()
+        values = self._golden.compute_all(ends, view) if ends else {}
+        found: set[str] = set()
+        for name in ends:
+            at = positions(values[name].size, _LOOKED_AT)
+            wanted, seen = take(values[name], at), take(view[name], at)
+            if wanted is None or seen is None or _unexplained(wanted, seen) < _NOTHING_BETWEEN:
+                found.update(spans[name].hidden)
+        return found
 
     def _span(self, name: str) -> Span:
         return self._golden.span(name, self._pairs.keys()) if name not in self._feed else Span((), (), ())
@@ -507,7 +563,12 @@ class _Prediction:
         shape = self._infos[name].shape
         left = [each for each in self.left if self._layout.fit(shape, self._device[each].shape) is not None]
         doubtful = self._open[name].candidate if name in self._open else ""
-        return sorted(left, key=lambda each: each != doubtful)[:_MOST_PARTNERS]
+        # Tensors that hold the same explain the same: the first of them stands for all.
+        different: dict[bytes, str] = {}
+        for each in sorted(left, key=lambda each: each != doubtful):
+            look = self._look(each, shape)
+            different.setdefault(each.encode() if look is None else look.tobytes(), each)
+        return list(different.values())[:_MOST_PARTNERS]
 
     def _explained_with(self, name: str, partner: str, followers: Sequence[str]) -> float:
         """How much of the tensors behind one follows when it has this partner."""
@@ -579,6 +640,14 @@ class _Prediction:
     def result(self) -> Readout:
         kept = {name: self._pairs[name] for name in self._infos if name in self._pairs}
         return replace(self._readout, pairs=kept)
+
+
+def _unexplained(wanted: Array, seen: Array) -> float:
+    """Part of what was seen that is not what was wanted; few values correlate by chance and must be the same."""
+    if wanted.size >= _FEWEST_VALUES:
+        return 1 - max(correlation(wanted, seen), 0.0) ** 2
+    energy = float(np.square(seen).sum())
+    return float(np.square(seen - wanted).sum()) / energy if energy else float(np.any(wanted))
 
 
 def _matches(

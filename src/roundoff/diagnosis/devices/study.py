@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.core.coverage import Coverage, CoverageGap, Grade, Judgement, LeftOut, OutputCoverage, Share
+from roundoff.core.coverage import Coverage, CoverageGap, Doubt, Grade, Judgement, LeftOut, OutputCoverage, Share
 from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
@@ -37,8 +37,10 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.verdicts import usual_limits
 from roundoff.messages.message import Argument, Message, as_message, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, decibels_text
+from roundoff.quantize.agreement import judge_outputs
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource, Samples
+from roundoff.studies.compare.study import unplaced_files
 
 __all__ = [
     "DeviceEvidence",
@@ -114,10 +116,10 @@ def _judgement(evidence: DeviceEvidence, kind: DiagnosisKind) -> Judgement:
     """The grade of the outputs, and what of network, dump and samples was judged."""
     replay, readout = evidence.replay, evidence.replay.readout
     computed = [name for node in replay.model.proto.graph.node for name in node.output if name]
-    judged = set(replay.tensors)
+    judged = {*replay.tensors, *readout.indices.keys() & set(evidence.outputs.judged)}
     lost = [name for name in computed if name not in judged]
     files = readout.device.tensors
-    taken = {pair.candidate for pair in readout.pairs.values()}
+    taken = {pair.candidate for pair in (*readout.pairs.values(), *readout.indices.values())}
     spare = [info.name for info in files if info.name not in taken]
     unplaced = (LeftOut("not_placed", len(spare), tuple(spare[:_NAMED])),) if spare else ()
     unmatched = (LeftOut("unmatched", len(lost), tuple(lost[:_NAMED])),) if lost else ()
@@ -129,6 +131,10 @@ def _judgement(evidence: DeviceEvidence, kind: DiagnosisKind) -> Judgement:
         samples=Share(total, used, few),
         files=Share(len(files), len(files) - len(spare), unplaced),
         gap=_gap(evidence, computed, judged),
+        unplaced=unplaced_files(
+            [info for info in files if info.name not in taken],
+            [info for info in readout.reference.tensors if info.name in set(lost)],
+        ),
     )
     grade: Grade = "no_evidence"
     if evidence.loss is not None and not evidence.loss.agrees:
@@ -170,9 +176,11 @@ def _kind(evidence: DeviceEvidence, findings: tuple[Finding, ...]) -> DiagnosisK
         return "not_enough_evidence"
     loss, expected = evidence.loss, evidence.expected
     # What was not judged may be wrong: nothing good is said of a device whose outputs were not all seen.
-    if loss is None or not evidence.outputs.complete or not evidence.replay.tensors:
+    # Without other outputs than indices there is no loss; they were judged as such.
+    measured = loss is not None or set(evidence.outputs.judged) <= set(evidence.replay.readout.indices)
+    if not measured or not evidence.outputs.complete or not evidence.replay.tensors:
         return "not_enough_evidence"
-    if loss.agrees:
+    if loss is None or loss.agrees:
         return "healthy"
     if expected is not None and loss.excess_db(expected) > _UNEXPLAINED_DB:
         return "not_enough_evidence"
@@ -389,7 +397,25 @@ def diagnose_device(
             check.result = _what_was_read(replay)
         # Dumps may hold anything, NaN and the largest numbers among it.
         with np.errstate(all="ignore"):
-            return _DeviceDiagnosis(replay, notebook).run()
+            found = _DeviceDiagnosis(replay, notebook).run()
+    evidence = judge_outputs(quantized.float_model, None, samples, threads=notebook.settings.threads)
+    late = bool(found.not_looked_at) and notebook.settings.deadline.left <= 0
+    return _doubted(found, (*evidence.judgement.doubts, *((Doubt("time"),) if late else ())))
+
+
+def _doubted(found: Diagnosis, doubts: Sequence[Doubt]) -> Diagnosis:
+    """The diagnosis with what speaks against a good verdict, which is then not given."""
+    # A device is judged by what it computed of what it was fed; one sample shows that as well as many.
+    doubts = tuple(each for each in doubts if each.kind not in ("single", "repeated"))
+    judgement = found.judgement
+    if not doubts or judgement is None:
+        return found
+    good = judgement.grade == "fine"
+    judgement = replace(judgement, grade="no_evidence" if good else judgement.grade, doubts=doubts)
+    found = replace(found, judgement=judgement)
+    if found.kind != "healthy":
+        return found
+    return replace(found, kind="not_enough_evidence", verdict=message("diagnosis.device_no_ground"))
 
 
 def _as_quantized(subject: Model | QuantizedModel) -> QuantizedModel:

@@ -9,6 +9,7 @@ from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, named, plain, translate
 from roundoff.messages.numbers import decibels_with_unit, score_text, text_curve
 from roundoff.messages.phrases import count_of, semicolons
+from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.accumulate.result import Accumulation, CurveNode, MeasuredCurve, Split
 
 __all__ = ["accumulation_page", "curves_table"]
@@ -128,7 +129,11 @@ def _name(node: CurveNode) -> str:
     return f"{node.node} ({node.op_type})"
 
 
-_FACTS = (_splits, _falls, _jumps)
+def _coverage(found: Accumulation) -> Iterator[_Line]:
+    yield from judgement_lines(found.judgement)
+
+
+_FACTS = (_coverage, _splits, _falls, _jumps)
 
 
 def _summary(found: Accumulation) -> pages.TableBlock:

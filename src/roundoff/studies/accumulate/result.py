@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from roundoff.core.coverage import Judgement
 from roundoff.messages.message import Message
 
 __all__ = [
@@ -163,6 +164,7 @@ class Accumulation:
         verdict: What they say.
         notes: What the reader should know.
         preparation: What was noted when the model was prepared and quantized.
+        judgement: What it rests on, and whether that allows a verdict; None in documents of older versions.
     """
 
     reference: str
@@ -175,6 +177,7 @@ class Accumulation:
     verdict: AccumulationVerdict
     notes: tuple[Message, ...] = ()
     preparation: tuple[Message, ...] = ()
+    judgement: Judgement | None = None
 
     def __post_init__(self) -> None:
         """Refuse curves that do not fit the places; documents may have been edited."""

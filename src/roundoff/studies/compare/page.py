@@ -187,7 +187,8 @@ def _unmatched(comparison: Comparison) -> Iterator[_Line]:
         ("reference", comparison.unmatched_reference),
         ("candidate", comparison.unmatched_candidate),
     ):
-        if names:
+        # Tensors of the candidate were listed with the reasons.
+        if names and not (side == "candidate" and comparison.judgement is not None):
             text = translate(f"compare.only_{side}", count=len(names), names=few(names, _LISTED))
             yield translate("compare.unmatched"), text
 

@@ -178,7 +178,7 @@ def _measure_one(
             return _failed(so_far, "unreadable", f"{reference.dtype} against {candidate.dtype}", sample)
         if reference.shape != candidate.shape:
             return _failed(so_far, "shape", f"{_show(reference.shape)} against {_show(candidate.shape)}", sample)
-        if is_index(reference.dtype) and candidate.dtype.kind in "biu":
+        if is_index(reference.dtype) and candidate.dtype.kind in "biuf":
             equal, total = so_far.indices
             found = equal + int(np.count_nonzero(reference == candidate)), total + int(reference.size)
             so_far = replace(so_far, indices=found)

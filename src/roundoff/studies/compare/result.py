@@ -27,7 +27,7 @@ class TensorComparison:
     """One tensor of the reference and its partner.
 
     Attributes:
-        order: Position in the table: execution order where it is known.
+        order: Its place among the tensors of the reference, compared or not: execution order where that is known.
         reference: Name in the reference.
         candidate: Name in the candidate.
         node: Node of the model that computes it; empty when unknown.

@@ -17,8 +17,10 @@ from roundoff.core.coverage import (
     OutputCoverage,
     Share,
     Unjudged,
+    UnplacedFile,
     WhyLeftOut,
     WhyUnjudged,
+    WhyUnplaced,
 )
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array, TensorInfo, TensorSource, Topology
@@ -31,17 +33,19 @@ from roundoff.messages.numbers import EXACT_DB
 from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
 from roundoff.studies.compare.pairs import PairMeasurement, SamplePairs, find_samples, measure_pairs, read_pair
 from roundoff.studies.compare.result import Comparison, Role, TensorComparison, Verdict, was_not_read
-from roundoff.tensors.stored import runs_of
+from roundoff.tensors.stored import BatchSource, runs_of
 
 __all__ = [
     "CompareSettings",
     "absent",
+    "batch_note",
     "compare",
     "output_coverage",
     "roles",
     "stand_ins",
     "standing_out",
     "surroundings_db",
+    "unplaced_files",
 ]
 
 # These pass their input on unchanged: when it was compared, so was their output.
@@ -141,6 +145,21 @@ def absent(name: str, info: TensorInfo | None, spare: Collection[TensorInfo]) ->
     return Unjudged(name, "unmatched" if could_be else "missing")
 
 
+def unplaced_files(spare: Sequence[TensorInfo], lonely: Sequence[TensorInfo]) -> tuple[UnplacedFile, ...]:
+    """Why tensors of a dump belong to none of the network.
+
+    Args:
+        spare: Tensors of the dump without a partner.
+        lonely: Tensors of the network without one.
+    """
+    found = []
+    for info in spare:
+        could_be = tuple(each.name for each in lonely if each.dtype and each.size == info.size)[:_COULD_BE]
+        why: WhyUnplaced = "unreadable" if info.problem else "uncertain" if could_be else "size"
+        found.append(UnplacedFile(info.name, why, info.shape, () if info.problem else could_be))
+    return tuple(found)
+
+
 def _unjudged(name: str, row: TensorComparison) -> Unjudged | None:
     """Why the scores of an output say nothing; None when they do."""
     scored = row.score
@@ -208,8 +227,8 @@ _SUSPICIOUS_COSINE = 0.9
 _WORST = 5
 # Fewer numbers than these may well be all the same.
 _FEWEST_NUMBERS = 16
-# So many names of what was left out are kept.
-_NAMED = 3
+# So many names of what was left out are kept, and of what a file of a dump could be.
+_NAMED, _COULD_BE = 3, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +271,7 @@ def compare(
     lacking = [each.name for each in outputs.not_judged if each.why in ("missing", "unmatched")]
     notes = (
         *_run_notes((reference, candidate)),
+        *batch_note(candidate),
         samples.note,
         _note_on_scope(thresholds, settings.topology),
         *_moved_names(rows, reference),
@@ -306,7 +326,10 @@ def _judgement(
         all_samples, paired, (LeftOut("unmatched", all_samples - paired),) if all_samples > paired else ()
     )
     gap = None if verdict.first_divergence is None else _gap(verdict.first_divergence, rows, ours)
-    coverage = Coverage(outputs, tensors=tensors, samples=samples, files=files, gap=gap)
+    unplaced = unplaced_files(
+        [info for info in theirs if info.name in set(spare)], [info for info in ours if info.name in set(lonely)]
+    )
+    coverage = Coverage(outputs, tensors=tensors, samples=samples, files=files, gap=gap, unplaced=unplaced)
     grade: Grade = "lossy" if verdict.failed else "fine" if outputs.complete else "incomplete"
     if not rows:
         grade = "no_evidence"
@@ -434,10 +457,11 @@ def _rows(
         shown = stand_ins(topology, {pair.reference for pair in pairs})
         unjudged = set(infos) - {name for name in shown.values() if name is not None}
     rows = []
-    for order, (pair, result) in enumerate(zip(pairs, measured, strict=True)):
+    places = {name: place for place, name in enumerate(infos)}
+    for pair, result in zip(pairs, measured, strict=True):
         scored = _score(result)
         row = TensorComparison(
-            order=order,
+            order=places.get(pair.reference, len(places)),
             reference=pair.reference,
             candidate=pair.candidate,
             node=infos.get(pair.reference, _UNKNOWN).node,
@@ -470,6 +494,12 @@ def _run_notes(sources: tuple[TensorSource, TensorSource]) -> Iterator[Message]:
             yield message(key, where=source.label, run=run, others=", ".join(others))
 
 
+def batch_note(source: TensorSource) -> Iterator[Message]:
+    """Say that samples were told apart in tensors that hold all of them."""
+    if isinstance(source, BatchSource):
+        yield message("compare.batch_split", where=source.label, count=source.split, samples=len(source.samples))
+
+
 def _moved_names(rows: Sequence[TensorComparison], reference: TensorSource) -> Iterator[Message]:
     """Say where a name is on another tensor than in the reference."""
     names = {info.name for info in reference.tensors}
@@ -499,9 +529,11 @@ def _passes(measured: PairMeasurement, scored: TensorScore, thresholds: Threshol
     same_nonfinite = moments.excluded == moments.reference.nonfinite == moments.candidate.nonfinite
     if moments.count == 0 and moments.excluded and measured.failure is None:
         return same_nonfinite
-    if thresholds.name == PROFILE and measured.indices[1]:
-        # The distance of two indices is no size: their share that is equal is judged.
-        return thresholds.holds(dict(index_scores(*measured.indices)))
+    if measured.indices[1] and measured.failure is None:
+        # The distance of two indices is no size: their share that is equal is judged, whatever else is asked.
+        usual = load_profile(PROFILE).holds(dict(index_scores(*measured.indices)))
+        if not usual or thresholds.name == PROFILE:
+            return usual
     return same_nonfinite and thresholds.holds(scored.values)
 
 

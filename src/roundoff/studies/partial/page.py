@@ -11,6 +11,7 @@ from roundoff.messages.catalogue import bilingual, in_all, plain, translate
 from roundoff.messages.message import shown
 from roundoff.messages.numbers import named_score, score_heading, score_text, share_text
 from roundoff.messages.phrases import count_of, few, semicolons
+from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.partial.result import SAME_TOP1, PartialQuantization, PartialStep
 
 __all__ = ["partial_page"]
@@ -52,6 +53,10 @@ def partial_page(document: RunDocument) -> pages.Page | None:
 def _headline(found: PartialQuantization) -> pages.Headline:
     goal, changed = in_all(lambda: _goal(found)), bilingual(f"partial.{_CHANGES[found.to]}")
     tone: pages.Tone = "good"
+    if found.knee is not None and found.judgement is not None and not found.judgement.good:
+        return pages.Headline(
+            "open", bilingual("partial.no_evidence", goal=goal), "", bilingual("partial.word_no_evidence")
+        )
     if found.knee == 0 and found.exact_weights and _against_float(found):
         tone, kind = "open", "open"
     elif found.knee is not None:
@@ -76,6 +81,7 @@ def _goal(found: PartialQuantization) -> str:
 
 
 def _lines(found: PartialQuantization) -> Iterator[_Line]:
+    yield from judgement_lines(found.judgement)
     first = found.steps[0]
     known = math.isfinite(found.float_score) and found.float_score != 1
     float_score = translate("partial.float", score=score_text(found.score, found.float_score)) if known else ""

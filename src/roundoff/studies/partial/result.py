@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
+from roundoff.core.coverage import Judgement
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.measure.metrics import Metric, get_metric, judging, require
@@ -97,6 +98,7 @@ class PartialQuantization:
             is not the one before quantization.
         notes: What the reader should know.
         preparation: What was noted when the model was prepared and quantized.
+        judgement: What it rests on, and whether that allows a verdict; None in documents of older versions.
     """
 
     reference: str
@@ -116,6 +118,7 @@ class PartialQuantization:
     exact_weights: bool = False
     notes: tuple[Message, ...] = ()
     preparation: tuple[Message, ...] = ()
+    judgement: Judgement | None = None
 
     @property
     def chosen(self) -> tuple[str, ...]:

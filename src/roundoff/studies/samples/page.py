@@ -9,6 +9,7 @@ from roundoff.measure.metrics import summary_of
 from roundoff.messages.catalogue import bilingual, in_all, plain, translate
 from roundoff.messages.numbers import decibels_with_unit, in_decibels, named_score, score_heading, score_text
 from roundoff.messages.phrases import commas, semicolons
+from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
 
 __all__ = ["WORST_SAMPLES_CSV_START", "samples_page"]
@@ -35,6 +36,7 @@ def samples_page(document: RunDocument, view: pages.View = pages.View()) -> page
         bilingual("samples.title"),
         (
             pages.Headline("plain", in_all(lambda: _headline(found))),
+            pages.spoken_facts(lambda: judgement_lines(found.judgement)),
             _table(found, view),
             *pages.notes(found.notes),
             *pages.preparation_note(found.preparation),

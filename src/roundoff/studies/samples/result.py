@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from roundoff.core.coverage import Judgement
 from roundoff.messages.message import Message
 
 __all__ = ["OutputScore", "SampleScore", "WorstSamples"]
@@ -65,6 +66,7 @@ class WorstSamples:
         moved_top: Samples with an output whose largest element is at another place; None when no output has rows.
         notes: What the reader should know.
         preparation: What was noted when the model was prepared and quantized.
+        judgement: What it rests on, and whether that allows a verdict; None in documents of older versions.
     """
 
     reference: str
@@ -77,3 +79,4 @@ class WorstSamples:
     moved_top: int | None
     notes: tuple[Message, ...] = ()
     preparation: tuple[Message, ...] = ()
+    judgement: Judgement | None = None

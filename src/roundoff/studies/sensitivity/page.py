@@ -11,6 +11,7 @@ from roundoff.measure.metrics import mean_of, summary_of
 from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
 from roundoff.messages.numbers import in_decibels, percentage, score_heading, score_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
+from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.sensitivity.result import KindVerdict, SensitivityReport, SensitivityRow
 
 __all__ = ["SENSITIVITY_CSV_START", "rankings_table", "sensitivity_page"]
@@ -86,6 +87,7 @@ def _samples(report: SensitivityReport) -> str:
 
 
 def _lines(report: SensitivityReport) -> Iterator[_Line]:
+    yield from judgement_lines(report.judgement)
     for verdict in report.verdicts:
         yield translate(f"sensitivity.{verdict.kind}"), _said(verdict, report.rankings[verdict.kind], report)
     metric = report.metrics[0]

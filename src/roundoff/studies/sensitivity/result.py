@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from roundoff.core.coverage import Judgement
 from roundoff.core.quantizers import SubjectKind, SwitchedSubject
 from roundoff.core.tensors import Array
 from roundoff.messages.message import Message
@@ -238,6 +239,7 @@ class SensitivityReport:
         effort: How the result was come by.
         notes: What the reader should know.
         preparation: What was noted when the model was prepared and quantized.
+        judgement: What it rests on, and whether that allows a verdict; None in documents of older versions.
     """
 
     reference: str
@@ -253,3 +255,4 @@ class SensitivityReport:
     effort: Effort
     notes: tuple[Message, ...] = ()
     preparation: tuple[Message, ...] = ()
+    judgement: Judgement | None = None

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.kernels import elementwise, layers, pictures
 from roundoff.diagnosis.devices.kernels.kernel import KERNELS, DeviceKernel, KernelNode, WrongKernel, cut_kernel
 from roundoff.diagnosis.devices.kernels.results import ResultSample, fitted_results
+from roundoff.diagnosis.devices.kernels.sums import ShortSum, short_sums
 from roundoff.diagnosis.devices.proof import MOST_LEFT, energy
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import ONE_KERNEL, DeviceSuspect
@@ -37,6 +39,8 @@ _PROMISING, _MOST_PROMISING = 0.5, 6
 _SUMS = ("Add", "Sub")
 # Layers whose filters are told apart, up to so many.
 _FILTERS, _MOST_FILTERS = ("Conv", "Gemm"), 1024
+# What rounding on the way costs a layer leaves more decibels than this; less is something else.
+_MILD_DB = 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -263,6 +267,7 @@ class _Trials:
                 for text, changed in ways(at):
                     yield self._edit(WrongKernel(text, changed, node.name))
             yield from self._other_filters(at)
+            yield from self._short(at)
 
     def _other_filters(self, at: KernelNode) -> Iterator[_Guess]:
         """Some channels of a layer have the weights of others, with their own bias; which ones is fitted."""
@@ -301,6 +306,35 @@ class _Trials:
                 other=int(order[first]),
             )
             yield self._edit(WrongKernel(text, at.with_input(1, np.take(weight, order, axis)), at.name))
+
+    def _short(self, at: KernelNode) -> Iterator[_Guess]:
+        """Sums or operands with fewer digits, where a device computes in float and is not grossly wrong."""
+        if self._case.quantizers or self._case.numbers.kind == "integer" or self._suspect.error.sqnr_db < _MILD_DB:
+            return
+        for text, layer in short_sums(at):
+            yield _Guess(text, at.name, partial(self._recomputed, at, layer))
+
+    def _recomputed(self, at: KernelNode, layer: ShortSum, places: Sequence[int]) -> list[Array] | None:
+        """What becomes of a kernel one of whose layers is computed in another way."""
+        kernel, feeds, name = at.kernel, [self._feeds[place] for place in places], at.node.output[0]
+        inside = at.inputs[0] not in kernel.reads
+        read = kernel.run(feeds, tensors=at.inputs[:1]) if inside else [dict(each) for each in feeds]
+        weight = at.constant(1)
+        if read is None or weight is None:
+            return None
+        made = [layer(np.asarray(each[at.inputs[0]]), weight, at.constant(2)) for each in read]
+        if name != kernel.tensor:
+            nodes = tuple(node for node in kernel.nodes if node.name != at.name)
+            rest = replace(kernel, nodes=nodes, reads=(*kernel.reads, name))
+            given = [
+                {**{key: feed[key] for key in kernel.reads}, name: values}
+                for feed, values in zip(feeds, made, strict=True)
+            ]
+            computed = rest.run(given)
+            if computed is None:
+                return None
+            made = [each[kernel.tensor] for each in computed]
+        return [self._stored(each) for each in made]
 
     def _tail(self, at: KernelNode) -> tuple[str, ...] | None:
         """Operations behind a node; None when they are more than activations that leave values between limits."""

@@ -1,6 +1,6 @@
 """Convolutions, products of matrices, normalizations and recurrent layers, computed wrongly."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import permutations
 from typing import Any
 
@@ -11,13 +11,13 @@ from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.kernels.kernel import DeviceKernel, KernelNode, wrong
 from roundoff.messages.message import Message, message
 
-__all__ = ()
+__all__ = ["explicit_pads"]
 
 Ways = Iterator[tuple[Message, DeviceKernel]]
 
 _EPSILONS = (0.0, 1e-12, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-# Digits that are kept of weights: of 8 and 4 bits, with one scale or one for each channel.
-_BITS = (8, 4)
+# Bits that are kept of weights, with one scale or one for each channel.
+_BITS = (8, 7, 6, 5, 4, 3, 2)
 
 
 @wrong("Conv", "ConvTranspose", "Gemm")
@@ -118,9 +118,7 @@ def padding(at: KernelNode) -> Ways:
     named = at.attributes
     count = weight.ndim - 2
     strides, dilations = (list(named.get(each, [1] * count)) for each in ("strides", "dilations"))
-    pads = _pads(named, given.shape[2:], weight.shape[2:], strides, dilations)
-    if pads is None:
-        return
+    pads = explicit_pads(named, given.shape[2:], weight.shape[2:], strides, dilations)
     for text, moved in _moved_pads(pads, at.op):
         yield text, at.with_attributes(pads=moved, auto_pad="NOTSET")
     yield from _padded_values(at, pads, given)
@@ -134,7 +132,9 @@ def padding(at: KernelNode) -> Ways:
         )
 
 
-def _pads(named: dict[str, Any], sizes: Any, kernel: Any, strides: list[int], dilations: list[int]) -> Any:
+def explicit_pads(
+    named: Mapping[str, Any], sizes: Any, kernel: Any, strides: list[int], dilations: list[int]
+) -> list[int]:
     """The pads as numbers, whatever way they are given in."""
     mode = named.get("auto_pad", b"NOTSET")
     if mode in (b"NOTSET", b""):

@@ -10,6 +10,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import grid_step, kind_of
+from roundoff.diagnosis.devices.kernels.sums import rounded_to
 from roundoff.messages.message import Message, message
 
 __all__ = ["ResultSample", "fitted_results"]
@@ -118,15 +119,7 @@ def _rounded(samples: Sequence[ResultSample]) -> Iterator[tuple[Message, Result]
         yield text, lambda each: np.clip(np.rint((each.right - low) / step) * step + low, low, high)
     kind = kind_of(found)
     if kind in ("float16", "bfloat16") and kind_of(right) != kind:
-        yield message("diagnosis.way_rounded_kind", kind=kind), lambda each: _short(each.right, kind)
-
-
-def _short(values: Array, kind: str) -> Array:
-    if kind == "float16":
-        return values.astype(np.float16).astype(np.float32)
-    bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
-    rounded = bits + 0x7FFF + ((bits >> 16) & 1)
-    return (rounded & 0xFFFF0000).astype(np.uint32).view(np.float32)
+        yield message("diagnosis.way_rounded_kind", kind=kind), lambda each: rounded_to(each.right, kind)
 
 
 def _weighted(samples: Sequence[ResultSample]) -> Iterator[tuple[Message, Result]]:

@@ -1,0 +1,78 @@
+"""Outputs that are indices are judged by how many are equal, on a device and in a comparison."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import roundoff
+from roundoff import demo
+
+SAMPLES = 8
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> tuple[Path, Path]:
+    """The demo's network with ArgMax as its only output, and samples."""
+    model = onnx.load(demo.model_path())
+    model.graph.node.append(helper.make_node("ArgMax", ["logits"], ["label"], axis=1, keepdims=0, name="argmax"))
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_tensor_value_info("label", TensorProto.INT64, [1]))
+    onnx.save(model, tmp_path / "labels.onnx")
+    images = np.load(demo.model_path().parent / "samples.npy")[:SAMPLES]
+    np.save(tmp_path / "x.npy", images)
+    return tmp_path / "labels.onnx", tmp_path / "x.npy"
+
+
+def dumped(network: tuple[Path, Path], folder: Path, *, wrong: int, dtype: type) -> Path:
+    """What a board writes whose label is another one in some samples."""
+    source = roundoff.LiveSource(
+        roundoff.load_model(network[0]),
+        roundoff.open_samples(network[1], roundoff.inputs(roundoff.load_model(network[0]))),
+    )
+    for place, sample in enumerate(source.samples):
+        (folder / f"sample{place}").mkdir(parents=True)
+        for info in source.tensors:
+            values = source.read(info.name, sample)
+            if info.name == "label":
+                values = (np.asarray(values) + (1 if place < wrong else 0)).astype(dtype)
+            np.save(folder / f"sample{place}" / f"{info.name.replace('/', '_')}.npy", values)
+    return folder
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float32])
+@pytest.mark.parametrize("wrong", [0, 3, SAMPLES])
+def test_a_network_that_gives_labels(wrong: int, dtype: type, network: tuple[Path, Path], tmp_path: Path) -> None:
+    dump = dumped(network, tmp_path / "dump", wrong=wrong, dtype=dtype)
+    model, data = network
+    found = roundoff.diagnose(model, data=data, dumps=dump)
+    compared = roundoff.compare(model, dump, data=data)
+    loose = roundoff.compare(model, dump, data=data, threshold="cosine=0.5")
+    if wrong:
+        assert (found.result.kind, found.exit_code) == ("not_enough_evidence", 1)
+        assert found.result.outputs is not None
+        assert [each.why for each in found.result.outputs.not_judged] == ["indices"]
+        assert (compared.result.state, loose.result.state) == ("fail", "fail")
+    else:
+        assert (found.result.kind, found.exit_code) == ("healthy", 0)
+        assert (compared.result.state, compared.exit_code, loose.exit_code) == ("pass", 0, 0)
+
+
+def test_the_only_answer_is_never_excused() -> None:
+    from roundoff.measure.verdicts import index_scores, usual_limits
+
+    judged = {
+        (differing, total): usual_limits().holds(dict(index_scores(total - differing, total)))
+        for differing, total in ((0, 1), (1, 1), (1, 2), (1, 20), (4, 20), (60, 1000), (90, 1000))
+    }
+    assert judged == {
+        (0, 1): True,
+        (1, 1): False,
+        (1, 2): False,
+        (1, 20): True,
+        (4, 20): False,
+        (60, 1000): False,
+        (90, 1000): False,
+    }

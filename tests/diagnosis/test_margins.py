@@ -1,0 +1,84 @@
+"""Ranges that end where the samples do, and what samples lose that they do not know."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from roundoff.core.quantizers import Quantizer, QuantParams, representable_range
+from roundoff.diagnosis.loss import Loss
+from roundoff.diagnosis.margins import RangeMargins, decibel_interval
+from roundoff.diagnosis.subject import Case, open_case
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.run.capture import Samples
+from tests.diagnosis.planting import demo
+
+
+def opened() -> tuple[Case, QuantizedModel, Samples]:
+    quantized, samples = demo()
+    return open_case(quantized, samples), quantized, samples
+
+
+def ends(quantizer: Quantizer | None) -> tuple[float, float]:
+    assert quantizer is not None
+    low, high = representable_range(quantizer.params, quantizer.spec)
+    return float(low), float(high)
+
+
+def test_ranges_of_the_samples_get_a_margin_and_those_of_operations_do_not() -> None:
+    case, quantized, _ = opened()
+    margins = RangeMargins(case, range(4))
+    assert margins.fitted
+    fixes, before = margins.fixes(0.25), {each.name: each for each in quantized.quantizers}
+    wider = {name: ends(each)[1] / ends(before[name])[1] for name, each in fixes.items() if each is not None}
+    activations = {name: ratio for name, ratio in wider.items() if before[name].kind == "activation"}
+    # A quarter more, but for the rounding of a zero point; nothing goes beyond what a ReLU6 lets through.
+    assert all(ratio == pytest.approx(1.25, abs=0.02) or ratio < 1.25 for ratio in activations.values())
+    assert any(ratio == pytest.approx(1.25, abs=0.02) for ratio in activations.values())
+    clipped = [each for each in margins.fitted if each.suspect.op_type == "Clip"]
+    assert all(ends(fixes[each.suspect.name])[1] <= 6.0 + 1e-3 for each in clipped if each.suspect.name in fixes)
+
+
+def test_a_sample_that_is_left_out_is_not_known_to_the_ranges() -> None:
+    case, quantized, _ = opened()
+    margins = RangeMargins(case, ())
+    before = {each.name: each for each in quantized.quantizers}
+    each = next(item for item in margins.fitted if item.suspect.op_type in ("Conv", "Gemm"))
+    observed = case.facts.observed[each.suspect.tensor]
+    furthest = int(observed.ends[:, 1].argmax())
+    others = np.delete(observed.ends[:, 1], furthest).max()
+    drawn = margins.fixes(0.0, [furthest]).get(each.suspect.name, before[each.suspect.name])
+    expected = ends(before[each.suspect.name])[1] * others / observed.ends[furthest, 1]
+    assert ends(drawn)[1] == pytest.approx(expected, rel=0.02)
+    assert margins.loss().samples == len(case.runner.indices)
+
+
+def test_ranges_that_reach_far_beyond_the_samples_are_left_alone() -> None:
+    quantized, samples = demo()
+
+    def wide(quantizer: Quantizer) -> Quantizer:
+        scale = np.asarray(quantizer.params.scale * 1.6, dtype=np.float32)
+        params = QuantParams(scale, quantizer.params.zero_point)
+        return replace(quantizer, params=params) if quantizer.kind == "activation" else quantizer
+
+    calibrated = replace(quantized, quantizers=tuple(map(wide, quantized.quantizers)))
+    margins = RangeMargins(open_case(calibrated, samples), range(4))
+    assert not margins.fitted
+    assert margins.best() == 0.0
+
+
+def test_the_interval_allows_for_one_sample_that_is_worse_than_all() -> None:
+    noise = np.array([1.0, 2.0, 1.5, 4.0])
+    sums = np.stack([np.full(4, 100.0), np.full(4, 100.0), noise], axis=1)[:, :, None]
+    loss = Loss(("out",), sums[:, 0].sum(axis=0), sums[:, 1].sum(axis=0), noise.sum(keepdims=True), sums=sums)
+    found = decibel_interval(loss)
+    assert found is not None
+    # Student's t of three degrees of freedom on the scale of decibels, then three times the worst of them.
+    share = noise / noise.sum() - 0.25
+    half = 3.182446 * 10 / math.log(10) * math.sqrt(4 / 3 * np.square(share).sum())
+    middle = 10 * math.log10(400 / 8.5)
+    assert found == pytest.approx((middle - half - 10 * math.log10(1 + 3 * 4 / 8.5), middle + half), abs=1e-4)
+    # What is known of more samples has to be possible, too.
+    few = replace(loss, sums=sums[:3])
+    assert decibel_interval(loss, few)[1] >= found[1]  # type: ignore[index]
