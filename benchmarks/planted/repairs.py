@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from roundoff.graph.output_parts import output_parts
 
 from benchmarks.planted.case import PlantedCase
 from benchmarks.planted.faults import FAULTS
 from benchmarks.planted.subject import run, sqnr, subject
 from roundoff.core.tensors import Array
-from roundoff.graph.interface import outputs
+from roundoff.graph.interface import output_parts, outputs
 from roundoff.graph.load import load_model
 from roundoff.graph.shapes import values
 
