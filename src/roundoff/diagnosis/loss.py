@@ -133,9 +133,9 @@ class Loss:
         ratios = _ratios(self.sums[:, 2, part], self.sums[:, 0, part])
         return np.asarray(10 * np.log10(np.maximum(ratios, NEGLIGIBLE)))
 
-    def excess_db(self, expected: "Loss") -> float:
-        """By how many decibels some part is worse than expected; what is below `NEGLIGIBLE` is all the same."""
-        ours, theirs = (np.maximum(each.ratios, NEGLIGIBLE) for each in (self, expected))
+    def excess_db(self, expected: "Loss", negligible: float = NEGLIGIBLE) -> float:
+        """By how many decibels some part is worse than expected; what is negligible is all the same."""
+        ours, theirs = (np.maximum(each.ratios, negligible) for each in (self, expected))
         return max(0.0, *(ratio_db(*pair) for pair in zip(ours.tolist(), theirs.tolist(), strict=True)))
 
 

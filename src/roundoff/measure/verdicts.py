@@ -277,6 +277,8 @@ _FEWEST_NUMBERS = 16
 # Fewer rows than these may well be all of one class, and of two classes even more.
 _FEWEST_ROWS, _FEWEST_CLASSES = 10, 3
 _CLASSIFIER_RANK = 2
+# Outputs with so many numbers vary.
+_VARIED = 2
 
 
 class SampleSanity:
@@ -292,6 +294,8 @@ class SampleSanity:
         self._fed = False
         self._classes: dict[str, set[int]] = {}
         self._class_rows: dict[str, int] = {}
+        self._values: set[float] = set()
+        self._numbers = 0
 
     def add(self, sample: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
         """Take in a sample; whether anything can be measured on it.
@@ -320,6 +324,10 @@ class SampleSanity:
         found = {name: each for name, each in outputs.items() if isinstance(each, np.ndarray)}
         if any(each.size and each.dtype.kind == "f" and not np.isfinite(each).any() for each in found.values()):
             self._outputs.append(sample)
+        self._numbers += sum(each.size for each in found.values())
+        if len(self._values) < _VARIED:
+            for each in found.values():
+                self._values.update(np.unique(each)[:_VARIED].tolist() if each.dtype.kind == "f" else (0, 1))
         for name, each in found.items():
             if each.dtype.kind == "f" and 1 <= each.ndim <= _CLASSIFIER_RANK and each.shape[-1] >= _FEWEST_CLASSES:
                 classes = np.atleast_1d(each.argmax(axis=-1))
@@ -346,6 +354,8 @@ class SampleSanity:
             found.append(Doubt("single", 1, 1))
         elif self._fed and self._seen > 1 and len(self._prints) == 1 and not self._constant:
             found.append(Doubt("repeated", self._seen, self._seen))
+        if len(self._values) == 1 and self._numbers > 1 and all(each.kind == "single" for each in found):
+            found.append(Doubt("constant_outputs", self._seen, self._seen, f"{min(self._values):.6g}"))
         # The same input gives the same class: that is said already.
         if len(self._prints) > 1:
             for name, classes in self._classes.items():
