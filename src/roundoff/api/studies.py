@@ -430,7 +430,7 @@ def partial(
     settings = replace(settings, labels=right, ranking=said)
     found = sweep(subject.quantized, subject.samples, subjects, settings, progress=call.progress)
     judgement = _evidence(call, subject, used=found.samples, goal=True)
-    if doubts := _repeated(subject, measure, threads=call.threads):
+    if found.complete and (doubts := _repeated(subject, measure, threads=call.threads)):
         judgement = replace(judgement, grade="no_evidence", doubts=(*judgement.doubts, *doubts))
     found = replace(found, judgement=judgement)
     more = file_inputs(("ranking", ranking), ("labels", labels), ("evaluator", evaluator))
