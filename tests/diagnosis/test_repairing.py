@@ -182,7 +182,7 @@ def test_an_unknown_tensor_changes_nothing() -> None:
 
 def judged(before: list[float], after: list[float]) -> Any:
     """A repair whose metric has these values on single samples that were held out; in float all are right."""
-    names = SimpleNamespace(names=tuple(map(str, range(len(before)))))
+    names: Any = SimpleNamespace(names=tuple(map(str, range(len(before)))))
     network = SimpleNamespace(float_model="float")
     values = {id(network): before, id("float"): [1.0] * len(before)}
 
@@ -191,9 +191,10 @@ def judged(before: list[float], after: list[float]) -> Any:
         return SampleScores(float(known.mean()), -known)
 
     step = RepairStep(verbatim("it"), "free", 1, MEASURE, kept=True)
-    fixed: Any = Fixed(SimpleNamespace(), Repair((step,), ()))
+    made: Any = SimpleNamespace()
+    fixed: Any = Fixed(made, Repair((step,), ()))
     judge: Any = SimpleNamespace(
-        samples=RepairSamples(names, names),  # type: ignore[arg-type]
+        samples=RepairSamples(names, names),
         measure=replace(MEASURE, samples=len(before)),
         score=score,
     )

@@ -94,7 +94,7 @@ _PLACED: dict[str, tuple[str, ...]] = {
         ("model",),
     ),
 }
-_REPEATED = frozenset({"set", "calibration_option", "only", "leave_out", "nodes", "group", "output_node"})
+_REPEATED = frozenset({"set", "calibration_option", "only", "nodes", "group", "output_node"})
 
 # How options are spelled in messages. They are written as the command line spells them, and respelled where a
 # function was called: whoever typed `max_memory=` looks for no `--max-memory`.
@@ -355,8 +355,12 @@ def _typed(option: str, value: Any) -> tuple[str, ...] | None:
     if isinstance(value, Mapping):
         words = [_word(each) for each in value.values()]
         return tuple(f"{key}={word}" for key, word in zip(value, words, strict=True)) if all(words) else None
-    # A list of samples, or the two files of a Caffe net, is no list of names or numbers.
-    if option in ("model", "data") or not isinstance(value, list | tuple) or not all(map(_word, value)):
+    # A list of samples, the two files of a Caffe net and lists of lists are no list of names or numbers.
+    if (
+        option in ("model", "data", "leave_out")
+        or not isinstance(value, list | tuple)
+        or not all(map(_word, value))
+    ):
         return None
     return tuple(map(_word, value)) if option in _REPEATED else (",".join(map(_word, value)),)
 

@@ -7,7 +7,7 @@ and data. Commands differ in what they add: who makes a loss, and how to repair 
 import hashlib
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
@@ -114,8 +114,8 @@ def parse_thresholds(text: str) -> ThresholdSet:
 def load_profile(name: str) -> ThresholdSet:
     """Look up a named set of thresholds."""
     profiles = _profiles()
-    if name not in profiles:
-        raise BadInput(english("There is no profile {name!r}.", name=name), fix=nearest(name, profiles))
+    if not isinstance(name, str) or name not in profiles:
+        raise BadInput(english("There is no profile {name!r}.", name=name), fix=nearest(str(name), profiles))
     entry = profiles[name]
     return _threshold_set(name, entry["thresholds"], scope=entry.get("scope", "all"))
 
@@ -277,8 +277,6 @@ _FEWEST_NUMBERS = 16
 # Fewer rows than these may well be all of one class, and of two classes even more.
 _FEWEST_ROWS, _FEWEST_CLASSES = 10, 3
 _CLASSIFIER_RANK = 2
-# Outputs with so many numbers vary.
-_VARIED = 2
 
 
 class SampleSanity:
@@ -294,8 +292,8 @@ class SampleSanity:
         self._fed = False
         self._classes: dict[str, set[int]] = {}
         self._class_rows: dict[str, int] = {}
-        self._values: set[float] = set()
-        self._numbers = 0
+        self._answers: set[bytes] | None = set()
+        self._distinct = False
 
     def add(self, sample: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
         """Take in a sample; whether anything can be measured on it.
@@ -324,16 +322,25 @@ class SampleSanity:
         found = {name: each for name, each in outputs.items() if isinstance(each, np.ndarray)}
         if any(each.size and each.dtype.kind == "f" and not np.isfinite(each).any() for each in found.values()):
             self._outputs.append(sample)
-        self._numbers += sum(each.size for each in found.values())
-        if len(self._values) < _VARIED:
-            for each in found.values():
-                self._values.update(np.unique(each)[:_VARIED].tolist() if each.dtype.kind == "f" else (0, 1))
         for name, each in found.items():
             if each.dtype.kind == "f" and 1 <= each.ndim <= _CLASSIFIER_RANK and each.shape[-1] >= _FEWEST_CLASSES:
                 classes = np.atleast_1d(each.argmax(axis=-1))
                 self._classes.setdefault(name, set()).update(classes.tolist())
                 self._class_rows[name] = self._class_rows.get(name, 0) + classes.size
+        self._add_answers(arrays, list(outputs.values()))
         return sample not in (*self._inputs[-1:], *self._outputs[-1:])
+
+    def _add_answers(self, inputs: Sequence[Array], outputs: Sequence[Any]) -> None:
+        """Take in what the network answers, row by row; nothing is said where an answer is no number."""
+        filled = [each for each in outputs if not isinstance(each, np.ndarray) or each.size]
+        if self._answers is None or not filled or not all(map(_tells_answers, filled)):
+            self._answers = None
+            return
+        rows = {each.shape[0] if each.ndim > 1 else 1 for each in (*inputs, *filled)}
+        count = rows.pop() if len(rows) == 1 else 1
+        split = [[each[at] if count > 1 else each for each in filled] for at in range(count)]
+        self._answers.update(b"".join(np.ascontiguousarray(each).tobytes() for each in row) for row in split)
+        self._distinct = self._distinct or (count > 1 and any((each != each[:1]).any() for each in inputs))
 
     @property
     def unusable(self) -> tuple[str, ...]:
@@ -354,8 +361,8 @@ class SampleSanity:
             found.append(Doubt("single", 1, 1))
         elif self._fed and self._seen > 1 and len(self._prints) == 1 and not self._constant:
             found.append(Doubt("repeated", self._seen, self._seen))
-        if len(self._values) == 1 and self._numbers > 1 and all(each.kind == "single" for each in found):
-            found.append(Doubt("constant_outputs", self._seen, self._seen, f"{min(self._values):.6g}"))
+        if self._answers is not None and len(self._answers) == 1 and (len(self._prints) > 1 or self._distinct):
+            found.append(Doubt("flat", self._seen, self._seen))
         # The same input gives the same class: that is said already.
         if len(self._prints) > 1:
             for name, classes in self._classes.items():
@@ -365,6 +372,11 @@ class SampleSanity:
                     )
                     break
         return tuple(found)
+
+
+def _tells_answers(output: Any) -> bool:
+    """Whether it would differ from sample to sample in a network that answers; few classes may be the same."""
+    return isinstance(output, np.ndarray) and output.dtype.kind == "f" and bool(np.isfinite(output).all())
 
 
 def _finite(array: Array) -> bool:
