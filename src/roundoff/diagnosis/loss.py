@@ -14,7 +14,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.graph.interface import OutputPart, joined_slices, output_parts
 from roundoff.measure.metrics import ratio_db
-from roundoff.measure.verdicts import load_profile
+from roundoff.measure.verdicts import is_index, load_profile
 from roundoff.messages.message import Argument, message
 from roundoff.messages.numbers import EXACT_DB, decibels_text
 
@@ -182,7 +182,8 @@ class LossMeter:
             self._compare_classes(reference[name], candidate[name])
 
     def _compare_classes(self, ours: Any, theirs: Any) -> None:
-        if ours.shape != theirs.shape or not 1 <= ours.ndim <= _CLASSIFIER_RANK:
+        # The largest of several indices is no class.
+        if ours.shape != theirs.shape or not 1 <= ours.ndim <= _CLASSIFIER_RANK or is_index(ours.dtype):
             return
         if ours.shape[-1] >= _FEWEST_CLASSES:
             same = ours.argmax(axis=-1) == theirs.argmax(axis=-1)
