@@ -5,10 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import roundoff
+from roundoff.diagnosis.loss import LossMeter
+from roundoff.graph.interface import OutputPart
 from roundoff.measure.verdicts import WORDS
+from roundoff.studies.partial.scores import OutputTally
 from tests.models import save, value, wrapped
 
 _TARGETS = ("generic-int8", "generic-int8-per-tensor")
@@ -140,3 +143,30 @@ def test_nothing_good_is_said_on_samples_that_tell_nothing(kind: str, tmp_path: 
     data = {"single": data[:1], "same": np.repeat(data[:1], 5, axis=0)}.get(kind, data)
     found = _words(model, data, "generic-int8")
     assert not any(good or word in ("fine", "healthy") for word, good in found.values()), found
+
+
+def test_indices_are_told_by_the_share_that_is_equal(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["scores"], name="head", transB=1),
+        helper.make_node("ArgMax", ["scores"], ["best"], name="best", axis=1, keepdims=0),
+    ]
+    outputs = [helper.make_tensor_value_info("best", TensorProto.INT64, [1])]
+    model = save(wrapped(nodes, [value("x", (1, 32))], outputs, [_array(rng, "w", 500, 32)]), tmp_path / "m.onnx")
+    data = rng.normal(size=(40, 32)).astype(np.float32)
+    found = roundoff.quantize(model, target="generic-int8", data=data[:, None])
+    [agreement] = found.result.best.agreement
+    assert set(agreement.score.values) == {"equal_share"}
+    assert agreement.same_top1 is None
+    text = " ".join(str(found).split())
+    assert f"best: {100 * agreement.score.values['equal_share']:.1f} % of its indices are equal" in text
+
+
+def test_indices_of_an_output_are_counted_as_they_are() -> None:
+    ours, theirs = np.array([[7, 3, 1]]), np.array([[7, 1, 3]])
+    tally = OutputTally(1, [])
+    tally.add([ours], [theirs], ["a"])
+    assert tally.scores() == {"same_top1": 1 / 3}
+    meter = LossMeter([OutputPart("best")])
+    meter.add({"best": ours}, {"best": theirs})
+    assert meter.loss().top1 is None

@@ -140,3 +140,25 @@ def test_the_worst_samples_can_be_stored(tmp_path: Path) -> None:
     assert again.result
     first = np.load(next((tmp_path / "worst").rglob("0001_*.npy")))
     np.testing.assert_array_equal(first[0], FEW[found.result.samples[0].index])
+
+
+def test_an_outcome_is_true_where_all_is_well(tmp_path: Path) -> None:
+    same = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.savez(tmp_path / "a.npz", y=same)
+    np.savez(tmp_path / "b.npz", y=-same)
+    good, bad = (roundoff.compare(tmp_path / "a.npz", tmp_path / each) for each in ("a.npz", "b.npz"))
+    assert bool(good) is good.good is True
+    assert bool(bad) is bad.good is False
+
+
+def test_what_is_no_path_or_name_is_refused_with_a_fix(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", y=np.arange(12, dtype=np.float32))
+    pair = tmp_path / "a.npz", tmp_path / "a.npz"
+    wrong: Any = 3
+    with pytest.raises(roundoff.BadInput, match="no profile 3"):
+        roundoff.compare(*pair, profile=wrong)
+    found = roundoff.compare(*pair)
+    for save in (found.save, found.report):
+        with pytest.raises(roundoff.BadInput, match="not a path") as caught:
+            save(wrong)
+        assert caught.value.fix

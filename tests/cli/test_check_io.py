@@ -73,7 +73,7 @@ def test_the_original_names_the_filter(folders: Path, capsys: pytest.CaptureFixt
 
 def test_one_side_is_followed_from_the_original(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--original", folders / "photos", "--preprocessed", "-", folders / "board", "--shape", "1x24x32x3")
-    assert run(*words) == 0
+    assert run(*words) == 1
     out = flat(capsys.readouterr().out)
     assert out.startswith("NOT COMPARED: no stage has both sides")
     assert "from the original: stretched; resized bilinear (OpenCV), in bytes; channels reversed" in out

@@ -1,6 +1,7 @@
 """The commands ``roundoff diff`` and ``roundoff gate``."""
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -90,16 +91,29 @@ def test_a_planted_fault_fails_the_gate_and_a_second_run_passes(run: Run) -> Non
     assert code == 1
     assert out.startswith("FAIL: ")
     assert f"  first  {FAULT}, local: lost " in out
-    for same in ("layers-good", "layers-again", "layers-turned", "layers-other"):
+    for same in ("layers-good", "layers-again"):
         code, out, _ = run("gate", same, "--baseline", "layers-good")
         assert (code, out.split(":")[0]) == (0, "PASS")
+    # Of another file nobody knows that it holds the same samples.
+    for other in ("layers-turned", "layers-other"):
+        code, out, _ = run("gate", other, "--baseline", "layers-good")
+        assert (code, out.split(":")[0]) == (1, "NOT ENOUGH EVIDENCE")
+        assert re.search(r"doubt  0 of \d+ samples of the baseline are in the run", out)
 
 
 def test_one_sample_is_judged_but_not_tested(run: Run) -> None:
     _, out, _ = run("diff", "layers-one", "layers-bad-one")
     assert out.startswith("NOT TESTABLE: ")
     assert run("gate", "layers-bad-one", "--baseline", "layers-one")[0] == 1
-    assert run("gate", "layers-one", "--baseline", "layers-one")[0] == 0
+    code, out, _ = run("gate", "layers-one", "--baseline", "layers-one")
+    assert (code, out.split(":")[0]) == (1, "NOT ENOUGH EVIDENCE")
+    assert "the run itself: one sample is very little" in out
+
+
+def test_a_run_that_lost_samples_of_its_baseline_does_not_pass(run: Run) -> None:
+    code, out, _ = run("gate", "layers-one", "--baseline", "layers-good")
+    assert (code, out.split(":")[0]) == (1, "NOT ENOUGH EVIDENCE")
+    assert "the same samples" not in out
 
 
 def test_results_go_where_ci_reads_them(run: Run, tmp_path: Path) -> None:

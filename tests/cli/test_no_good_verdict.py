@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from roundoff import demo
 from roundoff.cli import main
 
 SAMPLES = 24
 TARGET = ("--target", "generic-int8")
-GOOD = ("FINE", "HEALTHY", "PASS", "MET", "NOTHING TO DO", "REPAIRED", "TOP ", "NOT WORSE")
+GOOD = ("FINE", "HEALTHY", "PASS", "MET", "NOTHING TO DO", "REPAIRED", "TOP ", "NOT WORSE", "KEPT")
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     some = images.copy()
     some[::3] = np.nan
     np.save(folder / "some_nan.npy", some)
+    np.save(folder / "same.npy", np.repeat(images[:1], 8, axis=0))
     np.save(folder / "labels.npy", labels)
     np.save(folder / "beyond.npy", labels + 100)
     model = onnx.load(demo.model_path())
@@ -43,6 +44,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if list(each.dims) == [10]:
             each.CopyFrom(numpy_helper.from_array(np.full(10, np.inf, np.float32), each.name))
     onnx.save(model, folder / "infinite.onnx")
+    # The only class always has a probability of 1.
+    weight = next(each for each in model.graph.initializer if list(each.dims) == [10])
+    weight.CopyFrom(numpy_helper.from_array(np.zeros(10, np.float32), weight.name))
+    last = model.graph.output[0].name
+    model.graph.node.append(helper.make_node("ReduceMax", [last], ["most"], name="most", axes=[1], keepdims=1))
+    model.graph.node.append(helper.make_node("Softmax", ["most"], ["flat"], name="flat", axis=1))
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_tensor_value_info("flat", onnx.TensorProto.FLOAT, None))
+    onnx.save(model, folder / "flat.onnx")
+    np.save(folder / "wrong.npy", (labels + 5) % 10)
+    (folder / "nothing.py").write_text("def evaluate(run, samples):\n    return 0.0\n")
     (folder / "fickle.py").write_text(
         "import itertools\n\ncount = itertools.count()\n\n\ndef evaluate(run, samples):\n"
         "    return 0.5 + next(count) / 100\n"
@@ -57,6 +69,17 @@ COMMANDS: dict[str, Words] = {
     "diagnose": lambda model, data: ["diagnose", model, "--data", data, *TARGET],
     "diagnose-dumps": lambda model, data: ["diagnose", model, "--data", data, "--dumps", "dump"],
     "tune": lambda model, data: ["tune", model, "--data", data, *TARGET, "-o", "tuned", "--force"],
+    "transform": lambda model, data: [
+        "transform",
+        "equalize",
+        model,
+        "--data",
+        data,
+        *TARGET,
+        "-o",
+        "t",
+        "--force",
+    ],
     "partial": lambda model, data: ["partial", model, "--data", data, *TARGET, "--top", "2"],
     "accumulate": lambda model, data: ["accumulate", model, "--data", data, *TARGET],
     "sensitivity": lambda model, data: ["sensitivity", model, "--data", data, *TARGET, "--kind", "node"],
@@ -68,7 +91,17 @@ CONDITIONS = {
     "nan": ("digits.onnx", "nan.npy", ""),
     "some nan": ("digits.onnx", "some_nan.npy", "NaN"),
     "one class": ("one_class.onnx", "good.npy", "class 3 for all"),
+    "same": ("digits.onnx", "same.npy", "are the same one"),
+    "flat": ("flat.onnx", "good.npy", "the same numbers for all"),
     "nothing finite": ("infinite.onnx", "good.npy", ""),
+}
+
+
+# These say what they measure on what was given: sides that agree, or an order of nodes; and inner tensors tell
+# more than outputs that never change.
+NO_GOAL = {
+    "same": ("diagnose-dumps", "accumulate", "sensitivity", "samples", "compare"),
+    "flat": ("compare",),
 }
 
 
@@ -80,6 +113,8 @@ def test_nothing_good_is_said(
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "200")
     model, data, said = CONDITIONS[condition]
+    if command in NO_GOAL.get(condition, ()):
+        pytest.skip("it judges no goal, or more than outputs")
     if command == "diagnose-dumps":
         assert main(["dump", model, "--data", data, "-o", "dump", "--force"]) == 0
         capsys.readouterr()
@@ -120,6 +155,30 @@ def test_nothing_good_is_said_by_a_measure_that_cannot_be_trusted(
     assert not out.startswith(GOOD), out
     if code == 1:
         assert ("no class" if measure[0] == "--labels" else "asked again") in out, out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--evaluator", "nothing.py"], "which is 0, means nothing"),
+        (["--max-drop", "200%"], "allows to lose all"),
+        (["--max-drop", "1e9"], "asks for nothing"),
+        (["--min-metric", "-99"], "asks for nothing"),
+        (["--min-metric", "5"], "cannot be reached"),
+    ],
+)
+def test_goals_that_ask_for_nothing_are_refused(
+    words: list[str],
+    said: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(folder)
+    assert main([*COMMANDS["tune"]("digits.onnx", "good.npy"), *words]) == 2
+    err = capsys.readouterr().err
+    assert said in " ".join(err.split())
+    assert "fix: " in err
 
 
 @pytest.mark.parametrize("command", COMMANDS)

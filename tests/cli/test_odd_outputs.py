@@ -45,7 +45,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 def test_what_has_no_score_is_not_called_lossless(run: Run) -> None:
     for words in ((), ("--exact",), ("--fast",), ("--leave-one-out",)):
         code, out, _ = run("sensitivity", INFINITE, [value("y")], *words)
-        assert code == 0
+        assert code == 1
         assert out.startswith("NO SCORE of ")
         assert "NOTHING LOST" not in out
         assert "nodes        none of 5 has a score" in out

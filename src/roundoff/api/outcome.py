@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from roundoff.api.call import public
-from roundoff.api.inputs import PathLike
+from roundoff.api.inputs import PathLike, as_path
 from roundoff.errors import EXIT_OK, MissingExtra
 from roundoff.messages.catalogue import Phrase, current_language
 from roundoff.messages.message import english
@@ -44,6 +44,10 @@ class Outcome(Generic[T]):
     def good(self) -> bool:
         """Whether all is well: what exit code 0 says on the command line."""
         return self.exit_code == EXIT_OK
+
+    def __bool__(self) -> bool:
+        """The same as `good`, so that ``assert roundoff.compare(...)`` means what it says."""
+        return self.good
 
     @property
     def page(self) -> "Page":
@@ -112,7 +116,7 @@ class Outcome(Generic[T]):
         """
         from roundoff.report.pages import write_run
 
-        return write_run(self.document, Path(directory), force=force)
+        return write_run(self.document, as_path(directory, option="The folder"), force=force)
 
     @public
     def report(
@@ -134,7 +138,9 @@ class Outcome(Generic[T]):
         """
         from roundoff.api.report_file import ReportFile
 
-        return ReportFile(Path(file), format, title=title, force=force).write(self.document, self.pages)
+        return ReportFile(as_path(file, option="The report"), format, title=title, force=force).write(
+            self.document, self.pages
+        )
 
     def __str__(self) -> str:
         """What the command prints, for 80 columns and without colours."""

@@ -134,7 +134,7 @@ def gate(
         floor: Smaller changes are none; in decibels.
         paired: Samples of one name are the same ones, although their files differ.
     """
-    from roundoff.studies.run_diff.gate import Budgets, judge_diff, new_problems, read_budgets
+    from roundoff.studies.run_diff.gate import Budgets, gate_doubts, judge_diff, new_problems, read_budgets
     from roundoff.studies.run_diff.metrics import judge_metrics, metric_budget, metrics_of, read_scores
 
     call = Call("gate", {}, Limits)
@@ -151,7 +151,14 @@ def gate(
 
     def judge(before: "RunDocument", after: "RunDocument", found: "RunDiff") -> "RunDiff":
         problems = new_problems(before, after, found)
-        judged = judge_diff(found, budgets=budgets, max_regression_db=most, problems=problems, strict=strict)
+        judged = judge_diff(
+            found,
+            budgets=budgets,
+            max_regression_db=most,
+            problems=problems,
+            doubts=gate_doubts(after, found),
+            strict=strict,
+        )
         old, new = ((*metrics_of(each), *more) for each, more in zip((before, after), given, strict=True))
         return replace(found, gate=replace(judged, metrics=judge_metrics(old, new, allowed, strict=strict)))
 

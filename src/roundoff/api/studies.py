@@ -615,13 +615,14 @@ class WorstSamplesOutcome(Outcome[WorstSamples]):
         from roundoff.samples.sample_set import LIST_NAME, copy_samples
 
         worst = self.result
-        with output_directory(Path(directory), marker=LIST_NAME, force=force) as staged:
+        folder = as_path(directory, option="The folder")
+        with output_directory(folder, marker=LIST_NAME, force=force) as staged:
             copy_samples(
                 staged,
                 ((each.sample, self.fed.feed(each.index)) for each in worst.samples[:top]),
                 heading=f"the worst samples of {worst.data} by {worst.metrics[0]}, worst first",
             )
-        return Path(directory) / LIST_NAME
+        return folder / LIST_NAME
 
 
 @public

@@ -22,10 +22,7 @@ from roundoff.api.inputs import (
     open_model,
 )
 from roundoff.api.outcome import Outcome
-from roundoff.api.subject import (
-    quantize_settings,
-    samples_for,
-)
+from roundoff.api.subject import fewer_samples, quantize_settings, samples_for
 from roundoff.core.files import model_stem, output_directory, write_text
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.graph.interface import topology
@@ -140,6 +137,8 @@ def transform(
     fed = samples_for(call, given.model)
     judge = replace(_judge(call, given.model, fed, test, labels), evaluator=measure)
     trial = try_steps(given.model, fed, asked, settings=settings, judge=judge, progress=call.progress)
+    notes = (*fewer_samples(call, fed), *trial.report.notes)
+    trial = replace(trial, report=replace(trial.report, notes=notes))
     target = call.get("target")
     read = [given.origin("model")]
     read += file_inputs(("rules", call.get("rules")), ("labels", labels), ("evaluator", evaluator))
@@ -147,7 +146,7 @@ def transform(
     read += data_inputs("data", call.get("data"), fed)
     read += () if test is None else data_inputs("data", [test] if is_path(test) else test, judge.samples)
     document = call.document(read, topology(given.model), transform=trial.report)
-    code = EXIT_OK if trial.report.kept or not trial.report.changed else EXIT_THRESHOLD_MISSED
+    code = EXIT_OK if trial.report.good else EXIT_THRESHOLD_MISSED
     stem = model_stem(given.path)
     return TransformOutcome(trial.report, document, code, trial=trial, target=settings.target, stem=stem)
 

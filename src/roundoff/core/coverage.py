@@ -170,7 +170,7 @@ class Coverage:
 
 DoubtKind = Literal[
     "nonfinite_inputs", "nonfinite_outputs", "constant", "single", "repeated", "time", "labels", "unrepeatable",
-    "one_class",
+    "one_class", "flat", "lacking",
 ]  # fmt: skip
 
 
@@ -183,7 +183,8 @@ class Doubt:
             is fed, or gives in float. ``constant``: samples that are the same number all over. ``single``: one
             sample; ``repeated``: the same one many times. ``time``: it ran out. ``labels``: labels beyond the last
             class. ``unrepeatable``: the evaluator answers differently when asked twice. ``one_class``: the float
-            network gives the same class for every sample.
+            network gives the same class for every sample. ``flat``: it gives the same numbers for every sample.
+            ``lacking``: samples that were fed and are not in the dump.
         count: How many samples or labels.
         of: Of how many.
         name: The first of them, or the class.

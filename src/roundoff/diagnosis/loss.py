@@ -14,7 +14,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.graph.interface import OutputPart, joined_slices, output_parts
 from roundoff.measure.metrics import ratio_db
-from roundoff.measure.verdicts import load_profile
+from roundoff.measure.verdicts import is_index, load_profile
 from roundoff.messages.message import Argument, message
 from roundoff.messages.numbers import EXACT_DB, decibels_text
 
@@ -133,9 +133,9 @@ class Loss:
         ratios = _ratios(self.sums[:, 2, part], self.sums[:, 0, part])
         return np.asarray(10 * np.log10(np.maximum(ratios, NEGLIGIBLE)))
 
-    def excess_db(self, expected: "Loss") -> float:
-        """By how many decibels some part is worse than expected; what is below `NEGLIGIBLE` is all the same."""
-        ours, theirs = (np.maximum(each.ratios, NEGLIGIBLE) for each in (self, expected))
+    def excess_db(self, expected: "Loss", negligible: float = NEGLIGIBLE) -> float:
+        """By how many decibels some part is worse than expected; what is negligible is all the same."""
+        ours, theirs = (np.maximum(each.ratios, negligible) for each in (self, expected))
         return max(0.0, *(ratio_db(*pair) for pair in zip(ours.tolist(), theirs.tolist(), strict=True)))
 
 
@@ -182,7 +182,8 @@ class LossMeter:
             self._compare_classes(reference[name], candidate[name])
 
     def _compare_classes(self, ours: Any, theirs: Any) -> None:
-        if ours.shape != theirs.shape or not 1 <= ours.ndim <= _CLASSIFIER_RANK:
+        # The largest of several indices is no class.
+        if ours.shape != theirs.shape or not 1 <= ours.ndim <= _CLASSIFIER_RANK or is_index(ours.dtype):
             return
         if ours.shape[-1] >= _FEWEST_CLASSES:
             same = ours.argmax(axis=-1) == theirs.argmax(axis=-1)

@@ -18,7 +18,7 @@ from roundoff.graph.insertion import Edges
 from roundoff.graph.nodes import producers
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
-from roundoff.quantize.calibration.calibration import element_limits
+from roundoff.quantize.calibration.calibration import value_limits
 from roundoff.quantize.recipes import BIAS_CORRECTION, EXPLICIT_BIAS, PER_CHANNEL, Built, RecipeBuilder
 
 __all__ = [
@@ -78,11 +78,6 @@ def _edited(case: Case, suspect: Suspect, change: RemedyChange) -> Fixes:
 
 # The next sample may reach a little further than all before it; a step that is wider by as much hardly shows.
 _MARGIN = 0.05
-# What no value of these operations goes beyond.
-_BOUNDED = {
-    **dict.fromkeys(("Sigmoid", "HardSigmoid", "Softmax"), (0.0, 1.0)),
-    **dict.fromkeys(("Tanh", "Erf", "Sin", "Cos", "Softsign"), (-1.0, 1.0)),
-}
 # An end so much nearer than the values reach is meant to cut some of them off.
 _CUT_OFF = 0.9
 
@@ -105,8 +100,7 @@ def range_limits(case: Case, suspect: Suspect) -> tuple[float, float]:
     """What no value of a suspect goes beyond, whatever the sample, by the node that makes it."""
     model = case.facts.quantized.float_model
     node = producers(model.proto.graph.node).get(suspect.tensor)
-    limits = None if node is None else _BOUNDED.get(node.op_type) or element_limits(node, Weights(model))
-    return limits or (-np.inf, np.inf)
+    return (-np.inf, np.inf) if node is None else value_limits(node, Weights(model))
 
 
 def _one_scale(quantizer: Quantizer) -> bool:

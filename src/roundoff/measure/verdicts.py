@@ -7,7 +7,7 @@ and data. Commands differ in what they add: who makes a loss, and how to repair 
 import hashlib
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
@@ -114,8 +114,8 @@ def parse_thresholds(text: str) -> ThresholdSet:
 def load_profile(name: str) -> ThresholdSet:
     """Look up a named set of thresholds."""
     profiles = _profiles()
-    if name not in profiles:
-        raise BadInput(english("There is no profile {name!r}.", name=name), fix=nearest(name, profiles))
+    if not isinstance(name, str) or name not in profiles:
+        raise BadInput(english("There is no profile {name!r}.", name=name), fix=nearest(str(name), profiles))
     entry = profiles[name]
     return _threshold_set(name, entry["thresholds"], scope=entry.get("scope", "all"))
 
@@ -292,6 +292,8 @@ class SampleSanity:
         self._fed = False
         self._classes: dict[str, set[int]] = {}
         self._class_rows: dict[str, int] = {}
+        self._answers: set[bytes] | None = set()
+        self._distinct = False
 
     def add(self, sample: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
         """Take in a sample; whether anything can be measured on it.
@@ -325,7 +327,20 @@ class SampleSanity:
                 classes = np.atleast_1d(each.argmax(axis=-1))
                 self._classes.setdefault(name, set()).update(classes.tolist())
                 self._class_rows[name] = self._class_rows.get(name, 0) + classes.size
+        self._add_answers(arrays, list(outputs.values()))
         return sample not in (*self._inputs[-1:], *self._outputs[-1:])
+
+    def _add_answers(self, inputs: Sequence[Array], outputs: Sequence[Any]) -> None:
+        """Take in what the network answers, row by row; nothing is said where an answer is no number."""
+        filled = [each for each in outputs if not isinstance(each, np.ndarray) or each.size]
+        if self._answers is None or not filled or not all(map(_tells_answers, filled)):
+            self._answers = None
+            return
+        rows = {each.shape[0] if each.ndim > 1 else 1 for each in (*inputs, *filled)}
+        count = rows.pop() if len(rows) == 1 else 1
+        split = [[each[at] if count > 1 else each for each in filled] for at in range(count)]
+        self._answers.update(b"".join(np.ascontiguousarray(each).tobytes() for each in row) for row in split)
+        self._distinct = self._distinct or (count > 1 and any((each != each[:1]).any() for each in inputs))
 
     @property
     def unusable(self) -> tuple[str, ...]:
@@ -346,6 +361,8 @@ class SampleSanity:
             found.append(Doubt("single", 1, 1))
         elif self._fed and self._seen > 1 and len(self._prints) == 1 and not self._constant:
             found.append(Doubt("repeated", self._seen, self._seen))
+        if self._answers is not None and len(self._answers) == 1 and (len(self._prints) > 1 or self._distinct):
+            found.append(Doubt("flat", self._seen, self._seen))
         # The same input gives the same class: that is said already.
         if len(self._prints) > 1:
             for name, classes in self._classes.items():
@@ -355,6 +372,11 @@ class SampleSanity:
                     )
                     break
         return tuple(found)
+
+
+def _tells_answers(output: Any) -> bool:
+    """Whether it would differ from sample to sample in a network that answers; few classes may be the same."""
+    return isinstance(output, np.ndarray) and output.dtype.kind == "f" and bool(np.isfinite(output).all())
 
 
 def _finite(array: Array) -> bool:

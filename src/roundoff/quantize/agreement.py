@@ -1,7 +1,7 @@
 """How the outputs of two models agree when both are fed the same samples."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -276,9 +276,13 @@ class _OutputTally:
         if moments is None or not (moments.count or moments.excluded):
             detail = "it is empty" if self._samples else "no sample could be measured on"
             return OutputAgreement(self.name, self._samples, TensorScore("degenerate", {}, detail), None)
-        top1 = self._agreeing / self._rows if self._rows else None
         if self._indices and self._elements:
-            top1 = self._equal / self._elements
+            # A distance of indices is no size: only the share that is equal means anything.
+            share = {"equal_share": self._equal / self._elements}
+            return OutputAgreement(
+                self.name, self._samples, replace(score(moments), values=share, detail=""), None
+            )
+        top1 = self._agreeing / self._rows if self._rows else None
         return OutputAgreement(self.name, self._samples, score(moments), top1)
 
 

@@ -151,6 +151,9 @@ def agreement_line(agreement: OutputAgreement) -> str:
     values = agreement.score.values
     if not values:
         return translate("quantize.said", name=agreement.output, text=agreement.score.detail)
+    if "equal_share" in values and "cosine" not in values:
+        text = translate("quantize.same_indices", share=percent_digits(values["equal_share"], 1))
+        return translate("quantize.said", name=agreement.output, text=text)
     cosine, sqnr = score_text("cosine", values["cosine"]), decibels_with_unit(values["sqnr_db"])
     text = translate("quantize.agreement", cosine=cosine, db=sqnr)
     if agreement.same_top1 is not None:

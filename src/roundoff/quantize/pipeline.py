@@ -82,7 +82,7 @@ class MethodTrial:
         scores = [each.score for each in self.agreement]
         if any(score.status == "shape" for score in scores):
             return float("-inf")
-        return min((score.values["sqnr_db"] for score in scores if score.values), default=0.0)
+        return min((score.values["sqnr_db"] for score in scores if "sqnr_db" in score.values), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from roundoff.core.coverage import Coverage, Doubt
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.messages.message import Message
 
@@ -78,6 +79,8 @@ class TransformReport:
         kept: Whether the steps were kept; they are undone where the quantized network gets worse.
         notes: Of the quantization.
         added: What the steps add to the quantized model; None where that is nothing.
+        doubts: What speaks against the samples, or the float network, as a ground for a verdict.
+        coverage: What was judged; None in older documents.
     """
 
     target: str
@@ -91,6 +94,13 @@ class TransformReport:
     kept: bool
     notes: tuple[Message, ...] = ()
     added: Message | None = None
+    doubts: tuple[Doubt, ...] = ()
+    coverage: Coverage | None = None
+
+    @property
+    def good(self) -> bool:
+        """Whether steps are shown to do no harm, or changed nothing."""
+        return (self.kept or not self.changed) and not self.doubts
 
     @property
     def changed(self) -> bool:

@@ -48,8 +48,23 @@ class TuneGoal:
     value: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    """What a goal is a value of: its name, which way it is better, and what it can be at all."""
+
+    name: str
+    higher_is_better: bool
+    limits: tuple[float, float] | None
+
+
 def make_goal(
-    *, max_drop: str = "", min_metric: float | None = None, name: str, float_score: float, higher_is_better: bool
+    *,
+    max_drop: str = "",
+    min_metric: float | None = None,
+    name: str,
+    float_score: float,
+    higher_is_better: bool,
+    limits: tuple[float, float] | None = None,
 ) -> TuneGoal:
     """The goal that options ask for.
 
@@ -59,11 +74,12 @@ def make_goal(
         name: Of the metric.
         float_score: What the float network scores.
         higher_is_better: Which way it is better.
+        limits: Smallest and largest value it can have; None where nobody says.
 
     Raises:
-        BadInput: They cannot be read, or contradict each other.
+        BadInput: They cannot be read, contradict each other, or ask for nothing.
     """
-    sign = 1.0 if higher_is_better else -1.0
+    sign, metric = 1.0 if higher_is_better else -1.0, _Metric(name, higher_is_better, limits)
     if max_drop and min_metric is not None:
         raise BadInput(
             english("--max-drop and --min-metric were both given."), fix=english("leave one of them out")
@@ -77,6 +93,7 @@ def make_goal(
                 fix=english("write a number"),
             )
         word = "least" if higher_is_better else "most"
+        _check_asked("--min-metric", f"{min_metric:g}", min_metric, metric)
         beyond = sign * float_score < sign * min_metric
         # A quantized model is better than float by luck only; the best that there is serves all the same.
         return TuneGoal(
@@ -85,8 +102,49 @@ def make_goal(
     text = (max_drop or DEFAULT_DROP).strip()
     share = _SHARE.fullmatch(text)
     drop = float(share["number"]) / 100 * abs(float_score) if share else _number(text)
+    if share and higher_is_better and not float_score:
+        raise BadInput(
+            english("A share of the float network's {score}, which is 0, means nothing.", score=name),
+            fix=english("check labels, evaluator and the order of the samples: the float network has to score"),
+        )
+    if share and higher_is_better and drop >= abs(float_score):
+        raise BadInput(
+            english("--max-drop {text} allows to lose all that the float network scores.", text=text),
+            fix=english("write less than 100%, e.g. 1%"),
+        )
+    _check_asked("--max-drop", text, float_score - sign * drop, metric)
     words = message("search.goal_within", drop=text if share else f"{drop:g}")
     return TuneGoal(words, float_score - sign * drop)
+
+
+def _check_asked(option: str, text: str, value: float, metric: _Metric) -> None:
+    """Refuse what every model reaches, or none can: the metric is never worse, or never better.
+
+    Raises:
+        BadInput: It asks for that.
+    """
+    sign = 1.0 if metric.higher_is_better else -1.0
+    if metric.limits is None:
+        if in_decibels(metric.name) and value <= 0:
+            raise BadInput(
+                english("{option} {text} lets noise be as loud as the signal.", option=option, text=text),
+                fix=english("ask for more, e.g. --min-metric 20"),
+            )
+        return
+    worst, best = metric.limits if metric.higher_is_better else metric.limits[::-1]
+    gaps = {"option": option, "text": text, "name": metric.name}
+    if sign * value <= sign * worst:
+        raise BadInput(
+            english(
+                "{option} {text} asks for nothing: {name} is never worse than {worst:g}.", worst=worst, **gaps
+            ),
+            fix=english("ask for more, e.g. --max-drop 1%"),
+        )
+    if sign * value > sign * best:
+        raise BadInput(
+            english("{option} {text} cannot be reached: {name} is never better than {best:g}.", best=best, **gaps),
+            fix=english("ask for less, e.g. --max-drop 1%"),
+        )
 
 
 def _number(text: str) -> float:

@@ -486,6 +486,7 @@ class _TuneSearch:
             name=self._judge.name,
             float_score=float_score,
             higher_is_better=self._judge.higher_is_better,
+            limits=self._judge.limits,
         )
 
     def _fed(self) -> Iterator[Message]:

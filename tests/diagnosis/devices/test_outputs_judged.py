@@ -1,15 +1,19 @@
 """No device is called healthy of which not every output was judged."""
 
 import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.planted.clean import clean_cases
+from benchmarks.planted.subject import subject
 
 from roundoff.cli import main
 from roundoff.core.coverage import OutputCoverage
 from roundoff.core.document import SCHEMA, Environment, RunDocument, load_document, to_json
+from roundoff.core.tensors import Array
 from roundoff.diagnosis.result import Diagnosis
 from roundoff.messages.catalogue import use_language
 from roundoff.messages.message import verbatim
@@ -86,6 +90,93 @@ def test_outputs_of_codes_that_any_8_bits_excuse_are_no_good_news() -> None:
     found = diagnosed(replace(case, dumps=replace(case.dumps, samples=rows)), with_quantized=False)
     assert found.kind == "not_enough_evidence"
     assert not found.accused
+
+
+def with_rows(
+    change: Callable[[Mapping[str, Array]], Mapping[str, Array]], kind: str = "float", family: str = "plain"
+) -> Diagnosis:
+    """A device on which nothing was wrong, with what it wrote of each sample changed."""
+    case = dict(clean_cases(subject(family, 0)))[f"clean-dump-{kind}"]()
+    assert case.dumps is not None
+    rows = tuple(dict(change(row)) for row in case.dumps.samples)
+    return diagnosed(replace(case, dumps=replace(case.dumps, samples=rows)), with_quantized=False)
+
+
+def only_outputs(noise: float, dtype: str = "float32", family: str = "plain") -> Diagnosis:
+    """Nothing but the outputs was dumped, with noise of this part of their values; codes without their scale."""
+    outputs = [each.name for each in subject(family, 0).model.proto.graph.output]
+    random = np.random.default_rng(3)
+
+    def changed(values: Array) -> Array:
+        noisy = values + noise * np.sqrt(np.square(values).mean()) * random.standard_normal(values.shape)
+        codes = np.clip(np.rint(noisy * 30), -128, 127)
+        return np.asarray(codes if dtype == "int8" else noisy, dtype)
+
+    return with_rows(lambda row: {name: changed(row[name]) for name in outputs}, family=family)
+
+
+def test_float_outputs_alone_are_good_only_near_to_rounding() -> None:
+    assert only_outputs(0.0).kind == only_outputs(0.0, "float16").kind == only_outputs(3e-4).kind == "healthy"
+    found = only_outputs(0.05)
+    assert found.kind == "not_enough_evidence"
+    assert "half precision gives" in str(found.verdict)
+    # What is expected is not what was measured: noise of a 20th is 26 dB.
+    assert found.measures[0].before == pytest.approx(26.0, abs=1.5)
+    assert found.measures[0].after > 50
+
+
+def test_fitted_scales_hide_gains_and_offsets() -> None:
+    found = only_outputs(0.0, "int8", "unet")
+    assert found.kind == "healthy"
+    assert any("gain or offset cannot be seen" in str(note) for note in found.notes)
+    found = only_outputs(0.12, "int8", "unet")
+    assert found.kind == "not_enough_evidence"
+    assert "hides gains and offsets" in str(found.verdict)
+
+
+def test_samples_that_are_one_or_not_all_dumped_are_no_good_news() -> None:
+    case = clean("float")
+    assert case.dumps is not None
+    few = diagnosed(replace(case, dumps=replace(case.dumps, samples=case.dumps.samples[:2])), with_quantized=False)
+    assert few.kind == "not_enough_evidence"
+    assert few.judgement is not None
+    assert few.judgement.coverage.samples is not None
+    share, total = few.judgement.coverage.samples, len(case.dumps.samples)
+    assert (share.judged, share.there) == (2, total)
+    assert [(each.kind, each.count, each.of) for each in few.judgement.doubts] == [("lacking", total - 2, total)]
+    copies = replace(case.dumps, samples=(case.dumps.samples[0],) * 3)
+    fed = {name: np.repeat(each[:1], 3, axis=0) for name, each in case.samples.items()}
+    same = diagnosed(replace(case, samples=fed, dumps=copies), with_quantized=False)
+    assert same.kind == "not_enough_evidence"
+    assert same.judgement is not None
+    assert [each.kind for each in same.judgement.doubts] == ["repeated"]
+
+
+def test_values_that_an_operation_cannot_give_are_a_fault() -> None:
+    """Half precision excuses so much of the largest value, but no rounding makes a Relu negative."""
+    relu = next(node.output[0] for node in clean("half").model.proto.graph.node if node.op_type == "Relu")
+
+    def below_zero(part: float) -> Diagnosis:
+        return with_rows(
+            lambda row: {
+                **row,
+                relu: np.where(row[relu] == 0, -part * row[relu].max(), row[relu]).astype(row[relu].dtype),
+            },
+            "half",
+        )
+
+    assert below_zero(0.0).kind == "healthy"
+    found = below_zero(0.0025)
+    assert found.kind != "healthy"
+    assert relu in {name for each in found.findings for name in each.tensors}
+
+
+def test_an_output_of_words_is_not_judged() -> None:
+    (output,) = clean("float").model.proto.graph.output
+    found = with_rows(lambda row: {**row, output.name: np.full(row[output.name].shape, "a")})
+    assert found.kind == "not_enough_evidence"
+    assert found.outputs is not None
+    assert [each.name for each in found.outputs.not_judged] == [output.name]
 
 
 def test_document_and_junit_carry_what_was_not_judged(tmp_path: Path) -> None:

@@ -158,9 +158,24 @@ def test_one_side_alone_is_followed_from_the_original() -> None:
     found = check_io(stages)
     checked = stage_of(found, "preprocessed")
     assert (checked.passed, checked.samples) == (None, 0)
-    assert found.passed
+    assert not found.passed
     assert "resized bilinear (OpenCV), in bytes" in map(str, checked.deployed_from_original)
     assert any("only the deployed side" in str(note) for note in checked.notes)
+
+
+@pytest.mark.parametrize(
+    ("value", "lonely", "said"),
+    [(np.nan, 0, "no finite value"), (0.0, 0, "all values are 0"), (None, 1, "no partner")],
+)
+def test_agreement_that_tells_nothing_is_not_called_the_same(value: float | None, lonely: int, said: str) -> None:
+    arrays = tuple(fed(small(p)) for p in ORIGINALS)
+    if value is not None:
+        arrays = tuple(np.full_like(each, value) for each in arrays)
+    found = check_io({"preprocessed": StageValues(NAMES, arrays, arrays, lonely=lonely)})
+    checked = stage_of(found, "preprocessed")
+    assert checked.passed is None
+    assert not found.passed
+    assert said in str(checked.notes[0])
 
 
 def test_what_the_stages_say_together() -> None:

@@ -16,6 +16,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.nodes import consumers
 from roundoff.graph.weights import Weights
 from roundoff.measure.pairs import channel_axis_of
+from roundoff.quantize.calibration.calibration import value_limits
 from roundoff.run.integer.machine import IntegerRunner
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "in_half",
     "is_emulated",
     "kind_of",
+    "possible_values",
     "storage_noise",
     "tell_noise",
     "tell_numbers",
@@ -227,6 +229,22 @@ class Golden:
                 found[each.tensor] = each
         return found
 
+    def rounded(
+        self, tensors: Collection[str], feed: Mapping[str, Array], kind: NumberKind
+    ) -> Mapping[str, Array]:
+        """Tensors, with every one before them stored in half precision, or in bfloat16 where that is the kind."""
+        given = dict(feed)
+        for node in self._topology.nodes:
+            for name, values in self.compute_all([each for each in node.outputs if each], given).items():
+                given[name] = _stored(values, kind)
+        return {name: given[name] for name in tensors}
+
+    @cached_property
+    def limits(self) -> dict[str, tuple[float, float]]:
+        """Of each tensor, what the operation that gives it cannot go beyond."""
+        weights = Weights(self.model)
+        return {node.output[0]: value_limits(node, weights) for node in self.model.proto.graph.node if node.output}
+
     def in_float(self, nodes: Collection[str]) -> bool:
         """Whether one of these nodes, of those that ran, was computed in float or from a table."""
         report = self._runner.report
@@ -270,6 +288,15 @@ class Golden:
         return self._topology.producers()
 
 
+def _stored(values: Array, kind: NumberKind) -> Array:
+    if values.dtype.kind != "f":
+        return values
+    if kind != "bfloat16":
+        return values.astype(np.float16).astype(values.dtype)
+    mantissa, exponent = np.frexp(values)
+    return np.asarray(np.ldexp(np.rint(mantissa * 2.0**8) / 2.0**8, exponent), values.dtype)
+
+
 _LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _RECURRENT = ("GRU", "LSTM", "RNN")
 _WEIGHTED = frozenset((*_LAYERS, *_RECURRENT))
@@ -297,11 +324,13 @@ class Expected:
         tolerance: How far single elements may be off; broadcasts against the tensor.
         noise: Mean square of the error that is expected.
         step: Step of the codes, where there are some; broadcasts likewise.
+        limits: What no value that the operation gives goes beyond, however it is rounded.
     """
 
     tolerance: Array
     noise: float
     step: Array | None = None
+    limits: tuple[float, float] = (-np.inf, np.inf)
 
     def wider(self, error: float) -> "Expected":
         """The same with one more error of this root mean square."""
@@ -377,6 +406,22 @@ def expect_uncoded(
     # Channels with large weights are noisier than others.
     tolerance = _STEPS_LOOSE * step + _SPREAD * np.maximum(spread, _by_channel(error)) + _ADDS_UP * roundoff
     return Expected(np.asarray(tolerance), step**2 / 12 + spread**2 + roundoff**2, np.asarray(step))
+
+
+def possible_values(
+    limits: tuple[float, float], exact: Array, kind: NumberKind, noise: float
+) -> tuple[float, float]:
+    """The limits of an operation, as far apart as half precision and noise of the whole device put them.
+
+    Args:
+        limits: What the operation cannot go beyond.
+        exact: What it should give.
+        kind: What the device computes with.
+        noise: Root mean square of what all its tensors are off by.
+    """
+    size = float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0))
+    slack = max(_ROUNDOFF[kind], _ROUNDOFF["float16"]) * size + _SPREAD * noise
+    return limits[0] - slack, limits[1] + slack
 
 
 def _by_channel(squares: Array) -> Array:

@@ -51,7 +51,7 @@ _FARTHEST = 2
 def pattern(pairs: tuple[Pair, ...]) -> Message:
     """Where the error is."""
     wrong = [np.square(np.nan_to_num(pair.found - pair.exact).astype(np.float64)) for pair in pairs]
-    beyond = [np.mean(np.abs(pair.found - pair.exact) > pair.expected.tolerance) for pair in pairs]
+    beyond = [np.mean(pair.off) for pair in pairs]
     share = float(np.mean(beyond))
     where = _channels(wrong) or _border(wrong) or _shift(pairs) or _kind(pairs)
     if where is None:

@@ -21,6 +21,7 @@ from roundoff.diagnosis.devices.expectation import (
     expect_uncoded,
     has_weights,
     ideal_quantizers,
+    possible_values,
     storage_noise,
     tell_noise,
     tell_numbers,
@@ -67,6 +68,13 @@ class Pair:
     def free(self) -> Array:
         """What it should have computed, wherever its codes end."""
         return self.exact if self.unlimited is None else self.unlimited
+
+    @property
+    def off(self) -> Array:
+        """Where it is off by more than it may be, or what the operation cannot give."""
+        low, high = self.expected.limits
+        far = np.abs(self.found - self.exact) > self.expected.tolerance
+        return np.asarray(far | (self.found < low) | (self.found > high))
 
 
 @dataclass(eq=False)
@@ -212,7 +220,9 @@ class DeviceReplay:
         coarse = self.coarseness
         if coarse.weights and tensor in self._layers:
             expected = expected.with_error(coarse.weights * (self._rough.compute(tensor, given) - exact))
-        return expected.wider(_PASSED_ON * coarse.relative * float(exact.std()))
+        noise = _PASSED_ON * coarse.relative * float(exact.std())
+        limits = possible_values(self.golden.limits[tensor], exact, self.numbers.kind, noise)
+        return replace(expected.wider(noise), limits=limits)
 
     @cached_property
     def coarseness(self) -> Coarseness:
@@ -261,6 +271,14 @@ class DeviceReplay:
     @cached_property
     def _simulation(self) -> Golden:
         """The float model with weights, and what the device did not round, in plain 8 bits."""
+        return self._in_eight_bits(self.numbers.steps.keys())
+
+    @cached_property
+    def eight_bits(self) -> Golden:
+        """The float model with weights and activations in plain 8 bits."""
+        return self._in_eight_bits(())
+
+    def _in_eight_bits(self, rounded: Collection[str]) -> Golden:
         first = self.indices[0]
         ranges = {}
         for info in self.readout.reference.tensors:
@@ -269,7 +287,7 @@ class DeviceReplay:
             exact = self.readout.exact(info.name, first)
             if exact.size and np.isfinite(exact).all():
                 ranges[info.name] = float(exact.min()), float(exact.max())
-        return self.golden.with_quantizers(ideal_quantizers(self.model, ranges, self.numbers.steps.keys()))
+        return self.golden.with_quantizers(ideal_quantizers(self.model, ranges, rounded))
 
 
 _NAMED = 3

@@ -58,6 +58,13 @@ _MOST_VICTIMS = 12
 _NAMED = 3
 # A device this much worse than its arithmetic has something wrong that no part shows.
 _UNEXPLAINED_DB = 6.0
+# One in float may add up in half precision, too, which costs as much more than storing what it computes there;
+# what is better than half precision need not be simulated.
+_COARSER_FLOAT_DB, _AS_HALF_DB = 20.0, 60.0
+# One scale for each tensor is the coarsest that 8 bits are used with; what fitted scales hide comes on top.
+_COARSER_CODES_DB = 3.0
+# So many tensors, each with no more than one kernel between it and what it reads, show how coarse a device is.
+_ENOUGH_NEAR = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +81,7 @@ class DeviceEvidence:
         unexplained: Whether so many tensors are wrong that no part can be blamed.
         not_finite: Tensors that are not all numbers.
         outputs: Which outputs of the network were judged.
+        open: Why outputs that keep what is usual are no ground for a good verdict; None where they are.
     """
 
     replay: DeviceReplay
@@ -85,6 +93,7 @@ class DeviceEvidence:
     unexplained: bool
     not_finite: NotFinite
     outputs: OutputCoverage
+    open: Message | None = None
 
 
 def conclude(evidence: DeviceEvidence, notebook: Investigation) -> Diagnosis:
@@ -123,12 +132,13 @@ def _judgement(evidence: DeviceEvidence, kind: DiagnosisKind) -> Judgement:
     spare = [info.name for info in files if info.name not in taken]
     unplaced = (LeftOut("not_placed", len(spare), tuple(spare[:_NAMED])),) if spare else ()
     unmatched = (LeftOut("unmatched", len(lost), tuple(lost[:_NAMED])),) if lost else ()
-    total, used = len(readout.samples), len(replay.indices)
-    few = (LeftOut("few_suffice", total - used),) if total > used else ()
+    fed, used = len(readout.reference.samples), len(replay.indices)
+    lacking = fed - len(readout.samples)
+    few = (LeftOut("unmatched", lacking), LeftOut("few_suffice", fed - lacking - used))
     coverage = Coverage(
         evidence.outputs,
         tensors=Share(len(computed), len(computed) - len(lost), unmatched),
-        samples=Share(total, used, few),
+        samples=Share(fed, used, tuple(each for each in few if each.count)),
         files=Share(len(files), len(files) - len(spare), unplaced),
         gap=_gap(evidence, computed, judged),
         unplaced=unplaced_files(
@@ -180,9 +190,10 @@ def _kind(evidence: DeviceEvidence, findings: tuple[Finding, ...]) -> DiagnosisK
     measured = loss is not None or set(evidence.outputs.judged) <= set(evidence.replay.readout.indices)
     if not measured or not evidence.outputs.complete or not evidence.replay.tensors:
         return "not_enough_evidence"
-    if loss is None or loss.agrees:
+    if evidence.open is None and (loss is None or loss.agrees):
         return "healthy"
-    if expected is not None and loss.excess_db(expected) > _UNEXPLAINED_DB:
+    worse = loss is not None and expected is not None and loss.excess_db(expected) > _UNEXPLAINED_DB
+    if worse or evidence.open is not None:
         return "not_enough_evidence"
     return "not_enough_evidence" if _computes_in_float(evidence.replay) or _far_apart(evidence) else "elsewhere"
 
@@ -231,8 +242,9 @@ def _open_text(evidence: DeviceEvidence, findings: tuple[Finding, ...], kept: Me
     if kept is None:
         return message("diagnosis.device_wrong_no_proof")
     if not findings and not _computes_in_float(evidence.replay) and (nodes := _far_apart(evidence)):
-        return message("diagnosis.device_cannot_tell", kept=kept, count=nodes)
-    return _with_kept(message("diagnosis.device_wrong"), kept, "diagnosis.outputs_keep_no_proof")
+        return evidence.open or message("diagnosis.device_cannot_tell", kept=kept, count=nodes)
+    wrong = _with_kept(message("diagnosis.device_wrong"), kept, "diagnosis.outputs_keep_no_proof")
+    return wrong if findings else evidence.open or wrong
 
 
 def _with_kept(text: Message, kept: Message | None, key: str = "diagnosis.outputs_keep", **more: int) -> Message:
@@ -400,13 +412,19 @@ def diagnose_device(
             found = _DeviceDiagnosis(replay, notebook).run()
     evidence = judge_outputs(quantized.float_model, None, samples, threads=notebook.settings.threads)
     late = bool(found.not_looked_at) and notebook.settings.deadline.left <= 0
-    return _doubted(found, (*evidence.judgement.doubts, *((Doubt("time"),) if late else ())))
+    lacking = len(samples.names) - len(replay.readout.samples)
+    doubts = (
+        *evidence.judgement.doubts,
+        *((Doubt("lacking", lacking, len(samples.names)),) if lacking else ()),
+        *((Doubt("time"),) if late else ()),
+    )
+    return _doubted(found, doubts)
 
 
 def _doubted(found: Diagnosis, doubts: Sequence[Doubt]) -> Diagnosis:
     """The diagnosis with what speaks against a good verdict, which is then not given."""
-    # A device is judged by what it computed of what it was fed; one sample shows that as well as many.
-    doubts = tuple(each for each in doubts if each.kind not in ("single", "repeated"))
+    # A device is judged by what it computed of what it was fed; one sample shows some of that.
+    doubts = tuple(each for each in doubts if each.kind != "single")
     judgement = found.judgement
     if not doubts or judgement is None:
         return found
@@ -531,6 +549,7 @@ class _DeviceDiagnosis:
             check.ok = not suspects
             check.result = _parts_text(found, suspects, len(nowhere.readers))
         loss, expected = self._losses()
+        unlike = None if loss is None or expected is not None else self._unlike(loss)
         too_many = len(suspects) > max(_MOST_SUSPECTS // 2, _MOST_SHARE * len(self._replay.tensors))
         findings = self._explained(inputs, [] if too_many else suspects)
         if not too_many:
@@ -543,10 +562,11 @@ class _DeviceDiagnosis:
             findings=weighed,
             suspects=(*inputs, *suspects),
             loss=loss,
-            expected=expected or self._best,
+            expected=expected or self._best or (unlike and unlike[0]),
             unexplained=too_many,
             not_finite=nowhere,
             outputs=judged_outputs(self._replay, nowhere),
+            open=unlike and unlike[1],
         )
         return conclude(evidence, self._notebook)
 
@@ -567,6 +587,24 @@ class _DeviceDiagnosis:
                 check.result = message("diagnosis.against_float_and_arithmetic", kept=kept_text(loss), db=usual)
             check.ok = loss.agrees
         return loss, expected
+
+    def _unlike(self, loss: Loss) -> tuple[Loss, Message] | None:
+        """What arithmetic as the device's loses, where that is much less and no tensor can say why; else None."""
+        replay, kept = self._replay, kept_text(loss)
+        if _computes_in_float(replay):
+            near = sum(len(span.nodes) <= ONE_KERNEL for span in replay.spans.values())
+            if near >= _ENOUGH_NEAR or loss.sqnr_db >= _AS_HALF_DB:
+                return None
+            usual = self._outputs.of_half()
+            key, count, margin = "diagnosis.device_unlike_float", len(replay.tensors), _COARSER_FLOAT_DB
+        elif replay.readout.fits:
+            usual = self._outputs.of_eight_bits()
+            key, count, margin = "diagnosis.device_unlike_codes", len(replay.readout.fits), _COARSER_CODES_DB
+        else:
+            return None
+        if loss.excess_db(usual, negligible=10 ** (-(_AS_HALF_DB + _COARSER_FLOAT_DB) / 10)) <= margin:
+            return None
+        return usual, message(key, kept=kept, usual=decibels_text(usual.sqnr_db), count=count)
 
     def _explained(self, inputs: Sequence[DeviceSuspect], suspects: Sequence[DeviceSuspect]) -> list[Finding]:
         findings: list[Finding] = []

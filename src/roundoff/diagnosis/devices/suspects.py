@@ -58,6 +58,7 @@ class LocalError:
         shift: Sum of the differences, in steps where there are some, else in tolerances.
         same: Elements that are equal, to a tenth of a step.
         nonfinite: Elements that are NaN or infinite on one side only.
+        impossible: Elements that the operation cannot give.
         largest: Largest difference, in the same unit as the shift.
     """
 
@@ -70,6 +71,7 @@ class LocalError:
     shift: float = 0.0
     same: int = 0
     nonfinite: int = 0
+    impossible: int = 0
     largest: float = 0.0
 
     @property
@@ -79,7 +81,7 @@ class LocalError:
 
     def share_beyond(self, floor: float = 1.0) -> float:
         """Share of the elements that differ by more than so many tolerances."""
-        wrong = int(self.many[_bin(floor)]) + self.nonfinite
+        wrong = max(int(self.many[_bin(floor)]), self.impossible) + self.nonfinite
         return wrong / self.count if self.count else 0.0
 
     def is_suspect(self, floor: float = 1.0, *, guessed: bool = False) -> bool:
@@ -90,7 +92,7 @@ class LocalError:
             guessed: Whether what is expected is a guess, because it is not known how the device codes tensors.
         """
         limit = (_MATTERS_GUESSED if guessed else _MATTERS) * self.noise * max(1.0, floor) ** 2
-        return self.nonfinite > 0 or float(self.beyond[_bin(floor)]) > limit
+        return self.nonfinite + self.impossible > 0 or float(self.beyond[_bin(floor)]) > limit
 
     @property
     def sqnr_db(self) -> float:
@@ -108,6 +110,8 @@ class LocalError:
         # What is not finite on both sides in the same way is right.
         alike = (np.isnan(exact) & np.isnan(found)) | (exact == found)
         self.nonfinite += int(np.count_nonzero(~sound & ~alike))
+        low, high = expected.limits
+        self.impossible += int(np.count_nonzero(sound & ((found < low) | (found > high))))
         reference = np.where(sound, exact, 0).astype(np.float64)
         difference = np.where(sound, found, 0).astype(np.float64) - reference
         energy = np.square(difference)
@@ -172,6 +176,19 @@ class OutputLoss:
         """What its arithmetic loses, from the samples to the outputs."""
         return self._loss(
             lambda sample: self._replay.golden.compute_all(self._names, self._replay.feed(sample)),
+        )
+
+    def of_half(self) -> Loss:
+        """What a device loses that stores each tensor in half precision, or in the shorter kind that it has."""
+        kind = self._replay.numbers.kind
+        return self._loss(
+            lambda sample: self._replay.golden.rounded(self._names, self._replay.feed(sample), kind),
+        )
+
+    def of_eight_bits(self) -> Loss:
+        """What plain 8 bits lose, one scale for each tensor."""
+        return self._loss(
+            lambda sample: self._replay.eight_bits.compute_all(self._names, self._replay.feed(sample)),
         )
 
     def with_right(self, tensor: str) -> Loss:

@@ -50,6 +50,7 @@ __all__ = [
     "find_followers",
     "observed_range",
     "range_error",
+    "value_limits",
     "weight_range",
 ]
 
@@ -374,6 +375,19 @@ def find_followers(model: Model, tensors: Mapping[str, int | None]) -> dict[str,
         if before is not None:
             known[node.output[0]] = before.limited(*limits)
     return {name: follower for name, follower in known.items() if name in whole}
+
+
+# What no value of these operations goes beyond.
+_BOUNDED = {
+    **dict.fromkeys(("Sigmoid", "HardSigmoid", "Softmax"), (0.0, 1.0)),
+    **dict.fromkeys(("Tanh", "Erf", "Sin", "Cos", "Softsign"), (-1.0, 1.0)),
+}
+
+
+def value_limits(node: Any, weights: Weights) -> tuple[float, float]:
+    """What no value that a node gives goes beyond, whatever it is fed."""
+    bounded = _BOUNDED.get(node.op_type) if node.domain in STANDARD_DOMAINS else None
+    return bounded or element_limits(node, weights) or (-math.inf, math.inf)
 
 
 def element_limits(node: Any, weights: Weights) -> tuple[float, float] | None:

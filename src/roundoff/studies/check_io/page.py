@@ -82,6 +82,10 @@ def _headline(check: IoCheck) -> pages.Headline:
             return f"{said} {changes}" if changes.isascii() else f"{said}{changes}"
 
         return pages.Headline("bad", in_all(text), word=bilingual("check_io.word_different"))
+    if any(stage.passed is None and stage.samples for stage in check.stages):
+        return pages.Headline(
+            "open", bilingual("check_io.no_evidence"), word=bilingual("check_io.word_no_evidence")
+        )
     if any(stage.passed for stage in check.stages):
         many = sum(stage.passed is True for stage in check.stages)
         said = in_all(lambda: translate("check_io.same", stages=count_of(many, "stage")))

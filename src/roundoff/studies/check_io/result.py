@@ -111,7 +111,8 @@ class StageCheck:
         stage: Which one.
         tolerance: Largest absolute difference allowed.
         samples: How many were compared; 0 where one side was not given.
-        passed: Whether all are within the tolerance; None where one side was not given.
+        passed: Whether all are within the tolerance; None where one side was not given, or agreement tells
+            nothing: samples without a partner, without a finite value, or the same number all over.
         max_abs_error: Largest absolute difference; infinite where shapes differ or one side alone is not finite,
             None without both sides.
         mean_abs_error: Mean of the absolute differences; infinite where shapes differ, NaN where values are not
@@ -156,8 +157,9 @@ class IoCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether no stage failed."""
-        return not any(stage.passed is False for stage in self.stages)
+        """Whether a stage agrees, and none of those with both sides fails or leaves it open."""
+        both = [stage for stage in self.stages if stage.samples]
+        return bool(both) and all(stage.passed for stage in both)
 
     @property
     def first_failure(self) -> StageCheck | None:

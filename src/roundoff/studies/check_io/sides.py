@@ -47,12 +47,14 @@ class StageValues:
         training: Training's arrays, one for each name; empty when that side was not given.
         deployed: The deployed side's; empty when that side was not given.
         notes: What was left out, and what was assumed.
+        lonely: Samples of either side that have no partner.
     """
 
     names: tuple[str, ...]
     training: tuple[Array, ...]
     deployed: tuple[Array, ...]
     notes: tuple[Message, ...] = ()
+    lonely: int = 0
 
 
 def read_sides(training: "SideLike | None", deployed: "SideLike | None", raw: RawLayout) -> StageValues:
@@ -86,6 +88,7 @@ def read_sides(training: "SideLike | None", deployed: "SideLike | None", raw: Ra
         tuple(known.values()),
         tuple(partners.values()),
         tuple(dict.fromkeys((*left_out, *notes, *more))),
+        len(first) + len(second) - 2 * len(names),
     )
 
 

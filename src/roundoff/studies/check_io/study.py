@@ -218,6 +218,8 @@ def _pixels(values: Array) -> Array | None:
     return pixels
 
 
+# Fewer numbers than these may well be all the same.
+_FEWEST_NUMBERS = 16
 # What goes into a model may be a picture; what comes out is shown as numbers.
 _PICTURED: tuple[Stage, ...] = ("original", "preprocessed")
 _ORIGINAL_TRIED = message("check_io.excluded_original")
@@ -271,7 +273,8 @@ def _compared(stage: Stage, values: StageValues, settings: IoCheckSettings) -> S
     place = int(np.argmax(worst))
     notes = (*values.notes, *_not_finite("training", values.names, values.training))
     notes += _not_finite("deployed", values.names, values.deployed)
-    passed = worst[place] <= tolerance
+    doubts = tuple(_doubts(values)) if worst[place] <= tolerance else ()
+    passed = None if doubts else worst[place] <= tolerance
     checked = StageCheck(
         stage=stage,
         tolerance=tolerance,
@@ -281,14 +284,26 @@ def _compared(stage: Stage, values: StageValues, settings: IoCheckSettings) -> S
         mean_abs_error=_mean_abs(values),
         worst_sample=values.names[place],
         shapes=_shapes(values),
-        notes=notes,
+        notes=(*doubts, *notes),
     )
-    if passed:
+    if passed is not False:
         return checked
     one, other = rows_of([values.training[place]], [values.deployed[place]])
     worst_row = int(np.argmax([differences([a], [b])[0] for a, b in zip(one, other, strict=True)]))
     shown = side_pictures(one[worst_row], other[worst_row]) if stage in _PICTURED else ()
     return _explained(replace(checked, pictures=shown), values, settings)
+
+
+def _doubts(values: StageValues) -> Iterator[Message]:
+    """Why it tells nothing that both sides agree."""
+    if values.lonely:
+        yield message("check_io.doubt_lonely", count=values.lonely)
+    empty = sum(not np.isfinite(each).any() for each in values.training)
+    if empty:
+        yield message("check_io.doubt_nonfinite", count=empty)
+    ends = {float(end) for each in values.training for end in (each.min(), each.max())}
+    if sum(each.size for each in values.training) >= _FEWEST_NUMBERS and len(ends) == 1:
+        yield message("check_io.doubt_constant", value=f"{ends.pop():g}")
 
 
 def _explained(checked: StageCheck, values: StageValues, settings: IoCheckSettings) -> StageCheck:

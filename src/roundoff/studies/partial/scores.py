@@ -15,6 +15,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value, values
 from roundoff.measure.metrics import Metric
 from roundoff.measure.rows import RowMeter, SampleTally, mean_of_scores, sums_of_row
+from roundoff.measure.verdicts import is_index
 from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.run.bench import Bench, samples_together
@@ -77,7 +78,10 @@ class OutputTally:
                     for tally in tallies:
                         tally.add(sums, name)
         for place, (reference, candidate) in enumerate(zip(references, candidates, strict=True)):
-            left, right = class_predictions(reference), class_predictions(candidate)
+            left, right = (
+                each.ravel() if is_index(reference.dtype) else class_predictions(each)
+                for each in (reference, candidate)
+            )
             if left is not None and right is not None and left.shape == right.shape:
                 self._rows[place] += left.size
                 self._agreeing[place] += np.count_nonzero(left == right)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from roundoff.core.coverage import Judgement
 from roundoff.core.document import RunDocument
 from roundoff.core.files import reading
 from roundoff.errors import BadInput, nearest
@@ -20,6 +21,7 @@ __all__ = [
     "Budgets",
     "GateBudget",
     "decibels",
+    "gate_doubts",
     "judge_diff",
     "new_problems",
     "read_budgets",
@@ -170,6 +172,7 @@ def judge_diff(
     budgets: Budgets = _NO_BUDGETS,
     max_regression_db: float | None = None,
     problems: tuple[Message, ...] = (),
+    doubts: tuple[Message, ...] = (),
     strict: bool = False,
 ) -> Gate:
     """Judge what differs.
@@ -183,6 +186,7 @@ def judge_diff(
         budgets: Of single nodes.
         max_regression_db: Loss allowed elsewhere; overrules what the budgets say in general.
         problems: What else keeps the run from passing.
+        doubts: Why it could prove nothing even with all scores within budget.
         strict: Losses above what is allowed fail even where chance is not excluded.
 
     Raises:
@@ -201,7 +205,7 @@ def judge_diff(
             used.add(budget.pattern)
         rows.append(_judge(row, budget, general, comparable=diff.pairing != "unpaired", strict=strict))
     unused = tuple(each.pattern for each in budgets.nodes if each.pattern not in used)
-    return Gate(general, tuple(rows), problems, unused)
+    return Gate(general, tuple(rows), problems, unused, doubts=doubts)
 
 
 def _other_samples(diff: RunDiff) -> bool:
@@ -256,6 +260,20 @@ def _shown_db(value: float | None) -> Argument:
     """Decibels as the page of a diff shows them: what reaches the ceiling is no error of the quantization."""
     exact = value is not None and value >= CEILING_DB
     return message("common.exact") if exact else f"{value:.1f}"
+
+
+def gate_doubts(after: RunDocument, diff: RunDiff) -> tuple[Message, ...]:
+    """Why scores within budget prove nothing: the run lacks evidence itself, or samples of the baseline."""
+    own: Judgement | None = getattr(after, diff.compared).judgement
+    found = [message("run_diff.own_doubt", text=each.text) for each in (() if own is None else own.doubts)]
+    if own is not None and own.grade == "no_evidence" and not found:
+        found.append(message("run_diff.own_evidence"))
+    before, count = diff.samples
+    if diff.common is not None and diff.common < before:
+        found.append(message("run_diff.samples_lost", common=diff.common, before=before))
+    elif diff.common is None and count < before:
+        found.append(message("run_diff.samples_fewer", count=count, before=before))
+    return tuple(found)
 
 
 def new_problems(before: RunDocument, after: RunDocument, diff: RunDiff) -> tuple[Message, ...]:

@@ -67,6 +67,10 @@ def _gate_headline(gate: Gate) -> pages.Headline:
         text = bilingual("run_diff.gate_passed", count=count, limit=f"{gate.max_regression_db:g}")
         return pages.Headline("good", text, word=bilingual("run_diff.word_pass"))
 
+    if not gate.failed:
+        text = bilingual("run_diff.gate_doubted", count=count)
+        return pages.Headline("open", text, word=bilingual("run_diff.word_no_evidence"))
+
     def failed() -> str:
         over = sum(row.passed is False for row in gate.rows)
         other = translate("run_diff.gate_problems", count=len(gate.problems)) if gate.problems else ""
@@ -170,6 +174,8 @@ def _conditions(diff: RunDiff) -> Iterator[_Line]:
     if before != after:
         count = translate("run_diff.two_counts", before=before, after=count)
     pairing = translate(f"run_diff.{diff.pairing}")
+    if diff.pairing == "paired" and diff.common is not None and diff.common != max(diff.samples):
+        pairing = translate("run_diff.in_common", count=diff.common)
     yield (
         translate("run_diff.runs"),
         translate("run_diff.two_runs", before=diff.before, after=diff.after, samples=count, pairing=pairing),
@@ -205,6 +211,8 @@ def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
         yield "" if at else translate("run_diff.label_metric"), _metric_line(each)
     for at, problem in enumerate(gate.problems[:_LISTED]):
         yield "" if at else translate("run_diff.problems"), shown(problem)
+    for at, doubt in enumerate(gate.doubts[:_LISTED]):
+        yield "" if at else translate("coverage.label_doubt"), shown(doubt)
     unproven = [
         row for row in diff.changed("unclear", "untested") if (row.change_db or 0) < -gate.max_regression_db
     ]

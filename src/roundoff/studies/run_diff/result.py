@@ -157,6 +157,8 @@ class Gate:
         problems: What else keeps the run from passing: outputs that are missing, new findings of a diagnosis.
         unused: Patterns of the budget that match nothing.
         metrics: The user's metrics.
+        doubts: Why scores within budget prove nothing: the run's own evidence, or samples of the baseline that
+            the run has not.
     """
 
     max_regression_db: float
@@ -164,6 +166,7 @@ class Gate:
     problems: tuple[Message, ...] = ()
     unused: tuple[str, ...] = ()
     metrics: tuple[GateMetric, ...] = ()
+    doubts: tuple[Message, ...] = ()
 
     @property
     def failed(self) -> int:
@@ -174,7 +177,7 @@ class Gate:
     @property
     def passed(self) -> bool:
         """Whether the run may pass."""
-        return not self.failed
+        return not self.failed and not self.doubts
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +202,7 @@ class RunDiff:
         level: Probability up to which chance is excluded, over all rows together.
         notes: What the reader should know.
         gate: What a gate says to it; None when none was asked.
+        common: Samples that both runs scored; None where they do not name them.
     """
 
     before: str
@@ -217,6 +221,7 @@ class RunDiff:
     level: float
     notes: tuple[Message, ...] = ()
     gate: Gate | None = None
+    common: int | None = None
 
     @property
     def largest(self) -> RowDiff | None:

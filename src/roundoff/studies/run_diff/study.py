@@ -240,7 +240,8 @@ def diff_runs(
             after=after[0],
         )
         raise BadInput(what, fix=english("give two runs of the same network"))
-    pairing = _pairing(matched, same=paired or same_samples(old, new, kind))
+    same = paired or same_samples(old, new, kind)
+    pairing = _pairing(matched, same=same)
     rows = _with_starts(tuple(_rows(matched, pairing, floor_db)), new.network)
     worse = [row for row in rows if row.change == "worse" and row.order is not None]
     found = RunDiff(
@@ -258,6 +259,7 @@ def diff_runs(
         samples=(_sample_count(old, kind), _sample_count(new, kind)),
         floor_db=floor_db,
         level=LEVEL,
+        common=_common(old, new, kind, same=same),
     )
     found = replace(found, notes=tuple(_notes(found)))
     return _with_findings(found, old.diagnosis, new.diagnosis)
@@ -289,6 +291,14 @@ def _common_kind(before: tuple[str, RunDocument], after: tuple[str, RunDocument]
 def _sample_count(document: RunDocument, kind: RunKind) -> int:
     names = sample_names(document, kind)
     return getattr(document, kind).samples if names is None else len(names)
+
+
+def _common(before: RunDocument, after: RunDocument, kind: RunKind, *, same: bool) -> int | None:
+    """How many samples both runs scored; None where one does not name them."""
+    ours, theirs = sample_names(before, kind), sample_names(after, kind)
+    if ours is None or theirs is None:
+        return None
+    return len(set(ours) & set(theirs)) if same else 0
 
 
 def _pairing(matched: Matched, *, same: bool) -> Pairing:

@@ -8,6 +8,7 @@ from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import score_text
 from roundoff.messages.phrases import commas, count_of
 from roundoff.pages.blocks import Column, Headline, Page, TableBlock, View, notes, spoken_facts
+from roundoff.pages.coverage import doubt_line, judged_line
 from roundoff.quantize.page import agreement_line
 from roundoff.quantize.step_report import StepReport, TransformReport, TransformScore
 
@@ -43,9 +44,8 @@ def _headline(found: TransformReport) -> Headline:
     names = ", ".join(step.name for step in found.steps if step.taken or step.name != "explicit_bias")
     before, after = found.sqnr_db
     if not found.changed:
-        return Headline(
-            "open", bilingual("transform.nothing", names=names), word=bilingual("transform.word_nothing")
-        )
+        word = bilingual("transform.word_no_evidence" if found.doubts else "transform.word_nothing")
+        return Headline("open", bilingual("transform.nothing", names=names), word=word)
     # As many digits as it takes to see which one is better.
     differing = (count for count in (1, 2, 3) if f"{before:.{count}f}" != f"{after:.{count}f}")
     digits = next(differing, 1)
@@ -55,6 +55,9 @@ def _headline(found: TransformReport) -> Headline:
             f"sqnr {before:.{digits}f} -> {after:.{digits}f} dB",
         )
     )
+    if found.kept and found.doubts:
+        text = bilingual("transform.no_evidence", names=names, gain=gain)
+        return Headline("open", text, word=bilingual("transform.word_no_evidence"))
     kind = "kept" if found.kept else "undone"
     text = bilingual(f"transform.{kind}", names=names, gain=gain)
     return Headline("good" if found.kept else "bad", text, word=bilingual(f"transform.word_{kind}"))
@@ -75,6 +78,10 @@ def _lines(found: TransformReport) -> Iterator[_Line]:
     samples = count_of(found.samples, "sample")
     judged = translate(origin, samples=samples, target=found.target, method=found.method)
     yield translate("transform.judged"), judged
+    if found.doubts and found.coverage is not None:
+        yield translate("coverage.label"), judged_line(found.coverage)
+    for at, doubt in enumerate(found.doubts):
+        yield "" if at else translate("coverage.label_doubt"), doubt_line(doubt)
     if found.changed:
         nothing = translate("transform.adds_nothing")
         yield translate("transform.adds"), nothing if found.added is None else shown(found.added)

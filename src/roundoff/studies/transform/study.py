@@ -17,7 +17,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
-from roundoff.quantize.agreement import compare_outputs
+from roundoff.quantize.agreement import judge_outputs
 from roundoff.quantize.pipeline import Quantization, QuantizeSettings, quantize_model
 from roundoff.quantize.recipes import Built, added_cost
 from roundoff.quantize.step_report import TransformReport, TransformScore
@@ -139,8 +139,8 @@ def _judged(first: Quantization, built: Built, *, judge: Judge, progress: Progre
     reference = first.prepared.model
     before = switch_on(reference, first.quantized.quantizers)
     after = switch_on(quantized.float_model, quantized.quantizers)
-    agreements = [
-        compare_outputs(
+    judged = [
+        judge_outputs(
             reference,
             candidate,
             judge.samples,
@@ -149,6 +149,7 @@ def _judged(first: Quantization, built: Built, *, judge: Judge, progress: Progre
         )
         for candidate in (before, after)
     ]
+    agreements = [each.agreement for each in judged]
     measured = _measured(judge, (reference, before, after), progress=progress)
     return TransformReport(
         target=first.target.name,
@@ -161,6 +162,8 @@ def _judged(first: Quantization, built: Built, *, judge: Judge, progress: Progre
         score=None if measured is None else measured.score,
         kept=any(each.taken for each in built.steps) and not _worse(measured, agreements),
         notes=built.numbers.notes,
+        doubts=judged[1].judgement.doubts,
+        coverage=judged[1].judgement.coverage,
     )
 
 
