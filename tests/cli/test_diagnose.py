@@ -110,10 +110,12 @@ def test_it_can_be_repaired_and_the_written_model_keeps_what_was_measured(
     again, text, _ = run("--json", quantized="repaired/digits_fake_quant_model.onnx")
     read = json.loads(text)["diagnosis"]
     assert (again, read["kind"], found.repair.again) == (0, "healthy", "healthy")
-    # What was claimed of 64 samples holds for hundreds that nobody looked at.
+    # What was claimed of 64 samples holds for hundreds that nobody looked at: the interval has their figure.
     np.save("images.npy", load_split("test")[0][64:464])
     _, text, _ = run("--json", quantized="repaired/digits_fake_quant_model.onnx")
-    assert json.loads(text)["diagnosis"]["measures"][0]["before"] == pytest.approx(measured.after, abs=1.0)
+    low, high = found.repair.interval or (0.0, 0.0)
+    assert low <= json.loads(text)["diagnosis"]["measures"][0]["before"] <= high + 1
+    assert low <= measured.after <= high <= low + 6
     assert main(["layers", "--quantized", "repaired", "--data", "images.npy"]) == 0
     # Only the float model that was written with the scales belongs to them, and the error names it.
     assert main(["layers", str(model_path()), "--quantized", "repaired", "--data", "images.npy"]) == 2
@@ -240,9 +242,10 @@ def test_few_samples_are_split_and_what_they_leave_open_is_said(run: Run) -> Non
     code, out, err = run("--fix", "-o", "found")
     text = " ".join(out.split())
     # A dozen samples show that it is better, but not how good it is on others.
-    assert (code, "BETTER: SQNR of the outputs" in text) == (1, True), out + err
+    assert (code, "BETTER: SQNR of 'logits' 1.7 -> 31.7 dB" in text) == (1, True), out + err
     assert "12 samples were used to repair it; the figure is of 12 others, which were held out" in text
-    assert "of 12 samples the figure is uncertain: on others it lies between " in text
+    assert "28.2 to 33.3 on other samples (95 %)" in text
+    assert "12 samples do not tell the figure for others within 1 dB: give more, or --test-data" in text
     assert "next roundoff diagnose found/digits_float_model.onnx --data HELD_OUT" in text
     assert "trial" not in err
 

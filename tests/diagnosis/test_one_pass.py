@@ -59,9 +59,9 @@ def test_remedies_start_where_the_diagnosis_ended(calls: Calls) -> None:
     np.save("images.npy", images)
     np.save("labels.npy", labels)
     words = "--target tiny-chip.toml --data images.npy --labels labels.npy --fix -o out"
-    assert main(["diagnose", str(model_path()), *words.split()]) == 0
+    assert main(["diagnose", str(model_path()), *words.split()]) == 1  # better; 33 samples do not show how good
     observed_once(calls.pop("calibrate"))
-    # What was repaired is diagnosed again.
+    # What was repaired is opened again, for the margin of its ranges.
     once = {"load_model": 1, "prepare": 1, "open_case": 2}
     assert {name: len(given) for name, given in calls.items()} == once
 
@@ -74,4 +74,4 @@ def test_a_search_starts_there_too(calls: Calls) -> None:
     assert main(["diagnose", *words.split()]) == 1  # better, yet short of what is good
     # Transforms that the search tries make other networks; each of them is observed once.
     observed_once(calls.pop("calibrate"))
-    assert {name: len(given) for name, given in calls.items()} == {"load_model": 1, "prepare": 1, "open_case": 1}
+    assert {name: len(given) for name, given in calls.items()} == {"load_model": 1, "prepare": 1, "open_case": 2}
