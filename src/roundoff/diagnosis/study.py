@@ -281,7 +281,7 @@ def _verdict(
         case "healthy":
             return _healthy_text(loss, evidence.expected)
         case "culprits":
-            return _culprits_text(evidence, now, proven)
+            return _culprits_text(evidence, loss, proven)
         case "distributed":
             return message("diagnosis.verdict_distributed", db=now)
         case "elsewhere":
@@ -312,7 +312,11 @@ def _unseen_text(loss: Loss, expected: Loss, coarse: Sequence[FewLevels]) -> Mes
     return message("diagnosis.verdict_few_levels", db=db, node=worst.node, **gaps)
 
 
-def _culprits_text(evidence: QuantizationEvidence, now: Argument, proven: Sequence[Finding]) -> Message:
+# Without what makes most of a loss its energy is at most half.
+_HALF_DB = 3.0
+
+
+def _culprits_text(evidence: QuantizationEvidence, loss: Loss, proven: Sequence[Finding]) -> Message:
     cured = evidence.mended.loss(more=True).sqnr_db
     if all(each.cause in _FILE_CAUSES and each.measures for each in proven) and evidence.file is not None:
         # What is wrong in the file alone was put right in the file, and its figure is the one to go by.
@@ -320,13 +324,16 @@ def _culprits_text(evidence: QuantizationEvidence, now: Argument, proven: Sequen
     after = decibels_of(cured)
     names = list(dict.fromkeys(name for each in proven for name in each.nodes[:1] or each.tensors[:1]))
     others = sum(each.places for each in proven) - 1
-    key = f"diagnosis.verdict_culprit{'s' if others else ''}{'_part' if evidence.distributed else ''}"
+    task, scores = evidence.task, evidence.scores
+    restored = task is not None and scores is not None and abs(task.after - scores.in_float) <= TOLERATED_DROP
+    part = evidence.distributed or (cured - loss.sqnr_db < _HALF_DB and not restored)
+    key = f"diagnosis.verdict_culprit{'s' if others else ''}{'_part' if part else ''}"
     who: dict[str, Argument] = {"name": names[0]} | ({"count": others} if others else {})
-    told = [message(key, **who, db=now, after=after)]
-    if evidence.task is not None and evidence.scores is not None:
-        ends = {"before": evidence.task.before, "after": evidence.task.after, "exact": evidence.scores.in_float}
-        told.append(message("diagnosis.verdict_metric_then", metric=evidence.task.what, **ends))
-    if evidence.distributed:
+    told = [message(key, **who, db=decibels_of(loss.sqnr_db), after=after)]
+    if task is not None and scores is not None:
+        ends = {"before": task.before, "after": task.after, "exact": scores.in_float}
+        told.append(message("diagnosis.verdict_metric_then", metric=task.what, **ends))
+    if part:
         told.append(message("diagnosis.verdict_rest_adds_up"))
     return joined(told) if len(told) > 1 else told[0]
 
