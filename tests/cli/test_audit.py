@@ -161,7 +161,7 @@ def propose(problem, history):
 
 def test_corrected_biases_of_a_search_are_on_record(run: Run, folder: Path) -> None:
     (folder / "corrects.py").write_text(CORRECTS)
-    words = ["--data", "data", "--target", "tensorrt-like", "--strategy", "corrects.py", "--min-metric", "0"]
+    words = ["--data", "data", "--target", "tensorrt-like", "--strategy", "corrects.py", "--min-metric", "0.01"]
     # Two samples are too few to prove the goal on others.
     assert main(["tune", "float.onnx", *words, "-o", "searched"]) == 1
     code, out, _ = run("searched")
