@@ -139,6 +139,7 @@ class QuantizationEvidence:
         hurried: Whether there was time for so few samples that they tell nothing.
         judgement: What the one judge says of the outputs; where it was not asked their loss decides.
         task: The user's metric as it is and with all that was found put right; None where it does not drop.
+        restored: Whether it is then about what it is in float.
     """
 
     case: Case
@@ -152,6 +153,7 @@ class QuantizationEvidence:
     hurried: bool = False
     judgement: Judgement | None = None
     task: Measure | None = None
+    restored: bool = False
 
     def graded(self, *, skipped: bool = False) -> Judgement | None:
         """The judgement with the user's metric, and with what there was no time for."""
@@ -325,8 +327,7 @@ def _culprits_text(evidence: QuantizationEvidence, loss: Loss, proven: Sequence[
     names = list(dict.fromkeys(name for each in proven for name in each.nodes[:1] or each.tensors[:1]))
     others = sum(each.places for each in proven) - 1
     task, scores = evidence.task, evidence.scores
-    restored = task is not None and scores is not None and abs(task.after - scores.in_float) <= TOLERATED_DROP
-    part = evidence.distributed or (cured - loss.sqnr_db < _HALF_DB and not restored)
+    part = evidence.distributed or (cured - loss.sqnr_db < _HALF_DB and not evidence.restored)
     key = f"diagnosis.verdict_culprit{'s' if others else ''}{'_part' if part else ''}"
     who: dict[str, Argument] = {"name": names[0]} | ({"count": others} if others else {})
     told = [message(key, **who, db=decibels_of(loss.sqnr_db), after=after)]
@@ -473,6 +474,7 @@ class _QuantizationDiagnosis:
             hurried=hurried,
             judgement=judgement,
             task=None if stages.task is None else stages.task.measured(case, mended),
+            restored=stages.task is not None and stages.task.restored(mended),
         )
         return conclude(evidence, self.notebook), case
 
