@@ -11,8 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 from roundoff.core.tensors import Array
 from roundoff.graph.nodes import make_model
 
-__all__ = ["RandomImages", "mobilenet_v2", "save_mobilenet_v2"]
-
 # Expansion, channels out, repeats and first stride of each stage (Sandler et al. 2018, table 2).
 STAGES = (
     (1, 16, 1, 1),

@@ -12,8 +12,6 @@ from tests.report.documents import large_document
 from roundoff.pages.html.render import html_report
 from roundoff.report.pages import all_pages
 
-__all__ = ["main"]
-
 # Nodes, megabytes and seconds: what a report may take at most.
 _PROMISES = ((500, 5.0, 2.0), (2000, 10.0, 3.0))
 _REPETITIONS = 5

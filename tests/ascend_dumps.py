@@ -11,8 +11,6 @@ import pytest
 from roundoff.core.tensors import Array
 from roundoff.tensors.ascend_dump.header import ELEMENT_TYPES, FORMAT_NUMBERS
 
-__all__ = ["TIME", "Item", "field", "item", "small_dump", "vectors", "write_dump", "write_dumps"]
-
 TIME = 1_700_000_100_000_000
 _TYPES = {
     "float32": "FLOAT", "float16": "FLOAT16", "int8": "INT8", "uint8": "UINT8", "int16": "INT16",

@@ -15,8 +15,6 @@ from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from tests.models import loaded, value, wrapped
 
-__all__ = ["Golden", "golden_litert"]
-
 _FOLDER = Path(__file__).resolve().parents[2] / "shared" / "data" / "golden_litert"
 
 

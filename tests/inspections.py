@@ -19,17 +19,6 @@ from roundoff.studies.distribution.result import (
 )
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
 
-__all__ = [
-    "HOSTILE",
-    "channel_report",
-    "channel_spread",
-    "distribution",
-    "distribution_report",
-    "outlier_report",
-    "values",
-    "worst_samples",
-]
-
 HOSTILE = "=cmd|'/c calc'!A1 $x$ <b>&\"\x00[red]\n名前" + "long/" * 40
 
 

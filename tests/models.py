@@ -12,25 +12,6 @@ from roundoff.core.tensors import Array
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.nodes import make_model
 
-__all__ = [
-    "Axes",
-    "badly_named",
-    "branches",
-    "conv_net",
-    "loaded",
-    "random_feed",
-    "residual",
-    "save",
-    "single_node",
-    "two_inputs",
-    "two_outputs",
-    "value",
-    "weight",
-    "with_if",
-    "with_sequence",
-    "wrapped",
-]
-
 Axes = Sequence[int | str | None] | None
 IMAGE = (1, 3, 8, 8)
 

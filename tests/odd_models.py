@@ -9,8 +9,6 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.models import value, weight, wrapped
 from tests.run.samples import MemorySamples
 
-__all__ = ["IMAGE", "half_net", "images", "with_branches", "with_loop", "with_scan", "with_tail"]
-
 IMAGE = (1, 3, 8, 8)
 _STEM = (
     helper.make_node("Conv", ["image", "w1"], ["a"], name="conv1", pads=[1] * 4),

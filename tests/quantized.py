@@ -15,8 +15,6 @@ from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
 from roundoff.run.session import open_session
 
-__all__ = ["Recipe", "quantized_simply", "with_scale_times"]
-
 ACTIVATION = QuantSpec(bits=8, signed=False, symmetric=False)
 WEIGHT = QuantSpec(bits=8, signed=True, symmetric=True)
 # Nodes that take over the result of the one before them, when nothing else reads it.

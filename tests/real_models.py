@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["real_data", "real_model", "real_models"]
-
 _SHARED = Path(__file__).resolve().parents[2] / "shared"
 _FOLDER = _SHARED / "models"
 

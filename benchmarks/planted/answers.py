@@ -16,8 +16,6 @@ from benchmarks.planted.io_pairs import PairCase
 from benchmarks.planted.repairs import RepairCase
 from benchmarks.planted.variants import output_db
 
-__all__ = ["BROKEN_DB", "Answer", "ask", "judge", "judge_pair"]
-
 # A culprit counts as found when it is among this many.
 _TOP = 3
 BROKEN_DB = 14.0

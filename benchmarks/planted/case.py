@@ -14,8 +14,6 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
 from roundoff.tensors.writer import WriteFormat, open_writer
 
-__all__ = ["CLEAN", "Dumps", "Mode", "PlantedCase", "Truth", "truth"]
-
 Mode = Literal["quantized", "target", "dumps"]
 
 

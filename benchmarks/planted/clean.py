@@ -16,8 +16,6 @@ from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.targets.loading import load_target
 from roundoff.samples.sample_set import ArraySamples
 
-__all__ = ["clean_cases"]
-
 _TARGETS = ("generic-int8", "generic-int8-per-tensor", "onnxruntime", "axera-ax650")
 _FIXED_POINT = Arithmetic(rounding="half_away", requantization="fixed_point")
 # Sums of products of 16 bits do not fit 32; chips that have such products have wider sums.

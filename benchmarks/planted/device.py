@@ -17,8 +17,6 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.run.integer.machine import IntegerRunner
 from roundoff.samples.sample_set import ArraySamples
 
-__all__ = ["DUMPED_SAMPLES", "Device", "Patch", "Tensors", "few_samples", "simulator_dump"]
-
 DUMPED_SAMPLES = 6
 """Samples that a user copies from a board."""
 

@@ -15,8 +15,6 @@ from benchmarks.planted.tables import (
     summary,
 )
 
-__all__ = ["PAGE", "page", "write_page"]
-
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "planted-faults.md"
 
 _HEAD = """# Planted faults: what `diagnose` finds

@@ -18,8 +18,6 @@ from PIL import Image, ImageFilter
 from benchmarks.planted.pictures import pictures
 from roundoff.core.tensors import Array
 
-__all__ = ["PairCase", "pair_cases"]
-
 PHOTOS = Path(__file__).resolve().parents[3] / "shared" / "data" / "imagenet256"
 _SIZES = ((40, 40), (56, 56), (64, 48), (96, 80))
 

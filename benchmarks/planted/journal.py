@@ -8,8 +8,6 @@ from typing import Any
 
 from benchmarks.planted.answers import Answer
 
-__all__ = ["Journal"]
-
 
 class Journal:
     """A file of answers, one in each line; good for one version of the program only.

@@ -10,8 +10,6 @@ import numpy as np
 
 from benchmarks.planted.case import PlantedCase
 
-__all__ = ["STYLES", "named"]
-
 # The clock of the chip when it wrote its first tensor, in microseconds.
 _CLOCK = 1_700_000_000_123_456
 

@@ -13,8 +13,6 @@ from roundoff.core.tensors import Array
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.nodes import make_model
 
-__all__ = ["Net", "Spread"]
-
 # Ridge of the least-squares classifier, and how far apart its classes are.
 _RIDGE, _MARGIN = 1e-2, 6.0
 

@@ -4,8 +4,6 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 
-__all__ = ["CLASSES", "pictures"]
-
 CLASSES = 6
 # The power of photographs falls with about the square of the frequency (Field 1987).
 _AMPLITUDE_EXPONENT = 1.0

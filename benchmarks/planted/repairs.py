@@ -16,8 +16,6 @@ from roundoff.graph.interface import output_parts, outputs
 from roundoff.graph.load import load_model
 from roundoff.graph.shapes import values
 
-__all__ = ["OTHERS", "Claim", "RepairCase", "repair_cases"]
-
 OTHERS = 512
 """Samples on which a claim is checked."""
 # What a figure may be less on other samples, where it has no interval that says more.

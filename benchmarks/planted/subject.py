@@ -24,8 +24,6 @@ from roundoff.quantize.targets.loading import load_target
 from roundoff.run.session import open_session
 from roundoff.samples.sample_set import ArraySamples
 
-__all__ = ["Subject", "computed", "replaced", "run", "sqnr", "subject", "with_weights"]
-
 TARGETS = ("generic-int8", "onnxruntime", "axera-ax650")
 """Chips that networks are quantized for; which one, the seed decides."""
 

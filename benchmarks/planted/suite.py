@@ -14,8 +14,6 @@ from benchmarks.planted.repairs import RepairCase, repair_cases
 from benchmarks.planted.subject import subject
 from benchmarks.planted.variants import varied
 
-__all__ = ["AnyCase", "Choice", "cases"]
-
 AnyCase = PlantedCase | PairCase | RepairCase
 
 

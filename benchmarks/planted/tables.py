@@ -6,17 +6,6 @@ from typing import Literal
 
 from benchmarks.planted.answers import Answer
 
-__all__ = [
-    "TARGETS",
-    "confusion",
-    "dumps_table",
-    "families_table",
-    "faults_table",
-    "reached",
-    "repairs_table",
-    "summary",
-]
-
 TARGETS = {"found": 0.95, "right": 0.85, "accused": 0.01, "holds": 0.95}
 """What the suite is to reach: culprits among the first three, also under each style of names; right causes; clean
 cases that are accused, at most; repairs that keep their word on other samples."""

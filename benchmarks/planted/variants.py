@@ -11,17 +11,6 @@ from benchmarks.planted.subject import run, sqnr
 from roundoff.core.tensors import Array
 from roundoff.graph.interface import outputs
 
-__all__ = [
-    "WAYS",
-    "channels_last",
-    "only_outputs",
-    "output_db",
-    "some_tensors",
-    "styled",
-    "varied",
-    "without_quantized",
-]
-
 WAYS = ("whole", "some tensors", "without the quantized model", "channels last", "outputs only")
 """How a dump can come."""
 # An output of a device with so few decibels is broken.

@@ -10,22 +10,6 @@ from contextvars import ContextVar
 
 from roundoff.messages.message import Translatable, english
 
-__all__ = [
-    "EXIT_INTERRUPTED",
-    "EXIT_OK",
-    "EXIT_THRESHOLD_MISSED",
-    "BadInput",
-    "CannotAlign",
-    "MissingExtra",
-    "ModelFailed",
-    "RoundoffError",
-    "StepFailed",
-    "nearest",
-    "on_the_command_line",
-    "reason",
-    "typed_words",
-]
-
 EXIT_OK = 0
 EXIT_THRESHOLD_MISSED = 1
 EXIT_INTERRUPTED = 130

@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BROWSERS", "Browser", "find_browser", "open_browser"]
-
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 _FLAGS = (

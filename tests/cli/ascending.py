@@ -6,8 +6,6 @@ import pytest
 
 from roundoff.cli import main
 
-__all__ = ["ascend"]
-
 
 def ascend(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Gives what runs a sub-command, and tells its exit code and what it printed."""

@@ -8,8 +8,6 @@ from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.save import save_model
 from tests.diagnosis.planting import changed, demo, scaled
 
-__all__ = ["CLIPPED", "write_clipped"]
-
 CLIPPED = "block2/depthwise_relu6"
 """The tensor whose range is too small."""
 

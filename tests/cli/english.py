@@ -2,8 +2,6 @@
 
 import re
 
-__all__ = ["english_runs"]
-
 # What is quoted, typed or named stays as it is: names, options, commands, files, methods.
 _NAMES = re.compile(r"'[^']*'|\"[^\"]*\"|\bhttps?://\S+|--?[a-z][\w-]*|\S*[_/.=:@]\S*")
 _COMMANDS = re.compile(r"^.*\broundoff [a-z].*(?:\n {6,}.*)*", re.MULTILINE)

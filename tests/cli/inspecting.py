@@ -17,8 +17,6 @@ from roundoff.report.plots import distributions as outliers
 from tests.quantized import with_scale_times
 from tests.studies.layers.support import demo_network
 
-__all__ = ["MODEL", "Run", "runner", "save_quantized"]
-
 Run = Callable[..., tuple[int, str, str]]
 MODEL = str(model_path())
 

@@ -20,9 +20,6 @@ from roundoff.quantize.targets.loading import load_target
 from tests.models import loaded
 from tests.quantize.planning.networks import NETWORKS
 
-__all__ = ["TargetContract", "check_plan"]
-
-
 _loaded = cache(load_target)
 
 

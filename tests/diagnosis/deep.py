@@ -9,8 +9,6 @@ from onnx import TensorProto, helper, numpy_helper
 from roundoff.core.tensors import Array
 from tests.models import wrapped
 
-__all__ = ["CHIP", "deep_inputs", "save_deep"]
-
 CHIP = 'extends = "generic-int8"\ndescription = "4-bit weights"\ndefault_weight = "s4"\n'
 WIDTH = 24
 

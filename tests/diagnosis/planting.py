@@ -21,8 +21,6 @@ from tests.models import value, wrapped
 from tests.models import weight as random_weight
 from tests.studies.layers.support import demo_network
 
-__all__ = ["biased", "changed", "coded", "demo", "detector", "for_target", "narrower", "scaled", "unbalanced"]
-
 
 def demo() -> tuple[QuantizedModel, Samples]:
     """The network of the demo, quantized with care, and its samples."""

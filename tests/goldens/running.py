@@ -24,8 +24,6 @@ from roundoff.cli import main
 from tests.goldens.scene import SHARED, make_scene
 from tests.goldens.values import digest, reduced
 
-__all__ = ["VIEWS", "Case", "Stage", "cases"]
-
 # Language and columns of each way a command is shown; the first is also the one whose files are kept.
 VIEWS = {"en-80": ("en", 80), "zh-80": ("zh", 80), "en-200": ("en", 200)}
 

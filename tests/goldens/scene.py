@@ -20,8 +20,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from roundoff.demo import load_split, model_path
 
-__all__ = ["SHARED", "dumped", "fake_quantized", "make_scene", "ran"]
-
 Array = npt.NDArray[Any]
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 

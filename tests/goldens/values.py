@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["differences", "digest", "dumps", "reduced"]
-
 RELATIVE, ABSOLUTE = 1e-6, 1e-9
 
 # Keys of documents and columns of tables that a clock, a host or a release fills.

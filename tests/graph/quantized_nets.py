@@ -13,17 +13,6 @@ from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from tests.models import value, weight, wrapped
 
-__all__ = [
-    "S8",
-    "U8",
-    "evaluate",
-    "make_quantizer",
-    "mixed_net",
-    "mixed_quantizers",
-    "run_model",
-    "weight_values",
-]
-
 U8 = QuantSpec(8, signed=False, symmetric=False)
 S8 = QuantSpec(8, signed=True, symmetric=True)
 S32 = QuantSpec(32, signed=True, symmetric=True)

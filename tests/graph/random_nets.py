@@ -8,8 +8,6 @@ from onnx import helper
 
 from tests.models import value, weight, wrapped
 
-__all__ = ["WIDTH", "random_nets"]
-
 WIDTH = 4
 
 

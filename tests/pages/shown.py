@@ -9,8 +9,6 @@ from roundoff.messages.catalogue import Language, use_language
 from roundoff.pages.blocks import Page
 from roundoff.pages.terminal import terminal_page
 
-__all__ = ["shown"]
-
 
 def shown(page: Page | None, width: int = 80, *, language: Language = "en") -> str:
     """A page as a terminal of some width shows it; nothing reaches beyond its edge."""

@@ -5,8 +5,6 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.preprocessing.colours import MATRICES
 
-__all__ = ["to_yuv"]
-
 
 def to_yuv(colors: Array, name: str) -> Array:
     """The inverse of one of `MATRICES`: [..., 3] of red, green, blue to Y, U, V; float64, not rounded."""

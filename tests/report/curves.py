@@ -15,8 +15,6 @@ from roundoff.studies.accumulate.result import (
 )
 from roundoff.studies.partial.result import PartialQuantization, PartialStep, ScoreGoal
 
-__all__ = ["curves_of", "sweep_of"]
-
 
 def curves_of(nodes: int = 4, names: tuple[str, ...] = ("weight", "activation")) -> Accumulation:
     """Curves that fall at the third node; the first after the base line is like it, others stay at the top."""

@@ -3,8 +3,6 @@
 from roundoff.messages.message import verbatim
 from roundoff.studies.run_diff.result import Gate, GateRow, RowDiff, RunDiff, RunInputChange
 
-__all__ = ["diff_of"]
-
 
 def diff_of(*tensors: str, gate: bool = False) -> RunDiff:
     """Two runs of which the first tensor got worse by itself, the others because of it."""

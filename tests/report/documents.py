@@ -13,8 +13,6 @@ from tests.studies.audit import test_audit
 from tests.studies.compare import test_page as test_reports
 from tests.studies.layers import test_layers
 
-__all__ = ["HOSTILE", "chain", "empty_document", "full_document", "large_document"]
-
 HOSTILE = "</script><img src=x onerror=alert(1)> \"'`${x}` =1+1 卷积 😀 " + "n" * 300
 
 

@@ -18,8 +18,6 @@ from roundoff.search.store import TrialJournal, recipe_key
 from roundoff.search.strategies import STRATEGIES
 from roundoff.search.strategies.strategy import Strategy, TrialBudget
 
-__all__ = ["FakeJudge", "FakeProblem", "FakeWorkbench", "Killed", "search"]
-
 WIDE = "u16"
 BASE = Recipe()
 

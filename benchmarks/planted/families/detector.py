@@ -5,8 +5,6 @@ import numpy as np
 from benchmarks.planted.families.kit import Built, Kit
 from benchmarks.planted.net import Net, Spread
 
-__all__ = ["PIXELS", "build"]
-
 PIXELS = 640.0
 """Width of the pictures that a detector's boxes are in, when they are in pixels."""
 

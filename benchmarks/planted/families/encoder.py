@@ -5,8 +5,6 @@ import numpy as np
 from benchmarks.planted.families.kit import Built, Kit
 from benchmarks.planted.net import Net
 
-__all__ = ["build"]
-
 _WIDTH, _HEADS = 24, 2
 
 

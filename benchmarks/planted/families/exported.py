@@ -11,8 +11,6 @@ from onnx import GraphProto, NodeProto, helper, numpy_helper
 from benchmarks.planted.families.kit import Built
 from roundoff.graph.load import Model, model_from_proto
 
-__all__ = ["as_paddle", "as_pytorch"]
-
 Build = Callable[[np.random.Generator], Built]
 
 

@@ -5,8 +5,6 @@ import numpy as np
 from benchmarks.planted.families.kit import Built, Kit
 from benchmarks.planted.net import Net
 
-__all__ = ["build"]
-
 # Channels, stride and dilation of each block; none of the numbers is a multiple of what a chip computes at once.
 _BLOCKS = ((13, 1, 1), (19, 2, 1), (19, 1, 1), (19, 1, 2), (27, 2, 1))
 _EXPANSION = 3

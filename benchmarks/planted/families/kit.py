@@ -10,8 +10,6 @@ from benchmarks.planted.pictures import pictures
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 
-__all__ = ["SAMPLES", "Built", "Kit"]
-
 _TRAINED_ON = 600
 SAMPLES = 36
 """How many samples a user has: a few dozen."""

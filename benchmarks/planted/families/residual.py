@@ -5,8 +5,6 @@ import numpy as np
 from benchmarks.planted.families.kit import Built, Kit
 from benchmarks.planted.net import Net, Spread
 
-__all__ = ["build"]
-
 _BRANCH = Spread(mean=0.0, std=0.7)
 
 

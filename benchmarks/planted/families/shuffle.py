@@ -5,8 +5,6 @@ import numpy as np
 from benchmarks.planted.families.kit import Built, Kit
 from benchmarks.planted.net import Net
 
-__all__ = ["build"]
-
 
 def build(rng: np.random.Generator) -> Built:
     kit = Kit.of_pictures(rng)

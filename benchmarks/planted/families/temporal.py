@@ -5,8 +5,6 @@ import numpy as np
 from benchmarks.planted.families.kit import Built, Kit
 from benchmarks.planted.net import Net, Spread
 
-__all__ = ["build"]
-
 _CHANNELS = 22
 _BRANCH, _SCORES = Spread(mean=0.0, std=0.7), Spread(mean=0.0, std=1.2)
 

@@ -5,8 +5,6 @@ import numpy as np
 from benchmarks.planted.families.kit import Built, Kit
 from benchmarks.planted.net import Net
 
-__all__ = ["HEADS", "WIDTH", "build"]
-
 WIDTH, HEADS, PATCH = 32, 2, 4
 
 

@@ -5,8 +5,6 @@ import numpy as np
 from benchmarks.planted.families.kit import Built, Kit
 from benchmarks.planted.net import Net, Spread
 
-__all__ = ["build"]
-
 _PICTURE, _MASK = Spread(mean=0.0, std=0.8), Spread(mean=-0.3, std=1.5)
 
 

@@ -5,8 +5,6 @@ import numpy as np
 from benchmarks.planted.families.kit import Built, Kit
 from benchmarks.planted.net import Net
 
-__all__ = ["build"]
-
 _WIDTH, _HEADS, _PATCH = 32, 4, 4
 # What is added to the score of a patch that does not count: enough for a softmax, and within reach of 8 bits.
 _MASKED = -12.0

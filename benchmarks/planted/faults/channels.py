@@ -11,8 +11,6 @@ from benchmarks.planted.subject import Subject, with_weights
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 
-__all__ = ["rescaled_pairs"]
-
 _STRENGTHS = (24.0, 60.0, 150.0)
 # Where the Clip of a ReLU6 begins to cut.
 _CLIPPED = 6.0

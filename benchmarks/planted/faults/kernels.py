@@ -14,8 +14,6 @@ from roundoff.core.tensors import Array
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model, model_from_proto
 
-__all__ = ["EXACT", "device_case", "find_wrong_kernel", "hurts", "moved_taps", "places", "wrong_channel_weights"]
-
 EXACT = Arithmetic(accumulator_bits=32)
 # A fault on a device must show at an output: at most so many decibels remain.
 _MOST_DB = 20.0

@@ -19,8 +19,6 @@ from benchmarks.planted.subject import Subject
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model, model_from_proto
 
-__all__ = ["OPERATIONS"]
-
 Edit = Callable[["Edited", np.random.Generator], bool]
 # A fault that the outputs hardly notice is none that a user would ask about.
 _MOST_DB = 25.0

@@ -11,8 +11,6 @@ from benchmarks.planted.subject import Subject, replaced
 from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_range, representable_range
 from roundoff.graph.quantized_model import QuantizedModel
 
-__all__ = ["changed_until_it_costs", "scaled"]
-
 Change = Callable[[Quantizer, float], Quantizer]
 
 

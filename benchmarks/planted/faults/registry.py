@@ -7,8 +7,6 @@ import numpy as np
 from benchmarks.planted.case import PlantedCase
 from benchmarks.planted.subject import Subject
 
-__all__ = ["FAULTS", "Fault", "fault"]
-
 Fault = Callable[[Subject, np.random.Generator], PlantedCase | None]
 """Plants a fault in a network; None where that network has no place for it."""
 

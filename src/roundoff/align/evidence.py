@@ -11,23 +11,6 @@ import numpy.typing as npt
 from roundoff.align.layout import Floats
 from roundoff.align.pairing import Layout
 
-__all__ = [
-    "LEAST_CORRELATION",
-    "LEAST_NOISE",
-    "SAME_VALUE",
-    "SAMPLES",
-    "SHORT",
-    "Choice",
-    "Fingerprints",
-    "MatchEvidence",
-    "assign",
-    "compare",
-    "fingerprints",
-    "joined",
-    "order_prior",
-]
-
-
 # Fingerprints: a few standardised elements of each tensor, so that one matrix product correlates all.
 
 SAMPLES = 2048

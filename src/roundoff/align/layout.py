@@ -13,32 +13,6 @@ from roundoff.core.tensors import Array
 from roundoff.measure.statistics import release_pages
 from roundoff.messages.message import english
 
-__all__ = [
-    "MOST_AXES",
-    "Floats",
-    "Positions",
-    "Shape",
-    "blocked",
-    "blocked_buffer",
-    "core",
-    "correlation",
-    "find_layout",
-    "full_axes",
-    "inverse",
-    "is_real",
-    "layouts_between",
-    "layouts_within",
-    "name_of",
-    "only_padding",
-    "orderings",
-    "positions",
-    "relabelled",
-    "seen_through",
-    "show",
-    "take",
-    "usual_name",
-]
-
 Shape = tuple[int, ...]
 
 MOST_AXES = 6

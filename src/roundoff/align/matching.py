@@ -16,18 +16,6 @@ from roundoff.errors import CannotAlign
 from roundoff.messages.message import english
 from roundoff.tensors.stored import runs_of
 
-__all__ = [
-    "align",
-    "behind_pairs",
-    "match_by_shape",
-    "match_outputs",
-    "match_rest_by_order",
-    "match_rest_by_value",
-    "pair_names",
-    "rename_after",
-]
-
-
 # Names that have moved: pairs of equal name whose values belong to other tensors.
 #
 # Compilers fold an activation into the layer before it and keep only one of the two names; Caffe overwrites the

@@ -19,17 +19,6 @@ from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 
-__all__ = [
-    "SPELLINGS",
-    "NameRule",
-    "Spelling",
-    "by_node",
-    "check_aliases",
-    "match_by_origin",
-    "match_by_spelling",
-    "read_aliases",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class NameRule:

@@ -6,17 +6,6 @@ from typing import Literal
 
 from roundoff.core.tensors import Array, TensorInfo
 
-__all__ = [
-    "Layout",
-    "Match",
-    "MatchedBy",
-    "NamedTensor",
-    "Pairing",
-    "TensorPair",
-    "pair_samples",
-]
-
-
 # alias: the user said so; origin: the tool that made the candidate recorded it; order: its place among the others;
 # elimination: what is left for it, by shape and kind; prediction: its values follow from what the candidate itself
 # computed before it.

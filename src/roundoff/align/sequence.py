@@ -22,16 +22,6 @@ from roundoff.align.usual_layout import UsualLayout
 from roundoff.align.values import SampleSide
 from roundoff.core.tensors import TensorInfo
 
-__all__ = [
-    "LEAST_POSTERIOR",
-    "Anchors",
-    "CandidateOrder",
-    "alignment_posteriors",
-    "candidate_orders",
-    "doubted_by_kind",
-    "match_by_order",
-]
-
 Matrix = npt.NDArray[np.float64]
 
 LEAST_POSTERIOR = 0.25

@@ -22,8 +22,6 @@ from roundoff.align.pairing import Layout, Match
 from roundoff.align.values import SampleSide
 from roundoff.core.tensors import TensorInfo
 
-__all__ = ["LayoutFit", "UsualLayout", "usual_layout", "with_usual_layout"]
-
 _LAST = {3: (0, 2, 1), 4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
 """Orders of axes, for `numpy.transpose`, that bring channels from the end to the front, by rank."""
 

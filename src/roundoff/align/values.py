@@ -39,16 +39,6 @@ from roundoff.core.progress import Progress
 from roundoff.core.tensors import Array, TensorSource
 from roundoff.errors import RoundoffError
 
-__all__ = [
-    "SURE",
-    "SampleSide",
-    "match_by_value",
-    "reported",
-    "settle",
-    "verified",
-]
-
-
 # A closer look at the matches that were chosen and at those that came near.
 
 _SAMPLES = 8192

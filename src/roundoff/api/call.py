@@ -24,17 +24,6 @@ if TYPE_CHECKING:
     from roundoff.run.budget import RunBudget
     from roundoff.samples.options import SampleOptions
 
-__all__ = [
-    "Call",
-    "DataOptions",
-    "Limits",
-    "QuantizeOptions",
-    "names_in",
-    "one_of",
-    "public",
-    "words_in",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from roundoff.studies.check_io.sides import RawLayout, SideLike, StageValues
     from roundoff.studies.check_io.study import IoCheckSettings
 
-__all__ = ["STAGES", "check_calibration", "check_io"]
-
 STAGES: "dict[Stage, str]" = {
     "original": "the original inputs; one path serves both sides",
     "preprocessed": "what the model is fed",

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from roundoff.studies.compare.result import Comparison
     from roundoff.studies.compare.study import CompareSettings
 
-__all__ = ["ComparedSides", "SidesAsked", "compare", "compare_sides", "open_sides"]
-
 _SIDES = english("give a file or folder of tensors, a dictionary of arrays, or a model with --data")
 
 

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from roundoff.search.result import Trial
     from roundoff.vendors.dialects.settings import ToolSettings
 
-__all__ = ["DiagnosisOutcome", "check_device_options", "diagnose", "open_dumps"]
-
 _QUANTIZING_ONLY = ("evaluator", "labels", "target")
 
 

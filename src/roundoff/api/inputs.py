@@ -24,25 +24,6 @@ if TYPE_CHECKING:
     from roundoff.run.evaluators import Evaluator
     from roundoff.samples.options import SampleOptions
 
-__all__ = [
-    "DataLike",
-    "EvaluatorLike",
-    "GivenModel",
-    "LabelsLike",
-    "ModelLike",
-    "PathLike",
-    "as_path",
-    "check_files",
-    "data_inputs",
-    "file_inputs",
-    "is_path",
-    "open_data",
-    "open_evaluator",
-    "open_labels",
-    "open_model",
-    "said_of",
-]
-
 PathLike: TypeAlias = str | os.PathLike[str]
 ModelLike: TypeAlias = Any
 """A path, an ``onnx.ModelProto``, a pair of Caffe's files, or what `roundoff.load_model` gave."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
     from roundoff.pages.blocks import Page, TableBlock
 
-__all__ = ["Outcome", "PageOutcome"]
-
 T = TypeVar("T")
 
 _COLUMNS = 80

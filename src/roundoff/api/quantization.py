@@ -41,15 +41,6 @@ if TYPE_CHECKING:
     from roundoff.studies.audit.result import Audit
     from roundoff.vendors.dialects.settings import Decisions, ToolSettings
 
-__all__ = [
-    "QuantizationOutcome",
-    "SettingsOutcome",
-    "audit",
-    "export_settings",
-    "quantize",
-    "targets",
-]
-
 _STATISTICS_NAME = "calibration.npz"
 
 

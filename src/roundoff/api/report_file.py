@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
     from roundoff.pages.blocks import Page
 
-__all__ = ["FORMATS", "HTML_START", "ReportFile", "chosen_format", "report_html", "report_title"]
-
 FORMATS = ("html", "md", "csv", "json", "junit", "netron", "model-explorer")
 
 HTML_START = b"<!doctype html>"

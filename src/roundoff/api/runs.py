@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
     from roundoff.studies.run_diff.result import RunDiff
 
-__all__ = ["RunLike", "diff", "explain", "gate", "report"]
-
 RunLike: TypeAlias = Any
 """A run directory, its ``run.json``, a run document, or what a public function gave."""
 

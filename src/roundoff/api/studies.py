@@ -48,18 +48,6 @@ if TYPE_CHECKING:
     from roundoff.studies.partial.result import PartialQuantization
     from roundoff.studies.sensitivity.result import SensitivityReport
 
-__all__ = [
-    "WorstSamplesOutcome",
-    "accumulate",
-    "channels",
-    "distribution",
-    "layers",
-    "outliers",
-    "partial",
-    "samples",
-    "sensitivity",
-]
-
 _KINDS = ("node", "weight", "activation")
 _INSPECTED = ("weight", "bias", "constant", "activation", "node")
 _SENSITIVITY_METRICS = ("sqnr_db", "cosine", "mse", "mean_relative_error", "chebyshev")

@@ -32,21 +32,6 @@ if TYPE_CHECKING:
     from roundoff.quantize.plan_file import SavedPlan
     from roundoff.run.capture import Samples
 
-__all__ = [
-    "QuantizedLike",
-    "StoredQuantization",
-    "Subject",
-    "SubjectOptions",
-    "check_subject",
-    "fewer_samples",
-    "notes_on_samples",
-    "open_stored",
-    "open_subject",
-    "quantize_settings",
-    "samples_for",
-    "target_of",
-]
-
 QuantizedLike: TypeAlias = Any
 """A quantized model as a path, a folder of `quantize`, an ``onnx.ModelProto`` or a `QuantizedModel`."""
 

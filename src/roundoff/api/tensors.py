@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from roundoff.pages.blocks import Page
     from roundoff.run.capture import Estimate, LiveSource, Samples
 
-__all__ = ["MAP_NAME", "STATS_NAME", "STATS_TABLE_NAME", "TensorConversion", "TensorDump", "convert", "dump"]
-
 MAP_NAME = "tensors.json"
 """Lists the files of a dump."""
 STATS_NAME = "stats.json"

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from roundoff.run.capture import Samples
     from roundoff.studies.transform.study import Judge
 
-__all__ = ["TransformOptions", "TransformOutcome", "transform"]
-
 # What users call what is registered under another name.
 _STEP_NAMES = {"round": "round_weights"}
 

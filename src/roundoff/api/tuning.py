@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from roundoff.search.tune import TuneData, TuneSettings
     from roundoff.vendors.dialects.settings import ToolSettings
 
-__all__ = ["TuneOutcome", "judge_options", "tune"]
-
 
 class TuneOptions(QuantizeOptions, total=False):
     """The chip, where the search begins, and what the model is fed."""

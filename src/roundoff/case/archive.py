@@ -23,23 +23,6 @@ from roundoff.messages.message import english
 from roundoff.messages.numbers import csv_text
 from roundoff.samples.sample_set import copy_samples
 
-__all__ = [
-    "FLOAT_MODEL",
-    "MANIFEST_NAME",
-    "QUANTIZED_MODEL",
-    "SCRIPT",
-    "Content",
-    "environment_bytes",
-    "json_bytes",
-    "manifest_of",
-    "model_members",
-    "npy_bytes",
-    "quantized_members",
-    "quantizer_table",
-    "sample_members",
-    "zip_bytes",
-]
-
 SCRIPT = '''\
 """Shows what this case is about. Needs numpy and onnxruntime.
 

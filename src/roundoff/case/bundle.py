@@ -62,8 +62,6 @@ from roundoff.run.budget import RunBudget
 from roundoff.studies.compare.pairs import read_pair
 from roundoff.studies.compare.result import Comparison, TensorComparison
 
-__all__ = ["SUPPORTED", "Bundle", "bundle"]
-
 # Commands that look into a quantized model; what they share says what is analyzed.
 _OF_MODELS = (
     "diagnose", "layers", "sensitivity", "accumulate", "partial", "distribution", "channels", "outliers",

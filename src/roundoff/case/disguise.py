@@ -35,23 +35,6 @@ from roundoff.run.capture import Samples
 from roundoff.run.session import open_session
 from roundoff.studies.compare.difference import describe
 
-__all__ = [
-    "SHUFFLED_FROM",
-    "Confidence",
-    "Disguise",
-    "Disguised",
-    "FoundDisguise",
-    "Mixed",
-    "disguised",
-    "find_disguise",
-    "jittered",
-    "like",
-    "mixed_alike",
-    "sample_like",
-    "shuffled",
-]
-
-
 # Numbers that take the place of confidential ones: other values with the same statistics.
 
 # What is taken over of a distribution is known to so many digits.

@@ -16,21 +16,6 @@ from roundoff.studies.layers.study import LayerSettings, analyze_layers
 from roundoff.studies.samples.result import WorstSamples
 from roundoff.studies.samples.study import WorstSampleSettings, find_worst_samples
 
-__all__ = [
-    "AT_OUTPUTS",
-    "FACTOR_DB",
-    "CaseNumbers",
-    "CaseSamples",
-    "Chosen",
-    "NodeRank",
-    "QuantizedCase",
-    "Shown",
-    "choose_samples",
-    "measure",
-    "same_fault",
-]
-
-
 FACTOR_DB = 6.0
 """Two cases show the same fault only when their errors differ by no more than this, a factor of two: those at the
 outputs, or those of a node that makes the fault."""

@@ -16,8 +16,6 @@ from roundoff.graph.load import Model, weight_tensors
 from roundoff.graph.weights import constant_value
 from roundoff.messages.message import english
 
-__all__ = ["find_leaks", "refuse_leaks", "secrets_of"]
-
 # Shorter names occur by chance in any file.
 _SHORTEST = 4
 # ... and in numbers even these.

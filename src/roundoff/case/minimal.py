@@ -45,20 +45,6 @@ from roundoff.messages.message import english, message
 from roundoff.messages.numbers import decibels_text
 from roundoff.run.integer.machine import IntegerRunner
 
-__all__ = [
-    "MOST_SAMPLES",
-    "NotLocal",
-    "Reproducer",
-    "ReproducerSample",
-    "is_accumulator",
-    "is_of_file",
-    "reproduce_accumulator",
-    "reproduce_device",
-    "reproduce_file",
-    "reproduce_quantized",
-    "shrink",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReproducerSample:

@@ -20,23 +20,6 @@ from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import english
 from roundoff.run.session import open_session
 
-__all__ = [
-    "BEST_DB",
-    "Blame",
-    "Feeds",
-    "Gap",
-    "GoldenFeeds",
-    "Spot",
-    "as_good_as",
-    "blame",
-    "clearly_better",
-    "fixed_shapes",
-    "largest_gap",
-    "placed",
-    "run_part",
-    "sqnr_at",
-]
-
 
 def placed(quantizers: Sequence[Quantizer], part: ModelPart, preferred: Collection[str] = ()) -> list[Quantizer]:
     """Those that a part sees: of what its nodes read, and of what it hands on to others.

@@ -39,8 +39,6 @@ from roundoff.messages.numbers import counted
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import complete_values, read_feed
 
-__all__ = ["CASE_NAME", "Reproduction", "Verified", "reproduce", "verify", "without_names", "write_reproducer"]
-
 CASE_NAME = "case.json"
 """By this file the folder of a reproducer is known."""
 

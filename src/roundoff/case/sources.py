@@ -46,29 +46,6 @@ if TYPE_CHECKING:
     from roundoff.core.tensors import InputSpec, TensorSource
     from roundoff.diagnosis.devices.readout import KnownNames
 
-__all__ = [
-    "MAKERS",
-    "BuildReader",
-    "BundleSettings",
-    "CaseSource",
-    "CommandReader",
-    "EarlierRun",
-    "Extra",
-    "Extras",
-    "GivenPaths",
-    "OpenedModel",
-    "OpenedSides",
-    "RunExtras",
-    "build_reader",
-    "findings_of",
-    "number_of",
-    "open_run",
-    "path_of",
-    "read_run",
-    "refuse_changed",
-    "source_of",
-]
-
 MAKERS = ("quantize", "tune")
 """Commands that leave a quantized model in their folder."""
 

@@ -14,14 +14,6 @@ from roundoff.messages.message import Translatable, english, shown
 from roundoff.messages.numbers import number, percentage
 from roundoff.messages.sanitize import harmless
 
-__all__ = [
-    "BY_HAND",
-    "DumpFault",
-    "Ticket",
-    "ticket_text",
-]
-
-
 BY_HAND = english("[please fill in]")
 """Stands where only a person knows the answer."""
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from roundoff.vendors.ascend.comparison import ComparisonResult, Request
     from roundoff.vendors.ascend.errors import Notes
 
-__all__ = ["ascend"]
-
 _MINE = opt("-m --my_dump_path PATH", "folder, or file, under test", required=True)
 _GOLDEN = opt("-g --golden_dump_path PATH", "folder, or file, golden", required=True)
 _HERE = opt("-out --output DIR", "folder for results (default: here)", default=Path())

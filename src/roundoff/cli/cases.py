@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from roundoff.case.reproduce import Reproduction
     from roundoff.pages.blocks import Tone
 
-__all__ = ["bundle", "reproduce"]
-
 _NAMED = 6
 _RUN = opt("run_folder RUN", "the folder a run wrote, or its run.json")
 

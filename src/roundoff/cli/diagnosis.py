@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from roundoff.measure.verdicts import ThresholdSet
     from roundoff.studies.compare.result import Comparison
 
-__all__ = ["compare", "compare_sides", "diagnose", "open_sides"]
-
 _OF_REPAIR = ("fix", "dialect", "test_data", "test_labels")
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from roundoff.quantize.pipeline import QuantizeSettings
     from roundoff.samples.sample_set import SampleSet
 
-__all__ = ["CommandRun", "read_command"]
-
 # These stay a comparison's own when it is made of a diagnosis.
 _OF_COMPARISON = ("reference", "candidate", "model", "words", "command", "output")
 

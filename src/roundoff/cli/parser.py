@@ -11,18 +11,6 @@ from roundoff.errors import BadInput, nearest
 from roundoff.messages.catalogue import LANGUAGES, Language, current_language, translate, translation
 from roundoff.messages.message import english, shown
 
-__all__ = [
-    "LANGUAGE_VARIABLE",
-    "CommandParser",
-    "add_language_option",
-    "chosen_command",
-    "chosen_language",
-    "help_formatter",
-    "translated_argparse",
-    "with_language_first",
-    "without_language",
-]
-
 
 class CommandParser(argparse.ArgumentParser):
     """Says what is wrong and where to read on, instead of repeating the whole usage."""

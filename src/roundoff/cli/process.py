@@ -10,11 +10,6 @@ from typing import NoReturn
 
 from roundoff.cli.terminal import Terminal
 
-__all__ = [
-    "heard",
-    "interrupt_tidily",
-]
-
 # How soon it is tried again, in seconds.
 _AGAIN_S = 0.02
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from roundoff.vendors.pulsar2.building.log import Log
     from roundoff.vendors.pulsar2.config.schema import BuildConfig
 
-__all__ = ["pulsar2", "split_settings"]
-
 _Member = TypeVar("_Member", bound=Enum)
 
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from roundoff.search.result import Trial
     from roundoff.vendors.dialects.settings import ToolSettings
 
-__all__ = ["DIALECT_HELP", "export_settings", "print_settings", "quantize", "targets", "transform", "tune"]
-
 DIALECT_HELP = (
     "write settings for other tools: roundoff, onnxruntime, pulsar2, horizon, amct, rknn, tpu-mlir, nncf, aimet, "
     "or all"

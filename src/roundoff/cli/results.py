@@ -24,21 +24,6 @@ if TYPE_CHECKING:
 
     Shown = Page | RenderableType | None
 
-__all__ = [
-    "FORCE",
-    "HTML",
-    "JSON",
-    "SORT",
-    "Painter",
-    "Pictures",
-    "check_results",
-    "print_page",
-    "results",
-    "show",
-    "top",
-    "write_html",
-]
-
 Painter = Callable[["PictureForm"], bytes]
 """Draws a picture."""
 

@@ -12,8 +12,6 @@ from roundoff.messages.message import english
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
 
-__all__ = ["diff", "explain", "gate", "report", "serve"]
-
 _CSV_START = "order,node,op_type,tensor,renamed_from,"
 _FORMATS = ("html", "md", "csv", "json", "junit", "netron", "model-explorer")
 _LAST_PORT = 65535

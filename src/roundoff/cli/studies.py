@@ -33,20 +33,6 @@ from roundoff.errors import EXIT_INTERRUPTED, BadInput, nearest
 from roundoff.messages.catalogue import translate
 from roundoff.messages.message import english
 
-__all__ = [
-    "accumulate",
-    "audit",
-    "channels",
-    "check_calibration",
-    "check_io",
-    "distribution",
-    "layers",
-    "outliers",
-    "partial",
-    "samples",
-    "sensitivity",
-]
-
 _KINDS = ("node", "weight", "activation")
 _MOST_BINS = 10_000
 

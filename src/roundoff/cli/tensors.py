@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from roundoff.api.tensors import TensorConversion
     from roundoff.graph.caffe.convert import Imported
 
-__all__ = ["convert", "dump"]
-
 _FORMATS = ("npy", "npz", "bin", "ascend-npy")
 # So many layers, and tensors, are listed on the terminal.
 _SHOWN, _LISTED = 20, 10

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from roundoff.core.progress import ProgressFile
 
-__all__ = ["Terminal"]
-
 # Progress is shown for anything longer than this (design, section 8).
 _QUIET_S = 2.0
 # What a line begins with that continues another, and the least that is left for its words.

@@ -21,23 +21,6 @@ from numpy.lib import format as npy_format
 from roundoff.core.tensors import Array, DType
 from roundoff.messages.message import english
 
-__all__ = [
-    "MAX_AXES",
-    "MAX_HEADER_BYTES",
-    "Member",
-    "NpyHeader",
-    "Pieces",
-    "Unreadable",
-    "check_shape",
-    "list_members",
-    "map_array",
-    "map_bytes",
-    "parse_header",
-    "read_header",
-    "size_bytes",
-    "stat_file",
-]
-
 
 class Unreadable(Exception):
     """One array cannot be read; who reads it turns this into a row with a problem or a `BadInput`.

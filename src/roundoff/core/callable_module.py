@@ -9,8 +9,6 @@ import sys
 from types import ModuleType
 from typing import Any
 
-__all__ = ["make_callable"]
-
 _API = "roundoff.api"
 
 

@@ -5,24 +5,6 @@ from typing import Literal
 
 from roundoff.messages.message import Message, message
 
-__all__ = [
-    "Coverage",
-    "CoverageGap",
-    "Doubt",
-    "DoubtKind",
-    "Grade",
-    "Judgement",
-    "LeftOut",
-    "MetricScores",
-    "OutputCoverage",
-    "Share",
-    "Unjudged",
-    "UnplacedFile",
-    "WhyLeftOut",
-    "WhyUnjudged",
-    "WhyUnplaced",
-]
-
 WhyUnjudged = Literal[
     "missing", "unmatched", "shape", "nonfinite", "unreadable", "not_numbers", "chance", "indices"
 ]

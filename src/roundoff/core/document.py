@@ -36,21 +36,6 @@ if TYPE_CHECKING:
     from roundoff.studies.samples.result import WorstSamples
     from roundoff.studies.sensitivity.result import SensitivityReport
 
-__all__ = [
-    "DOCUMENT_NAME",
-    "RECORD_NAME",
-    "SCHEMA",
-    "Environment",
-    "InputFile",
-    "RunDocument",
-    "environment_content",
-    "json_text",
-    "load_document",
-    "read_environment",
-    "to_json",
-]
-
-
 # Raised whenever a reader of older documents would misread a newer one.
 SCHEMA = 2
 # Texts of the first were sentences; they are read as texts that are the same in every language.

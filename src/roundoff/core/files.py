@@ -16,32 +16,6 @@ from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.messages.numbers import format_size
 
-__all__ = [
-    "LISTING_NAME",
-    "DiskBudget",
-    "add_to_list",
-    "begins",
-    "caffe_pair",
-    "check_output_directory",
-    "check_output_file",
-    "disk_budget",
-    "foreign_files",
-    "is_caffe",
-    "is_model",
-    "list_folder",
-    "model_files",
-    "model_stem",
-    "output_directory",
-    "pair_path",
-    "read_small",
-    "reading",
-    "regular_file",
-    "remove_listed",
-    "write_bytes",
-    "write_text",
-    "writing",
-]
-
 # The hidden list of what roundoff wrote into a folder, so that replacing a result removes nothing else.
 
 LISTING_NAME = ".roundoff-files"

@@ -14,18 +14,6 @@ from pathlib import Path
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
 
-__all__ = [
-    "ALIAS_HEADER",
-    "MAX_STEM_BYTES",
-    "NOT_PORTABLE",
-    "FileNames",
-    "NameList",
-    "names_by_stem",
-    "natural_key",
-    "parse_name_list",
-    "shown",
-]
-
 ALIAS_HEADER = ["reference", "candidate"]
 """Columns of a file that says which tensor of one side is which of the other."""
 

@@ -6,26 +6,6 @@ from typing import Literal
 from roundoff.core.quantizers import Consumer, Kind, QuantSpec
 from roundoff.messages.message import NOTHING, Message
 
-__all__ = [
-    "FLOAT",
-    "PRECISION_PARTS",
-    "NodePlan",
-    "NumberKind",
-    "OptionValue",
-    "PlannedQuantizer",
-    "Precision",
-    "QuantPlan",
-    "Recipe",
-    "Resolution",
-    "Rule",
-    "SelectorKind",
-    "Step",
-    "inputs_text",
-    "precision_text",
-    "rule_text",
-]
-
-
 FLOAT = "float"
 """The precision of what is not quantized."""
 

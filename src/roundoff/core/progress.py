@@ -10,17 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
-__all__ = [
-    "NO_DEADLINE",
-    "SILENT",
-    "Deadline",
-    "Progress",
-    "ProgressFile",
-    "RunningJob",
-    "progress_path",
-    "read_progress",
-]
-
 
 class Progress(Protocol):
     """Receives how far a long job is."""

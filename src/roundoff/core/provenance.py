@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from roundoff.core.document import Environment, InputFile
     from roundoff.core.tensors import Array
 
-__all__ = ["array_input", "bytes_input", "data_paths", "environment", "input_file"]
-
 # More than this is told apart by names and sizes: hashing it would take longer than the comparison.
 _HASHED_BYTES = 256 << 20
 _PACKAGES = ("numpy", "onnx", "onnxruntime")

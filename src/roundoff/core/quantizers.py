@@ -7,26 +7,6 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 
-__all__ = [
-    "Consumer",
-    "Kind",
-    "QuantParams",
-    "QuantSpec",
-    "Quantizer",
-    "Rounding",
-    "SubjectKind",
-    "SwitchedSubject",
-    "SymmetricScale",
-    "code_dtype",
-    "dequantize",
-    "fake_quantize",
-    "parameters_from_range",
-    "quantize",
-    "representable_range",
-    "round_values",
-]
-
-
 Rounding = Literal["half_even", "half_up", "half_away", "floor"]
 SymmetricScale = Literal["max_code", "half_span", "larger_side"]
 Kind = Literal["activation", "weight", "bias"]

@@ -6,8 +6,6 @@ from typing import Any, Generic, TypeVar
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 
-__all__ = ["Table", "summary_of"]
-
 Entry = TypeVar("Entry")
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -6,8 +6,6 @@ from typing import Literal
 
 from roundoff.core.quantizers import QuantSpec, Rounding
 
-__all__ = ["WIDEST", "Arithmetic", "CalibrationDefaults", "Costs", "Target"]
-
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:

@@ -11,20 +11,6 @@ import numpy.typing as npt
 from roundoff.errors import nearest
 from roundoff.messages.message import english
 
-__all__ = [
-    "Array",
-    "DType",
-    "InputSpec",
-    "NodeInfo",
-    "TensorInfo",
-    "TensorSource",
-    "Topology",
-    "as_values",
-    "is_extended",
-    "parse_dtype",
-    "why_refused",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 DType: TypeAlias = np.dtype[Any]
 

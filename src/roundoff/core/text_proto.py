@@ -16,21 +16,6 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 
-__all__ = [
-    "Field",
-    "FieldTable",
-    "TextEntry",
-    "TextMessage",
-    "TextValue",
-    "Token",
-    "Tokens",
-    "parse_text_proto",
-    "text_proto_text",
-    "token_text",
-    "unescaped",
-]
-
-
 # The words of protocol buffers' text format, each with its line.
 
 MOST_CHARACTERS = 1 << 28

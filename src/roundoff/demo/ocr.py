@@ -14,8 +14,6 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 
-__all__ = ["EVALUATOR", "PACKAGE", "Words", "characters", "decoded", "drawn", "find_model", "vocabulary"]
-
 PACKAGE, _FILE = "rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx"
 _INPUT, _HEIGHT, _WIDTH = "x", 48, 256
 _WORD = re.compile(r"\b[a-z]{3,10}\b")

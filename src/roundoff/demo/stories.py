@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from roundoff.graph.load import Model
     from roundoff.run.capture import Samples
 
-__all__ = ["STORIES", "Story", "story"]
-
 _MODEL, _CHIP, _REPAIRED = "digits.onnx", "tiny-chip.toml", "digits_fake_quant_model.onnx"
 _SAMPLES, _DUMP = "samples.npy", "board_dump"
 _RECOGNISER, _RECOGNISER_REPAIRED = "recogniser.onnx", "recogniser_fake_quant_model.onnx"

@@ -22,21 +22,6 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights, codes_of
 from roundoff.messages.message import Argument, Message, joined, message
 
-__all__ = [
-    "WORSE_DB",
-    "FewLevels",
-    "FileCase",
-    "FileChecked",
-    "FileSuspect",
-    "Remark",
-    "check_file",
-    "check_sums",
-    "few_levels",
-    "lint",
-    "remarks_text",
-    "weights_unseen",
-]
-
 # The ratio of ranges from which on Sony's toolkit warns of what is joined.
 _UNBALANCED = 16.0
 # A channel whose scale is this part of the median one has next to no weights.

@@ -16,8 +16,6 @@ from roundoff.diagnosis.result import Control
 from roundoff.diagnosis.subject import Case, Fixes, Suspect, loss_measures, same_grid
 from roundoff.measure.inference import paired_probability
 
-__all__ = ["controlled"]
-
 # So many changes elsewhere: where half of all would do as much, one chance in 64 that none of them shows it.
 _ELSEWHERE = 6
 # What elsewhere takes away this part of what was found here is no worse a culprit.

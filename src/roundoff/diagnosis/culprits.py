@@ -25,25 +25,6 @@ from roundoff.messages.message import message
 if TYPE_CHECKING:
     from roundoff.studies.sensitivity.ranking import PlaceCosts
 
-__all__ = [
-    "MOST_EXPLAINED",
-    "Accused",
-    "Record",
-    "alone_loss",
-    "asked_bits",
-    "beside_cured",
-    "explained",
-    "find_few",
-    "find_needed",
-    "fixes_of",
-    "grouped",
-    "merged",
-    "rank",
-    "takes_most",
-    "together",
-    "with_control",
-]
-
 
 def rank(
     case: Case, suspects: Sequence[Suspect], *, most: int = 0, out_of_time: Callable[[], bool]

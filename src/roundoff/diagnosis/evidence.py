@@ -11,16 +11,6 @@ from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.run.capture import LiveSource, Samples
 
-__all__ = [
-    "Damage",
-    "Observed",
-    "channel_loss",
-    "channel_sums",
-    "observe",
-    "quantize_values",
-]
-
-
 # Values of one tensor in one sample that are looked at; of larger ones every so manieth position.
 _MOST_VALUES = 1 << 16
 

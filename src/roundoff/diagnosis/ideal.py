@@ -27,21 +27,6 @@ from roundoff.diagnosis.result import RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, QuantizationFacts, Suspect, same_grid
 from roundoff.messages.message import Message, joined, message
 
-__all__ = [
-    "Ideal",
-    "IdealOption",
-    "OptionKind",
-    "alternatives",
-    "at_its_range",
-    "called",
-    "ideals",
-    "numbers_would_do",
-    "option_fixes",
-    "options",
-    "slices_of",
-    "tried",
-]
-
 OptionKind = Literal["codes", "range", "bits", "per_channel", "per_slice", "wide_bias"]
 
 # Another quantizer is better when the tensor loses so many times less with it; the rest is chance of rounding.

@@ -21,19 +21,6 @@ from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Bench, spread, spread_
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import Subset
 
-__all__ = [
-    "WIDE_BITS",
-    "InterventionRunner",
-    "can_fuse",
-    "per_slice",
-    "reach",
-    "rounded_again",
-    "with_bits",
-    "with_range",
-    "with_slice_ranges",
-]
-
-
 # Of a limited time this part goes to what comes before any experiment, which takes so many times as long as the
 # float network: it is run, its tensors are looked at, and the quantized one is run.
 _FOR_A_START, _RUNS_AT_START = 0.3, 12

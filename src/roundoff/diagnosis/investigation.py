@@ -20,14 +20,6 @@ from roundoff.messages.message import Message, english, message, verbatim
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_count, class_predictions, make_run
 
-__all__ = [
-    "DiagnoseSettings",
-    "Investigation",
-    "TaskMetric",
-    "accuracy_metric",
-    "evaluator_metric",
-]
-
 
 def _no_doubts(_model: Model, _values: Array) -> tuple[Doubt, ...]:
     return ()

@@ -20,8 +20,6 @@ from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.measure.inference import energy_ratio_interval_db
 from roundoff.measure.metrics import ratio_db
 
-__all__ = ["BEYOND", "RangeMargins", "decibel_interval"]
-
 # How much further ranges may reach than the samples: the step gets coarser by as much, 2 and 3.5 dB at most.
 _MARGINS = (0.0, 0.25, 0.5)
 # Samples of which all do alike tell what others do within so many decibels, and need no margin. Else the widest is

@@ -17,8 +17,6 @@ from roundoff.messages.phrases import cause_name, commas, cost_name, count_of, f
 from roundoff.messages.sanitize import short_name
 from roundoff.pages.coverage import coverage_lines, coverage_phrase, judgement_lines
 
-__all__ = ["DiagnosisPart", "check_line", "control_text", "diagnosis_page", "measure_text"]
-
 DiagnosisPart = Literal["whole", "verdict", "repair"]
 """What of the page is shown: a command that repairs tells the verdict before it begins, the rest afterwards."""
 

@@ -16,20 +16,6 @@ from roundoff.diagnosis import causes
 from roundoff.diagnosis.result import Control, Finding, Measure, Remedy, RemedyChange
 from roundoff.messages.message import Argument, Message
 
-__all__ = [
-    "ENOUGH",
-    "CauseKind",
-    "CauseOf",
-    "Intervention",
-    "Signal",
-    "Sought",
-    "all_causes",
-    "cause",
-    "cause_names",
-    "explain",
-    "find_cause",
-]
-
 CauseOf = Literal["quantization", "file", "device"]
 """Where causes are looked for: in the quantizers of a network, in the file that holds them, on a device."""
 

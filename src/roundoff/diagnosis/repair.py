@@ -45,26 +45,6 @@ from roundoff.quantize.recipes import AddedCost, RecipeBuilder, added_cost
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.evaluators import Subset, split_samples
 
-__all__ = [
-    "Attempt",
-    "Fixed",
-    "RepairJudge",
-    "RepairSamples",
-    "RepairScale",
-    "RepairSource",
-    "SampleScores",
-    "Workpiece",
-    "attempts",
-    "better_of",
-    "fix_places",
-    "judge_repair",
-    "repair",
-    "split_for_repair",
-    "untried",
-    "wants_search",
-]
-
-
 # Remedies tried from cheapest to dearest: what helps is kept.
 
 

@@ -21,15 +21,6 @@ from roundoff.graph.weights import Weights
 from roundoff.quantize.calibration.calibration import value_limits
 from roundoff.quantize.recipes import BIAS_CORRECTION, EXPLICIT_BIAS, PER_CHANNEL, Built, RecipeBuilder
 
-__all__ = [
-    "EditedModel",
-    "RecipeModel",
-    "edit",
-    "range_limits",
-    "retied",
-]
-
-
 # Carrying out the changes of remedies on the quantizers of a network.
 
 # Two float32 products of the same scales differ by less.

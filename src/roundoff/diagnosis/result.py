@@ -7,23 +7,6 @@ from roundoff.core.coverage import Judgement, MetricScores, OutputCoverage
 from roundoff.core.plan import Rule, Step
 from roundoff.messages.message import Message, verbatim
 
-__all__ = [
-    "COSTS",
-    "ChangeKind",
-    "Check",
-    "Control",
-    "CostClass",
-    "DiagnosedSide",
-    "Diagnosis",
-    "DiagnosisKind",
-    "Finding",
-    "Measure",
-    "Remedy",
-    "RemedyChange",
-    "Repair",
-    "RepairStep",
-]
-
 DiagnosisKind = Literal["healthy", "culprits", "distributed", "elsewhere", "not_enough_evidence"]
 DiagnosedSide = Literal["quantization", "device"]
 CostClass = Literal["free", "nodes", "16 bit", "float", "outside"]

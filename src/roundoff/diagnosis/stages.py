@@ -29,8 +29,6 @@ from roundoff.graph.insertion import switch_on
 from roundoff.measure.verdicts import paired_change
 from roundoff.messages.message import Message, message
 
-__all__ = ["TOLERATED_DROP", "CulpritStages", "TaskProof", "best_fixes"]
-
 # So many places are few, or the root of all where that is more; what needs more of them to be put right has no
 # culprits.
 _FEW = 4

@@ -28,19 +28,6 @@ from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.run.variants import written_quantizers
 from roundoff.studies.layers.attribution import forwarded_tensors
 
-__all__ = [
-    "JOINING",
-    "Case",
-    "Fixes",
-    "QuantizationFacts",
-    "Suspect",
-    "find_suspects",
-    "loss_measures",
-    "not_narrower",
-    "open_case",
-    "same_grid",
-]
-
 JOINING = frozenset({"Concat", "Add", "Sum", "Sub"})
 """Operations that bring tensors of different sizes together."""
 

@@ -11,8 +11,6 @@ from roundoff.graph.nodes import STANDARD_DOMAINS, subgraphs
 from roundoff.graph.weights import constant_value
 from roundoff.messages.message import english
 
-__all__ = ["Anonymous", "anonymized", "texts_of"]
-
 # Domains that everyone knows; others are names of someone's own.
 _KNOWN_DOMAINS = (*STANDARD_DOMAINS, "ai.onnx.ml", "com.microsoft")
 # Attributes of standard operations that hold texts of the author's: words, labels, patterns.

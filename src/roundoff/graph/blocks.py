@@ -19,26 +19,6 @@ from roundoff.graph.save import add_declared
 from roundoff.graph.shapes import Value, ValueTypes
 from roundoff.graph.units import derived_constants, with_constant_nodes
 
-__all__ = [
-    "BYTE_S",
-    "MOST_BLOCKS",
-    "BlockModels",
-    "BlockVariants",
-    "Cutting",
-    "Demand",
-    "ModelBlock",
-    "Reading",
-    "Shapes",
-    "Substitute",
-    "Switched",
-    "Tail",
-    "cut_model",
-    "leave",
-    "node_products",
-    "node_seconds",
-]
-
-
 # What a node costs to run, estimated from shapes: good enough to cut a model into parts of like cost.
 #
 # The same model and shapes always give the same figures, so that what depends on them can be repeated.

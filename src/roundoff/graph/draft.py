@@ -23,8 +23,6 @@ from roundoff.graph.shapes import ranks
 from roundoff.graph.weights import HeldConstants
 from roundoff.messages.message import Argument, Message, english, some
 
-__all__ = ["MOST_NAMED", "Assembly", "CannotFold", "Draft", "change_constants", "named"]
-
 # Before this version of the format, every constant had to be an input too.
 _FIRST_WITH_CONSTANTS = 4
 # Models are handed to onnxruntime as one message, which cannot exceed 2 GiB.

@@ -27,16 +27,6 @@ from roundoff.graph.shapes import ValueTypes
 from roundoff.graph.weights import Weights, codes_of
 from roundoff.messages.message import english
 
-__all__ = [
-    "Edges",
-    "bake_quantizers",
-    "deploy_model",
-    "fake_quant_model",
-    "insert_quantizers",
-    "switch_on",
-]
-
-
 # Where quantizers sit in a model: which of them each node input reads, checked against the graph.
 
 _STALE = english("plan the quantization again for this model")

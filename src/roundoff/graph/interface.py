@@ -14,21 +14,6 @@ from roundoff.graph.nodes import STANDARD_DOMAINS, by_number, constants, produce
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, english, message, some
 
-__all__ = [
-    "RANDOM_OPS",
-    "OutputPart",
-    "check_repeatable",
-    "find_outputs",
-    "hidden_tensors",
-    "inputs",
-    "joined_slices",
-    "other_outputs",
-    "output_parts",
-    "outputs",
-    "random_outputs",
-    "topology",
-]
-
 
 def inputs(model: Model) -> tuple[InputSpec, ...]:
     """The inputs that must be fed; those with a default value in the model are not among them.

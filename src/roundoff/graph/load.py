@@ -13,22 +13,6 @@ from roundoff.errors import BadInput
 from roundoff.graph.nodes import by_number, free_name, is_sorted, sort_nodes, subgraphs
 from roundoff.messages.message import english
 
-__all__ = [
-    "Model",
-    "check_external_data",
-    "checked_model",
-    "declared_outside",
-    "external_bytes",
-    "inside_bytes",
-    "is_external",
-    "load_model",
-    "model_from_proto",
-    "name_nodes",
-    "stored_bytes",
-    "weight_tensors",
-]
-
-
 # Checking where a model keeps its weights outside its file, before anything opens those files.
 
 

@@ -11,34 +11,6 @@ from roundoff.core.tensors import Topology
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
 
-__all__ = [
-    "OVERLAY_START",
-    "STANDARD_DOMAINS",
-    "OnnxType",
-    "all_names",
-    "annotated_model",
-    "attribute",
-    "by_dtype",
-    "by_number",
-    "by_session_name",
-    "captured",
-    "constants",
-    "consumers",
-    "free_name",
-    "is_sorted",
-    "make_model",
-    "opset_of",
-    "producer_names",
-    "producers",
-    "readers",
-    "reads",
-    "rename_captured",
-    "set_attribute",
-    "sort_nodes",
-    "subgraphs",
-]
-
-
 # AttributeProto.UNDEFINED, GRAPH and GRAPHS.
 _MAY_HOLD_GRAPHS = frozenset((0, 5, 10))
 

@@ -17,18 +17,6 @@ from roundoff.graph.load import Model
 from roundoff.graph.nodes import producers, readers
 from roundoff.graph.weights import Weights
 
-__all__ = [
-    "NORMALIZATIONS",
-    "PATTERNS",
-    "POINTWISE",
-    "Pattern",
-    "attributes",
-    "evaluate",
-    "find_patterns",
-    "match_normalization",
-]
-
-
 # What nodes that treat every element alike compute, on a few numbers: enough to know a function by its values.
 
 _Function = Callable[[Sequence[Array], Mapping[str, Any]], Array]

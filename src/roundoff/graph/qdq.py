@@ -25,22 +25,6 @@ from roundoff.graph.nodes import DEFAULT_OPSET, OnnxType, by_dtype
 from roundoff.graph.shapes import ValueTypes, values
 from roundoff.messages.message import english
 
-__all__ = [
-    "FLOAT32",
-    "MICROSOFT",
-    "WIDEST_COMPUTED",
-    "QuantizerNodes",
-    "TensorShapes",
-    "add_codes",
-    "add_quantizer",
-    "check_numbers",
-    "code_element",
-    "operator_domain",
-    "uses_every_code",
-    "wrong_count",
-]
-
-
 FLOAT32 = 1
 """Number of the element type that ``QuantizeLinear`` computes in here; others are cast."""
 

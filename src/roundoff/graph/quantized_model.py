@@ -18,21 +18,6 @@ from roundoff.graph.nodes import constants
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message
 
-__all__ = [
-    "FakeConstants",
-    "ModelHashes",
-    "Oddity",
-    "OddityKind",
-    "QuantizedModel",
-    "chain_of",
-    "combined_hash",
-    "dequantized_tensors",
-    "fake_quantized",
-    "has_exact_weights",
-    "model_hash",
-    "quantizer_hash",
-]
-
 OddityKind = Literal["disagreement", "not_represented", "dynamic", "interface", "restored"]
 
 

@@ -17,18 +17,6 @@ from roundoff.graph.nodes import OnnxType, by_number, reads
 from roundoff.graph.weights import constant_value
 from roundoff.messages.message import english
 
-__all__ = [
-    "LARGEST_MESSAGE_BYTES",
-    "DeferredModel",
-    "add_declared",
-    "drop_unused",
-    "fill",
-    "packed",
-    "pending_bytes",
-    "save_model",
-]
-
-
 # Models with constants that are computed when they are written, so that they need not all fit in memory.
 
 LARGEST_MESSAGE_BYTES = 1_800_000_000

@@ -15,19 +15,6 @@ from roundoff.graph.nodes import OnnxType, by_number, constants
 from roundoff.measure.pairs import channel_axis_of
 from roundoff.messages.message import english
 
-__all__ = [
-    "Kind",
-    "Value",
-    "ValueTypes",
-    "channel_axes",
-    "channel_moments",
-    "input_channel_axis",
-    "ranks",
-    "tensor_infos",
-    "values",
-    "weight_axis",
-]
-
 Kind = Literal["tensor", "sequence", "optional", "map", "sparse_tensor", "opaque"]
 
 # Initializers up to this size may be shapes or axes, which decide other shapes; larger ones are weights.

@@ -15,16 +15,6 @@ from roundoff.graph.units import derived_constants, with_constant_nodes
 from roundoff.graph.weights import constant_value
 from roundoff.messages.message import english
 
-__all__ = [
-    "ModelPart",
-    "ModelParts",
-    "TappedModel",
-    "detached",
-    "tap",
-    "tap_shapes",
-]
-
-
 Shape = tuple[int, ...]
 
 

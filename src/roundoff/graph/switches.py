@@ -12,8 +12,6 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.reading.points import quantizer_names, tensor_named_by
 from roundoff.messages.message import english, some
 
-__all__ = ["KIND_WORDS", "MOST_NAMED", "Switches"]
-
 KIND_WORDS: Mapping[str, tuple[Kind, ...]] = {
     "weight": ("weight", "bias"),
     "activation": ("activation",),

@@ -18,16 +18,6 @@ from roundoff.graph.nodes import captured, constants, producers, reads, subgraph
 from roundoff.graph.patterns import find_patterns
 from roundoff.graph.shapes import values
 
-__all__ = [
-    "LAYERS",
-    "NodePrecisions",
-    "Units",
-    "derived_constants",
-    "joined_units",
-    "units",
-    "with_constant_nodes",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Units:

@@ -16,16 +16,6 @@ from roundoff.graph.load import Model, is_external, stored_bytes
 from roundoff.graph.nodes import OnnxType, attribute, by_dtype, by_number
 from roundoff.messages.message import english
 
-__all__ = [
-    "DerivedConstants",
-    "HeldConstants",
-    "Weights",
-    "codes_of",
-    "constant_value",
-    "tensor_dtype",
-]
-
-
 # Constant nodes may hold plain numbers instead of a tensor.
 _PLAIN_VALUES = {
     "value_int": np.int64,

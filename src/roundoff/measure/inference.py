@@ -9,21 +9,6 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 
-__all__ = [
-    "MOST_KEPT",
-    "agreement_interval",
-    "energy_ratio_interval_db",
-    "false_discoveries",
-    "keep_samples",
-    "mean_interval",
-    "paired_energy_gain_db",
-    "paired_probability",
-    "two_sided_probability",
-    "two_sided_quantile",
-    "unpaired_probability",
-]
-
-
 _CONFIDENCE = 0.95
 _STEPS = 300
 _TINY = 1e-300

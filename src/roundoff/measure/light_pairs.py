@@ -24,8 +24,6 @@ from roundoff.core.tensors import Array
 from roundoff.measure.pairs import ChannelEnergies, Field, PairSums, SideSums
 from roundoff.measure.statistics import split_blocks
 
-__all__ = ["LIGHT_FIELDS", "CodedValues", "ErrorTotals", "LightMeter", "MeterJob", "Range", "noise_ratio"]
-
 LIGHT_FIELDS: frozenset[Field] = frozenset(
     {"reference_energy", "candidate_energy", "error_energy", "product", "max_abs_error"}
 )

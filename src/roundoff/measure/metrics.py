@@ -15,44 +15,6 @@ from roundoff.errors import BadInput, nearest
 from roundoff.measure.pairs import ALL_FIELDS, Field, PairSums, SideSums
 from roundoff.messages.message import english
 
-__all__ = [
-    "MEAN",
-    "Direction",
-    "Metric",
-    "OutputAgreement",
-    "Status",
-    "TensorScore",
-    "accumulated_relative_error",
-    "all_metrics",
-    "chebyshev",
-    "cosine",
-    "get_metric",
-    "is_metric",
-    "judging",
-    "kl_divergence",
-    "linear_fit",
-    "mae",
-    "max_abs_error",
-    "max_relative_error",
-    "mean_of",
-    "mean_relative_error",
-    "metric",
-    "mse",
-    "norm_error",
-    "ratio_db",
-    "relative_euclidean",
-    "require",
-    "rmse",
-    "sample_sqnr_db",
-    "score",
-    "sqnr_db",
-    "status_of",
-    "summary_of",
-    "within_1e3",
-    "within_5e3",
-]
-
-
 Direction = Literal["higher", "lower", "none"]
 
 MEAN = "mean_"

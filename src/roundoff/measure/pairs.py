@@ -23,19 +23,6 @@ from roundoff.measure.statistics import (
 )
 from roundoff.messages.message import english
 
-__all__ = [
-    "ALL_FIELDS",
-    "BLOCK",
-    "NOTHING",
-    "ChannelEnergies",
-    "Field",
-    "PairSums",
-    "SideSums",
-    "channel_axis_of",
-    "measure_pair",
-]
-
-
 # Everything the metrics need to know of a pair of tensors, as float64 sums gathered in one pass.
 #
 # `measure_pair` gathers all of them block by block; `PairSums.merge` joins what was measured apart (other samples,

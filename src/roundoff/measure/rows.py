@@ -16,20 +16,6 @@ from roundoff.core.tensors import Array
 from roundoff.measure.metrics import Metric, ratio_db
 from roundoff.measure.pairs import NOTHING, Field, PairSums, SideSums
 
-__all__ = [
-    "ROW_FIELDS",
-    "ROW_NUMBERS",
-    "RowMeter",
-    "SampleMean",
-    "SampleTally",
-    "mean_of_scores",
-    "merged_rows",
-    "row_table",
-    "sample_scores",
-    "sums_of_row",
-    "table_sqnr_db",
-]
-
 ROW_FIELDS: frozenset[Field] = frozenset(
     {
         "reference_energy",

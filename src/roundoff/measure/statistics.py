@@ -15,20 +15,6 @@ import numpy as np
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 
-__all__ = [
-    "BINS_PER_SIDE",
-    "EMPTY_HISTOGRAM",
-    "ArrayBlock",
-    "CentralMoments",
-    "Histogram",
-    "TensorStats",
-    "TensorSummary",
-    "histogram_of",
-    "release_pages",
-    "split_blocks",
-    "summarize_tensors",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ArrayBlock:

@@ -21,28 +21,6 @@ from roundoff.measure.inference import mean_interval, paired_probability
 from roundoff.measure.metrics import all_metrics, get_metric
 from roundoff.messages.message import english
 
-__all__ = [
-    "PROFILE",
-    "WORDS",
-    "PairedChange",
-    "SampleSanity",
-    "Scope",
-    "Threshold",
-    "ThresholdSet",
-    "index_scores",
-    "is_index",
-    "judge",
-    "label_doubts",
-    "load_profile",
-    "may_say",
-    "one_class",
-    "paired_change",
-    "parse_thresholds",
-    "profile_summaries",
-    "repeat_doubts",
-    "usual_limits",
-]
-
 # Thresholds: from the command line, and from the named profiles that ship as data.
 
 

@@ -13,25 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-__all__ = [
-    "LANGUAGES",
-    "Language",
-    "Phrase",
-    "bilingual",
-    "catalogue",
-    "current_language",
-    "english_of",
-    "explained",
-    "in_all",
-    "is_key",
-    "named",
-    "phrase_names",
-    "plain",
-    "translate",
-    "translation",
-    "use_language",
-]
-
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 # All else is a template, which is its own key.

@@ -21,24 +21,6 @@ from roundoff.messages.catalogue import (
     use_language,
 )
 
-__all__ = [
-    "NOTHING",
-    "Argument",
-    "Message",
-    "Remark",
-    "Translatable",
-    "as_message",
-    "english",
-    "joined",
-    "listed",
-    "message",
-    "message_content",
-    "phrase_of",
-    "shown",
-    "some",
-    "verbatim",
-]
-
 Argument = Union[str, int, float, bool, None, "Message", tuple["Argument", ...]]
 """What may stand in a gap: names and numbers, or another message; several are listed with commas."""
 

@@ -17,35 +17,6 @@ from roundoff.messages.catalogue import translate
 from roundoff.messages.message import Message, english, message, verbatim
 from roundoff.messages.sanitize import safe_cell
 
-__all__ = [
-    "BLOCKS",
-    "EXACT_DB",
-    "PLAIN_BLOCKS",
-    "TimeLeft",
-    "counted",
-    "csv_text",
-    "decibels",
-    "decibels_message",
-    "decibels_text",
-    "decibels_with_unit",
-    "duration_text",
-    "format_size",
-    "in_decibels",
-    "named_score",
-    "nonfinite_note",
-    "number",
-    "parse_size",
-    "percent_digits",
-    "percentage",
-    "score_heading",
-    "score_text",
-    "shape_text",
-    "share_text",
-    "text_curve",
-    "time_text",
-]
-
-
 # Numbers of things in words.
 
 EXACT_DB = 150.0

@@ -6,8 +6,6 @@ from rich.text import Text
 
 from roundoff.messages.catalogue import current_language, named, translate
 
-__all__ = ["cause_name", "commas", "cost_name", "count_of", "few", "headline", "semicolons", "sentences"]
-
 
 def count_of(number: int, noun: str) -> str:
     """A number and its noun: ``1 tensor``, ``2 tensors``."""

@@ -8,14 +8,6 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-__all__ = [
-    "for_people",
-    "harmless",
-    "safe_cell",
-    "short_name",
-]
-
-
 _T = TypeVar("_T")
 
 # Line separators, and what turns the direction of writing or cannot be seen.

@@ -19,17 +19,6 @@ from roundoff.messages.numbers import shape_text
 from roundoff.messages.phrases import commas, few, semicolons
 from roundoff.messages.sanitize import short_name
 
-__all__ = [
-    "OtherSide",
-    "coverage_lines",
-    "coverage_phrase",
-    "doubt_line",
-    "gap_line",
-    "judged_line",
-    "judgement_lines",
-    "why_unjudged",
-]
-
 _LISTED = 5
 # So many names of what was left out find room in a line.
 _NAMED = 3

@@ -9,8 +9,6 @@ from roundoff.messages.catalogue import Language, Phrase
 from roundoff.messages.sanitize import safe_cell
 from roundoff.pages.blocks import NUMBERS, Cell, Page, TableBlock
 
-__all__ = ["page_tables", "run_tables", "table_csv"]
-
 # Tables whose rows are in a file of another name.
 _ELSEWHERE = {
     "distributions": "distribution.csv",

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from roundoff.messages.catalogue import Phrase, bilingual, explained, named
 from roundoff.pages.blocks import Column, Facts, Headline, Page, Paragraph, TableBlock
 
-__all__ = ["column_meaning", "glossary_page"]
-
 
 def glossary_page(pages: Sequence[Page]) -> Page | None:
     """The page of meanings; None where nothing needs one.

@@ -20,8 +20,6 @@ from roundoff.pages.blocks import (
     is_hidden,
 )
 
-__all__ = ["markdown_report"]
-
 
 def markdown_report(pages: Sequence[Page], *, title: str, language: Language = "en") -> str:
     """A report as Markdown, as most places that show it understand."""

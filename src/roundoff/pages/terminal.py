@@ -31,8 +31,6 @@ from roundoff.pages.blocks import (
     is_hidden,
 )
 
-__all__ = ["VerdictLine", "left_out_lines", "terminal_page", "verdict_lines", "verdict_page"]
-
 # From this width on a table has room for its wide columns.
 _WIDE_COLUMNS = 150
 _STYLES = {"good": "bold green", "bad": "bold red", "open": "bold yellow", "plain": "bold"}

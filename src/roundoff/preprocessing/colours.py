@@ -10,31 +10,6 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
 
-__all__ = [
-    "GRAY_WEIGHTS",
-    "MATRICES",
-    "MATRIX_DIGITS",
-    "NO_CSC",
-    "PACKED_FORMATS",
-    "TRANSFER_CURVES",
-    "ColorFormat",
-    "Csc",
-    "CscMode",
-    "PackedFormat",
-    "PlainFormat",
-    "channel_count",
-    "conversion_rows",
-    "converted",
-    "from_yuv",
-    "packed",
-    "packed_shape",
-    "reordered",
-    "to_gray",
-    "unpacked",
-    "yuv_to_rgb",
-]
-
-
 PackedFormat = Literal["YUV420SP", "YVU420SP", "YUYV422", "UYVY422"]
 PlainFormat = Literal["BGR", "RGB", "GRAY", "RGBA", "BGRA", "RAW"]
 ColorFormat: TypeAlias = PlainFormat | PackedFormat

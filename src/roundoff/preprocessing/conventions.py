@@ -12,8 +12,6 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.messages.message import Message, message, verbatim
 
-__all__ = ["BYTE", "Convention", "MeanStd", "alike", "conventions", "preparations", "table_rows"]
-
 BYTE = 255.0
 """The largest pixel."""
 

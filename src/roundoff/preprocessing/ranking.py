@@ -16,8 +16,6 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.preprocessing.conventions import Convention, alike, preparations
 
-__all__ = ["FITS", "Hypothesis", "InputObservation", "apart", "leading", "plausible", "rank"]
-
 FITS = 0.65
 """A convention that costs no more fits a range: half of what is between black and white may well be missing."""
 

@@ -8,19 +8,6 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.messages.message import Message, message
 
-__all__ = [
-    "OPENCV_BILINEAR",
-    "FilterTaps",
-    "Kernel",
-    "Resampling",
-    "Style",
-    "area_enlarging",
-    "line_taps",
-    "nearest_indices",
-    "resized",
-]
-
-
 # Which source pixels make up each pixel of a resized line, and with which weights.
 
 Kernel = Literal["nearest", "bilinear", "bicubic", "area"]

@@ -23,17 +23,6 @@ from roundoff.preprocessing.colours import (
     unpacked,
 )
 
-__all__ = [
-    "SOURCE_DTYPES",
-    "InputProcessing",
-    "Layout",
-    "doubts",
-    "padded",
-    "sliced",
-    "with_layout",
-]
-
-
 # Layouts, cutting and padding of arrays with a batch axis.
 
 Layout = Literal["NCHW", "NHWC"]

@@ -23,19 +23,6 @@ from roundoff.messages.numbers import decibels_message
 from roundoff.run.bench import Bench, spread
 from roundoff.run.capture import Samples
 
-__all__ = [
-    "JUDGED_SAMPLES",
-    "JudgedOutputs",
-    "OutputCheck",
-    "PreparationCheck",
-    "check_preparation",
-    "compare_outputs",
-    "judge_outputs",
-    "same_output",
-    "without_numbers",
-]
-
-
 # Outputs that are no tensors of numbers: what they are, and whether two of them are the same.
 
 

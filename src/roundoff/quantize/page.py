@@ -30,15 +30,6 @@ from roundoff.pages.blocks import (
 from roundoff.pages.coverage import judgement_lines
 from roundoff.quantize.pipeline import Quantization
 
-__all__ = [
-    "agreement_line",
-    "quantization_page",
-    "target_page",
-    "targets_json",
-    "targets_page",
-]
-
-
 _LISTED = 4
 _TONES: dict[str, Tone] = {"fine": "good", "lossy": "bad"}
 _METHODS = (

@@ -27,17 +27,6 @@ from roundoff.run.capture import Samples, read_feed
 if TYPE_CHECKING:
     from roundoff.run.integer.results import AccumulatorOverflow
 
-__all__ = [
-    "QuantNumbers",
-    "RangeSource",
-    "check_finite",
-    "find_parameters",
-    "planned_with",
-    "sum_notes",
-    "weight_parameters",
-]
-
-
 Parameters = Mapping[str, QuantParams]
 
 # A note names so many biases.

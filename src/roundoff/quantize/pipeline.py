@@ -25,8 +25,6 @@ from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.recipes import Making, RecipeBuilder
 from roundoff.run.capture import NO_INPUTS, Samples
 
-__all__ = ["MethodTrial", "Quantization", "QuantizeSettings", "quantize_model"]
-
 # Between calibration methods a difference below this many decibels is noise.
 _NOISE_DB = 0.5
 

@@ -25,21 +25,6 @@ from roundoff.graph.save import save_model
 from roundoff.messages.message import Message, english, joined, message, some
 from roundoff.quantize.parameters import QuantNumbers, planned_with
 
-__all__ = [
-    "CORRECTED",
-    "PLAN_NAME",
-    "PLAN_SCHEMA",
-    "PlanOrigin",
-    "SavedNumbers",
-    "SavedPlan",
-    "load_plan",
-    "plan_json",
-    "saved_numbers",
-    "subgraph_notes",
-    "write_quantized",
-]
-
-
 PLAN_NAME = "plan.json"
 PLAN_SCHEMA = 1
 CORRECTED = "corrected"

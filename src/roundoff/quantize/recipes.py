@@ -29,22 +29,6 @@ from roundoff.quantize.step_report import StepReport
 from roundoff.quantize.steps import INSTALLED, Corrections, StepContext, StepLibrary
 from roundoff.run.capture import Samples
 
-__all__ = [
-    "BIAS_CORRECTION",
-    "EXPLICIT_BIAS",
-    "PER_CHANNEL",
-    "SHARED_SCALE",
-    "AddedCost",
-    "Built",
-    "CostKind",
-    "Making",
-    "RecipeBuilder",
-    "added_cost",
-    "possible_variations",
-    "varied_target",
-]
-
-
 # What may be done otherwise than a target does by default, within what it allows.
 
 PER_CHANNEL = "per_channel"

@@ -7,8 +7,6 @@ from roundoff.core.coverage import Coverage, Doubt
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.messages.message import Message
 
-__all__ = ["Participation", "StepReport", "TransformReport", "TransformScore"]
-
 
 @dataclass(frozen=True, slots=True)
 class Participation:

@@ -17,17 +17,6 @@ from roundoff.studies.layers.result import LayerReport, LayerRow, LayerScore
 from roundoff.studies.run_diff.page import measure_name
 from roundoff.studies.run_diff.result import CEILING_DB
 
-__all__ = [
-    "MetricFacts",
-    "explain",
-    "finding_text",
-    "subject_names",
-    "subject_text",
-    "term_names",
-    "term_text",
-]
-
-
 # What a run says of one node or tensor, and of one finding, in sentences.
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from roundoff.studies.partial.result import PartialQuantization
     from roundoff.studies.run_diff.result import Gate, GateRow, RunDiff
 
-__all__ = ["comparison_junit", "document_junit", "gate_junit"]
-
 # Characters that XML 1.0 cannot hold even when escaped.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

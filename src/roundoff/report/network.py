@@ -9,14 +9,6 @@ from roundoff.messages.catalogue import Language, Phrase, bilingual, named, plai
 from roundoff.messages.numbers import percentage
 from roundoff.pages.blocks import ColumnKind, NetworkBlock, NetworkNode, Page, TableBlock, cell_text
 
-__all__ = [
-    "Colouring",
-    "model_explorer_overlay",
-    "network_page",
-    "node_colouring",
-    "node_facts",
-]
-
 _Values = Mapping[str, float | None]
 
 

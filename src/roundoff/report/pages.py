@@ -33,15 +33,6 @@ from roundoff.pages.blocks import (
 from roundoff.pages.csv import run_tables
 from roundoff.pages.glossary import glossary_page
 
-__all__ = [
-    "about_page",
-    "all_pages",
-    "overview_page",
-    "run_files",
-    "section_pages",
-    "write_run",
-]
-
 # The first page: the verdict of every part in one line, with a link to it.
 
 # What a run is about; the other files it read stand on the page about the run.

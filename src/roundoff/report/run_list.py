@@ -20,16 +20,6 @@ from roundoff.report.pages import all_pages
 from roundoff.studies.run_diff.page import diff_page
 from roundoff.studies.run_diff.result import RunDiff
 
-__all__ = [
-    "Differ",
-    "FoundRun",
-    "RunFolder",
-    "RunSide",
-    "comparison_pages",
-    "partners_page",
-    "runs_page",
-]
-
 # Enough for a folder of results; a whole disk is not walked through.
 _MOST_RUNS = 500
 _MOST_FOLDERS = 5000

@@ -30,11 +30,6 @@ from roundoff.report.run_list import (
     runs_page,
 )
 
-__all__ = [
-    "Served",
-    "make_server",
-]
-
 _LOOPBACK = socket.inet_ntoa(struct.pack(">I", socket.INADDR_LOOPBACK))
 _TOKEN_BYTES = 18
 # Seconds after which the list is loaded again: soon while something runs, now and then otherwise.

@@ -15,8 +15,6 @@ from roundoff.messages.message import english, shown
 from roundoff.messages.numbers import share_text
 from roundoff.messages.sanitize import safe_cell, short_name
 
-__all__ = ["statistics_csv", "statistics_json", "statistics_table"]
-
 _COLUMNS = (
     "tensor", "node", "op_type", "dtype", "shape", "samples", "count", "min", "max", "mean", "std", "abs_max",
     "zeros", "nans", "infs",

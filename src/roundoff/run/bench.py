@@ -35,18 +35,6 @@ from roundoff.run.capture import Samples, read_feed
 from roundoff.run.session import Session, open_session
 from roundoff.run.variants import Copies
 
-__all__ = [
-    "FEW_SAMPLES",
-    "MORE_SAMPLES",
-    "Bench",
-    "Opened",
-    "Runnable",
-    "run_ahead",
-    "samples_together",
-    "spread",
-    "spread_over",
-]
-
 FEW_SAMPLES, MORE_SAMPLES = 8, 32
 """On so many samples, evenly spaced, something is tried, and what came of it is confirmed."""
 

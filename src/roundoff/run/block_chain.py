@@ -26,25 +26,6 @@ from roundoff.messages.numbers import format_size
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.session import Session, available_threads, open_session
 
-__all__ = [
-    "FUSED_AGREEMENT_DB",
-    "BlockChain",
-    "BlockSession",
-    "Chunk",
-    "OpenedChain",
-    "Outputs",
-    "TensorStore",
-    "agreement_db",
-    "even_chunks",
-    "open_chain",
-    "open_copy",
-    "plain_outputs",
-    "read_chunks",
-    "rows_of",
-    "stack_feeds",
-    "takes_batches",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class BlockSession:

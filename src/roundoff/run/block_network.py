@@ -36,18 +36,6 @@ from roundoff.run.budget import RunBudget, memory_limit, over_budget
 from roundoff.run.capture import Samples, complete_values
 from roundoff.run.session import available_threads
 
-__all__ = [
-    "BlockArithmetic",
-    "BlockChange",
-    "BlockNetwork",
-    "NetworkSettings",
-    "OpenedChange",
-    "Recorded",
-    "Recording",
-    "Room",
-]
-
-
 # Samples are run together as long as what one node reads and writes of all of them takes no more than this.
 _TOGETHER_BYTES = 24 << 20
 _MOST_TOGETHER = 32

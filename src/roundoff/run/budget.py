@@ -17,20 +17,6 @@ from roundoff.messages.message import english
 from roundoff.messages.numbers import format_size
 from roundoff.run.session import available_threads
 
-__all__ = [
-    "PROGRAM_BYTES",
-    "UNLIMITED",
-    "CapturePlan",
-    "Planner",
-    "RunBudget",
-    "Shapes",
-    "available_memory",
-    "blas_threads",
-    "memory_limit",
-    "over_budget",
-    "split_passes",
-]
-
 # Share of the free memory a run may take; the rest is for everything else on the machine.
 _SHARE = 0.8
 _FALLBACK_BYTES = 4 * 2**30

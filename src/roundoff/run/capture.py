@@ -20,21 +20,6 @@ from roundoff.run.budget import CapturePlan, Planner, memory_limit
 from roundoff.run.session import Session, open_session
 from roundoff.samples.arrays import matches
 
-__all__ = [
-    "NO_INPUTS",
-    "Captured",
-    "Estimate",
-    "LiveSource",
-    "Runner",
-    "Samples",
-    "TensorSelection",
-    "check_feed",
-    "complete_values",
-    "each_sample",
-    "read_feed",
-    "select_tensors",
-]
-
 
 class Samples(Protocol):
     """Samples of a model's inputs, read one at a time."""

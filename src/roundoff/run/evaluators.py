@@ -28,27 +28,6 @@ from roundoff.messages.message import english
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.session import open_session
 
-__all__ = [
-    "FEWEST_HELD_OUT",
-    "EvaluationSamples",
-    "Evaluator",
-    "JoinedSamples",
-    "Run",
-    "SampleSplit",
-    "Subset",
-    "brief",
-    "call_user_code",
-    "class_count",
-    "class_predictions",
-    "evaluator_in",
-    "load_evaluator",
-    "load_user_module",
-    "make_run",
-    "objects_with",
-    "split_samples",
-]
-
-
 # Python files of the user's: reading them, and saying what went wrong in which of their lines.
 
 _MOST_SHOWN = 60

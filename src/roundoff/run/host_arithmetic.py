@@ -19,8 +19,6 @@ from roundoff.graph.nodes import make_model
 from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.session import available_threads
 
-__all__ = ["Data", "FusedPath", "HostArithmetic", "cpu_features", "measure_host"]
-
 _CPU_FACTS = Path("/proc/cpuinfo")
 # Instructions that decide which integer kernels run.
 _FEATURES = (

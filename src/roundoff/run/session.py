@@ -16,19 +16,6 @@ from roundoff.graph.load import Model
 from roundoff.graph.subgraph import TappedModel, tap
 from roundoff.messages.message import english
 
-__all__ = [
-    "SHARED_ENTRY",
-    "Session",
-    "available_threads",
-    "interruptible",
-    "join_shared_memory",
-    "listen",
-    "open_session",
-    "release_shared_memory",
-    "share_threads",
-    "unlisten",
-]
-
 # One pool of working memory for many sessions.
 #
 # A session keeps what its runs took. Dozens of them, each opened for a few runs, would each ask the system for

@@ -31,21 +31,6 @@ from roundoff.graph.units import Units, derived_constants, units
 from roundoff.graph.weights import Weights
 from roundoff.measure.light_pairs import Range
 
-__all__ = [
-    "FUSED",
-    "Copies",
-    "KnownConstants",
-    "LayerTensor",
-    "Tap",
-    "Variant",
-    "build_candidates",
-    "build_copies",
-    "layer_tensors",
-    "without_unread",
-    "written_quantizers",
-]
-
-
 Variant = Literal["local", "accumulated", "own", "coded", "reference"]
 """local: the node fed with the float model's tensors, quantized on entry; accumulated: the quantized model running
 through; own: weights and result of the node quantized, its inputs exact; coded: the float tensor, quantized;

@@ -16,23 +16,6 @@ from roundoff.core.tensors import Array, DType, InputSpec
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 
-__all__ = [
-    "GivenSamples",
-    "StoredArray",
-    "agree_on_count",
-    "array_samples",
-    "cast",
-    "check_symbols",
-    "check_type",
-    "input_dtype",
-    "listed_samples",
-    "matches",
-    "mismatch",
-    "possible_counts",
-    "rows_of",
-    "sample_shape",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class StoredArray:

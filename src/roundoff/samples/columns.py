@@ -15,19 +15,6 @@ from roundoff.samples.files import IMAGE_SUFFIXES, Kind, Listing, is_metadata, k
 from roundoff.samples.options import SampleFormat
 from roundoff.samples.stored import find_named
 
-__all__ = [
-    "InputFolders",
-    "Paired",
-    "SampleColumn",
-    "find_columns",
-    "input_folders",
-    "is_list_file",
-    "pair",
-    "read_list",
-    "unique_names",
-]
-
-
 # The layout with one folder per input, named like the input.
 
 

@@ -19,18 +19,6 @@ from roundoff.core.names import natural_key, shown
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
 
-__all__ = [
-    "ARCHIVE_SUFFIXES",
-    "IMAGE_SUFFIXES",
-    "ArchiveLimits",
-    "Kind",
-    "Listing",
-    "is_metadata",
-    "kind_of",
-    "list_folder",
-    "unpack",
-]
-
 Kind = Literal["npy", "npz", "bin", "images"]
 
 IMAGE_SUFFIXES = (

@@ -22,17 +22,6 @@ from roundoff.samples.options import ChannelValues, Filter, ImageOptions, Layout
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = [
-    "ImagePlan",
-    "PicturePlacement",
-    "decode",
-    "place",
-    "placed",
-    "plan_images",
-    "resize",
-]
-
-
 # Where a picture comes to lie when it is brought to another size.
 
 Size = tuple[int, int]

@@ -13,12 +13,6 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
 
-__all__ = [
-    "csv_rows",
-    "load_labels",
-]
-
-
 # Rows of CSV files that people and other tools wrote.
 
 

@@ -7,19 +7,6 @@ from typing import Literal, TypeAlias, get_args
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 
-__all__ = [
-    "IMAGE_FLAGS",
-    "ChannelValues",
-    "Color",
-    "Filter",
-    "ImageOptions",
-    "Layout",
-    "Resize",
-    "Resizer",
-    "SampleFormat",
-    "SampleOptions",
-]
-
 SampleFormat = Literal["auto", "npy", "npz", "bin", "images", "list"]
 Color = Literal["rgb", "bgr", "gray"]
 Layout = Literal["nchw", "nhwc"]

@@ -33,20 +33,6 @@ from roundoff.samples.images import ImagePlan, plan_images
 from roundoff.samples.options import IMAGE_FLAGS, ImageOptions, SampleOptions
 from roundoff.samples.stored import Archives, open_npy, open_raw
 
-__all__ = [
-    "LIST_NAME",
-    "ArraySamples",
-    "Grouping",
-    "SampleReader",
-    "SampleSet",
-    "copy_samples",
-    "count_samples",
-    "make_readers",
-    "open_samples",
-    "sample_names",
-]
-
-
 # Reading the files of one input, whatever they are.
 
 

@@ -26,15 +26,6 @@ from roundoff.messages.message import english
 from roundoff.samples.arrays import StoredArray, input_dtype
 from roundoff.samples.options import SampleOptions
 
-__all__ = [
-    "Archives",
-    "find_named",
-    "intact",
-    "member_of",
-    "open_npy",
-    "open_raw",
-]
-
 
 @contextlib.contextmanager
 def intact(where: str, spec: InputSpec, *, fix: str) -> Iterator[None]:

@@ -21,8 +21,6 @@ from roundoff.messages.message import english
 from roundoff.run.capture import complete_values
 from roundoff.search.result import Remaining
 
-__all__ = ["CostModel", "load_costs"]
-
 _NARROW, _WIDE, _FLOAT_BITS = 8, 16, 32
 
 

@@ -27,14 +27,6 @@ from roundoff.search.result import Trial
 from roundoff.search.store import TrialJournal, describe, recipe_json, recipe_key
 from roundoff.search.strategies.strategy import Strategy, TrialBudget, proposals, run_trials
 
-__all__ = [
-    "MeasuredTrial",
-    "SearchFound",
-    "TrialModels",
-    "TrialRunner",
-    "run_search",
-]
-
 # A model is built again rather than kept when others came after it.
 _MOST_BUILT = 2
 

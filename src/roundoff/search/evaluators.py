@@ -38,17 +38,6 @@ from roundoff.run.evaluators import (
 from roundoff.run.session import listen, unlisten
 from roundoff.search.judges import ClassJudge, SignalJudge, TrialJudge
 
-__all__ = [
-    "FedSamples",
-    "FunctionJudge",
-    "JudgeOptions",
-    "VendorJudge",
-    "calibration_in",
-    "fed_samples",
-    "make_judge",
-    "with_evaluator",
-]
-
 # A metric with one number is asked for so many groups of samples to see how much chance there is in it.
 _GROUPS = 8
 # Enough to notice whose labels go by position; a handful might agree by chance.

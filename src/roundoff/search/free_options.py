@@ -8,8 +8,6 @@ from roundoff.core.plan import Recipe, Step
 from roundoff.quantize.calibration.methods import all_methods
 from roundoff.quantize.recipes import BIAS_CORRECTION, EXPLICIT_BIAS, PER_CHANNEL, RecipeBuilder
 
-__all__ = ["FreeOption", "OptionKind", "free_options", "with_option", "without_options"]
-
 OptionKind = Literal["method", "weight_method", "tensor_methods", "variation", "transform", "correction"]
 
 _WEIGHT_METHOD = "mse"

@@ -14,18 +14,6 @@ from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import in_decibels
 from roundoff.search.judges import TrialJudge
 
-__all__ = [
-    "DEFAULT_DROP",
-    "DEFAULT_SQNR_DB",
-    "ERROR_PROBABILITY",
-    "GoalReading",
-    "TuneGoal",
-    "decide",
-    "look_sizes",
-    "make_goal",
-]
-
-
 DEFAULT_DROP = "1%"
 """What is allowed when nobody says."""
 

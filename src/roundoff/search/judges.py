@@ -17,13 +17,6 @@ from roundoff.messages.numbers import counted
 from roundoff.run.bench import Bench
 from roundoff.run.evaluators import class_count, class_predictions
 
-__all__ = [
-    "ClassJudge",
-    "SignalJudge",
-    "TrialJudge",
-    "predicted_classes",
-]
-
 
 class TrialJudge(Protocol):
     """Measures networks on a fixed set of samples."""

@@ -13,8 +13,6 @@ from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.pages.coverage import doubt_line, judged_line
 from roundoff.search.result import Trial, Tuning
 
-__all__ = ["trial_line", "tuning_page"]
-
 _LISTED = 6
 _LONGEST_CHANGE = 40
 _SHARES = frozenset({"accuracy", "same_top1"})

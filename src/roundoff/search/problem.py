@@ -33,16 +33,6 @@ from roundoff.studies.sensitivity.ranking import UserSensitivity, scores_of_node
 from roundoff.studies.sensitivity.study import analyze_sensitivity
 from roundoff.studies.sensitivity.subjects import SensitivitySettings
 
-__all__ = [
-    "SENSITIVITIES",
-    "ModelProblem",
-    "ProxyScore",
-    "Ranked",
-    "Ranker",
-    "TuneProblem",
-    "outstanding",
-]
-
 SENSITIVITIES = ("sqnr_db", "cosine", "mse")
 """Metrics by which nodes are ranked; each knows which way it is better."""
 

@@ -37,8 +37,6 @@ from roundoff.run.evaluators import JoinedSamples, Subset
 from roundoff.search.evaluators import JudgeOptions
 from roundoff.search.result import Trial, Tuning
 
-__all__ = ["RepairSearch", "repair_diagnosis"]
-
 # So much of the time that is left goes to the search; what it found is measured and written in the rest.
 _FOR_SEARCH = 0.85
 _EIGHT = 8

@@ -7,8 +7,6 @@ from roundoff.core.coverage import Coverage, Doubt
 from roundoff.core.plan import Recipe
 from roundoff.messages.message import NOTHING, Message
 
-__all__ = ["Dragged", "HoldOut", "Remaining", "Trial", "Tuning", "TuningVerdict"]
-
 TuningVerdict = Literal["met", "unproven", "best_effort", "nothing_to_do"]
 """What came of a search: ``unproven`` is a goal that is met on the samples that were searched on, and not on
 others, or where others are too few to show it, or there were none."""

@@ -34,19 +34,6 @@ from roundoff.quantize.plan_file import PLAN_NAME, PlanOrigin, write_quantized
 from roundoff.quantize.recipes import Built
 from roundoff.search.result import Trial
 
-__all__ = [
-    "BEST_NAME",
-    "JOURNAL_NAME",
-    "Delivery",
-    "TrialJournal",
-    "describe",
-    "discard_folder",
-    "open_folder",
-    "problem_differences",
-    "recipe_json",
-    "recipe_key",
-]
-
 JOURNAL_NAME = "journal.sqlite"
 """The file of a search's folder that remembers what was measured."""
 

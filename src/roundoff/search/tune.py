@@ -42,22 +42,6 @@ from roundoff.search.strategies.pareto import pareto_front
 from roundoff.search.strategies.strategy import Strategy, TrialBudget
 from roundoff.studies.sensitivity.ranking import UserSensitivity
 
-__all__ = [
-    "IN_MEMORY",
-    "MODEL_FACT",
-    "SearchParts",
-    "TestSet",
-    "TuneData",
-    "TuneSettings",
-    "TuneStore",
-    "Tuned",
-    "Unseen",
-    "dragged_nodes",
-    "make_unseen",
-    "split_evaluation",
-    "tune",
-]
-
 MODEL_FACT = "the model"
 """Under this name the hash of the model is among what results depend on."""
 

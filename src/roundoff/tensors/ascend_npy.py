@@ -16,18 +16,6 @@ from roundoff.tensors.manifest import find_manifest
 from roundoff.tensors.opening import ANY_RUN, RunWish, open_folder
 from roundoff.tensors.stored import Content, Declared
 
-__all__ = [
-    "MAPPING_NAME",
-    "MAX_NAME_BYTES",
-    "NOT_IN_OP_NAME",
-    "GoldenName",
-    "fits",
-    "open",
-    "parse_name",
-    "read_mapping",
-    "sniff",
-]
-
 MAPPING_NAME = "mapping.csv"
 """Lines of ``file,original_file_name`` for files whose true name is too long for the disk."""
 

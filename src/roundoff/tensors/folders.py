@@ -15,25 +15,6 @@ from roundoff.messages.message import english
 from roundoff.tensors.manifest import find_manifest, read_manifest
 from roundoff.tensors.stored import Content, Declared, TensorFile
 
-__all__ = [
-    "ARCHIVES",
-    "CERTAIN",
-    "LIKELY",
-    "POSSIBLE",
-    "Arranged",
-    "TensorPlace",
-    "arrange_archives",
-    "arrange_files",
-    "choose_run",
-    "files_with",
-    "is_sample_folder",
-    "is_tensor_file",
-    "list_files",
-    "locate",
-    "sniff_files",
-    "unreadable_unit",
-]
-
 CERTAIN = 95
 """Score of a file with the format's suffix, and of a folder whose manifest lists only such files."""
 LIKELY = 80

@@ -24,17 +24,6 @@ from roundoff.core.tensors import parse_dtype
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 
-__all__ = [
-    "MANIFEST_NAMES",
-    "MAP_NAME",
-    "TensorEntry",
-    "TensorMap",
-    "find_manifest",
-    "parse_csv",
-    "read_manifest",
-]
-
-
 # Manifests written as a table: ``name,dtype,shape`` and optionally ``file,sample`` in a CSV file.
 
 _DELIMITERS = (",", ";", "\t")

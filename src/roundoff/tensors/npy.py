@@ -24,8 +24,6 @@ from roundoff.tensors.folders import (
 from roundoff.tensors.opening import ANY_RUN, RunWish, open_folder
 from roundoff.tensors.stored import Content, Declared, StoredSource, settle
 
-__all__ = ["SUFFIXES", "list_units", "open", "sniff"]
-
 SUFFIXES = (".npy",)
 
 

@@ -27,16 +27,6 @@ from roundoff.tensors.folders import (
 from roundoff.tensors.manifest import MAP_NAME, TensorEntry, TensorMap, read_manifest
 from roundoff.tensors.stored import Content, Declared, StoredSource, TensorFile
 
-__all__ = [
-    "ANY_RUN",
-    "RunWish",
-    "arrange_mapped",
-    "as_source",
-    "open_archives",
-    "open_folder",
-]
-
-
 # Following a manifest: which of the places in a folder holds which tensor.
 
 

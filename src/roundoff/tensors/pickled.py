@@ -24,8 +24,6 @@ from roundoff.core.array_files import MAX_AXES, Unreadable, check_shape, size_by
 from roundoff.core.tensors import DType
 from roundoff.messages.message import english
 
-__all__ = ["read_pickled"]
-
 _MOST_STEPS = 5_000_000
 _RESAVE = english("save plain arrays: numpy.savez(path, **{{name: array}}), or numpy.save of {{name: array}}")
 _DAMAGE = (

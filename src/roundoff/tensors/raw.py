@@ -25,8 +25,6 @@ from roundoff.tensors.folders import (
 from roundoff.tensors.opening import ANY_RUN, RunWish, as_source, open_folder
 from roundoff.tensors.stored import Content, Declared, TensorFile
 
-__all__ = ["SUFFIXES", "open", "sniff"]
-
 SUFFIXES = (".bin", ".raw", ".dat")
 _KIND = english("raw files (.bin, .raw, .dat)")
 _HOW_TO_DESCRIBE = english("add manifest.csv beside them with the line name,dtype,shape and one line per tensor")

@@ -17,8 +17,6 @@ from roundoff.tensors.folders import TensorPlace, sniff_files
 from roundoff.tensors.opening import ANY_RUN, RunWish, open_archives
 from roundoff.tensors.stored import Content, Declared, settle
 
-__all__ = ["SUFFIXES", "open", "sniff"]
-
 SUFFIXES = (".safetensors",)
 
 _LENGTH_BYTES = 8

@@ -12,18 +12,6 @@ from roundoff.core.tensors import Array, DType, TensorInfo, TensorSource, as_val
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 
-__all__ = [
-    "BatchSource",
-    "Content",
-    "Declared",
-    "MappingSource",
-    "StoredSource",
-    "TensorFile",
-    "runs_of",
-    "settle",
-    "split_batch",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Content:

@@ -21,19 +21,6 @@ from roundoff.messages.message import english
 from roundoff.tensors.ascend_npy import MAPPING_NAME, MAX_NAME_BYTES, NOT_IN_OP_NAME
 from roundoff.tensors.manifest import MANIFEST_NAMES, MAP_NAME
 
-__all__ = [
-    "AscendStore",
-    "FileStore",
-    "NpzStore",
-    "Store",
-    "TensorWriter",
-    "WriteFormat",
-    "open_writer",
-    "write_npy",
-    "write_raw",
-]
-
-
 # How the writer lays tensors down on disk: as .npy files, .npz archives, raw files, or under Ascend's names.
 #
 # Values go out in pieces of a few megabytes straight from the array, whatever its size and memory layout.

@@ -13,21 +13,6 @@ from roundoff.core.files import writing
 from roundoff.core.progress import SILENT, Progress
 from roundoff.errors import BadInput, ModelFailed
 
-__all__ = [
-    "AMCT_LOGGER",
-    "HORIZON_LOGGER",
-    "CannotRun",
-    "NetworkFailed",
-    "WrongType",
-    "WrongValue",
-    "in_vendors_terms",
-    "log_to",
-    "progress",
-    "reporting_to",
-    "say",
-    "tell",
-]
-
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 

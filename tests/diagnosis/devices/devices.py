@@ -15,8 +15,6 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.samples.sample_set import ArraySamples
 
-__all__ = ["HeldDumps", "diagnosed", "planted"]
-
 
 @dataclass(frozen=True)
 class HeldDumps:

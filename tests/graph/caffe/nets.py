@@ -14,8 +14,6 @@ from roundoff.graph.caffe.net import blob_message
 from roundoff.graph.caffe.wire import encode
 from roundoff.graph.load import Model
 
-__all__ = ["NetText", "relative_error", "run_all", "values", "weights_bytes"]
-
 
 @dataclass
 class NetText:

@@ -8,8 +8,6 @@ import pytest
 from roundoff.core.tensors import Array
 from tests.graph.caffe.nets import NetText, relative_error, run_all, values
 
-__all__ = ["TOLERANCE", "agree", "opencv_layers"]
-
 TOLERANCE = 1e-4
 
 

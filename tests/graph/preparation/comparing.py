@@ -13,8 +13,6 @@ from roundoff.graph.preparation.steps import Prepared, prepare
 from tests.graph.quantized_nets import run_model
 from tests.models import random_feed
 
-__all__ = ["constant", "in_memory", "normalization", "operations", "prepared_alike"]
-
 
 def in_memory(proto: Any) -> Model:
     """A model as if it had been loaded."""

@@ -20,20 +20,6 @@ from roundoff.graph.quantized_model import QuantizedModel
 from tests.graph.quantized_nets import run_model
 from tests.models import loaded, random_feed, value, weight, wrapped
 
-__all__ = [
-    "Net",
-    "attention",
-    "by_name",
-    "constant",
-    "edges",
-    "node",
-    "ops",
-    "quantized_by_onnxruntime",
-    "read_back",
-    "reference",
-    "small",
-]
-
 
 class _Feeds(CalibrationDataReader):  # type: ignore[misc]
     def __init__(self, feeds: Sequence[dict[str, Array]]) -> None:

@@ -6,8 +6,6 @@ from roundoff.core.tensors import Array
 from roundoff.quantize.calibration.histogram import TENSOR_GRID, Grid, histogram_of
 from roundoff.quantize.calibration.observer import Observation, Observer
 
-__all__ = ["counted", "observed"]
-
 
 def observed(*arrays: Array, axis: int | None = None) -> Observation:
     """What is known after seeing some arrays."""

@@ -9,8 +9,6 @@ from onnx import TensorProto, helper, numpy_helper
 from tests import models
 from tests.models import value, weight, wrapped
 
-__all__ = ["NETWORKS", "scalar"]
-
 node = helper.make_node
 
 

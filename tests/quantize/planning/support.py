@@ -14,8 +14,6 @@ from roundoff.quantize.targets.loading import load_target
 from tests.contracts.target import check_plan
 from tests.models import loaded
 
-__all__ = ["Planned", "english", "planned", "target_like"]
-
 
 def english(reasons: Mapping[str, Message]) -> dict[str, str]:
     """Reasons as they are read."""

@@ -16,8 +16,6 @@ from tests.graph.quantized_nets import run_model
 from tests.models import value, wrapped
 from tests.run.samples import MemorySamples
 
-__all__ = ["Net", "context_for", "same_bits", "step", "transformed_alike"]
-
 
 class Net:
     """A network under construction; every node is called after its result."""

@@ -11,17 +11,6 @@ import numpy as np
 from roundoff.core.quantizers import QuantParams, QuantSpec, Rounding
 from roundoff.core.tensors import Array
 
-__all__ = [
-    "conv",
-    "conv_transpose",
-    "fixed_sum",
-    "matmul",
-    "requantized",
-    "rounded",
-    "scaled_twice",
-    "window_means",
-]
-
 
 def rounded(value: Fraction, rounding: Rounding) -> int:
     """Round by definition."""

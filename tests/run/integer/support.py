@@ -16,8 +16,6 @@ from roundoff.run.integer.machine import IntegerRun, IntegerRunner
 from roundoff.run.integer.results import IntegerReport
 from tests.models import value, wrapped
 
-__all__ = ["FIXED", "S8", "S32", "U8", "U16", "Codes", "Ran", "in_memory", "params", "random_codes", "run_node"]
-
 U8 = QuantSpec(8, signed=False, symmetric=False)
 S8 = QuantSpec(8, signed=True, symmetric=True)
 U16 = QuantSpec(16, signed=False, symmetric=False)

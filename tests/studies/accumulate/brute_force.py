@@ -12,8 +12,6 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.subgraph import tap
 from roundoff.run.session import open_session
 
-__all__ = ["METRICS", "curve_values", "pooled_sqnr_db", "tensors_of"]
-
 Feed = Mapping[str, Array]
 
 

@@ -13,8 +13,6 @@ from roundoff.graph.quantized_model import QuantizedModel
 from tests.graph.quantized_nets import mixed_net, mixed_quantizers
 from tests.models import loaded
 
-__all__ = ["changed", "plan_of", "scaled", "sound", "without"]
-
 
 def sound(folder: Path) -> QuantizedModel:
     """`mixed_net` with weights that use their codes and a scale for every tensor."""

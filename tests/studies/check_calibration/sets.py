@@ -15,8 +15,6 @@ from roundoff.studies.check_calibration.result import CalibrationCheck
 from roundoff.studies.check_calibration.study import check_calibration
 from tests.models import conv_net, value, weight, wrapped
 
-__all__ = ["check", "images", "kinds", "normalized_net", "photographs", "plain_net"]
-
 
 def images(count: int, seed: int = 0) -> Array:
     """Smooth pictures of blobs with some noise, from 0 to 1, float32 [count, 3, 8, 8]."""

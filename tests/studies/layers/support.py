@@ -20,8 +20,6 @@ from tests.models import wrapped
 from tests.quantized import Recipe, quantized_simply
 from tests.run.samples import MemorySamples
 
-__all__ = ["accumulated_values", "demo_network", "float_values", "local_values", "quantizer_of", "with_quantizer"]
-
 
 def run_node(node: Any, values: Mapping[str, Array], opset: int) -> dict[str, Array]:
     """Outputs of one node, in a session of its own."""

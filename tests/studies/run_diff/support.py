@@ -14,8 +14,6 @@ from roundoff.studies.run_diff.result import RunDiff
 from roundoff.studies.run_diff.study import diff_runs
 from tests.report.documents import chain
 
-__all__ = ["diffed", "layer_run", "noisy"]
-
 
 def noisy(nodes: int, samples: int, *, seed: int, spread: float = 2.0) -> Array:
     """Decibels of nodes in samples: some samples are easier than others, and nodes differ."""

@@ -23,8 +23,6 @@ from tests.models import branches, conv_net, loaded, residual, two_inputs, value
 from tests.quantized import quantized_simply
 from tests.run.samples import MemorySamples
 
-__all__ = ["NETWORKS", "brute_force", "make_feeds", "network", "skips_and_outputs"]
-
 Feed = Mapping[str, Array]
 
 

@@ -9,8 +9,6 @@ import roundoff.vendors.amct.caffe as amct
 from roundoff.core.tensors import Array
 from tests.graph.caffe.nets import NetText, values
 
-__all__ = ["LAYERS", "SHAPE", "CaffeWork", "batches", "branched_net"]
-
 SHAPE = (2, 4, 9, 9)
 LAYERS = ["conv1", "depth", "left", "pool", "right", "score", "up"]
 

@@ -13,8 +13,6 @@ import roundoff.vendors.amct.onnx as amct
 from roundoff.core.tensors import Array
 from tests.models import save, value, weight, wrapped
 
-__all__ = ["SHAPE", "VECTORS", "Work", "batches", "mixed_net", "run_onnx", "vectors"]
-
 VECTORS = Path(__file__).resolve().parents[4] / "shared" / "vectors" / "amct"
 SHAPE = (2, 4, 8, 8)
 

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["attr", "op", "output", "write_model"]
-
 
 def attr(key: str, kind: str, value: Any) -> dict[str, Any]:
     return {"key": key, "value": {kind: value}}

@@ -11,8 +11,6 @@ from roundoff.tensors.ascend_dump.layouts import Laid, to_device
 from tests.ascend_dumps import TIME, item, write_dump
 from tests.vendors.ascend.models import op, output, write_model
 
-__all__ = ["Sides", "golden_folder", "write_sides"]
-
 SHAPES = {"data": (1, 3, 8, 8), "conv1": (1, 20, 8, 8), "relu1": (1, 20, 8, 8), "fc1": (1, 40)}
 
 

@@ -20,8 +20,6 @@ from roundoff.vendors.dialects.settings import Decisions, Made, Written, decisio
 from tests.models import loaded
 from tests.vendors.pulsar2.nets import mixed
 
-__all__ = ["FEEDS", "RULES", "decided", "outputs", "quantized_outputs", "written"]
-
 FEEDS = np.random.default_rng(3).standard_normal((8, 3, 8, 8)).astype(np.float32)
 RULES = ("conv2=u16", "softmax1=float", "classifier=float")
 

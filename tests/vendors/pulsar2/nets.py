@@ -11,8 +11,6 @@ from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from tests.models import loaded, save, value, weight, wrapped
 
-__all__ = ["CALIBRATION", "imbalanced", "mixed", "mixed_model", "write_all", "write_config", "write_samples"]
-
 IMAGE = (1, 3, 8, 8)
 CALIBRATION = {"tensor_name": "DEFAULT", "calibration_dataset": "calib", "calibration_format": "Numpy"}
 

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["published", "table_rows"]
-
 _FOLDER = Path(__file__).resolve().parents[4] / "shared" / "vectors" / "pulsar2"
 
 

@@ -12,8 +12,6 @@ from roundoff.messages.message import joined, message
 from roundoff.messages.numbers import decibels_text
 from roundoff.studies.sensitivity.ranking import PlaceCosts
 
-__all__ = ["AccumulatedError"]
-
 # So many places are few, and so many as one in this many are not.
 _FEW, _PART = 3, 4
 _SEED = 0

@@ -9,8 +9,6 @@ from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import message
 
-__all__ = ["BiasShift"]
-
 # Errors of one sign: their sum over the sum of their sizes. Learned rounding goes both ways.
 _ONE_SIDED = 0.9
 # Rounding down or up moves codes by one step, never more.

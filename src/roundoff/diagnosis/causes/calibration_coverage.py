@@ -13,8 +13,6 @@ from roundoff.graph.shapes import channel_axes
 from roundoff.messages.message import message
 from roundoff.run.evaluators import Subset
 
-__all__ = ["CalibrationCoverage", "cut_off", "misfit"]
-
 # So many ranges that do not fit, and such a part of all, are no accident of one tensor.
 _MANY, _LARGE_PART = 3, 0.4
 # A range is far too wide when it is so many times what is needed; two bits are lost then.

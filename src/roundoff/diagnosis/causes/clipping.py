@@ -7,8 +7,6 @@ from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import Argument, message
 
-__all__ = ["Clipping"]
-
 # Less than this share of the error's energy on saturated values is the tail of a range that was chosen well.
 _LEAST_SHARE = 0.3
 

@@ -9,9 +9,6 @@ from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import message
 
-__all__ = ["ENOUGH_ROUNDED", "CorruptedWeights", "code_differences"]
-
-
 ENOUGH_ROUNDED = 0.6
 """Codes that are cut off have an error of a third of a squared step, rounded ones still have one of a twelfth:
 where steps are coarse, rounding right takes away three quarters at most."""

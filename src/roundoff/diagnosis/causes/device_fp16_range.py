@@ -15,8 +15,6 @@ from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, message
 
-__all__ = ["Fp16Range"]
-
 LARGEST, SMALLEST_NORMAL, SMALLEST = 65504.0, 2.0**-14, 2.0**-24
 # Signals: this share of the values is beyond half precision.
 _SEEN = 1e-4

@@ -7,8 +7,6 @@ from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.messages.message import message
 
-__all__ = ["IntegerImplementation"]
-
 
 @cause("integer-implementation", of="device", order=60)
 class IntegerImplementation:

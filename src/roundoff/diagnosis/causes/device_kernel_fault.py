@@ -11,8 +11,6 @@ from roundoff.diagnosis.result import Measure, Remedy, RemedyChange
 from roundoff.messages.message import Argument, Message, joined, message
 from roundoff.messages.sanitize import short_name
 
-__all__ = ["KernelFault"]
-
 # Where it is not known how tensors are coded, codes that end before the values do explain smaller errors; so may
 # whatever makes a whole device coarser. In float, rounding of 16 bits explains what is smaller than this.
 _MILD_DB, _MILD_FLOAT_DB = 25.0, 50.0

@@ -15,8 +15,6 @@ from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.measure.pairs import channel_axis_of
 from roundoff.messages.message import Argument, as_message, message
 
-__all__ = ["DeviceLayout", "slice_order"]
-
 # Sorted, both sides differ by less than this part of what they do in their order.
 _SORTED = 0.2
 # Of more channels it would take long to say which is which.

@@ -9,8 +9,6 @@ from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Measure, Remedy, RemedyChange
 from roundoff.messages.message import message
 
-__all__ = ["NotFiniteValues"]
-
 
 @cause("not-finite", of="device", order=35)
 class NotFiniteValues:

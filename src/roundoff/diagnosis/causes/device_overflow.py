@@ -10,8 +10,6 @@ from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.messages.message import message
 
-__all__ = ["DeviceOverflow"]
-
 _WIDTHS = (32, 24, 20, 18, 17, 16, 15, 12)
 # Rounding explains smaller differences.
 _LEAST_STEPS = 3.0

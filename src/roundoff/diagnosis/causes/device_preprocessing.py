@@ -20,8 +20,6 @@ from roundoff.preprocessing.conventions import alike, preparations
 from roundoff.preprocessing.ranking import Hypothesis, InputObservation, plausible
 from roundoff.studies.check_io.explanation import explain_difference
 
-__all__ = ["DevicePreprocessing"]
-
 _Way = Callable[[Array], Array]
 _SIDES = ("exact", "found")
 _PICTURE_RANK, _COLOURS = 4, 3

@@ -12,8 +12,6 @@ from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.messages.message import Argument, message
 
-__all__ = ["StaleTensor"]
-
 # So much nearer to another sample than to its own, a tensor is that one's.
 _NEARER = 0.1
 

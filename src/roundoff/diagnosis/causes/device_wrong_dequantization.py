@@ -26,8 +26,6 @@ from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.messages.message import message
 
-__all__ = ["WrongDequantization", "robust_line"]
-
 # A gain within this of one, and an offset within this part of the spread, are none.
 _NO_GAIN, _NO_OFFSET = 0.02, 0.02
 _FEWEST = 8

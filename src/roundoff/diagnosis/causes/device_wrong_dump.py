@@ -8,8 +8,6 @@ from roundoff.diagnosis.result import Measure, Remedy, RemedyChange
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import message
 
-__all__ = ["WrongDump"]
-
 
 @cause("wrong-dump", of="device", order=85, enough=0.5)
 class WrongDump:

@@ -16,8 +16,6 @@ from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import message
 
-__all__ = ["FileBias", "FileConstants"]
-
 # Constants that differ by less than this part of their size are the same.
 _SAME = 1e-3
 _BIAS_INPUT = 2

@@ -18,8 +18,6 @@ from roundoff.graph.quantized_model import Oddity
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import as_message, message
 
-__all__ = ["FileDequantization"]
-
 # Scales that differ by less than this part are the same number, written otherwise.
 _SAME = 1e-4
 # What only moves codes leaves their scale as it is.

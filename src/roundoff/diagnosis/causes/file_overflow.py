@@ -12,8 +12,6 @@ from roundoff.messages.message import message
 from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.integer.results import AccumulatorOverflow
 
-__all__ = ["SumOverflow", "accumulators"]
-
 # Exact integers take a while; a sum that overflows does so in most samples.
 _SAMPLES = 4
 _WIDE_BITS = 64

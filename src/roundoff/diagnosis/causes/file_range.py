@@ -19,8 +19,6 @@ from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.weights import Weights, tensor_dtype
 from roundoff.messages.message import message
 
-__all__ = ["FileRange"]
-
 # A repaired range must take away this much.
 _BETTER_DB = 3.0
 # Ranges that miss the data by less than this part of their width are left alone.

@@ -7,8 +7,6 @@ from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import message
 
-__all__ = ["IgnoredPrecision"]
-
 
 @cause("ignored-precision", of="quantization", order=8)
 class IgnoredPrecision:

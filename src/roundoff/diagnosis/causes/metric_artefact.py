@@ -6,8 +6,6 @@ from roundoff.diagnosis.result import Remedy
 from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import message
 
-__all__ = ["MetricArtefact"]
-
 # A tensor that loses this part of its energy looks wrong: its cosine is below 0.99.
 _LOOKS_WRONG = 0.02
 # Nothing comes of it when the loss at the outputs changes by less than this part, and their figure by less.

@@ -6,8 +6,6 @@ from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import message
 
-__all__ = ["MixedRange"]
-
 # What is joined differs by so much in size that the smaller has less than two bits fewer than the others.
 _RATIO = 4.0
 

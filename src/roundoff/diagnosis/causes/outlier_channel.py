@@ -14,8 +14,6 @@ from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.messages.message import message
 from roundoff.quantize.recipes import PER_CHANNEL
 
-__all__ = ["OutlierChannel"]
-
 # The largest channel over the median one; below this all of them use most of the codes.
 _SPREAD = 4.0
 # A channel with less than this part of the median one is dead.

@@ -8,8 +8,6 @@ from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import message
 
-__all__ = ["BiasOverflow"]
-
 
 @cause("overflow", of="quantization", order=10)
 class BiasOverflow:

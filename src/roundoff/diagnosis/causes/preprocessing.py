@@ -21,8 +21,6 @@ from roundoff.preprocessing.ranking import Hypothesis, InputObservation, leading
 from roundoff.run.capture import Samples
 from roundoff.studies.check_calibration.preparation import slip_by_statistics
 
-__all__ = ["Preprocessing"]
-
 _IMAGE_RANK = 4
 # That samples were made in the same way as those of calibration must be less likely than another way by so much.
 _CLEARLY = 0.25

@@ -7,8 +7,6 @@ from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import Argument, message
 
-__all__ = ["CoarseResolution"]
-
 
 @cause("resolution", of="quantization", order=60)
 class CoarseResolution:

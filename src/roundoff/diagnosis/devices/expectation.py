@@ -19,29 +19,6 @@ from roundoff.measure.pairs import channel_axis_of
 from roundoff.quantize.calibration.calibration import value_limits
 from roundoff.run.integer.machine import IntegerRunner
 
-__all__ = [
-    "Coarseness",
-    "DeviceNumbers",
-    "Expected",
-    "Golden",
-    "NumberKind",
-    "Span",
-    "cancelling_input",
-    "expect_coded",
-    "expect_uncoded",
-    "grid_step",
-    "has_weights",
-    "ideal_quantizers",
-    "in_half",
-    "is_emulated",
-    "kind_of",
-    "possible_values",
-    "storage_noise",
-    "tell_noise",
-    "tell_numbers",
-    "tell_weights",
-]
-
 NumberKind = Literal["integer", "float16", "bfloat16", "float32"]
 
 # Codes of more levels are not told from float: too few of them are ever met to see the smallest gap.

@@ -18,26 +18,6 @@ from roundoff.messages.message import Argument, Message, as_message, joined, mes
 from roundoff.messages.sanitize import short_name
 from roundoff.studies.compare.difference import describe
 
-__all__ = [
-    "MOST_LEFT",
-    "SHIFTED",
-    "ChannelLine",
-    "LineFit",
-    "arithmetics",
-    "called",
-    "channel_lines",
-    "energy",
-    "left_over",
-    "line_text",
-    "lines_text",
-    "only_dumped",
-    "pattern",
-    "recovered",
-    "tried",
-    "where",
-    "with_lines",
-]
-
 # Few channels, or the border, are to blame when they have this part of the error.
 _MOST = 0.9
 _FEW_CHANNELS = 0.34

@@ -25,17 +25,6 @@ from roundoff.studies.compare.pairs import find_samples, laid_out, read_pair
 from roundoff.studies.compare.study import batch_note
 from roundoff.tensors.stored import runs_of, split_batch
 
-__all__ = [
-    "SURE",
-    "DeviceView",
-    "Fit",
-    "KnownNames",
-    "Readout",
-    "read_out",
-    "with_predicted",
-]
-
-
 SURE = 0.5
 """Pairs that are less certain are not used to accuse anybody."""
 

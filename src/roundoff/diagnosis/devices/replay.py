@@ -33,13 +33,6 @@ from roundoff.graph.load import Model
 from roundoff.messages.message import Message, english, message
 from roundoff.run.capture import Samples
 
-__all__ = [
-    "DeviceReplay",
-    "NotFinite",
-    "Pair",
-    "find_not_finite",
-]
-
 # Values from which the grid of a tensor is told.
 _ENOUGH_VALUES = 1 << 14
 # What stands in for a wrong dump is not rounded as the device's own values were.

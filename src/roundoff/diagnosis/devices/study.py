@@ -42,15 +42,6 @@ from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource, Samples
 from roundoff.studies.compare.study import unplaced_files
 
-__all__ = [
-    "DeviceEvidence",
-    "conclude",
-    "diagnose_device",
-    "kept_text",
-    "open_replay",
-    "rounding_findings",
-]
-
 # A tensor whose error has this part of its energy is wrong; behind a culprit it is a victim.
 _WRONG = 0.01
 _MOST_VICTIMS = 12

@@ -22,20 +22,6 @@ from roundoff.measure.metrics import ratio_db
 from roundoff.measure.verdicts import index_scores, usual_limits
 from roundoff.studies.compare.study import absent, stand_ins
 
-__all__ = [
-    "ONE_KERNEL",
-    "DeviceSuspect",
-    "LocalError",
-    "OutputLoss",
-    "Survey",
-    "compare_local",
-    "find_suspects",
-    "fitted_input",
-    "input_suspects",
-    "judged_outputs",
-    "survey",
-]
-
 # Errors are sorted by how many tolerances they are, in powers of two from this exponent on.
 _LOWEST, _BINS = 0, 24
 # A tensor is suspect when errors beyond its tolerance have this part of the energy that rounding alone has.

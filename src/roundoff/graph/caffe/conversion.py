@@ -16,20 +16,6 @@ from roundoff.graph.caffe.wire import MessageSpec, message_spec
 from roundoff.graph.draft import Assembly
 from roundoff.messages.message import english
 
-__all__ = [
-    "NOT_RUN",
-    "BlobValue",
-    "Converter",
-    "LayerJob",
-    "Params",
-    "Shape",
-    "converter_of",
-    "converts",
-    "layer_types",
-    "register_layer",
-]
-
-
 # The parameters of a layer by name, with Caffe's defaults where they are not given.
 
 _Value = TypeVar("_Value", int, float, str, bool)

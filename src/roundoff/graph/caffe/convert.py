@@ -19,21 +19,6 @@ from roundoff.graph.load import Model, checked_model
 from roundoff.graph.nodes import make_model
 from roundoff.messages.message import english
 
-__all__ = [
-    "DATA_TYPES",
-    "Dropped",
-    "Imported",
-    "dropped_text",
-    "import_caffe",
-    "import_net",
-    "input_shapes",
-    "layer_tops",
-    "net_of",
-    "note_tops",
-    "runs_of",
-    "tell",
-]
-
 DATA_TYPES = frozenset({
     "AnnotatedData", "Data", "DummyData", "HDF5Data", "ImageData", "Input", "MemoryData", "WindowData",
 })  # fmt: skip

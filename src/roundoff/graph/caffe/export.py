@@ -21,22 +21,6 @@ from roundoff.graph.quantized_model import QuantizedModel, fake_quantized
 from roundoff.graph.weights import Weights, codes_of
 from roundoff.messages.message import english
 
-__all__ = [
-    "CaffeFiles",
-    "CaffePlacement",
-    "Ending",
-    "Entrance",
-    "LayerNumbers",
-    "Owners",
-    "Product",
-    "layer_numbers",
-    "place_quantizers",
-    "quantized_net",
-    "save_net",
-    "unshifted",
-]
-
-
 # Operations with stored matrices.
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # Layers that are no more when a model is prepared: their numbers went into others, or they do nothing. Others that

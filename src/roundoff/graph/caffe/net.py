@@ -16,19 +16,6 @@ from roundoff.errors import BadInput, nearest
 from roundoff.graph.caffe.wire import decode, layer_types_v1, text_table
 from roundoff.messages.message import english
 
-__all__ = [
-    "CaffeLayer",
-    "CaffeWeights",
-    "Net",
-    "blob_array",
-    "blob_message",
-    "read_net",
-    "read_prototxt",
-    "read_weights",
-    "same_shape",
-    "upgraded",
-]
-
 _LEGACY = ("num", "channels", "height", "width")
 _STORED = {"data": np.float32, "double_data": np.float64, "int32_data": np.int32, "uint64_data": np.uint64}
 _RAW: Mapping[str, DType] = {"FLOAT": np.dtype("<f4"), "FLOAT16": np.dtype("<f2"), "DOUBLE": np.dtype("<f8")}

@@ -18,24 +18,6 @@ from roundoff.core.text_proto import TextEntry, TextMessage, TextValue
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
 
-__all__ = [
-    "LONGEST_VARINT",
-    "Decoded",
-    "FieldSpec",
-    "MessageSpec",
-    "WireKind",
-    "decode",
-    "encode",
-    "layer_types_v1",
-    "message_names",
-    "message_spec",
-    "packed_varints",
-    "text_table",
-    "to_signed",
-    "varint",
-    "varints",
-]
-
 
 @cache
 def _tables() -> dict[str, dict[str, Any]]:

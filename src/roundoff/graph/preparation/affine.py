@@ -11,17 +11,6 @@ from roundoff.graph.draft import CannotFold, Draft, change_constants, named
 from roundoff.graph.nodes import STANDARD_DOMAINS, attribute, set_attribute
 from roundoff.messages.message import english, message
 
-__all__ = [
-    "NORMALIZATION",
-    "Affine",
-    "LinearLayer",
-    "fold_affine",
-    "fold_into_product",
-    "linear_layer",
-    "normalization",
-]
-
-
 # Linear layers with constant weights, whose results can be scaled and shifted per channel at no cost.
 
 

@@ -18,20 +18,6 @@ from roundoff.graph.preparation.affine import fold_affine
 from roundoff.graph.shapes import Value, values
 from roundoff.messages.message import Message, english, message
 
-__all__ = [
-    "CannotEvaluate",
-    "Prepared",
-    "check_float",
-    "check_supported",
-    "evaluate",
-    "fold_constants",
-    "hold_constants",
-    "merge_padding",
-    "prepare",
-    "remove_passthroughs",
-    "unknown_operations",
-]
-
 _ONLY_FATAL = 4
 
 

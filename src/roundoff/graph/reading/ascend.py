@@ -19,15 +19,6 @@ from roundoff.graph.reading.code_flow import data_inputs
 from roundoff.graph.reading.points import Coding, DialectDraft, Rewriting
 from roundoff.messages.message import english, message
 
-__all__ = [
-    "ToNumbers",
-    "ToValues",
-    "rewrite_ascend",
-    "to_numbers",
-    "to_values",
-]
-
-
 # Where a model of AMCT goes over to whole numbers and back: by nodes of its own, or by chains of plain ones.
 
 _BITS = {"INT4": 4, "INT8": 8, "INT16": 16, "29": 4, "2": 8, "6": 16}

@@ -21,17 +21,6 @@ from roundoff.graph.reading.points import (
 )
 from roundoff.messages.message import english, message
 
-__all__ = [
-    "CodeFlow",
-    "data_inputs",
-    "find_codes",
-    "is_code_clip",
-    "moved_constants",
-    "only_looks",
-    "written_codes",
-]
-
-
 # Operators that work on codes as they would on the values: they move or choose elements, and compute nothing.
 
 _FIRST = frozenset({

@@ -18,18 +18,6 @@ from roundoff.graph.reading.code_flow import (
 from roundoff.graph.reading.points import DEQUANTIZE, QUANTIZE, DialectDraft, Point, is_operator, limited
 from roundoff.messages.message import message
 
-__all__ = [
-    "CodeWire",
-    "Extraction",
-    "Stage",
-    "StageList",
-    "ValueNames",
-    "Wire",
-    "absorbed",
-    "cast_back",
-    "is_cast_back",
-]
-
 
 @dataclass(slots=True, eq=False)
 class Stage:

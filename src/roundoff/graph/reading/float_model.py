@@ -18,15 +18,6 @@ from roundoff.graph.reading.points import DEQUANTIZE, DialectDraft, Point, is_op
 from roundoff.graph.save import drop_unused
 from roundoff.messages.message import english, message
 
-__all__ = [
-    "codes_of",
-    "quantizers_of",
-    "restore_activations",
-    "twin_of",
-    "values_of",
-]
-
-
 _BIAS_INPUT = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
 _WIDEST_EXACT = 16
 """Codes of up to so many bits come back when the float32 values they stand for are quantized again."""

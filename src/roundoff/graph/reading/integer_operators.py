@@ -18,12 +18,6 @@ from roundoff.graph.reading.points import (
 )
 from roundoff.messages.message import english, message
 
-__all__ = [
-    "rewrite_integer_products",
-    "rewrite_qoperators",
-]
-
-
 _DOMAINS = (*STANDARD_DOMAINS, MICROSOFT)
 
 

@@ -16,28 +16,6 @@ from roundoff.graph.quantized_model import Oddity, OddityKind
 from roundoff.graph.weights import DerivedConstants
 from roundoff.messages.message import Message, english, message
 
-__all__ = [
-    "DEQUANTIZE",
-    "FORM",
-    "MICROSOFT",
-    "QUANTIZE",
-    "ROUNDING",
-    "CannotRepresent",
-    "Coding",
-    "DialectDraft",
-    "Point",
-    "Rewriting",
-    "code_type",
-    "is_operator",
-    "limited",
-    "parameters",
-    "plain_name",
-    "quantizer_names",
-    "read_point",
-    "spec_of",
-    "tensor_named_by",
-]
-
 QUANTIZE = "QuantizeLinear"
 DEQUANTIZE = "DequantizeLinear"
 MICROSOFT = "com.microsoft"

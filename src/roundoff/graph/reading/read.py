@@ -22,15 +22,6 @@ from roundoff.graph.reading.points import QUANTIZE, CannotRepresent, Coding, Dia
 from roundoff.graph.reading.transfer import onto_float_model
 from roundoff.messages.message import Message, english, message, some
 
-__all__ = [
-    "check_arity",
-    "inlined",
-    "inside_subgraphs",
-    "read_quantized",
-    "rewrite_fake_nodes",
-]
-
-
 # Quantized parts that are not in the main graph: functions are put in line, subgraphs stay and are reported.
 
 _QUANTIZES = ("QuantizeLinear", "HzCalibration", "AscendQuant", "FakeQuantize", "DynamicQuantizeLinear", "QLinear")

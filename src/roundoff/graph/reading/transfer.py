@@ -22,12 +22,6 @@ from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import share_text
 
-__all__ = [
-    "match_nodes",
-    "onto_float_model",
-]
-
-
 # Which node of a float model is which node of another, although names, fused nodes and folded ones differ.
 
 # What may stand between two nodes on one side only: folded into its neighbour, or done by the limits of the codes.

@@ -28,8 +28,6 @@ from roundoff.pages.glossary import column_meaning
 if TYPE_CHECKING:
     from jinja2 import Template
 
-__all__ = ["html_report"]
-
 # A cell with more characters is broken into lines.
 _LONGEST_LINE = 40
 # More rows than fit into a window: the table scrolls in a box of its own, whose height is known beforehand.

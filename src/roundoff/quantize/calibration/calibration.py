@@ -38,22 +38,6 @@ from roundoff.quantize.calibration.observer import (
 from roundoff.run.capture import LiveSource, Samples, each_sample
 from roundoff.run.session import available_threads
 
-__all__ = [
-    "Calibration",
-    "Follower",
-    "MethodResult",
-    "RangeError",
-    "calibrate",
-    "compare_methods",
-    "distributions",
-    "element_limits",
-    "find_followers",
-    "observed_range",
-    "range_error",
-    "value_limits",
-    "weight_range",
-]
-
 
 def observed_range(
     observation: Observation, spec: QuantSpec, method: str, options: Options | None = None

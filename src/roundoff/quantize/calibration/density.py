@@ -10,16 +10,6 @@ from roundoff.core.tensors import Array
 from roundoff.quantize.calibration.distribution import Levels, ObservedDistribution
 from roundoff.quantize.calibration.histogram import FloatHistogram
 
-__all__ = [
-    "FEW_ELEMENTS",
-    "NEGLIGIBLE",
-    "Density",
-    "Loss",
-    "find_range",
-    "levels_of",
-]
-
-
 # Elements that a bin holds at least: with fewer, chance would look like structure that a quantizer destroys.
 _PER_BIN = 32
 FEW_ELEMENTS = 4 * _PER_BIN

@@ -10,20 +10,6 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.quantize.calibration.histogram import TENSOR_GRID, FloatHistogram, Grid, histogram_of
 
-__all__ = [
-    "BLOCK",
-    "FIRST_LOOK_BITS",
-    "HistogramPieces",
-    "Levels",
-    "ObservedDistribution",
-    "Points",
-    "Ranged",
-    "split_pieces",
-    "split_points",
-    "sum_in_blocks",
-]
-
-
 BLOCK = 1 << 16
 """Values looked at together: the arrays of a step of the computation stay in the cache."""
 

@@ -25,8 +25,6 @@ from roundoff.quantize.calibration.histogram import FloatHistogram, Grid
 from roundoff.quantize.calibration.methods import Detail
 from roundoff.quantize.calibration.observer import Observation
 
-__all__ = ["load_calibration", "save_calibration"]
-
 _FORMAT = "roundoff-calibration"
 _VERSION = 1
 _AGAIN = english("observe the samples again, without this file")

@@ -15,19 +15,6 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 
-__all__ = [
-    "FRACTION_BITS",
-    "TENSOR_GRID",
-    "ChannelCounter",
-    "FloatHistogram",
-    "Grid",
-    "TensorCounter",
-    "channel_grid",
-    "exponents_of",
-    "histogram_of",
-]
-
-
 FRACTION_BITS = 23
 """Of a float32, next to a sign and 8 bits of exponent."""
 

@@ -16,23 +16,6 @@ from roundoff.messages.message import english
 from roundoff.quantize.calibration.density import FEW_ELEMENTS, NEGLIGIBLE, Density, Loss, find_range, levels_of
 from roundoff.quantize.calibration.distribution import FIRST_LOOK_BITS, HistogramPieces, ObservedDistribution
 
-__all__ = [
-    "Detail",
-    "Method",
-    "MethodOption",
-    "Options",
-    "all_methods",
-    "entropy",
-    "get_method",
-    "hfmg",
-    "ifmr",
-    "method",
-    "minmax",
-    "mse",
-    "options_of",
-    "percentile",
-]
-
 Detail = Literal["range", "histogram"]
 Options = Mapping[str, float]
 Compute = Callable[[ObservedDistribution, QuantSpec, Options], tuple[Array, Array]]

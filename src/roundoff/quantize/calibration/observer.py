@@ -17,15 +17,6 @@ from roundoff.quantize.calibration.histogram import (
     histogram_of,
 )
 
-__all__ = [
-    "MOST_ELEMENTS",
-    "ChannelMismatch",
-    "Observation",
-    "Observer",
-    "merge_observations",
-]
-
-
 # What is remembered of one tensor: enough for every calibration method, however many samples there are.
 #
 # Few elements are kept as they are. More are counted in a histogram whose size does not grow. Both depend on the

@@ -19,13 +19,6 @@ from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, StepOu
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource
 
-__all__ = [
-    "BiasCodes",
-    "ChannelMean",
-    "bias_correct",
-]
-
-
 # The codes of biases, moved by what a correction asks for.
 
 _INTEGERS = QuantSpec(bits=32, signed=True, symmetric=True)

@@ -26,20 +26,6 @@ from roundoff.run.capture import complete_values, read_feed
 from roundoff.run.integer.convolution import conv_geometry, pad_spatial
 from roundoff.run.session import open_session
 
-__all__ = [
-    "Counts",
-    "Gram",
-    "Passing",
-    "QuantizedLayer",
-    "SteppedRun",
-    "WeightRows",
-    "node_by_name",
-    "passing_of",
-    "quantized_layers",
-    "weight_rows",
-]
-
-
 _SOURCE, _WEIGHT, _BIAS = 0, 1, 2
 _AXES = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": -1}
 

@@ -29,13 +29,6 @@ from roundoff.quantize.corrections.layers import (
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import Corrected, CorrectionJob, StepOption, StepOutcome, correction
 
-__all__ = [
-    "output_error",
-    "round_weights",
-    "rounded_together",
-]
-
-
 # Rounding a weight up or down so that the errors of its elements cancel in what the layer computes.
 
 _DAMPING = 0.01

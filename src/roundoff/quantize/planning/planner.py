@@ -25,13 +25,6 @@ from roundoff.quantize.planning.rules import Names, RuleSelection, select
 from roundoff.quantize.planning.storage import TensorStorage, store
 from roundoff.quantize.planning.view import FusedUnit, GraphView, NodeView, find_units
 
-__all__ = [
-    "Explainer",
-    "Resolver",
-    "TensorReasons",
-    "plan_quantization",
-]
-
 _NO_VALUES = message("quantize.why_no_values")
 
 

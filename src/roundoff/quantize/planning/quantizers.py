@@ -11,20 +11,6 @@ from roundoff.quantize.planning.requested_precision import Roles, outranks, weig
 from roundoff.quantize.planning.storage import TensorStorage
 from roundoff.quantize.planning.view import BIAS_INPUT, FusedUnit, GraphView, NodeView
 
-__all__ = [
-    "BIAS_DTYPE",
-    "Bias",
-    "ConstantOperand",
-    "Methods",
-    "Quantizers",
-    "bias_place",
-    "biases",
-    "constant_operands",
-    "make_quantizers",
-    "weight_axis",
-]
-
-
 # How weights, other constant operands and biases are quantized.
 
 

@@ -13,22 +13,6 @@ from roundoff.messages.message import Message, message
 from roundoff.quantize.planning.rules import Names, RuleSelection
 from roundoff.quantize.planning.view import PRODUCTS, FusedUnit, GraphView, NodeView
 
-__all__ = [
-    "PARTS",
-    "WHOLLY_FLOAT",
-    "Decision",
-    "Part",
-    "Role",
-    "Roles",
-    "TensorWish",
-    "Wish",
-    "Wishes",
-    "outranks",
-    "tensor_dtype",
-    "weight_edges",
-]
-
-
 Part = Literal["activation", "weight", "output"]
 PARTS: tuple[Part, ...] = ("activation", "weight", "output")
 WHOLLY_FLOAT = Precision(FLOAT, FLOAT, FLOAT)

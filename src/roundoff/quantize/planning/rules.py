@@ -17,17 +17,6 @@ from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 from roundoff.quantize.planning.view import GraphView
 
-__all__ = [
-    "Names",
-    "RuleSelection",
-    "check_rules",
-    "load_rules",
-    "parse_precision",
-    "parse_rule",
-    "select",
-]
-
-
 _DTYPE = re.compile(r"[us][1-9][0-9]?")
 # What vendors and people call the same.
 _ALIASES = {

@@ -15,16 +15,6 @@ from roundoff.messages.message import Message, message
 from roundoff.quantize.planning.requested_precision import Roles, outranks
 from roundoff.quantize.planning.view import FusedUnit, GraphView
 
-__all__ = [
-    "Copy",
-    "Links",
-    "StorageSpec",
-    "TensorStorage",
-    "find_links",
-    "store",
-]
-
-
 # Which tensors operations tie together, and which are quantized where they are computed.
 
 

@@ -19,21 +19,6 @@ from roundoff.graph.shapes import Value, values
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, message
 
-__all__ = [
-    "BIAS_INPUT",
-    "CARRIES_NO_DATA",
-    "NEEDS",
-    "PRODUCTS",
-    "SAME_TYPE",
-    "FusedUnit",
-    "GraphView",
-    "NodeView",
-    "find_units",
-    "missing_need",
-    "setting_inputs",
-    "value_inputs",
-]
-
 # Which inputs of an operation are values, and which are shapes, indices, limits or parameters of its own.
 
 _FIRST = (0,)

@@ -13,8 +13,6 @@ from roundoff.messages.message import english
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["load_target", "target_names", "target_text"]
-
 _SUFFIX = ".toml"
 _EXTEND = english('begin with extends = "generic-int8", or another target, and say only what differs')
 _FIX = english(

@@ -12,8 +12,6 @@ from roundoff.graph.patterns import PATTERNS
 from roundoff.quantize.calibration.methods import all_methods
 from roundoff.quantize.planning.view import NEEDS
 
-__all__ = ["CostTable", "TargetFile"]
-
 Dtype = Literal["u8", "s8", "u16", "s16", "u4", "s4"]
 
 _MOST_AXES = 8

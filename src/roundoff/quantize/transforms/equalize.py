@@ -36,17 +36,6 @@ from roundoff.quantize.transforms.factors import (
 from roundoff.quantize.transforms.rules import map_scaling
 from roundoff.quantize.transforms.scaling_map import ScaledLayer, ScalingMap
 
-__all__ = [
-    "DenseNoise",
-    "Importance",
-    "NoiseTerm",
-    "PairedNoise",
-    "equalize",
-    "importance_of",
-    "least_noise",
-]
-
-
 # How much noise rounding puts into a network, as a function of the factors of its channels.
 #
 # Rounding to steps leaves an error of variance step^2 / 12, and a step is in proportion to the largest magnitude

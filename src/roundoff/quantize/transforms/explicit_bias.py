@@ -14,8 +14,6 @@ from roundoff.messages.message import message
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import StepOutcome, Transformed, TransformJob, transform
 
-__all__ = ["explicit_bias"]
-
 _WEIGHT, _BIAS = 1, 2
 
 

@@ -18,23 +18,6 @@ from roundoff.quantize.steps import StepContext
 from roundoff.quantize.transforms.scaling_map import Adjustment, Limit, ScaledLayer, ScalingMap
 from roundoff.run.capture import LiveSource
 
-__all__ = [
-    "Bounds",
-    "ChannelStatistics",
-    "Group",
-    "bounds_of",
-    "channel_axis",
-    "channel_statistics",
-    "factors_of",
-    "free_bounds",
-    "group_layers",
-    "magnitudes",
-    "participants",
-    "rescaled",
-    "rounded_to_power_of_two",
-    "with_channel_limits",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChannelStatistics:

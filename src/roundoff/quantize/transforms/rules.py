@@ -24,12 +24,6 @@ from roundoff.quantize.transforms.scaling_map import (
 )
 from roundoff.run.capture import Samples, complete_values, read_feed
 
-__all__ = [
-    "clip_limits",
-    "map_scaling",
-    "product_layer",
-]
-
 _MASK = 1
 
 

@@ -19,23 +19,6 @@ from roundoff.graph.nodes import STANDARD_DOMAINS, attribute, reads, subgraphs
 from roundoff.graph.shapes import Value
 from roundoff.messages.message import Message, message
 
-__all__ = [
-    "FIXED",
-    "MOST_CHANNELS",
-    "Adjustment",
-    "ChannelIds",
-    "ChannelsFixed",
-    "Limit",
-    "Rule",
-    "ScaledLayer",
-    "ScalingMap",
-    "Walk",
-    "compact",
-    "reshaped",
-    "rule",
-    "varies",
-]
-
 # Which channels of which tensors must be scaled alike: every channel is a number, equal channels are joined.
 
 FIXED = 0

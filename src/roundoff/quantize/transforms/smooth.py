@@ -23,18 +23,6 @@ from roundoff.quantize.transforms.factors import (
 from roundoff.quantize.transforms.rules import map_scaling
 from roundoff.quantize.transforms.scaling_map import ScaledLayer, ScalingMap
 
-__all__ = [
-    "LARGEST_FACTOR",
-    "Balance",
-    "ChannelReader",
-    "best_alpha",
-    "expected_noise",
-    "insert_gains",
-    "smooth",
-    "smoothing_factors",
-]
-
-
 # How much of the difficulty of a product goes from its activations into its weights.
 
 LARGEST_FACTOR = 1e3

@@ -16,8 +16,6 @@ from roundoff.messages.message import english
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLORS", "PictureForm", "draw", "drawable", "require_matplotlib", "shortened"]
-
 PictureForm = Literal["png", "svg"]
 
 COLORS = {

@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "accumulation_picture",
-    "calibration_picture",
-    "partial_picture",
-    "sensitivity_picture",
-    "worst_samples_picture",
-]
-
 # Up to so many nodes each has its name on the axis; of more only the outputs and what the verdict names.
 _MOST_NAMED = 40
 # More are beside the picture, and of more than fit there the first ones and the last.

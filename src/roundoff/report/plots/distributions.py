@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "channels_picture",
-    "distribution_picture",
-    "outliers_picture",
-]
-
 _WIDTH, _PANEL, _HEADER = 9.0, 2.3, 1.0
 # Characters that fit in a line of the heading.
 _LINE = 125

@@ -13,26 +13,6 @@ from roundoff.graph.nodes import OnnxType, by_dtype, by_session_name
 from roundoff.messages.message import english
 from roundoff.run.integer.results import AccumulatorOverflow, Coded, Recorder, Result
 
-__all__ = [
-    "FloatRunner",
-    "IntegerKernel",
-    "KernelCall",
-    "KernelContext",
-    "KernelResult",
-    "NonTensor",
-    "NotInteger",
-    "Operand",
-    "declare",
-    "holds_floats",
-    "is_tensor",
-    "narrow_element",
-    "narrowed",
-    "plain_value",
-    "type_name",
-    "widened",
-]
-
-
 KernelResult: TypeAlias = Sequence[Result | Array]
 FloatRunner: TypeAlias = Callable[[Sequence[Array | None]], list[Array]]
 _T = TypeVar("_T")

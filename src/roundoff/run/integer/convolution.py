@@ -11,23 +11,6 @@ from numpy.lib.stride_tricks import as_strided
 
 from roundoff.core.tensors import Array
 
-__all__ = [
-    "BlockPlan",
-    "Geometry",
-    "Kernel",
-    "conv_geometry",
-    "convolve",
-    "convolve_transposed",
-    "exact_product",
-    "pad_spatial",
-    "plan_for_bounds",
-    "plan_for_weights",
-    "prepare_kernel",
-    "prepare_transposed_kernel",
-    "transposed_geometry",
-]
-
-
 # Exact products of integer matrices through float BLAS, in blocks whose sums no float type rounds.
 
 # Up to these magnitudes every whole number is a float of that type, so no order of summation rounds.

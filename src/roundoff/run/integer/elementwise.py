@@ -14,15 +14,6 @@ from roundoff.run.integer.call import IntegerKernel, KernelCall, KernelResult, N
 from roundoff.run.integer.linear import with_bias
 from roundoff.run.integer.results import Coded, Move, Result, Wide, aligned, as_wide, fixed_point, multiply
 
-__all__ = [
-    "ELEMENTWISE_KERNELS",
-    "Clipped",
-    "CodeMean",
-    "LookupTable",
-    "ShiftedSum",
-]
-
-
 # Results made of others, which become codes by rules of their own.
 
 

@@ -26,8 +26,6 @@ from roundoff.run.integer.convolution import (
 )
 from roundoff.run.integer.results import Coded, Wide, aligned
 
-__all__ = ["LINEAR_KERNELS", "with_bias"]
-
 # Scales are float32: a bias quantized at the product of two may differ from it in the last bits.
 _SAME_SCALE = 1e-6
 _TOO_WIDE = english("its operands are too wide for exact products")

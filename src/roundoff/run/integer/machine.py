@@ -37,17 +37,6 @@ from roundoff.run.integer.moves import MOVE_KERNELS, REDUCTION_KERNELS, carried
 from roundoff.run.integer.program import Program, ProgramStep, SingleNodes
 from roundoff.run.integer.results import AccumulatorOverflow, Coded, IntegerReport, Recorder, Result, Wide, aligned
 
-__all__ = [
-    "IntegerConstants",
-    "IntegerExecution",
-    "IntegerRun",
-    "IntegerRunner",
-    "Machine",
-    "coded",
-    "table_kernel",
-]
-
-
 # Functions of one tensor by looking up its codes in a table.
 
 # Functions of each element alone.

@@ -14,13 +14,6 @@ from roundoff.run.integer.convolution import Geometry, pad_spatial
 from roundoff.run.integer.elementwise import Clipped, CodeMean
 from roundoff.run.integer.results import Coded, Move, Result, Wide, as_wide
 
-__all__ = [
-    "MOVE_KERNELS",
-    "REDUCTION_KERNELS",
-    "carried",
-]
-
-
 # Whole numbers of these types are exact in float32; others are carried in float64.
 _NARROW = (np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int16), np.dtype(np.uint16), np.dtype(np.float32))
 

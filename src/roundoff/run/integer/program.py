@@ -27,12 +27,6 @@ from roundoff.run.integer.call import (
 )
 from roundoff.run.session import Session, open_session
 
-__all__ = [
-    "Program",
-    "ProgramStep",
-    "SingleNodes",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ProgramStep:

@@ -12,24 +12,6 @@ from roundoff.core.quantizers import QuantParams, QuantSpec, Rounding, code_dtyp
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
 
-__all__ = [
-    "AccumulatorOverflow",
-    "Coded",
-    "FixedPoint",
-    "FloatNode",
-    "IntegerReport",
-    "Move",
-    "OverflowKind",
-    "Recorder",
-    "Result",
-    "Wide",
-    "aligned",
-    "as_wide",
-    "fixed_point",
-    "multiply",
-    "shift_right",
-]
-
 # Multiplying whole numbers by a real one the way integer hardware does: by a whole multiplier, then a shift.
 
 # Products up to this stay within 64 bits when one half is added.

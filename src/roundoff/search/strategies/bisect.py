@@ -6,8 +6,6 @@ from roundoff.core.plan import FLOAT, Recipe
 from roundoff.search.problem import TuneProblem
 from roundoff.search.strategies.strategy import Search
 
-__all__ = ["bisect", "next_count"]
-
 
 def bisect(problem: TuneProblem) -> Search:
     """Search for the fewest leading nodes in float that meet the goal, as vendors' tools do.

@@ -17,23 +17,6 @@ from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
 from roundoff.search.strategies.strategy import Search, run_trials
 
-__all__ = [
-    "GOOD_LAYER",
-    "GOOD_OUTPUT",
-    "Chart",
-    "ChartDecision",
-    "ChartGoal",
-    "ChartLayer",
-    "ChartLook",
-    "ChartSeen",
-    "ChartSettings",
-    "ChartTrials",
-    "ChartsFollowed",
-    "charts",
-    "flow_charts",
-    "follow_charts",
-]
-
 GOOD_OUTPUT, GOOD_LAYER = 0.98, 0.999
 """What the manual asks for: the output's cosine end to end, and every layer's by itself."""
 

@@ -11,14 +11,6 @@ from roundoff.search.result import Trial
 from roundoff.search.strategies.bisect import next_count
 from roundoff.search.strategies.strategy import Search, better
 
-__all__ = [
-    "climb",
-    "greedy",
-    "one_less",
-    "prune",
-]
-
-
 # Taking free options, one after the other, as long as that helps.
 
 _DROWNED_DB = 10.0

@@ -8,8 +8,6 @@ from roundoff.search.result import Trial
 from roundoff.search.strategies.greedy import climb
 from roundoff.search.strategies.strategy import Search
 
-__all__ = ["pareto", "pareto_front"]
-
 # Trials beyond the free options.
 _MOST_POINTS = 16
 

@@ -12,8 +12,6 @@ from typing import Any, Literal, Protocol
 
 from roundoff.search.strategies.strategy import BudgetSpent
 
-__all__ = ["RollBack", "RollBackStatus", "RollBackStepper", "RollBackTrial", "roll_back"]
-
 RollBackStatus = Literal["ALL_QUANTIZED", "PARTIAL_ROLL_BACK", "ALL_ROLL_BACK", "STOPPED"]
 """All layers stay quantized; some went back to float; only all in float would do; the budget ended first."""
 

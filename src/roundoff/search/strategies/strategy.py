@@ -18,20 +18,6 @@ from roundoff.run.evaluators import call_user_code, load_user_module, objects_wi
 from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
 
-__all__ = [
-    "BudgetSpent",
-    "Propose",
-    "Search",
-    "Strategy",
-    "TrialBudget",
-    "better",
-    "load_strategy",
-    "proposals",
-    "run_trials",
-    "stepwise",
-]
-
-
 _Candidate = TypeVar("_Candidate")
 _Outcome = TypeVar("_Outcome")
 _Answer = TypeVar("_Answer")

@@ -12,8 +12,6 @@ from roundoff.messages.phrases import count_of, semicolons
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.accumulate.result import Accumulation, CurveNode, MeasuredCurve, Split
 
-__all__ = ["accumulation_page", "curves_table"]
-
 _LISTED_JUMPS = 3
 _LINE_COLUMNS = 26
 # The base line and the first others; a terminal of 80 columns has no room for more, and only for short names.

@@ -8,19 +8,6 @@ from typing import Literal
 from roundoff.core.coverage import Judgement
 from roundoff.messages.message import Message
 
-__all__ = [
-    "BASE_LINE",
-    "Accumulation",
-    "AccumulationVerdict",
-    "Curve",
-    "CurveNode",
-    "Dominance",
-    "Jump",
-    "MeasuredCurve",
-    "Split",
-    "running_means",
-]
-
 BASE_LINE = "all"
 """Name of the curve of the fully quantized model, which every result has."""
 

@@ -40,22 +40,6 @@ from roundoff.studies.accumulate.result import (
     running_means,
 )
 
-__all__ = [
-    "FALL_DB",
-    "AccumulationSettings",
-    "CurveSchedule",
-    "Pair",
-    "Place",
-    "PlaceTally",
-    "accumulate",
-    "compare",
-    "default_curves",
-    "find_places",
-    "judge",
-    "named_curves",
-    "plan_schedule",
-]
-
 Pair = tuple[Array, Array]
 """A reference and a candidate."""
 

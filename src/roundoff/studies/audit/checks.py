@@ -21,13 +21,6 @@ from roundoff.messages.message import english, listed
 from roundoff.messages.numbers import share_text
 from roundoff.studies.audit.result import AuditFinding, Part, QuantizedPart, Severity
 
-__all__ = [
-    "EffectiveView",
-    "check_numbers",
-    "check_structure",
-]
-
-
 # What every node of a quantized model really computes with, and with which scales.
 
 

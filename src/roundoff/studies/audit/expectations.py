@@ -18,14 +18,6 @@ from roundoff.messages.numbers import share_text
 from roundoff.studies.audit.checks import EffectiveView
 from roundoff.studies.audit.result import AuditFinding
 
-__all__ = [
-    "compare_codes",
-    "compare_edges",
-    "compare_with_plan",
-    "is_wide_bias",
-]
-
-
 Findings = dict[str, list[AuditFinding]]
 
 _HOW = {

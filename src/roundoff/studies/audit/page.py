@@ -12,8 +12,6 @@ from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.pages.blocks import Cell, Column, Headline, Page, Place, TableBlock, View, notes, spoken_facts
 from roundoff.studies.audit.result import Audit, AuditRow, QuantizedPart, Severity
 
-__all__ = ["EVERYTHING", "audit_page"]
-
 EVERYTHING = "all"
 """Order of a view in which a terminal shows every node, and all that is known of it."""
 

@@ -8,18 +8,6 @@ from typing import Any, Literal
 from roundoff.core.plan import Precision
 from roundoff.messages.message import english
 
-__all__ = [
-    "AUDIT_SCHEMA",
-    "RUN_PLAN",
-    "Audit",
-    "AuditFinding",
-    "AuditRow",
-    "Part",
-    "QuantizedPart",
-    "Severity",
-    "audit_json",
-]
-
 RUN_PLAN = "the plan of the run"
 """The request where a run is audited."""
 

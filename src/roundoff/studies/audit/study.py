@@ -12,8 +12,6 @@ from roundoff.studies.audit.checks import EffectiveView, check_numbers, check_st
 from roundoff.studies.audit.expectations import compare_codes, compare_edges, compare_with_plan
 from roundoff.studies.audit.result import RUN_PLAN, Audit, AuditFinding, AuditRow
 
-__all__ = ["audit_against", "audit_model", "audit_run"]
-
 Findings = Mapping[str, Sequence[AuditFinding]]
 _NOUNS = {"activation": "input", "weight": "weight", "output": "output"}
 

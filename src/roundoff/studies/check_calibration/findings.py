@@ -37,24 +37,6 @@ from roundoff.studies.check_calibration.result import (
     Severity,
 )
 
-__all__ = [
-    "Growth",
-    "alike_findings",
-    "blank_findings",
-    "broken_findings",
-    "class_findings",
-    "growth_of",
-    "influence_findings",
-    "preparation_findings",
-    "prepared_otherwise",
-    "range_rows",
-    "saturation_findings",
-    "scaling_findings",
-    "size_findings",
-    "strange_findings",
-]
-
-
 _MOST_NAMED = 3
 # A sample is almost constant when it varies by less than this share of what samples usually do ...
 _FLAT = 0.05

@@ -14,19 +14,6 @@ from roundoff.messages.message import NOTHING, Message, joined, message
 from roundoff.preprocessing.ranking import InputObservation, leading, rank
 from roundoff.studies.check_calibration.result import InputFacts
 
-__all__ = [
-    "MOST_PICTURES",
-    "TWICE",
-    "InputRecord",
-    "SampleFacts",
-    "distances_to",
-    "exact_groups",
-    "hardly_differ",
-    "near_groups",
-    "nearest_distances",
-]
-
-
 TWICE = message("check_calibration.like_twice")
 """What values below 1/255 look like."""
 

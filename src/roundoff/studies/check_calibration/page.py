@@ -10,8 +10,6 @@ from roundoff.messages.numbers import number, percentage
 from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.studies.check_calibration.result import CalibrationCheck, InputFacts, RangeRow
 
-__all__ = ["calibration_page"]
-
 _MOST_CHANNELS = 4
 # A range that a single sample widens by less is not set by it alone.
 _SHOWN_FACTOR = 1.005

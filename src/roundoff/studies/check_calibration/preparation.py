@@ -17,24 +17,6 @@ from roundoff.run.evaluators import class_predictions
 from roundoff.run.session import Session, open_session
 from roundoff.studies.check_calibration.result import InputFacts
 
-__all__ = [
-    "FAR",
-    "PreparationGroup",
-    "Rescaling",
-    "Slip",
-    "could_be",
-    "fills",
-    "from_one_to_other",
-    "not_told_apart",
-    "rescaled",
-    "rescalings",
-    "slip_between",
-    "slip_by_labels",
-    "slip_by_statistics",
-    "slips",
-    "ways",
-]
-
 # Resizing goes a little beyond pixels; what fills less of them than this is something else.
 _BEYOND, _FILLED = 3.0, 85.0
 # Ways that are no further apart, in parts of what they span, are tried as one: how one scene differs from another

@@ -30,21 +30,6 @@ from roundoff.run.budget import UNLIMITED, RunBudget
 from roundoff.run.capture import LiveSource, Samples
 from roundoff.studies.check_calibration.inputs import InputRecord
 
-__all__ = [
-    "CalibratedRanges",
-    "CalibrationCheckSettings",
-    "HeldOutRecord",
-    "RangeRecord",
-    "Seen",
-    "Watched",
-    "chance_of_exceeding",
-    "marks_of",
-    "see",
-    "watched_tensors",
-    "width",
-]
-
-
 ORDERS = 16
 """Random orders over which growth is averaged."""
 

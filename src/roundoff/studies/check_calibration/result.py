@@ -5,16 +5,6 @@ from typing import Literal
 
 from roundoff.messages.message import NOTHING, Message
 
-__all__ = [
-    "CalibrationCheck",
-    "CheckFinding",
-    "ConvergencePoint",
-    "FindingKind",
-    "InputFacts",
-    "RangeRow",
-    "Severity",
-]
-
 FindingKind = Literal[
     "nonfinite", "blank", "scaling", "too_few", "influence", "saturation", "coverage", "duplicates"
 ]

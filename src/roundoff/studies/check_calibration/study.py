@@ -41,8 +41,6 @@ from roundoff.studies.check_calibration.ranges import (
 )
 from roundoff.studies.check_calibration.result import CalibrationCheck, CheckFinding, FindingKind
 
-__all__ = ["check_calibration", "input_notes"]
-
 # With fewer samples none are held out: what is left would say too little of either part.
 _FEWEST_TO_SPLIT = 10
 # Samples on which it is checked how they were prepared.

@@ -14,24 +14,6 @@ from roundoff.studies.check_io.layouts import is_whole
 from roundoff.studies.check_io.normalization import FLOAT_ROUNDING, ValueChange, Values, name_values
 from roundoff.studies.check_io.result import Correction, IoChange
 
-__all__ = [
-    "FORWARD",
-    "Candidate",
-    "ChannelFit",
-    "Claim",
-    "Judging",
-    "LinearFit",
-    "Pairs",
-    "PixelPairs",
-    "best_order",
-    "better",
-    "fit_channels",
-    "fit_colours",
-    "order_change",
-    "sample_pixels",
-    "verify",
-]
-
 FORWARD = message("check_io.verified_forward")
 """Said of what loses information: the deployed side's values are made from training's."""
 

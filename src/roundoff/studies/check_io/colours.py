@@ -22,8 +22,6 @@ from roundoff.studies.check_io.candidates import FORWARD, Claim, LinearFit, fit_
 from roundoff.studies.check_io.normalization import FLOAT_ROUNDING
 from roundoff.studies.check_io.result import Correction, IoChange
 
-__all__ = ["colour_claims", "colours_tried", "left_in_place"]
-
 Picture = Array
 """[height, width, channels]."""
 

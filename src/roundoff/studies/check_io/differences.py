@@ -10,14 +10,6 @@ from roundoff.measure.statistics import release_pages, split_blocks
 from roundoff.messages.message import message, verbatim
 from roundoff.studies.check_io.result import Correction, IoChange
 
-__all__ = [
-    "Apart",
-    "all_finite",
-    "apart",
-    "differences",
-    "precision_change",
-]
-
 # Values of a block: as float64 with what is computed of them a few MiB.
 _BLOCK = 1 << 18
 # Mapped pages are given back each time so many blocks have been read.

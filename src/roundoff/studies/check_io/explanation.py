@@ -22,16 +22,6 @@ from roundoff.studies.check_io.origins import find_origin
 from roundoff.studies.check_io.result import Correction, Explanation, IoChange
 from roundoff.studies.check_io.search import PictureSearch, vector_claims, vector_tried
 
-__all__ = [
-    "RESIZED_OTHERWISE",
-    "excluded",
-    "explain_difference",
-    "looks_alike",
-    "rows_of",
-    "search_difference",
-]
-
-
 RESIZED_OTHERWISE = "check_io.same_thing"
 """The key of what is said of pictures that nothing explains and that look alike."""
 

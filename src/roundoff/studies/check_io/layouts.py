@@ -11,21 +11,6 @@ from roundoff.core.tensors import Array, DType
 from roundoff.messages.message import message, verbatim
 from roundoff.studies.check_io.result import Correction, IoChange
 
-__all__ = [
-    "ArrayReading",
-    "Box",
-    "Reinterpretation",
-    "content_box",
-    "is_whole",
-    "layout_change",
-    "other_layout",
-    "picture_of",
-    "readings",
-    "squeezed",
-    "storages",
-    "unbatched",
-]
-
 _CHANNELS = (1, 3, 4)
 
 View = Callable[[Array], Array]

@@ -10,14 +10,6 @@ from roundoff.messages.message import NOTHING, Argument, Message, message
 from roundoff.preprocessing.conventions import BYTE, Convention, MeanStd, conventions
 from roundoff.studies.check_io.result import Correction, IoChange
 
-__all__ = [
-    "FLOAT_ROUNDING",
-    "ValueChange",
-    "Values",
-    "channel_numbers",
-    "name_values",
-]
-
 # A name fits when it predicts the same values as the fit, up to this part of what the fit leaves.
 _SAME = 0.2
 # Rounding to codes is no noise: the same values are always off by the same, which a fit does not even out.

@@ -16,18 +16,6 @@ from roundoff.studies.check_io.candidates import Candidate, Claim, Judging, Pixe
 from roundoff.studies.check_io.layouts import ArrayReading, content_box, picture_of, readings
 from roundoff.studies.check_io.result import IoChange
 
-__all__ = [
-    "RESAMPLINGS",
-    "Decoding",
-    "InputOrigin",
-    "Pipeline",
-    "Shaping",
-    "decodings",
-    "find_origin",
-    "shapings",
-]
-
-
 # Ways from an original picture to a model's input: conversion from YUV, size and place.
 
 RESAMPLINGS = (

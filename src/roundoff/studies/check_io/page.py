@@ -11,8 +11,6 @@ from roundoff.messages.message import joined, phrase_of, shown
 from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.studies.check_io.result import Explanation, IoCheck, StageCheck
 
-__all__ = ["io_check_page"]
-
 _WORDS = {True: "check_io.pass", False: "check_io.fail"}
 # A terminal says it in lines.
 _KEPT: tuple[pages.Place, ...] = ("html", "csv")

@@ -5,18 +5,6 @@ from typing import Literal
 
 from roundoff.messages.message import NOTHING, Message
 
-__all__ = [
-    "STAGES",
-    "ChangeKind",
-    "Correction",
-    "Explanation",
-    "IoChange",
-    "IoCheck",
-    "SidePicture",
-    "Stage",
-    "StageCheck",
-]
-
 Stage = Literal["original", "preprocessed", "output", "result"]
 STAGES: tuple[Stage, ...] = ("original", "preprocessed", "output", "result")
 """The stages of a pipeline, in its order."""

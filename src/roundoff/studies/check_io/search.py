@@ -34,12 +34,6 @@ from roundoff.studies.check_io.layouts import (
 from roundoff.studies.check_io.normalization import channel_numbers
 from roundoff.studies.check_io.result import Correction, IoChange
 
-__all__ = [
-    "PictureSearch",
-    "vector_claims",
-    "vector_tried",
-]
-
 _LOOKED_AT = 4  # samples in which ways to read are told apart
 _PIXELS = 3000  # of each of them
 _FEWEST_PIXELS = 12

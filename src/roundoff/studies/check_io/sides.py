@@ -17,8 +17,6 @@ from roundoff.samples.files import Kind, kind_of, list_folder
 from roundoff.samples.images import decode
 from roundoff.tensors import open_source
 
-__all__ = ["RawLayout", "SideLike", "StageValues", "numeric_type", "read_sides"]
-
 _MOST_NAMED = 3
 _COLOURS = 3
 # What raw values mostly are, by their size in bytes.

@@ -36,15 +36,6 @@ from roundoff.studies.check_io.result import (
 )
 from roundoff.studies.check_io.sides import StageValues
 
-__all__ = [
-    "IoCheckSettings",
-    "check_io",
-    "explain_by_origins",
-    "png_bytes",
-    "side_pictures",
-]
-
-
 # Where two ways from the same original part.
 
 

@@ -12,8 +12,6 @@ from roundoff.messages.message import Message, message
 from roundoff.messages.numbers import share_text
 from roundoff.studies.compare.result import DifferenceKind
 
-__all__ = ["Difference", "describe", "describe_codes", "describe_from_moments"]
-
 # A kind explains a difference when undoing it removes at least this share of the error's energy.
 _EXPLAINS = 0.9
 # "Few" outliers: at most this share of the elements.

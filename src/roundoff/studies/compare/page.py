@@ -15,8 +15,6 @@ from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.pages.coverage import coverage_lines, gap_line, judgement_lines
 from roundoff.studies.compare.result import Comparison, TensorComparison, was_not_read
 
-__all__ = ["comparison_page"]
-
 _LISTED = 5
 _TONES: dict[str, pages.Tone] = {"pass": "good", "fail": "bad", "incomplete": "open", "no_evidence": "open"}
 # A change of layout that concerns no more tensors than this is said with their names.

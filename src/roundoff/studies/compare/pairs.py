@@ -16,15 +16,6 @@ from roundoff.measure.pairs import PairSums, channel_axis_of, measure_pair
 from roundoff.measure.verdicts import is_index
 from roundoff.messages.message import NOTHING, Message, english, message
 
-__all__ = [
-    "PairMeasurement",
-    "SamplePairs",
-    "find_samples",
-    "laid_out",
-    "measure_pairs",
-    "read_pair",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class SamplePairs:

@@ -9,8 +9,6 @@ from roundoff.measure.metrics import TensorScore
 from roundoff.measure.verdicts import ThresholdSet
 from roundoff.messages.message import NOTHING, Message
 
-__all__ = ["Comparison", "DifferenceKind", "Role", "State", "TensorComparison", "Verdict", "was_not_read"]
-
 DifferenceKind = Literal[
     "", "nonfinite", "zeroed", "gain", "offset", "gain and offset", "saturation", "few outliers",
     "one channel", "permutation", "layout", "codes", "noise",

@@ -35,19 +35,6 @@ from roundoff.studies.compare.pairs import PairMeasurement, SamplePairs, find_sa
 from roundoff.studies.compare.result import Comparison, Role, TensorComparison, Verdict, was_not_read
 from roundoff.tensors.stored import BatchSource, runs_of
 
-__all__ = [
-    "CompareSettings",
-    "absent",
-    "batch_note",
-    "compare",
-    "output_coverage",
-    "roles",
-    "stand_ins",
-    "standing_out",
-    "surroundings_db",
-    "unplaced_files",
-]
-
 # These pass their input on unchanged: when it was compared, so was their output.
 _FORWARDING = frozenset(["Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"])
 

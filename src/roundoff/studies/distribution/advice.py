@@ -20,9 +20,6 @@ from roundoff.studies.distribution.result import (
     ValueSummary,
 )
 
-__all__ = ["advise", "judge_channels"]
-
-
 # What to make of a distribution, in one sentence.
 
 # Clipping that costs more than a rare outlier is worth.

@@ -19,13 +19,6 @@ from roundoff.studies.distribution.result import (
     OutlierRow,
 )
 
-__all__ = [
-    "CHANNELS_CSV_START",
-    "OUTLIERS_CSV_START",
-    "channels_page",
-    "outliers_page",
-]
-
 CHANNELS_CSV_START = "name,kind,tensor,axis,channel,low,p01"
 """By this an earlier table of ours is known."""
 

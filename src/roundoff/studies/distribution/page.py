@@ -17,8 +17,6 @@ from roundoff.studies.distribution.result import (
     ValueSummary,
 )
 
-__all__ = ["DISTRIBUTION_CSV_START", "distribution_page", "distribution_table"]
-
 DISTRIBUTION_CSV_START = "name,kind,tensor,node,op_type,shape,suits,unimodal,peaks"
 """By this an earlier table of ours is known."""
 

@@ -25,17 +25,6 @@ from roundoff.run.variants import written_quantizers
 from roundoff.studies.distribution.result import InspectedKind, QuantizerFacts, ValueSummary
 from roundoff.studies.distribution.values import BinLayout, Spread, certain_peaks, counted_in, resolution, spreads
 
-__all__ = [
-    "CHANNEL_QUANTILES",
-    "QUANTILES",
-    "ChannelRecord",
-    "CodeRecord",
-    "Inspected",
-    "TensorRecord",
-    "ValueRecord",
-    "find_inspected",
-]
-
 
 class _Recorder(Protocol):
     """Sees values of one sample after the other."""

@@ -5,24 +5,6 @@ from typing import Literal
 
 from roundoff.messages.message import Message
 
-__all__ = [
-    "LEVEL_BOUNDS",
-    "OUTLIER_LEVELS",
-    "Bins",
-    "ChannelBox",
-    "ChannelReport",
-    "ChannelSpread",
-    "DistributionReport",
-    "InspectedKind",
-    "InspectedTensor",
-    "OutlierReport",
-    "OutlierRow",
-    "QuantizerFacts",
-    "Risk",
-    "TensorDistribution",
-    "ValueSummary",
-]
-
 InspectedKind = Literal["weight", "bias", "constant", "activation", "node"]
 """weight, bias: a constant with a quantizer; constant: one without; activation: what a quantizer is fed with;
 node: what a node computes, or an input of the network, before and after quantization."""

@@ -44,13 +44,6 @@ from roundoff.studies.distribution.result import (
 )
 from roundoff.studies.distribution.values import automatic_bins, lay_out
 
-__all__ = [
-    "InspectionSettings",
-    "describe_channels",
-    "describe_distributions",
-    "find_outliers",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class InspectionSettings:

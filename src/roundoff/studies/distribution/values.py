@@ -12,19 +12,6 @@ from roundoff.core.tensors import Array
 from roundoff.quantize.calibration.observer import Observation
 from roundoff.studies.distribution.result import Bins
 
-__all__ = [
-    "BinLayout",
-    "Spread",
-    "automatic_bins",
-    "certain_peaks",
-    "counted_in",
-    "lay_out",
-    "resolution",
-    "spreads",
-    "tube_radius",
-]
-
-
 # Reading a distribution off what was observed: shares, quantiles and equal bins, of one row at a time.
 
 

@@ -34,23 +34,6 @@ from roundoff.studies.layers.experiments import Proof, Role, UnitParts, UnitQuan
 from roundoff.studies.layers.measurement import LayerBench, Tally
 from roundoff.studies.layers.result import Cause, Culprit, Introduced, LayerRow, LayerScore, LayerVerdict
 
-__all__ = [
-    "ATTRIBUTION_SAMPLES",
-    "ChannelLoss",
-    "Contribution",
-    "OwnError",
-    "Prover",
-    "find_contributions",
-    "forwarded_tensors",
-    "judge",
-    "judge_outputs",
-    "loss_of",
-    "output_shares",
-    "own_error",
-    "score_values",
-]
-
-
 # Operations whose result takes over the errors of its inputs as they are; elsewhere relative errors add up.
 _ADDITIVE = frozenset({"Add", "Concat", "Max", "Mean", "Min", "Sub", "Sum", "Where"})
 # An error beyond measure, such as NaN, counts as this many times the tensor's energy.

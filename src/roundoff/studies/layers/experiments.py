@@ -27,22 +27,6 @@ from roundoff.studies.layers.result import Experiment
 if TYPE_CHECKING:
     from roundoff.run.integer.machine import IntegerRunner
 
-__all__ = [
-    "ExperimentOutcome",
-    "Experiments",
-    "Proof",
-    "Role",
-    "Tester",
-    "UnitParts",
-    "UnitQuantizers",
-    "integer_runs",
-    "prove",
-    "reference_runs",
-    "switched_on",
-    "takes_most",
-]
-
-
 # What "in float" means for a unit: which quantizers are off then, and what a user types for it.
 
 

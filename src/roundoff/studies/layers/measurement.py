@@ -38,25 +38,6 @@ if TYPE_CHECKING:
     from roundoff.run.integer.machine import IntegerRun, IntegerRunner
     from roundoff.run.integer.results import IntegerReport
 
-__all__ = [
-    "Arrays",
-    "Candidate",
-    "CopiesPass",
-    "Footprint",
-    "IntegerPass",
-    "LayerBench",
-    "LayerPass",
-    "LevelSet",
-    "SampleJob",
-    "Tally",
-    "VariantTally",
-    "arithmetic_in_words",
-    "candidate_of",
-    "code_meaning",
-    "measure_sample",
-    "overflows",
-]
-
 # Which of its codes a quantizer really uses.
 
 _BLOCK = 1 << 16

@@ -15,8 +15,6 @@ from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.layers.result import WEIGHTS_UNKNOWN, Culprit, LayerReport, LayerRow, LayerScore
 
-__all__ = ["layers_page"]
-
 _LISTED = 3
 # A channel is told of when it is this bad, and so much worse than its tensor.
 _BAD_CHANNEL_DB, _WORSE_DB = 10.0, 10.0

@@ -7,22 +7,6 @@ from roundoff.core.coverage import Judgement
 from roundoff.measure.metrics import Status
 from roundoff.messages.message import NOTHING, Message, message
 
-__all__ = [
-    "WEIGHTS_UNKNOWN",
-    "Cause",
-    "Culprit",
-    "Experiment",
-    "Introduced",
-    "LayerOverflow",
-    "LayerReport",
-    "LayerRow",
-    "LayerScore",
-    "LayerVerdict",
-    "Method",
-    "Mode",
-    "VerdictKind",
-]
-
 Method = Literal["local", "accumulated", "both"]
 Mode = Literal["reference", "integer"]
 VerdictKind = Literal["fine", "local", "distributed", "open"]

@@ -70,15 +70,6 @@ from roundoff.studies.layers.result import (
     Mode,
 )
 
-__all__ = [
-    "LayerSettings",
-    "analyze_layers",
-    "layer_row",
-    "layer_score",
-    "with_limits",
-]
-
-
 # What a layer-by-layer run cannot tell, so that nobody takes it for good.
 
 # Values that are this part of a step away from a code are on it but for the last bits.

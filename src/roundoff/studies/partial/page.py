@@ -14,8 +14,6 @@ from roundoff.messages.phrases import count_of, few, semicolons
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.partial.result import SAME_TOP1, PartialQuantization, PartialStep
 
-__all__ = ["partial_page"]
-
 _LISTED = 8
 _CHANGES = {"float": "to_float", "s16": "to_s_bits", "u16": "to_u_bits"}
 _Line = tuple[str, str]

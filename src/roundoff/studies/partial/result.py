@@ -15,27 +15,6 @@ from roundoff.measure.rows import ROW_FIELDS
 from roundoff.messages.message import Message, english, message
 from roundoff.run.evaluators import Evaluator
 
-__all__ = [
-    "ACCURACY",
-    "MOST_OF_IT",
-    "SAME_TOP1",
-    "SHOWN_METRICS",
-    "PartialQuantization",
-    "PartialSettings",
-    "PartialStep",
-    "Raise",
-    "ScoreGoal",
-    "check_settings",
-    "default_goal",
-    "drops",
-    "float_side",
-    "knee",
-    "levels_off",
-    "parse_goal",
-    "reaches",
-    "score_metrics",
-]
-
 Raise = Literal["float", "s16", "u16"]
 
 

@@ -36,16 +36,6 @@ from roundoff.studies.partial.result import (
     score_metrics,
 )
 
-__all__ = [
-    "CandidateScoring",
-    "OutputTally",
-    "PartialScores",
-    "Truth",
-    "by_evaluator",
-    "by_outputs",
-    "score_candidates",
-]
-
 # What is counted of one candidate while samples go by.
 
 

@@ -34,15 +34,6 @@ from roundoff.studies.partial.result import (
 )
 from roundoff.studies.partial.scores import PartialScores, by_evaluator, by_outputs
 
-__all__ = [
-    "WIDE_BITS",
-    "Changes",
-    "named_subjects",
-    "raised",
-    "read_ranking",
-    "sweep",
-]
-
 WIDE_BITS = 16
 """What quantizers are raised to."""
 

@@ -16,18 +16,6 @@ from roundoff.messages.message import NOTHING, Argument, Message, english, joine
 from roundoff.studies.run_diff.result import CEILING_DB, Gate, GateRow, RowDiff, RunDiff
 from roundoff.studies.run_diff.study import LEVEL
 
-__all__ = [
-    "MAX_REGRESSION_DB",
-    "Budgets",
-    "GateBudget",
-    "decibels",
-    "gate_doubts",
-    "judge_diff",
-    "new_problems",
-    "read_budgets",
-]
-
-
 # Budgets of a gate: how much each node may lose, and what it must reach, from a TOML or JSON file.
 
 _TABLE, _GENERAL = "nodes", "max_regression"

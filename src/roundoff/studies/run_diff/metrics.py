@@ -18,8 +18,6 @@ from roundoff.measure.verdicts import PairedChange, paired_change
 from roundoff.messages.message import english
 from roundoff.studies.run_diff.result import GateMetric
 
-__all__ = ["MetricBudget", "judge_metrics", "metric_budget", "metrics_of", "read_scores"]
-
 # A metric may lose this part of a baseline between 0 and 1, or of its value, where nobody says otherwise.
 _USUAL_LOSS = 0.01
 _LEVEL = 0.05

@@ -22,8 +22,6 @@ from roundoff.studies.run_diff.result import (
     names_of,
 )
 
-__all__ = ["annotations", "diff_page", "measure_name"]
-
 _LISTED = 4
 _TONES: dict[str, pages.Tone] = {"same": "good", "better": "good", "worse": "bad", "mixed": "bad"}
 # What is shown first.

@@ -19,20 +19,6 @@ if TYPE_CHECKING:
     from roundoff.studies.layers.result import LayerReport, LayerScore
     from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow
 
-__all__ = [
-    "BROKEN",
-    "FINE",
-    "UNSCORED",
-    "Matched",
-    "RunScore",
-    "limited",
-    "match_readings",
-    "readings_of",
-    "run_kind",
-    "sample_names",
-]
-
-
 _T = TypeVar("_T")
 
 FINE, BROKEN, UNSCORED = 0, 1, 2

@@ -7,21 +7,6 @@ from typing import Literal
 
 from roundoff.messages.message import NOTHING, Message
 
-__all__ = [
-    "CEILING_DB",
-    "Change",
-    "DiffKind",
-    "Gate",
-    "GateMetric",
-    "GateRow",
-    "Pairing",
-    "RowDiff",
-    "RunDiff",
-    "RunInputChange",
-    "RunKind",
-    "names_of",
-]
-
 CEILING_DB = 80.0
 """Above this an error is that of float arithmetic, which other machines and versions make otherwise."""
 

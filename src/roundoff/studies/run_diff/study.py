@@ -26,17 +26,6 @@ from roundoff.studies.run_diff.result import Change, DiffKind, Pairing, RowDiff,
 if TYPE_CHECKING:
     from roundoff.diagnosis.result import Diagnosis, Finding
 
-__all__ = [
-    "FLOOR_DB",
-    "LEVEL",
-    "Tested",
-    "changed_conditions",
-    "compare_scores",
-    "diff_runs",
-    "same_samples",
-]
-
-
 # Whether the change of one score can be chance.
 
 

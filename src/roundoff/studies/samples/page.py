@@ -12,8 +12,6 @@ from roundoff.messages.phrases import commas, semicolons
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
 
-__all__ = ["WORST_SAMPLES_CSV_START", "samples_page"]
-
 WORST_SAMPLES_CSV_START = "rank,sample,index,score,moved_top"
 """By this an earlier table of ours is known."""
 

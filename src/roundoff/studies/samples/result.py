@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from roundoff.core.coverage import Judgement
 from roundoff.messages.message import Message
 
-__all__ = ["OutputScore", "SampleScore", "WorstSamples"]
-
 
 @dataclass(frozen=True, slots=True)
 class OutputScore:

@@ -24,8 +24,6 @@ from roundoff.run.capture import Samples
 from roundoff.run.evaluators import class_predictions
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
 
-__all__ = ["WorstSampleSettings", "find_worst_samples"]
-
 
 @dataclass(frozen=True, slots=True)
 class WorstSampleSettings:

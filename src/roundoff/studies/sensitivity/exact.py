@@ -32,13 +32,6 @@ from roundoff.run.block_network import BlockChange, BlockNetwork, NetworkSetting
 from roundoff.run.capture import Samples, read_feed
 from roundoff.studies.sensitivity.subjects import SensitivitySettings
 
-__all__ = [
-    "NOISE_MARGIN_DB",
-    "ExactEngine",
-    "Journal",
-    "Measurement",
-]
-
 _HEADER = {"roundoff": "sensitivity journal", "schema": 1}
 _OPTION = "--resume"
 _SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}

@@ -14,8 +14,6 @@ from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.sensitivity.result import KindVerdict, SensitivityReport, SensitivityRow
 
-__all__ = ["SENSITIVITY_CSV_START", "rankings_table", "sensitivity_page"]
-
 SENSITIVITY_CSV_START = "kind,rank,name,node,"
 """How the CSV begins."""
 

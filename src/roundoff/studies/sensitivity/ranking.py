@@ -34,24 +34,6 @@ from roundoff.studies.sensitivity.result import (
 )
 from roundoff.studies.sensitivity.subjects import find_subjects
 
-__all__ = [
-    "PlaceCosts",
-    "UserSensitivity",
-    "leading",
-    "load_sensitivity",
-    "mean_scores",
-    "means",
-    "place_costs",
-    "pooled_sqnr_db",
-    "rank",
-    "report_sensitivity",
-    "sample_values",
-    "scores_of_nodes",
-    "summarize",
-    "worst_first",
-    "worst_names",
-]
-
 # Two of the first samples' ranks count as exchangeable unless a difference like theirs is rarer than this.
 _DOUBT = 0.05
 

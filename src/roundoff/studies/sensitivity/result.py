@@ -9,20 +9,6 @@ from roundoff.core.quantizers import SubjectKind, SwitchedSubject
 from roundoff.core.tensors import Array
 from roundoff.messages.message import Message
 
-__all__ = [
-    "Effort",
-    "Interval",
-    "KindVerdict",
-    "Mode",
-    "RankedSubject",
-    "Sensitivity",
-    "SensitivityReport",
-    "SensitivityRow",
-    "Standing",
-    "SubjectScore",
-]
-
-
 Mode = Literal["alone", "left_out"]
 """alone: only the subject is quantized; left_out: everything but the subject is."""
 

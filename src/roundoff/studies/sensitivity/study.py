@@ -26,17 +26,6 @@ from roundoff.studies.sensitivity.ranking import leading, pooled_sqnr_db, rank, 
 from roundoff.studies.sensitivity.result import Effort, Sensitivity, SubjectScore
 from roundoff.studies.sensitivity.subjects import SensitivitySettings, find_subjects
 
-__all__ = [
-    "EVERYTHING",
-    "RANKING_SAMPLES",
-    "Audience",
-    "SensitivityStages",
-    "analyze_sensitivity",
-    "ranked_subjects",
-    "whole_sensitivity",
-]
-
-
 # Measuring in stages: all subjects on few samples, the leading ones on all, as far as time allows.
 
 EVERYTHING = SwitchedSubject("everything", "group", ())

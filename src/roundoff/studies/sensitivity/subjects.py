@@ -12,17 +12,6 @@ from roundoff.messages.message import english, some
 from roundoff.run.block_network import BlockArithmetic
 from roundoff.studies.sensitivity.result import Mode
 
-__all__ = [
-    "ALL_KINDS",
-    "FAST_FIRST_SAMPLES",
-    "FAST_SAMPLES",
-    "FIRST_SAMPLES",
-    "SensitivitySettings",
-    "find_subjects",
-    "group_subject",
-    "switched_off",
-]
-
 ALL_KINDS: tuple[SubjectKind, ...] = ("node", "weight", "activation")
 
 FIRST_SAMPLES = 16

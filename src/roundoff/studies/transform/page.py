@@ -12,8 +12,6 @@ from roundoff.pages.coverage import doubt_line, judged_line
 from roundoff.quantize.page import agreement_line
 from roundoff.quantize.step_report import StepReport, TransformReport, TransformScore
 
-__all__ = ["transform_page"]
-
 _COLUMNS = (
     Column("step", bilingual("transform.step"), "text"),
     Column("kind", plain("kind"), "text", on=("csv",)),

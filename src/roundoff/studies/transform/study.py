@@ -27,8 +27,6 @@ from roundoff.run.capture import Samples, read_feed
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions
 from roundoff.run.session import open_session
 
-__all__ = ["Judge", "TransformTrial", "check_steps", "try_steps"]
-
 # Samples on which outputs are compared; labels and evaluators see all.
 _COMPARED = 128
 _SAME = 1e-9

@@ -10,8 +10,6 @@ from roundoff.core.array_files import Unreadable
 from roundoff.core.tensors import Array, as_values, parse_dtype
 from roundoff.messages.message import english
 
-__all__ = ["AscendType", "element_type", "values_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class AscendType:

@@ -10,26 +10,6 @@ from typing import Any
 from roundoff.core.array_files import MAX_AXES, Unreadable, map_bytes, stat_file
 from roundoff.messages.message import english
 
-__all__ = [
-    "ELEMENT_TYPES",
-    "FORMATS",
-    "FORMAT_NUMBERS",
-    "GE_TYPES",
-    "LENGTH_BYTES",
-    "MAGIC",
-    "MAX_HEADER_BYTES",
-    "NOWHERE",
-    "Blob",
-    "Dump",
-    "DumpTensor",
-    "format_name",
-    "parse_header_message",
-    "read_dump",
-    "read_head",
-    "read_small_header",
-]
-
-
 # The message in which Ascend's header is stored, read by the protobuf runtime with a table of its fields.
 
 # One line per field: name, number, type (``*``: repeated). Texts are bytes, as devices write what is not UTF-8;

@@ -15,22 +15,6 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 
-__all__ = [
-    "PLAIN",
-    "Laid",
-    "LayoutUndo",
-    "as_format",
-    "candidates",
-    "from_c04",
-    "from_recurrent",
-    "relayout",
-    "restore",
-    "to_device",
-    "ungroup",
-    "way_back",
-]
-
-
 # Fractals that no single pattern of axes describes: grouped convolutions, four channels, recurrent weights.
 
 Undo: TypeAlias = Callable[[Array], Array]

@@ -15,20 +15,6 @@ from roundoff.core.files import read_small
 from roundoff.messages.message import english
 from roundoff.tensors.ascend_npy import MAPPING_NAME, read_mapping
 
-__all__ = [
-    "UNITS",
-    "DumpName",
-    "Record",
-    "TensorStatistics",
-    "fits",
-    "logical_op",
-    "overflowed_unit",
-    "parse_dump_name",
-    "read_record",
-    "read_statistics",
-    "true_name",
-]
-
 _NAME = re.compile(
     r"(?P<type>[^.]+)\.(?P<op>[^.]+)\.(?P<task>[0-9]{1,20})(?:\.(?P<stream>[0-9]{1,20}))?\.(?P<time>[0-9]{1,20})"
     r"(?P<slice>\.(?P<kind>[0-9]{1,9})\.(?P<context>[0-9]{1,20})\.(?P<thread>[0-9]{1,20})(?:\.[0-9]{1,20})?)?"

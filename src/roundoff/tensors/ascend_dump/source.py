@@ -29,24 +29,6 @@ from roundoff.tensors.ascend_dump.names import (
 from roundoff.tensors.folders import Arranged, TensorPlace, arrange_files, walk_files
 from roundoff.tensors.stored import Content, Declared
 
-__all__ = [
-    "DumpFile",
-    "Slice",
-    "SlicedTensor",
-    "arrange_dumps",
-    "content_of",
-    "cut_axes",
-    "device_shape",
-    "expected_slices",
-    "list_dumps",
-    "map_tensor",
-    "merge",
-    "original_values",
-    "sliced_content",
-    "tensors_of",
-]
-
-
 # From a tensor's place in a dump file to its values, in the device's layout or in the original one.
 
 _DECODED_BYTES = 8

@@ -14,15 +14,6 @@ from roundoff.run.session import open_session
 from roundoff.vendors.amct.observation import as_batch, observer_of, stage_of
 from roundoff.vendors.facade import WrongType, WrongValue
 
-__all__ = [
-    "a_flag",
-    "a_path",
-    "a_positive",
-    "keep_apart",
-    "layer_names",
-    "run_batches",
-]
-
 
 def a_path(name: str, given: Any) -> Path:
     """An argument that is a path.

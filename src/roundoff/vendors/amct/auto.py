@@ -41,16 +41,6 @@ from roundoff.vendors.amct.records import LayerRecord, write_records
 from roundoff.vendors.amct.workflow import AmctModel, Files, Flavour, calibrate_by, get_flavour, open_model
 from roundoff.vendors.facade import CannotRun, WrongValue
 
-__all__ = [
-    "DATA_TYPES",
-    "BinaryData",
-    "ModelAutoCalibration",
-    "auto_calibrate",
-    "load_evaluator",
-    "parse_binary_data",
-    "rank_layers",
-]
-
 DATA_TYPES = (
     "float64", "float32", "float16", "int8", "int16", "int32", "int64",
     "uint8", "uint16", "uint32", "uint64", "bool",

@@ -14,38 +14,6 @@ from roundoff.quantize.calibration.methods import get_method, options_of
 from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.facade import WrongType, WrongValue
 
-__all__ = [
-    "ACTIVATION",
-    "ADA",
-    "DEFAULT_BITS",
-    "HALF_PRECISION",
-    "HFMG",
-    "IFMR",
-    "IFMR_DEFAULTS",
-    "LAYER",
-    "ROOT",
-    "TENSOR",
-    "WEIGHT",
-    "ActivationSettings",
-    "AmctConfig",
-    "AmctLayerSettings",
-    "TensorSettings",
-    "WeightSettings",
-    "check_keys",
-    "default_document",
-    "dump",
-    "fitted",
-    "layer_entry",
-    "parse_config",
-    "parse_json",
-    "read_config",
-    "read_json",
-    "with_algorithm",
-    "with_algorithm_keys",
-    "with_enabled",
-    "write_json",
-]
-
 # How single layers are quantized, as a configuration says, with every default filled in.
 
 DEFAULT_BITS = 8

@@ -24,25 +24,6 @@ from roundoff.vendors.amct.quantizers import quantizers_of, short_mantissa
 from roundoff.vendors.amct.records import LayerRecord
 from roundoff.vendors.facade import AMCT_LOGGER, WrongType, WrongValue
 
-__all__ = [
-    "FAKE_QUANT_FORMS",
-    "Form",
-    "Operation",
-    "OwnOperators",
-    "PlainOperators",
-    "ResultFiles",
-    "SaveType",
-    "chosen",
-    "integer_model",
-    "make_folder",
-    "operations_info",
-    "packed_scales",
-    "quantization_info",
-    "replacing",
-    "results_of",
-    "save_quantized",
-]
-
 
 class Form(Protocol):
     """How a model goes over to whole numbers and back."""

@@ -11,8 +11,6 @@ from roundoff.graph.weights import Weights
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.targets.loading import load_target
 
-__all__ = ["LAYER_TYPES", "TENSOR_TYPES", "AmctLayer", "LayerBias", "find_layers"]
-
 LAYER_TYPES = ("Conv", "Gemm", "MatMul", "ConvTranspose", "AveragePool")
 """Operations that are quantized; a model need not have any of them."""
 

@@ -39,27 +39,6 @@ from roundoff.vendors.amct.quantizers import (
 from roundoff.vendors.amct.records import LayerRecord, read_records, write_records
 from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongType
 
-__all__ = [
-    "KEY",
-    "CalibrationObserver",
-    "CalibrationStage",
-    "as_batch",
-    "calibrate",
-    "calibrate_with",
-    "forget",
-    "known_observer",
-    "new_stage",
-    "note_stage",
-    "observer_of",
-    "open_modified",
-    "stage_of",
-    "stage_text",
-    "unwatch",
-    "watch",
-    "without_stage",
-    "write_modified",
-]
-
 KEY = "roundoff.amct"
 """Where the metadata of a model says that its runs are for calibration."""
 

@@ -16,10 +16,6 @@ from roundoff.messages.message import english
 from roundoff.vendors.amct.arguments import a_path
 from roundoff.vendors.facade import CannotRun
 
-__all__ = [
-    "opencv_net",
-]
-
 _LOWEST, _HIGHEST = -128, 127
 _INT16 = -(2.0**15), 2.0**15 - 1
 

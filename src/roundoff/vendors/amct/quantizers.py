@@ -26,24 +26,6 @@ from roundoff.vendors.amct.layers import AmctLayer, find_layers
 from roundoff.vendors.amct.records import LayerRecord, check_record, record_bits, type_entries
 from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongValue
 
-__all__ = [
-    "LARGEST_SUM",
-    "balance_factors",
-    "balanced_model",
-    "calibrated_records",
-    "half_scale",
-    "input_peaks",
-    "input_spec",
-    "observed_tensors",
-    "quantizers_of",
-    "records_of_qat",
-    "short_mantissa",
-    "weight_peaks",
-    "weight_quantizers",
-    "weight_records",
-    "weight_spec",
-]
-
 LARGEST_SUM = float(2**31 - 1)
 """What an accumulator of 32 bits holds."""
 

@@ -11,16 +11,6 @@ from roundoff.core.text_proto import Field, FieldTable, TextEntry, TextMessage, 
 from roundoff.messages.message import english
 from roundoff.vendors.facade import WrongValue
 
-__all__ = [
-    "LayerRecord",
-    "check_record",
-    "read_records",
-    "record_bits",
-    "record_text",
-    "type_entries",
-    "write_records",
-]
-
 # Dialects: AMCT writes one flat message per layer and names types as texts; another toolkit keeps inputs in
 # messages of their own (record_d) and widths as numbers. All are read; what is not ours is kept and written back.
 _SHIFT_BITS = range(1, 17)

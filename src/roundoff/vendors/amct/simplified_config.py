@@ -13,13 +13,6 @@ from roundoff.vendors.amct.config import HALF_PRECISION, IFMR_DEFAULTS, layer_en
 from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.facade import WrongValue
 
-__all__ = [
-    "SIMPLIFIED",
-    "parse_simplified",
-    "read_simplified",
-    "simplified_document",
-]
-
 # The fields of the simplified configuration.
 
 _DST_TYPES = {"INT8": 1, "INT16": 2}

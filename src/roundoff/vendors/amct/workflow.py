@@ -38,22 +38,6 @@ from roundoff.vendors.amct.records import LayerRecord, read_records, write_recor
 from roundoff.vendors.amct.simplified_config import read_simplified, simplified_document
 from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongValue
 
-__all__ = [
-    "AmctModel",
-    "Files",
-    "Flavour",
-    "RecordedModel",
-    "add_flavour",
-    "begin_balancing",
-    "begin_calibration",
-    "calibrate_by",
-    "complete_records",
-    "convert",
-    "create_config",
-    "get_flavour",
-    "open_model",
-]
-
 Files = tuple[Path, ...]
 """The files of one model: one for ONNX; definition and weights for Caffe."""
 

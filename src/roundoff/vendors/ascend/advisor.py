@@ -22,18 +22,6 @@ from roundoff.vendors.ascend.conversion import Conversion, convert_dumps
 from roundoff.vendors.ascend.errors import Code, Refused, farthest, least_cosine, other_limits
 from roundoff.vendors.ascend.rows import Columns, Row, stamp, write_private
 
-__all__ = [
-    "Advice",
-    "Located",
-    "OperatorOverflow",
-    "advise",
-    "find_overflows",
-    "locate",
-    "read_table",
-    "write_advice",
-    "write_overflows",
-]
-
 _JUMP = 3.0
 """An operator whose output is this much farther off than its inputs makes the error itself."""
 

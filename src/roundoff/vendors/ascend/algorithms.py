@@ -24,25 +24,6 @@ from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.layouts import Convert
 from roundoff.vendors.ascend.rules import Warn
 
-__all__ = [
-    "ALL_ZERO",
-    "BUILTIN",
-    "EPSILON",
-    "FILE_ALGORITHMS",
-    "NOT_COMPUTED",
-    "SCALAR",
-    "Algorithm",
-    "ComparedTensors",
-    "GoldenPair",
-    "compare_values",
-    "failed",
-    "own_conversions",
-    "parse_options",
-    "select_algorithms",
-    "tree_sum",
-]
-
-
 # Sums over two long vectors as numpy's float32 gives them for the whole, without ever holding the whole.
 #
 # The vendor's figures are float32 sums of entire arrays, and their last printed digits show it. numpy adds such

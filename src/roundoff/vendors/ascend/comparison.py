@@ -27,18 +27,6 @@ from roundoff.vendors.ascend.rows import Columns, Row, chosen_groups, stamp, wri
 from roundoff.vendors.ascend.rules import Operator, Relation, Warn, is_dequantizer, relation_of
 from roundoff.vendors.ascend.scenarios import RuleFiles, check_scenario, load_rule
 
-__all__ = [
-    "ComparisonResult",
-    "Request",
-    "batch_requests",
-    "compare_network",
-    "open_job",
-    "summarize",
-    "wrapped",
-    "write_mapping",
-]
-
-
 _NEVER_DUMPED = (
     "Data",
     "Const",

@@ -21,15 +21,6 @@ from roundoff.tensors.ascend_dump.source import map_tensor
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.layouts import Convert, shown
 
-__all__ = [
-    "FAILED_NAME",
-    "FILE_TYPES",
-    "ORIGINAL",
-    "Conversion",
-    "convert_dumps",
-]
-
-
 FILE_TYPES = ("npy", "bin", "msnpy", "pt")
 ORIGINAL = "ORIGINAL"
 """Stands for the layout that a tensor had before the compiler changed it."""

@@ -23,18 +23,6 @@ from roundoff.vendors.ascend.rules import (
     names_quantizer,
 )
 
-__all__ = [
-    "CompareJob",
-    "counterpart",
-    "decoded",
-    "decoded_counterpart",
-    "find_golden",
-    "golden_of",
-    "holds_codes",
-    "mark_pairs",
-    "may_hold_codes",
-]
-
 
 class _Output(Enum):
     """What an output carries."""

@@ -9,16 +9,6 @@ from enum import IntEnum
 from roundoff.errors import BadInput
 from roundoff.measure.verdicts import load_profile
 
-__all__ = [
-    "Code",
-    "NotCompared",
-    "Notes",
-    "Refused",
-    "farthest",
-    "least_cosine",
-    "other_limits",
-]
-
 
 class Code(IntEnum):
     """The vendor's exit codes."""

@@ -21,19 +21,6 @@ from roundoff.tensors.ascend_npy import MAPPING_NAME, read_mapping
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.rules import Warn, names_quantization
 
-__all__ = [
-    "Folder",
-    "FoundFile",
-    "Kind",
-    "Loaded",
-    "Tensor",
-    "escaped",
-    "load_golden",
-    "load_operator",
-    "open_folder",
-]
-
-
 _GOLDEN = re.compile(r"(?P<op>.+\.[0-9]+)\.(?P<time>[0-9]{1,255})\.(?P<kind>npy|pb|quant)", re.DOTALL)
 _NOT_DATA = (MAPPING_NAME, "convert_failed_file_list.txt", "tensors.json")
 _TIME_DIGITS = 16

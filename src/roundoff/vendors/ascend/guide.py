@@ -19,8 +19,6 @@ from roundoff.vendors.ascend.folders import open_folder
 from roundoff.vendors.ascend.rules import Warn
 from roundoff.vendors.ascend.scenarios import RuleFiles
 
-__all__ = ["Given", "GuideStep", "walk"]
-
 _ACCEPTED, _LARGE = 1.0, 3.0
 """Losses of accuracy in per cent that the guide tells apart."""
 

@@ -11,8 +11,6 @@ from roundoff.tensors.ascend_dump.layouts import Laid, as_format, relayout, rest
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.rules import Warn
 
-__all__ = ["Convert", "Fitted", "GoldenTensor", "How", "Mine", "fit", "fit_equal", "shown"]
-
 Convert = Callable[[tuple[int, ...], tuple[int, ...], Array], Array]
 """A conversion of the user's: from the device's shape and the wanted shape to converted values."""
 

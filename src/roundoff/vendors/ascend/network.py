@@ -30,19 +30,6 @@ from roundoff.vendors.ascend.layouts import Fitted, shown
 from roundoff.vendors.ascend.rows import Row
 from roundoff.vendors.ascend.rules import Operator, OperatorOrigin, Relation, is_dequantizer, relation_of
 
-__all__ = [
-    "NetworkOutcome",
-    "Twin",
-    "compare_files",
-    "compare_group",
-    "compare_twin",
-    "group_names",
-    "overflows",
-    "pair_by_name",
-    "sides",
-    "with_inputs_of_slices",
-]
-
 _FLOAT16_MAX = 65504
 _IN_PAIR = english(
     "runs between a quantizer and its dequantizer: it writes sums of codes, which no golden tensor has"

@@ -14,16 +14,6 @@ from roundoff.messages.message import english
 from roundoff.vendors.ascend.errors import Code, Refused
 from roundoff.vendors.ascend.rules import FusionRule, Warn
 
-__all__ = [
-    "Columns",
-    "Row",
-    "chosen_groups",
-    "stamp",
-    "write_private",
-    "write_table",
-]
-
-
 _DANGEROUS = re.compile(r"^[＝＋－+\-=%@]|;[＝＋－+\-=%@]")  # noqa: RUF001 - the full-width signs, too, begin formulas
 _NONE = "NaN"
 

@@ -12,28 +12,6 @@ from typing import Any, TypeAlias
 from roundoff.messages.message import english
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 
-__all__ = [
-    "DEQUANTIZERS",
-    "DEQUANT_NAME",
-    "QUANT_NAME",
-    "FusionRule",
-    "Operator",
-    "OperatorOrigin",
-    "Relation",
-    "Warn",
-    "attribute",
-    "group_key",
-    "is_dequantizer",
-    "items_of",
-    "listed",
-    "names_quantization",
-    "names_quantizer",
-    "read_rule",
-    "relation_of",
-    "text",
-]
-
-
 # Values out of the JSON in which a compiler prints a model: everything is a list of keys and typed values.
 
 _KINDS: dict[str, tuple[type, str]] = {

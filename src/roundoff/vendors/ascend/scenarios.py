@@ -20,18 +20,6 @@ from roundoff.vendors.ascend.rules import (
     read_rule,
 )
 
-__all__ = [
-    "RuleFiles",
-    "check_conversion",
-    "check_flags",
-    "check_output",
-    "check_scenario",
-    "load_rule",
-    "through_quantization",
-    "without_fusion",
-]
-
-
 # Two rules made one: an offline model seen through its quantized original, or through itself without fusion.
 
 

@@ -23,16 +23,6 @@ from roundoff.vendors.ascend.network import group_names, overflows
 from roundoff.vendors.ascend.rows import write_private
 from roundoff.vendors.ascend.rules import Operator, OperatorOrigin
 
-__all__ = [
-    "Asked",
-    "Detail",
-    "Single",
-    "find_single",
-    "overflowing",
-    "write_single",
-]
-
-
 _BLOCK = 1 << 16
 _MAX_NAME = 254
 _LONG_NAMES = "simple_op_mapping.csv"

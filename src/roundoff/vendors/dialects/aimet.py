@@ -17,14 +17,6 @@ from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, as_message, english
 from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, lost, scaled, unsaid_codes
 
-__all__ = [
-    "DIALECT",
-    "SUFFIX",
-    "VERSION",
-    "read_encodings",
-]
-
-
 VERSION = "0.6.1"
 
 

@@ -9,8 +9,6 @@ from roundoff.vendors.amct.config import IFMR_DEFAULTS, default_document, dump, 
 from roundoff.vendors.amct.layers import LAYER_TYPES, AmctLayer, find_layers
 from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, lost, unsaid
 
-__all__ = ["DIALECT"]
-
 _METHODS = {"ifmr": "ifmr", "hfmg": "hfmg"}
 _OTHER_WIDTH = 16
 

@@ -16,8 +16,6 @@ from roundoff.vendors.dialects.settings import (
     unsaid,
 )
 
-__all__ = ["DIALECT"]
-
 _METHODS = {"minmax": "max", "percentile": "max", "entropy": "kl"}
 _WIDE, _NARROW, _FLOAT = "int16", "int8", "float32"
 _OTHER_WIDTH = 16

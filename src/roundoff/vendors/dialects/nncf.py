@@ -5,8 +5,6 @@ import json
 from roundoff.messages.message import english
 from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, lost, names_of, said_of, unsaid
 
-__all__ = ["DIALECT"]
-
 _METHODS = {"minmax": "min_max"}
 
 _SCRIPT = '''\

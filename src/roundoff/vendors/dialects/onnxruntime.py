@@ -23,8 +23,6 @@ from roundoff.vendors.dialects.settings import (
     unsaid_codes,
 )
 
-__all__ = ["DIALECT"]
-
 _TYPES = {"u8": "QUInt8", "s8": "QInt8", "u16": "QUInt16", "s16": "QInt16", "u4": "QUInt4", "s4": "QInt4"}
 _FIRST_16_BITS = 21
 """From this opset on ONNX itself has QuantizeLinear for 16 bits."""

@@ -14,8 +14,6 @@ from roundoff.vendors.pulsar2.config.schema import (
     QuantConfig,
 )
 
-__all__ = ["DIALECT"]
-
 _METHODS = {
     "minmax": CalibrationMethod.MinMax.name,
     "percentile": CalibrationMethod.Percentile.name,

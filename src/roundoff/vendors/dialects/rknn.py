@@ -5,8 +5,6 @@ import json
 from roundoff.messages.message import english
 from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, lost, names_of, said_of, unsaid
 
-__all__ = ["DIALECT"]
-
 _METHODS = {"minmax": "normal", "entropy": "kl_divergence", "mse": "mmse"}
 _FLOAT = "float16"
 

@@ -7,8 +7,6 @@ from roundoff.core.plan import FLOAT, PRECISION_PARTS, Precision, Rule
 from roundoff.messages.message import english
 from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, said_of, unsaid_codes, unsaid_scales
 
-__all__ = ["DIALECT"]
-
 
 def _write(decisions: Decisions) -> Written:
     asked = decisions.made.rules

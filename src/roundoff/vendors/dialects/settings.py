@@ -16,30 +16,6 @@ from roundoff.messages.message import english, listed, some
 if TYPE_CHECKING:
     from roundoff.graph.load import Model
 
-__all__ = [
-    "COMMON_BITS",
-    "SETTINGS_NAME",
-    "Decisions",
-    "Dialect",
-    "Made",
-    "NodeDecision",
-    "ToolSettings",
-    "Written",
-    "decisions_of",
-    "float_model_name",
-    "graph_digest",
-    "lost",
-    "names_of",
-    "said_of",
-    "scaled",
-    "settings_for",
-    "unsaid",
-    "unsaid_codes",
-    "unsaid_scales",
-    "unsaid_weight_scales",
-    "unsaid_weights",
-]
-
 COMMON_BITS = 8
 """What every tool quantizes to unless it is told otherwise."""
 

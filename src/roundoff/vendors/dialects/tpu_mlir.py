@@ -14,8 +14,6 @@ from roundoff.vendors.dialects.settings import (
     unsaid_weights,
 )
 
-__all__ = ["DIALECT"]
-
 _FLOAT, _HALF = "F32", "F16"
 
 

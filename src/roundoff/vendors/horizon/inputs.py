@@ -26,27 +26,6 @@ from roundoff.run.capture import NO_INPUTS, Samples
 from roundoff.samples.sample_set import open_samples
 from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue
 
-__all__ = [
-    "METRICS",
-    "NODE_TYPES",
-    "CalibratedModel",
-    "CalibrationNodes",
-    "Dataset",
-    "NodeLists",
-    "bits_of",
-    "check_threshold",
-    "flat_names",
-    "is_model",
-    "metric_names",
-    "node_lists",
-    "one_metric",
-    "open_calibrated",
-    "open_dataset",
-    "our_metric",
-    "sample_count",
-    "threshold_of",
-]
-
 METRICS = {
     "cosine-similarity": "mean_cosine",
     "mse": "mean_mse",

@@ -46,18 +46,6 @@ from roundoff.vendors.horizon.ranking import (
     save_tables,
 )
 
-__all__ = [
-    "asked_curves",
-    "draw_channels",
-    "draw_curves",
-    "draw_distributions",
-    "get_channelwise_data_distribution",
-    "plot_acc_error",
-    "plot_distribution",
-    "tensor_analysis",
-]
-
-
 # More threads than this are not started, whatever is asked for.
 _MOST_THREADS = 1024
 

@@ -36,21 +36,6 @@ from roundoff.vendors.horizon.inputs import (
     threshold_of,
 )
 
-__all__ = [
-    "DEFAULT_FOLDER",
-    "Generation",
-    "HorizonRanking",
-    "framed_table",
-    "get_sensitivity_of_nodes",
-    "measure_rankings",
-    "result_folder",
-    "save_pictures",
-    "save_ranking",
-    "save_tables",
-    "sensitivity_table",
-    "wanted_subjects",
-]
-
 Generation = Literal[1, 3]
 """1: full precision, titled by the kind. 3, also printed by the second: five decimals."""
 

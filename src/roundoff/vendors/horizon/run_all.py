@@ -44,17 +44,6 @@ from roundoff.vendors.horizon.ranking import (
     wanted_subjects,
 )
 
-__all__ = [
-    "BASE_LINE",
-    "SwitchedModel",
-    "analyze_switching",
-    "pick",
-    "runall",
-    "select_sensitive_samples",
-    "sensitivity_analysis",
-]
-
-
 # What happens when the worst nodes get another type, and which samples are hurt most.
 
 BASE_LINE = "calibrated_model"

@@ -36,17 +36,6 @@ from roundoff.vendors.pulsar2.config.schema import (
     PictureLayout,
 )
 
-__all__ = [
-    "SUFFIXES",
-    "CalibrationSet",
-    "FileReader",
-    "ObjectFiles",
-    "dataset_problems",
-    "make_reader",
-    "open_datasets",
-]
-
-
 # One file of a calibration data set as the values of an input: exact, as the vendor's tool demands it.
 
 SUFFIXES: dict[CalibrationFormat, tuple[str, ...]] = {

@@ -17,13 +17,6 @@ from roundoff.vendors.pulsar2.config import schema as enums
 from roundoff.vendors.pulsar2.config.checks import YUV, InputSettings, Settled
 from roundoff.vendors.pulsar2.config.schema import DataType, InputProcessor, OutputProcessor
 
-__all__ = [
-    "Steps",
-    "deployed_model",
-    "input_processing",
-    "processing_steps",
-]
-
 # The steps of an input's processing as ONNX nodes, so that a model can be fed what the chip is fed.
 
 _PADS_AS_INPUT = 11

@@ -6,8 +6,6 @@ from roundoff.messages.message import NOTHING, Message, joined, message, verbati
 from roundoff.studies.check_io.result import Correction, Explanation, IoChange, IoCheck, StageCheck
 from roundoff.vendors.pulsar2.config.schema import CscMode, DataType
 
-__all__ = ["fields_of", "with_fields"]
-
 _TYPES = {
     "uint8": DataType.U8,
     "int8": DataType.S8,

@@ -25,25 +25,6 @@ from roundoff.vendors.pulsar2.tables import (
     vendor_dtype,
 )
 
-__all__ = [
-    "PARTS",
-    "Choice",
-    "Frontend",
-    "LayerEntry",
-    "NodeOutcome",
-    "Reason",
-    "ResolvedEntry",
-    "ResolvedLayers",
-    "asked_for",
-    "read_entries",
-    "refuse_unknown",
-    "resolution_json",
-    "resolution_table",
-    "resolve_layers",
-    "wanted_by",
-]
-
-
 # What the entries of layer_configs name, and which of them counts for each node.
 
 PARTS = ("activation", "weight", "output")

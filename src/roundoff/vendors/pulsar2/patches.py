@@ -25,14 +25,6 @@ from roundoff.vendors.pulsar2.config.decoding import (
 )
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, ConstProcessor
 
-__all__ = [
-    "edit_problems",
-    "edited_model",
-    "new_constant",
-    "patched_attribute",
-]
-
-
 # New attributes for an operation of a model, of the types that its definition demands.
 
 _INT64, _FLOAT32 = 2**63, float.fromhex("0x1.fffffep+127")

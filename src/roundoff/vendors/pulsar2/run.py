@@ -27,26 +27,6 @@ from roundoff.run.session import Session, open_session
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, PrecisionAnalysisMode, TargetHardware
 from roundoff.vendors.pulsar2.tables import target_of
 
-__all__ = [
-    "SUFFIX",
-    "Engine",
-    "IntegerEngine",
-    "ReferenceEngine",
-    "RunOutcome",
-    "RunSettings",
-    "are_numbers",
-    "case_folder",
-    "file_names",
-    "is_quantized",
-    "random_input",
-    "read_cases",
-    "read_input",
-    "refuse_foreign",
-    "run_model",
-    "write_tensor",
-]
-
-
 # What computes a model for ``pulsar2 run``: onnxruntime, or the simulator of integer hardware.
 
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"

@@ -14,28 +14,6 @@ from roundoff.quantize.planning.view import PRODUCTS, FusedUnit, GraphView
 from roundoff.quantize.targets.loading import load_target
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, DataType, TargetHardware
 
-__all__ = [
-    "NATURAL",
-    "TABLE_LEVELS",
-    "Column",
-    "Justify",
-    "LayerConfigRow",
-    "OutlierTableRow",
-    "PrecisionRow",
-    "QuantConfigRow",
-    "figure",
-    "frontend_type",
-    "in_vendor_words",
-    "layer_config_table",
-    "outlier_table",
-    "precision_table",
-    "quant_config_table",
-    "quantized_type",
-    "render_table",
-    "target_of",
-    "vendor_dtype",
-]
-
 # How Pulsar2 draws a table: rich, with a heavy head and a line between rows.
 
 Justify = Literal["left", "center"]

@@ -64,20 +64,6 @@ from roundoff.vendors.pulsar2.datasets import CalibrationSet
 from roundoff.vendors.pulsar2.layer_configs import Frontend, read_entries, refuse_unknown
 from roundoff.vendors.pulsar2.tables import precision_table, target_of
 
-__all__ = [
-    "BuildExtras",
-    "DisguisedSamples",
-    "Rebuilt",
-    "analysis_places",
-    "anonymous_config",
-    "archive_names",
-    "build_record",
-    "inside",
-    "open_build",
-    "rebuild",
-    "vocabulary",
-]
-
 _CONTEXT = "build_context.json"
 
 

@@ -50,18 +50,6 @@ from roundoff.vendors.pulsar2.config.schema import (
 from roundoff.vendors.pulsar2.layer_configs import Frontend, refuse_unknown, resolve_layers
 from roundoff.vendors.pulsar2.tables import NATURAL, Column, render_table, target_of
 
-__all__ = [
-    "CONFIG_NAME",
-    "DECISIONS_NAME",
-    "DEFAULT_METHODS",
-    "ModelTrials",
-    "TunedBuild",
-    "decisions_table",
-    "tune_build",
-    "tuned_config",
-]
-
-
 # Compiling and measuring for the flow charts.
 
 _WIDE = 16

@@ -9,8 +9,6 @@ import numpy as np
 from roundoff.diagnosis.devices.kernels.kernel import DeviceKernel, KernelNode, wrong
 from roundoff.messages.message import Message, message
 
-__all__ = ()
-
 Ways = Iterator[tuple[Message, DeviceKernel]]
 Steps = Sequence[tuple[str, Sequence[str], Mapping[str, Any]]]
 

@@ -19,8 +19,6 @@ from roundoff.diagnosis.devices.suspects import ONE_KERNEL, DeviceSuspect
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import Message, message
 
-__all__ = ["KernelFit", "KernelTrial", "is_known_kernel", "try_kernels"]
-
 _TABLES = (elementwise, layers, pictures)
 
 # Nodes of a span whose kernels are tried; of more, a dump should tell which. Of more than one kernel has, a way is

@@ -16,8 +16,6 @@ from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message
 from roundoff.run.session import open_session
 
-__all__ = ["KERNELS", "DeviceKernel", "KernelNode", "WrongKernel", "cut_kernel", "wrong"]
-
 # More constants than these are not copied for every way to be tried: 64 MB of float.
 _MOST_CONSTANTS = 1 << 24
 

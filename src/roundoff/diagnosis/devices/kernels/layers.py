@@ -11,8 +11,6 @@ from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.kernels.kernel import DeviceKernel, KernelNode, wrong
 from roundoff.messages.message import Message, message
 
-__all__ = ["explicit_pads"]
-
 Ways = Iterator[tuple[Message, DeviceKernel]]
 
 _EPSILONS = (0.0, 1e-12, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)

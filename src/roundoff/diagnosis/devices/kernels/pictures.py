@@ -8,8 +8,6 @@ from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.kernels.kernel import DeviceKernel, KernelNode, wrong
 from roundoff.messages.message import Message, message
 
-__all__ = ()
-
 Ways = Iterator[tuple[Message, DeviceKernel]]
 
 

@@ -13,8 +13,6 @@ from roundoff.diagnosis.devices.expectation import grid_step, kind_of
 from roundoff.diagnosis.devices.kernels.sums import rounded_to
 from roundoff.messages.message import Message, message
 
-__all__ = ["ResultSample", "fitted_results"]
-
 Result = Callable[["ResultSample"], Array]
 
 # A value is off when it differs by more than so many tolerances.

@@ -12,8 +12,6 @@ from roundoff.diagnosis.devices.kernels.kernel import KernelNode
 from roundoff.diagnosis.devices.kernels.layers import explicit_pads
 from roundoff.messages.message import Message, message
 
-__all__ = ["rounded_to", "short_sums"]
-
 # Steps of sums that are computed at most: a layer of 64 to 64 channels on 56 x 56 pixels has 13 million of them.
 _MOST_STEPS = 1 << 25
 _KINDS = ("float16", "bfloat16")

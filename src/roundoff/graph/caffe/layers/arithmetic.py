@@ -7,19 +7,6 @@ from typing import Any
 from roundoff.graph.caffe.conversion import LayerJob, Params, Shape, converts
 from roundoff.messages.message import english
 
-__all__ = [
-    "batch_norm",
-    "bias",
-    "elementwise",
-    "eltwise",
-    "identity",
-    "lrn",
-    "mvn",
-    "normalize",
-    "scale",
-    "softmax",
-]
-
 
 @converts("Eltwise")
 def eltwise(job: LayerJob) -> None:

@@ -12,21 +12,6 @@ from roundoff.graph.caffe.conversion import LayerJob, Params, converts
 from roundoff.graph.caffe.net import CaffeLayer, Net
 from roundoff.messages.message import english
 
-__all__ = [
-    "StoredCodes",
-    "Window",
-    "add_weights",
-    "anti_quant",
-    "dequant",
-    "embed",
-    "find_codes",
-    "inner_product",
-    "quant",
-    "spatial",
-    "weight_steps",
-]
-
-
 # The weights of layers that multiply: as floats, or as codes where a quantization tool rounded them.
 
 

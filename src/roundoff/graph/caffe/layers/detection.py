@@ -10,13 +10,6 @@ from roundoff.core.tensors import Array
 from roundoff.graph.caffe.conversion import LayerJob, Params, converts
 from roundoff.messages.message import english
 
-__all__ = [
-    "detection_output",
-    "prior_box",
-    "roi_pooling",
-]
-
-
 _SAME = 1e-6
 _MOST_NUMBERS = 1 << 26
 _DEFAULT_VARIANCE = 0.1

@@ -10,13 +10,6 @@ from roundoff.graph.caffe.conversion import LayerJob, Params, converts
 from roundoff.graph.caffe.layers.convolution import spatial
 from roundoff.messages.message import english
 
-__all__ = [
-    "interp",
-    "pooling",
-    "upsample",
-]
-
-
 _PLANE = 2
 
 

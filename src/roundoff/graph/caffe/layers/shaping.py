@@ -9,19 +9,6 @@ import numpy as np
 from roundoff.graph.caffe.conversion import LayerJob, Params, Shape, converts
 from roundoff.messages.message import english
 
-__all__ = [
-    "arg_max",
-    "concat",
-    "crop",
-    "flatten",
-    "permute",
-    "reduction",
-    "reshape",
-    "shuffle_channel",
-    "slicing",
-    "tile",
-]
-
 
 @converts("Flatten")
 def flatten(job: LayerJob) -> None:

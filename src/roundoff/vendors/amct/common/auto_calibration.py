@@ -23,29 +23,6 @@ from roundoff.studies.sensitivity.ranking import worst_names
 from roundoff.vendors.amct.config import dump, parse_json, write_json
 from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongType, WrongValue
 
-__all__ = [
-    "BEST_EFFORT_CONFIG",
-    "FINAL_CONFIG",
-    "HISTORY",
-    "RANKING",
-    "AccuracyBasedAutoCalibrationBase",
-    "AutoCalibrationEvaluatorBase",
-    "AutoCalibrationResult",
-    "AutoCalibrationStrategyBase",
-    "BinarySearchStrategy",
-    "CosineSimilaritySensitivity",
-    "HistoryForm",
-    "MseSensitivity",
-    "SearchOptions",
-    "SensitivityBase",
-    "SqnrSensitivity",
-    "Trial",
-    "read_history",
-    "read_ranking",
-    "write_history",
-    "write_ranking",
-]
-
 Trial = RollBackTrial
 """What AMCT's scripts know a tried model by."""
 

@@ -67,19 +67,6 @@ from roundoff.vendors.pulsar2.tables import (
     target_of,
 )
 
-__all__ = [
-    "BuildOptions",
-    "BuildResult",
-    "build",
-    "check_complete",
-    "context_document",
-    "count_macs",
-    "tell_analysis",
-    "tell_configuration",
-    "tell_resolution",
-]
-
-
 # build_context.json: what was built, from what, and what came of it.
 
 

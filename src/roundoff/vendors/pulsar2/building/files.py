@@ -35,24 +35,6 @@ from roundoff.vendors.pulsar2.deployed import deployed_model
 from roundoff.vendors.pulsar2.layer_configs import Frontend, ResolvedLayers, resolution_json
 from roundoff.vendors.pulsar2.tables import PrecisionRow, figure, precision_table
 
-__all__ = [
-    "AXMODEL",
-    "CHART",
-    "CONTEXT",
-    "DATASET",
-    "DEPLOYED",
-    "OPTIMIZED",
-    "TABLE",
-    "TEST_DATA",
-    "Dumping",
-    "Tree",
-    "axmodel_document",
-    "mermaid_chart",
-    "snapshot",
-    "state_counts",
-    "write_test_data",
-]
-
 _POLICIES = (
     "PER_TENSOR", "PER_CHANNEL", "LINEAR", "EXPONENTIAL", "SYMMETRICAL", "ASYMMETRICAL", "POWER_OF_2",
 )  # fmt: skip

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from roundoff.core.progress import SILENT, Progress
 from roundoff.messages.message import english
 
-__all__ = ["Log"]
-
 
 def _nowhere(text: str) -> None:
     del text

@@ -45,23 +45,6 @@ from roundoff.vendors.pulsar2.layer_configs import Frontend, ResolvedLayers, rea
 from roundoff.vendors.pulsar2.patches import edit_problems, edited_model
 from roundoff.vendors.pulsar2.tables import PrecisionRow, QuantConfigRow, quantized_type, target_of, vendor_dtype
 
-__all__ = [
-    "METHODS",
-    "Analysis",
-    "BuildOutcome",
-    "ConfigQuantizer",
-    "Material",
-    "PrecisionFinding",
-    "PrecisionSettings",
-    "analyze_precision",
-    "gather",
-    "located",
-    "model_problems",
-    "recipe_of",
-    "same_scales",
-    "sample_directory",
-]
-
 _LISTED = 3
 
 

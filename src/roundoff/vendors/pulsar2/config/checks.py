@@ -36,20 +36,6 @@ from roundoff.vendors.pulsar2.config.schema import (
     message_fields,
 )
 
-__all__ = [
-    "YUV",
-    "InputSettings",
-    "NotApplicable",
-    "Settled",
-    "arrange",
-    "contradictions",
-    "input_processor_problems",
-    "not_applicable",
-    "output_processor_problems",
-    "settle",
-    "strangers",
-]
-
 # What contradicts itself in the processing of inputs and outputs, whatever the model is.
 
 YUV = (ColorSpace.YUV420SP, ColorSpace.YVU420SP, ColorSpace.YUYV422, ColorSpace.UYVY422)

@@ -16,20 +16,6 @@ from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 from roundoff.vendors.pulsar2.config.schema import UNPUBLISHED, BuildConfig, MessageField, message_fields
 
-__all__ = [
-    "ConfigProblem",
-    "Document",
-    "Place",
-    "parse_input_shapes",
-    "problem_of",
-    "read_message",
-    "refuse",
-    "spelled",
-    "to_document",
-    "to_json",
-]
-
-
 # What a configuration file says, before anybody asks whether it makes sense; and what is wrong with it.
 
 Place: TypeAlias = "tuple[str | int, ...]"

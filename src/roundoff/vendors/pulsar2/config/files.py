@@ -17,19 +17,6 @@ from roundoff.vendors.pulsar2.config.checks import contradictions
 from roundoff.vendors.pulsar2.config.decoding import ConfigProblem, Document, Place, read_message, refuse
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, MessageField, message_fields
 
-__all__ = [
-    "Check",
-    "load_config",
-    "overridden",
-    "override_names",
-    "parse_config",
-    "parse_prototxt",
-    "parse_relaxed_json",
-    "parse_toml",
-    "parse_yaml",
-]
-
-
 _DEEPEST = 64
 _ROOT = FieldTable("the configuration", {}, open=True)
 

@@ -11,38 +11,6 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from enum import Enum, unique
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-__all__ = [
-    "EVERY",
-    "UNPUBLISHED",
-    "BuildConfig",
-    "CalibrationFormat",
-    "CalibrationMethod",
-    "CheckMode",
-    "ColorSpace",
-    "CompilerConfig",
-    "ConstProcessor",
-    "CscMode",
-    "DataType",
-    "Debug",
-    "InputProcessor",
-    "InputQuantConfig",
-    "LayerConfig",
-    "MessageField",
-    "ModelType",
-    "NpuMode",
-    "OnnxOpt",
-    "OpProcessor",
-    "OutputProcessor",
-    "PictureLayout",
-    "PrecisionAnalysisMethod",
-    "PrecisionAnalysisMode",
-    "QuantConfig",
-    "Shape",
-    "TargetHardware",
-    "message_fields",
-]
-
-
 # The closed lists of names that a build configuration uses, with the vendor's numbers.
 #
 # A configuration may give a member by name or by number. Of the newer members only the names are published; the
