@@ -13,7 +13,7 @@ from roundoff.cli import main
 from roundoff.core.document import load_document
 from roundoff.demo import load_split, model_path
 from roundoff.graph.load import load_model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.quantize.plan_file import load_plan
 from tests.graph.quantized_nets import run_model
 from tests.quantize.transforms.test_equalize import unbalanced

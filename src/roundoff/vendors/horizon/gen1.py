@@ -26,7 +26,7 @@ def get_sensitivity_of_nodes(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     verbose: bool = False,
     interested_nodes: Any = None,
 ) -> dict[str, dict[str, float]]:
-    """See `roundoff.vendors.horizon.ranking.get_sensitivity_of_nodes`."""
+    """See `roundoff.vendors.horizon.sensitivity.get_sensitivity_of_nodes`."""
     return ranking.get_sensitivity_of_nodes(
         model_or_file,
         metrics,
