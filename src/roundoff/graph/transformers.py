@@ -241,7 +241,7 @@ class _Recogniser:
                     product, path, operands = up
                     names = {node.name, product.name, *path, *down}
                     ordered = tuple(sorted(names, key=self._order.__getitem__))
-                    axis, last = attribute(node, "axis", -1), down[-1]
+                    axis = attribute(node, "axis", -1)
                     yield Attention(
                         product.output[0],
                         node.input[0],
