@@ -253,18 +253,18 @@ def _check_offline(about: str, mine: Folder, golden: Folder, *, files: RuleFiles
 def load_rule(files: RuleFiles, *, warn: Warn, strict: bool) -> FusionRule:
     """Read and join the files that were given."""
     if files.offline and files.quantized:
-        offline, quantized = (_read(path, warn=warn) for path in (files.offline, files.quantized))
+        offline, quantized = (_read(path, warn=warn, strict=strict) for path in (files.offline, files.quantized))
         return through_quantization(offline, quantized, warn=warn)
     if files.offline and files.unfused:
-        fused, unfused = (_read(path, warn=warn) for path in (files.offline, files.unfused))
+        fused, unfused = (_read(path, warn=warn, strict=strict) for path in (files.offline, files.unfused))
         return without_fusion(fused, unfused, warn=warn, strict=strict)
     path = files.offline or files.quantized
-    return _read(path, warn=warn) if path else FusionRule()
+    return _read(path, warn=warn, strict=strict) if path else FusionRule()
 
 
-def _read(path: Path, *, warn: Warn) -> FusionRule:
+def _read(path: Path, *, warn: Warn, strict: bool) -> FusionRule:
     rule = read_rule(path)
-    mark_pairs(rule, warn=warn)
+    mark_pairs(rule, warn=warn, strict=strict)
     return rule
 
 
