@@ -10,6 +10,7 @@ from roundoff.diagnosis.registry import cause_names
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure, Remedy
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import all_metrics
+from roundoff.messages.catalogue import use_language
 from roundoff.messages.message import verbatim
 from roundoff.report.explain import explain as explain_with
 from roundoff.report.explain import term_names
@@ -52,6 +53,9 @@ def test_words_are_known_in_any_spelling() -> None:
     assert explain("DISTRIBUTED") == explain("distributed")
     assert explain("not enough evidence").startswith("NOT ENOUGH EVIDENCE")
     assert explain("Outlier channel") == explain("outlier-channel")
+    assert explain("Inconclusive") == explain("open")
+    with use_language("zh"):
+        assert explain("不显著") == explain("NOT SIGNIFICANT") == explain("unclear")
 
 
 def test_a_node_is_told_with_the_numbers_of_the_run() -> None:

@@ -183,7 +183,7 @@ _UNUSUAL = 0.25
 _MOST_LOG_ODDS = 50.0
 
 
-def settle(
+def choose_partners(
     evidence: Sequence[MatchEvidence], anchors: Sequence[tuple[int, int]]
 ) -> tuple[Choice, dict[int, float]]:
     """Choose partners and say how sure each choice is, by index of the reference tensor.
@@ -336,16 +336,16 @@ def match_by_value(
     # the number of layouts tried is what makes chance agreements likely.
     evidence = list(_as_stored(our_scan, their_scan))
     for title, views in (("Trying layouts", _views_of_same_size), ("Trying padding", _views_of_other_size)):
-        chosen, sure = settle(evidence, anchors)
+        chosen, sure = choose_partners(evidence, anchors)
         settled = {row: item.candidate for row, item in chosen.items() if sure[row] >= SURE}
         rest, their_rest = our_scan.without(settled), their_scan.without(set(settled.values()))
         with reported(progress, title, len(their_rest.shapes)):
             moved = _rearranged(rest, their_rest, views=views, candidate=candidate, progress=progress)
             evidence = _best_of_each_pair([*evidence, *moved])
     # Fingerprints are few elements in float32: what was chosen, and what came near it, is measured anew.
-    chosen, _ = settle(evidence, anchors)
+    chosen, _ = choose_partners(evidence, anchors)
     evidence = verified(evidence, chosen, reference=reference.read, candidate=candidate.read)
-    chosen, sure = settle(evidence, anchors)
+    chosen, sure = choose_partners(evidence, anchors)
     return [
         Match(row, item.candidate, "value", sure[row], item.layout)
         for row, item in chosen.items()

@@ -16,10 +16,10 @@ from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
 from roundoff.quantize.agreement import compare_outputs
 from roundoff.quantize.corrections import round_weights
-from roundoff.quantize.corrections.layers import Gram, passing_of, quantized_layers, weight_rows
+from roundoff.quantize.corrections.layers import Gram, activation_clip, quantized_layers, weight_rows
 from roundoff.quantize.corrections.round_weights import output_error, rounded_together
 from roundoff.quantize.steps import StepContext, apply_correction
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.run.session import open_session
 from tests.quantize.corrections.test_bias_correct import net, quantized_for
 from tests.quantize.transforms.nets import Net, step
@@ -70,7 +70,7 @@ def errors(quantized: QuantizedModel, context: StepContext, name: str, weight: n
     rows = weight_rows(nodes[name], weight.shape)
     assert rows is not None
     layer = next(each for each in quantized_layers(quantized) if each.node == name)
-    counts = passing_of(layer, rows, quantized.float_model)
+    counts = activation_clip(layer, rows, quantized.float_model)
     gram = Gram(nodes[name], weight.shape, rows, samples=1, counts=counts)
     for index in range(len(context.samples.names)):
         gram.add(session.run(context.samples.feed(index))[0])
@@ -128,7 +128,7 @@ def test_results_that_are_cut_off_hardly_count(
     values = Weights(model)[node.input[1]]
     rows = weight_rows(node, values.shape)
     assert rows is not None
-    passing = passing_of(found, rows, model)
+    passing = activation_clip(found, rows, model)
     if limits is None:
         assert passing is None
         return
