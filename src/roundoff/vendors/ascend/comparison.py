@@ -96,7 +96,7 @@ def open_job(request: Request, *, warn: Warn) -> CompareJob:
         for path in (request.mine, request.golden)
     )
     check_scenario(mine, golden, request.files, strict=request.strict)
-    rule = load_rule(request.files, warn=warn, strict=request.strict)
+    rule = load_rule(request.files, mine, warn=warn, strict=request.strict, golden=golden)
     scales = Scales()
     if mine.kind is Kind.NPU and golden.kind is not Kind.NPU and not request.strict:
         scales = read_scales(ScaleFiles(request.record, request.deploy, request.files.quantized), rule, warn=warn)

@@ -143,6 +143,7 @@ class Operator:
         in_quant_pair: Whether it runs between a quantizer and its dequantizer.
         last_originals: Its originals from the last on, where `originals` has become those of another model.
         deploys: What its outputs are in the model that was compiled, whatever they are compared with.
+        parts: Operators of that model that it stands for.
         scale: Step and zero of the codes that it writes, where the file tells them.
     """
 
@@ -158,6 +159,7 @@ class Operator:
     in_quant_pair: bool = False
     last_originals: tuple[str, ...] = ()
     deploys: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
     scale: tuple[float, int] | None = None
 
     @property
@@ -246,7 +248,9 @@ def read_rule(path: Path) -> FusionRule:
             _add(rule, found, path)
         _name_renamed(rule)
     for key, group in rule.groups.items():
-        rule.groups[key] = [replace(one, deploys=tuple(origin.name for origin in one.outputs)) for one in group]
+        rule.groups[key] = [
+            replace(one, deploys=tuple(origin.name for origin in one.outputs), parts=one.originals) for one in group
+        ]
     operators = [operator for group in rule.groups.values() for operator in group]
     known = {operator.name: operator for operator in operators}
     # Operators of equal sequence stay in the order of the file.

@@ -136,7 +136,7 @@ def read_scales(files: ScaleFiles, rule: FusionRule, *, warn: Warn) -> Scales:
         warn: Told of what contradicts, of files of other networks, and of layers without scales.
     """
     whole = files.found()
-    known = {name for operator in rule.in_order for name in (operator.name, *operator.originals, *operator.deploys)}
+    known = {name for operator in rule.in_order for name in (*operator.parts, *operator.originals, *operator.deploys)}
     tables: list[tuple[Path | None, Mapping[str, LayerScale], Mapping[str, LayerScale]]] = []
     for path, asked, read in ((whole.deploy, files.deploy, _of_deploy), (whole.record, files.record, _of_record)):
         if path is None:
