@@ -16,16 +16,24 @@ from onnx import TensorProto, helper, numpy_helper
 import roundoff.vendors.amct.caffe as amct_caffe
 import roundoff.vendors.amct.onnx as amct_onnx
 from roundoff.core.tensors import Array
+from roundoff.graph.nodes import make_model
 from tests.ascend_dumps import TIME, Item, item, write_dump
 from tests.graph.caffe.nets import NetText
-from tests.vendors.ascend.models import attr, op, output, write_model
+from tests.vendors.ascend.models import op, output, write_model
 
 Framework = Literal["onnx", "caffe"]
 Hook = Callable[[str, Array], Array]
 """Is given the name of a step and what it computed, and gives what the device makes of it."""
 
 _SUFFIX = {"caffe": ("_0_quant_layer", "_dequant_layer"), "onnx": (".quant", ".dequant")}
-_TYPES = {"conv": "Conv2D", "fc": "MatMulV2", "relu": "Relu", "pool": "MaxPool", "add": "Add", "softmax": "SoftmaxV2"}
+_TYPES = {
+    "conv": "Conv2D",
+    "fc": "MatMulV2",
+    "relu": "Relu",
+    "pool": "MaxPool",
+    "add": "Add",
+    "softmax": "SoftmaxV2",
+}
 
 
 @dataclass(frozen=True)
@@ -66,16 +74,16 @@ def computed(layer: Layer, inputs: Sequence[Array], weight: Array | None, bias: 
     if layer.kind == "fc":
         assert weight is not None
         found = first.reshape(len(first), -1) @ weight.astype(np.float64).T
-        return found if bias is None else found + bias
+        return np.asarray(found if bias is None else found + bias)
     if layer.kind == "relu":
-        return np.maximum(first, 0)
+        return np.asarray(np.maximum(first, 0))
     if layer.kind == "add":
         return first + inputs[1].astype(np.float64)
     if layer.kind == "pool":
         n, c, h, w = first.shape
-        return first.reshape(n, c, h // 2, 2, w // 2, 2).max(axis=(3, 5))
+        return np.asarray(first.reshape(n, c, h // 2, 2, w // 2, 2).max(axis=(3, 5)))
     shifted = np.exp(first - first.max(axis=1, keepdims=True))
-    return shifted / shifted.sum(axis=1, keepdims=True)
+    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
 
 
 @dataclass
@@ -147,7 +155,14 @@ def make_net(seed: int, framework: Framework = "onnx") -> Net:
     data = rng.normal(rng.uniform(-0.3, 0.3), 1, (1, 3, side, side)).astype(np.float32)
 
     def add(kind: str, reads: Sequence[str], **more: Any) -> str:
-        label = {"conv": "Conv", "relu": "Relu", "fc": "Gemm", "pool": "MaxPool", "add": "Add", "softmax": "Softmax"}
+        label = {
+            "conv": "Conv",
+            "relu": "Relu",
+            "fc": "Gemm",
+            "pool": "MaxPool",
+            "add": "Add",
+            "softmax": "Softmax",
+        }
         number = len(layers)
         name = f"{kind}{number}" if caffe else f"{label[kind]}_{number}"
         layers.append(Layer(name, kind, tuple(reads), **more))
@@ -219,11 +234,12 @@ def write_model_files(net: Net, folder: Path) -> Path:
         blobs = [part for part in (layer.weight, layer.bias) if part is not None]
         conv = (
             f"convolution_param {{ num_output: {len(blobs[0]) if blobs else 0} kernel_size: "
-            f"{blobs[0].shape[-1] if blobs else 0} stride: {layer.stride} pad: {layer.pad} group: {layer.groups} }}"
+            f"{blobs[0].shape[-1] if blobs else 0} stride: {layer.stride} pad: {layer.pad} "
+            f"group: {layer.groups} }}"
         )
         kind, params = {
-            "conv": ("Convolution", conv), "relu": ("ReLU", ""), "add": ("Eltwise", ""), "softmax": ("Softmax", ""),
-            "fc": ("InnerProduct", "inner_product_param { num_output: 10 }"),
+            "conv": ("Convolution", conv), "relu": ("ReLU", ""), "add": ("Eltwise", ""),
+            "softmax": ("Softmax", ""), "fc": ("InnerProduct", "inner_product_param { num_output: 10 }"),
             "pool": ("Pooling", "pooling_param { pool: MAX kernel_size: 2 stride: 2 }"),
         }[layer.kind]  # fmt: skip
         text.add(kind, layer.name, list(layer.reads), "", params, blobs)
@@ -238,11 +254,12 @@ def _write_onnx(net: Net, path: Path) -> Path:
             if values is not None:
                 weights.append(numpy_helper.from_array(values, f"{layer.name}.{part}"))
                 names.append(f"{layer.name}.{part}")
-        kind, more = {
+        kinds: dict[str, tuple[str, dict[str, Any]]] = {
             "conv": ("Conv", {"strides": [layer.stride] * 2, "pads": [layer.pad] * 4, "group": layer.groups}),
             "relu": ("Relu", {}), "add": ("Add", {}), "softmax": ("Softmax", {"axis": 1}),
             "fc": ("Gemm", {"transB": 1}), "pool": ("MaxPool", {"kernel_shape": [2, 2], "strides": [2, 2]}),
-        }[layer.kind]  # fmt: skip
+        }  # fmt: skip
+        kind, more = kinds[layer.kind]
         if layer.kind == "fc":
             nodes.append(helper.make_node("Flatten", names[:1], [f"{layer.name}.flat"], name=f"{layer.name}_flat"))
             names[0] = f"{layer.name}.flat"
@@ -253,7 +270,7 @@ def _write_onnx(net: Net, path: Path) -> Path:
         [helper.make_tensor_value_info(net.layers[-1].name, TensorProto.FLOAT, shapes[net.layers[-1].name].shape)],
         weights,
     )  # fmt: skip
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    onnx.save(make_model(graph, opset=13, ir_version=8), path)
     return path
 
 
@@ -305,7 +322,9 @@ def steps_of(net: Net, hook: Hook) -> dict[str, Step]:
         reads = [now[name] for name in layer.reads]
         inputs = [found[name].values for name in reads]
         if layer.name not in net.factors:
-            weight, bias = (None if part is None else part.astype(np.float16) for part in (layer.weight, layer.bias))
+            weight, bias = (
+                None if part is None else part.astype(np.float16) for part in (layer.weight, layer.bias)
+            )
             put(layer.name, layer.kind, reads, computed(layer, inputs, weight, bias).astype(np.float16), layer)
             now[layer.name] = layer.name
             continue
@@ -340,7 +359,7 @@ class Operator:
 
 
 def compiled(steps: Mapping[str, Step], *, fused: bool) -> list[Operator]:
-    """The operators of the offline model; with fusion a layer takes what follows it as long as nobody else reads."""
+    """The operators of the offline model; with fusion a layer takes what follows it unless somebody else reads."""
     readers: dict[str, list[str]] = {}
     for step in steps.values():
         for read in step.reads:
@@ -398,7 +417,7 @@ def stored(array: Array, *, origin: str = "", block: int | None = None) -> Item:
     return item(array, format="ND", original=array.shape, origin=origin)
 
 
-def write_npu(  # noqa: PLR0913 - what a device can be asked for
+def write_npu(
     net: Net, folder: Path, *, fused: bool, hook: Hook = lambda name, values: values, inputs: bool = True,
     constants: bool = False, left_out: Sequence[str] = (), origins: bool = False, block: int | None = None,
 ) -> tuple[Path, list[Operator]]:  # fmt: skip
@@ -480,57 +499,63 @@ FAULTS = ("conv", "scale", "offset", "saturation", "sums", "dead", "two", "noise
 def plant(net: Net, fault: str, seed: int) -> Fault:
     """A fault of a kind, at a place that the seed chooses."""
     rng = np.random.default_rng(seed + 1000)
-    products = [layer.name for layer in net.layers if layer.kind == "conv"]
     if fault == "none":
         return Fault(("nowhere",), lambda _name, values: values)
     if fault == "noise":
         return Fault((), lambda _name, values: _noisy(values, rng))
     if fault in ("scale", "offset", "saturation"):
-        layer = net.quantized[int(rng.integers(len(net.quantized)))]
-        scale, offset, _ = net.factors[layer.name]
-        factor = float(rng.choice([0.5, 0.7, 1.4, 2.0]))
-        shift = int(rng.choice([-24, -12, 12, 24]))
-        limit = int(rng.choice([24, 40, 60]))
-
-        def recoded(_name: str, values: Array) -> Array:
-            if fault == "scale":
-                exact = (values.astype(np.float64) - offset) * factor
-                return np.clip(np.rint(exact) + offset, -128, 127).astype(np.int8)
-            if fault == "offset":
-                return np.clip(values.astype(np.int64) + shift, -128, 127).astype(np.int8)
-            return np.clip(values, max(-128, offset - limit), min(127, offset + limit)).astype(np.int8)
-
-        return Fault((net.quantizer(layer),), recoded)
+        return _at_a_quantizer(net, fault, rng)
+    products = [layer.name for layer in net.layers if layer.kind == "conv"]
     places = tuple(str(name) for name in rng.permutation(products)[: 2 if fault == "two" else 1])
-    kind = str(rng.choice(["bias", "swap", "shift", "noise"]))
+    kind = fault if fault in ("sums", "dead") else str(rng.choice(["bias", "swap", "shift", "noise"]))
+    return Fault(places, lambda name, values: _broken(net, name, values, kind=kind, rng=rng))
 
-    def broken(name: str, values: Array) -> Array:
-        layer = next(each for each in net.layers if each.name == name)
-        exact = values.astype(np.float64)
-        if fault == "sums":
-            limit = np.quantile(np.abs(exact), 0.6)
-            return np.clip(exact, -limit, limit).astype(values.dtype)
-        if fault == "dead":
-            exact[:, int(np.abs(exact).sum(axis=(0, 2, 3)).argmax())] = 0
-        elif kind == "bias":
-            bias = net.codes_of_weights(layer)[1] if layer.name in net.factors else layer.bias
-            exact -= 2 * np.abs(np.asarray(bias)).max() + 0 * exact
-        elif kind == "swap":
-            exact = exact[:, ::-1]
-        elif kind == "shift":
-            exact = np.roll(exact, 1, axis=3)
+
+def _at_a_quantizer(net: Net, fault: str, rng: np.random.Generator) -> Fault:
+    layer = net.quantized[int(rng.integers(len(net.quantized)))]
+    _, offset, _ = net.factors[layer.name]
+    factor = float(rng.choice([0.5, 0.7, 1.4, 2.0]))
+    shift = int(rng.choice([-24, -12, 12, 24]))
+    limit = int(rng.choice([24, 40, 60]))
+
+    def recoded(_name: str, values: Array) -> Array:
+        codes = values.astype(np.float64)
+        if fault == "scale":
+            codes = np.rint((codes - offset) * factor) + offset
+        elif fault == "offset":
+            codes += shift
         else:
-            exact += rng.normal(size=exact.shape) * exact.std() * 0.3
-        return exact.astype(values.dtype)
+            codes = np.clip(codes, offset - limit, offset + limit)
+        return np.clip(codes, -128, 127).astype(np.int8)
 
-    return Fault(places, broken)
+    return Fault((net.quantizer(layer),), recoded)
+
+
+def _broken(net: Net, name: str, values: Array, *, kind: str, rng: np.random.Generator) -> Array:
+    layer = next(each for each in net.layers if each.name == name)
+    exact = values.astype(np.float64)
+    if kind == "sums":
+        limit = np.quantile(np.abs(exact), 0.6)
+        exact = np.clip(exact, -limit, limit)
+    elif kind == "dead":
+        exact[:, int(np.abs(exact).sum(axis=(0, 2, 3)).argmax())] = 0
+    elif kind == "bias":
+        bias = net.codes_of_weights(layer)[1] if layer.name in net.factors else layer.bias
+        exact -= 2 * np.abs(np.asarray(bias)).max()
+    elif kind == "swap":
+        exact = exact[:, ::-1]
+    elif kind == "shift":
+        exact = np.roll(exact, 1, axis=3)
+    else:
+        exact += rng.normal(size=exact.shape) * exact.std() * 0.3
+    return np.asarray(exact.astype(values.dtype))
 
 
 def _noisy(values: Array, rng: np.random.Generator) -> Array:
     if values.dtype != np.float16:
         return values
     spread = 0.06 * float(np.sqrt(np.square(values.astype(np.float64)).mean()))
-    return (values + rng.normal(size=values.shape) * spread).astype(np.float16)
+    return np.asarray((values + rng.normal(size=values.shape) * spread).astype(np.float16))
 
 
 def culprits(operators: Sequence[Operator], fault: Fault) -> list[str]:

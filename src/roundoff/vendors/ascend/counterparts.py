@@ -12,9 +12,9 @@ from roundoff.vendors.ascend.folders import Folder, Kind, Tensor, load_golden, l
 from roundoff.vendors.ascend.layouts import (
     ComparisonContext,
     Convert,
+    DeviceTensor,
     Fitted,
     GoldenTensor,
-    TestedTensor,
     fit,
     fit_equal,
 )
@@ -53,7 +53,8 @@ def mark_pairs(rule: FusionRule, *, warn: Warn, strict: bool = False) -> None:
     for operator in rule.in_order:
         inside = _inside(operator, carried, warn=warn)
         carried[operator.name] = [
-            _carries(operator, origin.dtype, inside=inside, strict=strict, warn=warn) for origin in operator.outputs
+            _carries(operator, origin.dtype, inside=inside, strict=strict, warn=warn)
+            for origin in operator.outputs
         ]
         numbers = all(output is _Output.DEQUANTIZED for output in carried[operator.name])
         marked[operator.name] = replace(operator, in_quant_pair=inside and not numbers)
@@ -244,7 +245,7 @@ def golden_of(
     if job.mine.kind is Kind.FAKE_QUANT and job.golden.kind is Kind.FLOAT:
         return fit_equal(tensor.values, golden.values, how=how)
     about = tensor.about
-    mine = TestedTensor(tensor.values, about.format, about.original_shape, about.groups)
+    mine = DeviceTensor(tensor.values, about.format, about.original_shape, about.groups)
     if job.golden.kind is Kind.NPU:
         target = GoldenTensor(golden.values, golden.about.format, golden.shape)
     else:
@@ -328,7 +329,12 @@ def _golden_tensor(
             raise
         origin = decoded_counterpart(job, operator, about.index, is_input=is_input, sums=sums is not None)
         golden, where = find_golden(job, origin, operator)
-    if operator.in_quant_pair and sums is None and about.element_type == "INT32" and golden.dtype.startswith("float"):
+    if (
+        operator.in_quant_pair
+        and sums is None
+        and about.element_type == "INT32"
+        and golden.dtype.startswith("float")
+    ):
         what = english("[{name}] This op {in_pair}.", name=operator.name, in_pair=_NO_SCALE)
         raise NotCompared(what, code=Code.UNSUPPORTED)
     return origin, golden, where

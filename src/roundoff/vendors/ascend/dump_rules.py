@@ -16,7 +16,13 @@ from roundoff.vendors.ascend.folders import Folder, Loaded, Tensor, escaped, loa
 from roundoff.vendors.ascend.rules import FusionRule, Operator, OperatorOrigin, group_key, names_quantizer
 
 _MADE = ("TransData", "Cast")
-_DTYPES = {"FLOAT": "DT_FLOAT", "FLOAT16": "DT_FLOAT16", "INT8": "DT_INT8", "INT32": "DT_INT32", "UINT8": "DT_UINT8"}
+_DTYPES = {
+    "FLOAT": "DT_FLOAT",
+    "FLOAT16": "DT_FLOAT16",
+    "INT8": "DT_INT8",
+    "INT32": "DT_INT32",
+    "UINT8": "DT_UINT8",
+}
 
 
 def parts_of(name: str, known: Collection[str]) -> tuple[str, ...]:
@@ -128,9 +134,7 @@ def _add(rule: FusionRule, operator: Operator) -> None:
     rule.in_order.append(found)
 
 
-def _operator(
-    name: str, kind: str, loaded: Loaded, *, names: Sequence[str], edges: Sequence[str]
-) -> Operator:
+def _operator(name: str, kind: str, loaded: Loaded, *, names: Sequence[str], edges: Sequence[str]) -> Operator:
     parts = parts_of(name, names)
     told = [tensor.about.origin[0] for tensor in loaded.outputs if tensor.about.origin[0]]
     originals = parts or tuple(dict.fromkeys(told))

@@ -249,7 +249,8 @@ def read_rule(path: Path) -> FusionRule:
         _name_renamed(rule)
     for key, group in rule.groups.items():
         rule.groups[key] = [
-            replace(one, deploys=tuple(origin.name for origin in one.outputs), parts=one.originals) for one in group
+            replace(one, deploys=tuple(origin.name for origin in one.outputs), parts=one.originals)
+            for one in group
         ]
     operators = [operator for group in rule.groups.values() for operator in group]
     known = {operator.name: operator for operator in operators}

@@ -121,7 +121,9 @@ class ScaleFiles:
             *sorted(name for name in names if name.endswith("record.txt")),
         )
         deploy = self.deploy or next((names[name] for name in deploys if name in names), None)
-        return replace(self, record=self.record or next((names[n] for n in records if n in names), None), deploy=deploy)
+        return replace(
+            self, record=self.record or next((names[n] for n in records if n in names), None), deploy=deploy
+        )
 
 
 def read_scales(files: ScaleFiles, rule: FusionRule, *, warn: Warn) -> Scales:
@@ -136,7 +138,9 @@ def read_scales(files: ScaleFiles, rule: FusionRule, *, warn: Warn) -> Scales:
         warn: Told of what contradicts, of files of other networks, and of layers without scales.
     """
     whole = files.found()
-    known = {name for operator in rule.in_order for name in (*operator.parts, *operator.originals, *operator.deploys)}
+    known = {
+        name for operator in rule.in_order for name in (*operator.parts, *operator.originals, *operator.deploys)
+    }
     tables: list[tuple[Path | None, Mapping[str, LayerScale], Mapping[str, LayerScale]]] = []
     for path, asked, read in ((whole.deploy, files.deploy, _of_deploy), (whole.record, files.record, _of_record)):
         if path is None:
@@ -151,8 +155,8 @@ def read_scales(files: ScaleFiles, rule: FusionRule, *, warn: Warn) -> Scales:
         if known and not known.intersection(layers):
             first = next(iter(layers), "none")
             what = english(
-                "{path} is of another network: none of its {count} layers, such as {first!r}, is in the offline model; "
-                "it is not used.",
+                "{path} is of another network: none of its {count} layers, such as {first!r}, is in the offline "
+                "model; it is not used.",
                 path=path,
                 count=len(layers),
                 first=first,
@@ -352,7 +356,8 @@ def decode_codes(fitted: Fitted, scale: LayerScale | None) -> tuple[Fitted, str]
         raise NotCompared(what, code=Code.UNSUPPORTED)
     numbers = fitted.mine.astype(np.float32) * np.float32(line[0]) + np.float32(line[1])
     told = english(
-        "No file tells the scale of these codes; fitted to the golden numbers it is {scale:.6g}, plus {offset:.6g}.",
+        "No file tells the scale of these codes; fitted to the golden numbers it is {scale:.6g}, "
+        "plus {offset:.6g}.",
         scale=line[0],
         offset=line[1],
     )
