@@ -158,7 +158,7 @@ def test_what_the_reference_has_under_that_name_or_size_is_no_copy() -> None:
 
 
 def test_what_is_chosen_instead_of_what_does_not_hold_is_looked_at_too() -> None:
-    # Only the first rows of the wide tensor are kept, and the others are no padding: no match, however it correlates.
+    # Only the first rows of the wide tensor would be kept, and the others are no padding.
     ours = {"a": numbers(1, 3, 64, seed=1)}
     wide = np.concatenate([ours["a"] + 0.9 * numbers(1, 3, 64, seed=2), numbers(1, 4, 64, seed=3)], axis=1)
     with pytest.raises(CannotAlign):

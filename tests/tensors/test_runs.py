@@ -160,8 +160,8 @@ def test_a_list_of_layers_and_files_names_tensors_in_their_order(tmp_path: Path)
     for sample in ("s0", "s1"):
         for value, run in enumerate(("golden", "simulator")):
             write(tmp_path / sample / run / "npy", value, "a_b", "a_b_1", "last")
-        lines = "layer_name    file_name\n" + "-" * 24 + "\nz/last    last.txt\na/b    a_b.txt\na_b    a_b_1.txt  \n"
-        (tmp_path / sample / "map_name_to_file.txt").write_text(lines)
+        lines = ("layer_name file_name", "-" * 24, "z/last    last.txt", "a/b    a_b.txt", "a_b    a_b_1.txt  ")
+        (tmp_path / sample / "map_name_to_file.txt").write_text("\n".join(lines))
     for path in (tmp_path, tmp_path / "s0", tmp_path / "s1" / "simulator"):
         source = open_source(path)
         assert [info.name for info in source.tensors] == ["z/last", "a/b", "a_b"]

@@ -77,10 +77,13 @@ def verified(
         candidate: Reads a tensor of the candidate by index.
     """
     seen: set[tuple[int, int]] = set()
-    while doubtful := [each for each in _doubtful(evidence, settle(evidence, anchors)[0]) if each.key not in seen]:
+    while True:
+        chosen, _ = choose_partners(evidence, anchors)
+        doubtful = [each for each in _doubtful(evidence, chosen) if each.key not in seen]
+        if not doubtful:
+            return list(evidence)
         seen.update(each.key for each in doubtful)
         evidence = _anew(evidence, doubtful, reference, candidate)
-    return list(evidence)
 
 
 def _anew(
@@ -91,9 +94,9 @@ def _anew(
     for item in items:
         doubtful[item.reference].append(item)
     settled = {item.key: item for item in evidence}
-    for index, items in doubtful.items():
+    for index, some in doubtful.items():
         array = reference(index)
-        for item in items:
+        for item in some:
             other = candidate(item.candidate)
             anew = None if array is None or other is None else _measured(item, array, other)
             if anew is None:
@@ -195,7 +198,7 @@ _UNUSUAL = 0.25
 _MOST_LOG_ODDS = 50.0
 
 
-def settle(
+def choose_partners(
     evidence: Sequence[MatchEvidence], anchors: Sequence[tuple[int, int]]
 ) -> tuple[Choice, dict[int, float]]:
     """Choose partners and say how sure each choice is, by index of the reference tensor.
@@ -348,7 +351,7 @@ def match_by_value(
     # the number of layouts tried is what makes chance agreements likely.
     evidence = list(_as_stored(our_scan, their_scan))
     for title, views in (("Trying layouts", _views_of_same_size), ("Trying padding", _views_of_other_size)):
-        chosen, sure = settle(evidence, anchors)
+        chosen, sure = choose_partners(evidence, anchors)
         settled = {row: item.candidate for row, item in chosen.items() if sure[row] >= SURE}
         rest, their_rest = our_scan.without(settled), their_scan.without(set(settled.values()))
         with reported(progress, title, len(their_rest.shapes)):
@@ -356,7 +359,7 @@ def match_by_value(
             evidence = _best_of_each_pair([*evidence, *moved])
     # Fingerprints are few elements in float32: what was chosen, and what came near it, is measured anew.
     evidence = verified(evidence, anchors, reference=reference.read, candidate=candidate.read)
-    chosen, sure = settle(evidence, anchors)
+    chosen, sure = choose_partners(evidence, anchors)
     return [
         Match(row, item.candidate, "value", sure[row], item.layout)
         for row, item in chosen.items()

@@ -238,7 +238,7 @@ def _reason(error: OSError) -> str:
 # What the values of a file are when the file says one thing and a manifest another.
 
 
-def settle(
+def resolve_content(
     dtype: DType, shape: tuple[int, ...], *, load: Callable[[], Array], declared: Declared | None
 ) -> Content:
     """Combine a file's own header with what is declared about it.

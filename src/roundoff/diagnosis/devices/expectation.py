@@ -110,7 +110,7 @@ def kind_of(values: Array) -> NumberKind:
     return "float16" if np.array_equal(half, flat) else "float32"
 
 
-def tell_numbers(tensors: Mapping[str, Array]) -> DeviceNumbers:
+def infer_arithmetic(tensors: Mapping[str, Array]) -> DeviceNumbers:
     """What a device computes with, by its tensors; inputs of the network are best left out."""
     steps = {name: step for name, values in tensors.items() if (step := grid_step(values)) is not None}
     large = [name for name, values in tensors.items() if np.unique(values).size >= _FEWEST_VALUES]
@@ -443,7 +443,7 @@ def storage_noise(exact: Array, kind: NumberKind) -> float:
     return _ROUNDOFF[kind] ** 2 * float(np.square(exact.astype(np.float64)).mean())
 
 
-def tell_weights(errors: Sequence[float]) -> float:
+def infer_weight_precision(errors: Sequence[float]) -> float:
     """How coarse weights are: of each layer, its error over that of plain 8-bit weights."""
     usual = statistics.median_low(errors) if errors else 0.0
     if usual < _LEAST_COARSE:
@@ -453,7 +453,7 @@ def tell_weights(errors: Sequence[float]) -> float:
     return _VARIES * usual if usual <= _FEWEST_BITS and _are_alike(errors, usual) else 0.0
 
 
-def tell_noise(errors: Sequence[float]) -> float:
+def infer_noise_floor(errors: Sequence[float]) -> float:
     """The noise that all tensors have: of each, its error over its spread."""
     usual = statistics.median_low(errors) if errors else 0.0
     return usual if 0 < usual <= _NOISIEST and _are_alike(errors, usual) else 0.0

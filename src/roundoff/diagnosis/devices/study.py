@@ -201,7 +201,7 @@ def _computes_in_float(replay: DeviceReplay) -> bool:
 
 
 def _verdict(kind: DiagnosisKind, evidence: DeviceEvidence, findings: tuple[Finding, ...]) -> Message:
-    kept = None if evidence.loss is None else kept_text(evidence.loss)
+    kept = None if evidence.loss is None else output_sqnr_text(evidence.loss)
     if kind == "culprits":
         return _culprits_text(evidence.replay, [each for each in findings if each.proven], kept)
     tensors = len(evidence.replay.tensors)
@@ -238,7 +238,7 @@ def _with_kept(text: Message, kept: Message | None, key: str = "diagnosis.output
     return text if kept is None else joined([text, message(key, kept=kept, **more)])
 
 
-def kept_text(loss: Loss) -> Message:
+def output_sqnr_text(loss: Loss) -> Message:
     """What outputs keep: decibels, or nothing where they are NaN or beyond all measure."""
     nothing = float(loss.ratios.max(initial=0.0)) >= ENDLESS
     if nothing:
@@ -567,16 +567,18 @@ class _DeviceDiagnosis:
         with self._notebook.check(message("diagnosis.check_outputs")) as check:
             loss = self._outputs.of_device()
             expected = self._outputs.of_arithmetic() if self._replay.quantizers else None
-            check.result = message("diagnosis.against_float", kept=kept_text(loss))
+            check.result = message("diagnosis.against_float", kept=output_sqnr_text(loss))
             if expected is not None:
                 usual = decibels_of(expected.sqnr_db)
-                check.result = message("diagnosis.against_float_and_arithmetic", kept=kept_text(loss), db=usual)
+                check.result = message(
+                    "diagnosis.against_float_and_arithmetic", kept=output_sqnr_text(loss), db=usual
+                )
             check.ok = loss.agrees
         return loss, expected
 
     def _unlike(self, loss: Loss) -> tuple[Loss, Message] | None:
         """What arithmetic as the device's loses, where that is much less and no tensor can say why; else None."""
-        replay, kept = self._replay, kept_text(loss)
+        replay, kept = self._replay, output_sqnr_text(loss)
         if _computes_in_float(replay):
             near = sum(len(span.nodes) <= ONE_KERNEL for span in replay.spans.values())
             if near >= _ENOUGH_NEAR or loss.sqnr_db >= _AS_HALF_DB:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from roundoff.messages.catalogue import LANGUAGES, Language, Phrase, bilingual, plain
-from roundoff.messages.sanitize import for_people
+from roundoff.messages.sanitize import sanitize_for_display
 from roundoff.pages.blocks import (
     Block,
     Chart,
@@ -46,7 +46,7 @@ def html_report(
         home: The list of reports that it belongs to, by name and address; None for a file of its own.
     """
     script, style = _asset("report.js"), _asset("report.css")
-    safe = tuple(_for_browsers(for_people(page)) for page in pages)
+    safe = tuple(_for_browsers(sanitize_for_display(page)) for page in pages)
     text: str = _template().render(
         pages=safe,
         title=title,

@@ -146,7 +146,7 @@ def _refuse_link(declared: Declared | None) -> Content:
 
 
 @dataclass(frozen=True, slots=True)
-class RunWish:
+class RunSelection:
     """Which of several runs that lie side by side in a folder is wanted.
 
     Attributes:
@@ -188,7 +188,7 @@ class RunWish:
         raise BadInput(what, fix=nearest(self.name, known) if known else english("leave --run out"))
 
 
-ANY_RUN = RunWish()
+ANY_RUN = RunSelection()
 
 ListUnits = Callable[[Path], Sequence[TensorPlace]]
 Arrange = Callable[[Sequence[TensorPlace]], Arranged]
@@ -196,7 +196,7 @@ ListMembers = Callable[[Path, str], Sequence[TensorPlace]]
 
 
 def open_folder(
-    path: Path, *, list_units: ListUnits, arrange: Arrange, kind: str, run: RunWish = ANY_RUN
+    path: Path, *, list_units: ListUnits, arrange: Arrange, kind: str, run: RunSelection = ANY_RUN
 ) -> StoredSource:
     """Open a folder, or the manifest of one, as a source of tensors.
 
@@ -224,7 +224,7 @@ def open_folder(
 
 
 def open_archives(
-    path: Path, *, suffixes: tuple[str, ...], members: ListMembers, run: RunWish = ANY_RUN
+    path: Path, *, suffixes: tuple[str, ...], members: ListMembers, run: RunSelection = ANY_RUN
 ) -> StoredSource:
     """Open one archive, or a folder of them.
 
@@ -304,7 +304,7 @@ def _arrange_by(manifest: Path, units: Sequence[TensorPlace], folder: Path) -> A
 
 
 def _arrange_dumps(
-    folder: Path, dumps: set[str], *, units: Sequence[TensorPlace], list_units: ListUnits, run: RunWish
+    folder: Path, dumps: set[str], *, units: Sequence[TensorPlace], list_units: ListUnits, run: RunSelection
 ) -> Arranged:
     """Take sub-folders that are dumps of their own as runs or samples of one, when their names say so."""
     kept, runs = run.choose([f"{dump}/{MAP_NAME}" for dump in sorted(dumps, key=natural_key)], folder)
