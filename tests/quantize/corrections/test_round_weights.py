@@ -14,7 +14,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
-from roundoff.quantize.agreement import compare_outputs
+from roundoff.quantize.agreement import judge_outputs
 from roundoff.quantize.corrections import round_weights
 from roundoff.quantize.corrections.layers import Gram, activation_clip, quantized_layers, weight_rows
 from roundoff.quantize.corrections.round_weights import output_error, rounded_together
@@ -187,9 +187,9 @@ def test_outputs_agree_better_where_weights_are_coarse() -> None:
     feeds = [{"x": (made.rng.normal(size=(4, 3)) @ mixing).astype(np.float32)} for _ in range(16)]
     quantized = quantized_simply(model, feeds, Recipe(weight=QuantSpec(bits=4, signed=True, symmetric=True)))
     context = StepContext(load_target("generic-int8"), MemorySamples(feeds[:12]))
-    done = apply_correction(step("round_weights"), quantized, context)
+    done, fed = apply_correction(step("round_weights"), quantized, context), MemorySamples(feeds)
     before, after = (
-        compare_outputs(model, switch_on(model, each.quantizers), MemorySamples(feeds), indices=range(12, 16))
+        judge_outputs(model, switch_on(model, each.quantizers), fed, indices=range(12, 16)).agreement
         for each in (quantized, done.model)
     )
     assert after[0].score.values["sqnr_db"] > before[0].score.values["sqnr_db"] + 3

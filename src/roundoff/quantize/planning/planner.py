@@ -426,8 +426,7 @@ class Resolver(TensorReasons):
         """Which rule counts more for one part of a node; of those that got what they ask for, if that is given."""
         requests = self.roles.requests.every(self.roles.view.by_name[node], part)
         own = next((request for request in requests if request.order == selection.order), None)
-        first = requests[0]
-        if own is None or first is own or first.dtype == own.dtype or (got and first.dtype != got):
+        if own is None or requests[0].dtype == own.dtype or (got and requests[0].dtype != got):
             return None
         later = requests[0].strength[0] == own.strength[0]
         return message(f"quantize.why_{'later' if later else 'specific'}", rule=repr(requests[0].rule))
