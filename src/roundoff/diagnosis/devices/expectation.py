@@ -218,7 +218,7 @@ class Golden:
 
     @cached_property
     def limits(self) -> dict[str, tuple[float, float]]:
-        """Of each tensor, what the operation that gives it cannot go beyond."""
+        """Of the first tensor that each operation gives, what it cannot go beyond; others have no limits."""
         weights = Weights(self.model)
         return {node.output[0]: value_limits(node, weights) for node in self.model.proto.graph.node if node.output}
 
@@ -293,6 +293,10 @@ _ELEMENTWISE = frozenset({"Add", "Sub", "Concat", "Sum", "Mul", "Div", "Where", 
 _MEANS = frozenset({"GlobalAveragePool", "AveragePool", "ReduceMean"})
 
 
+UNLIMITED = (-np.inf, np.inf)
+"""The limits of what may be any number."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Expected:
     """What may differ in one tensor.
@@ -307,7 +311,7 @@ class Expected:
     tolerance: Array
     noise: float
     step: Array | None = None
-    limits: tuple[float, float] = (-np.inf, np.inf)
+    limits: tuple[float, float] = UNLIMITED
 
     def wider(self, error: float) -> "Expected":
         """The same with one more error of this root mean square."""

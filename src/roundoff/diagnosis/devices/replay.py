@@ -11,6 +11,7 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import (
+    UNLIMITED,
     Coarseness,
     DeviceNumbers,
     Expected,
@@ -214,7 +215,7 @@ class DeviceReplay:
         if coarse.weights and tensor in self._layers:
             expected = expected.with_error(coarse.weights * (self._rough.compute(tensor, given) - exact))
         noise = _PASSED_ON * coarse.relative * float(exact.std())
-        limits = possible_values(self.golden.limits[tensor], exact, self.numbers.kind, noise)
+        limits = possible_values(self.golden.limits.get(tensor, UNLIMITED), exact, self.numbers.kind, noise)
         return replace(expected.wider(noise), limits=limits)
 
     @cached_property

@@ -40,13 +40,11 @@ from roundoff.messages.numbers import EXACT_DB, decibels_text
 from roundoff.quantize.agreement import judge_outputs
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource, Samples
-from roundoff.studies.compare.study import unplaced_files
+from roundoff.studies.compare.study import files_share, left_out, unplaced_files
 
 # A tensor whose error has this part of its energy is wrong; behind a culprit it is a victim.
 _WRONG = 0.01
 _MOST_VICTIMS = 12
-# So many names of what was left out are kept.
-_NAMED = 3
 # A device this much worse than its arithmetic has something wrong that no part shows.
 _UNEXPLAINED_DB = 6.0
 # One in float may add up in half precision, too, which costs as much more than storing what it computes there;
@@ -120,21 +118,18 @@ def _judgement(evidence: DeviceEvidence, kind: DiagnosisKind) -> Judgement:
     lost = [name for name in computed if name not in judged]
     files = readout.device.tensors
     taken = {pair.candidate for pair in (*readout.pairs.values(), *readout.indices.values())}
-    spare = [info.name for info in files if info.name not in taken]
-    unplaced = (LeftOut("not_placed", len(spare), tuple(spare[:_NAMED])),) if spare else ()
-    unmatched = (LeftOut("unmatched", len(lost), tuple(lost[:_NAMED])),) if lost else ()
+    spare = [info for info in files if info.name not in taken]
     fed, used = len(readout.reference.samples), len(replay.indices)
     lacking = fed - len(readout.samples)
     few = (LeftOut("unmatched", lacking), LeftOut("few_suffice", fed - lacking - used))
     coverage = Coverage(
         evidence.outputs,
-        tensors=Share(len(computed), len(computed) - len(lost), unmatched),
+        tensors=Share(len(computed), len(computed) - len(lost), left_out(("unmatched", lost))),
         samples=Share(fed, used, tuple(each for each in few if each.count)),
-        files=Share(len(files), len(files) - len(spare), unplaced),
+        files=files_share(files, spare, readout.copies),
         gap=_gap(evidence, computed, judged),
         unplaced=unplaced_files(
-            [info for info in files if info.name not in taken],
-            [info for info in readout.reference.tensors if info.name in set(lost)],
+            spare, [info for info in readout.reference.tensors if info.name in set(lost)], readout.copies
         ),
     )
     grade: Grade = "no_evidence"

@@ -134,15 +134,25 @@ def why_unmatched(name: str, info: TensorInfo | None, spare: Collection[TensorIn
     return Unjudged(name, "unmatched" if could_be else "missing")
 
 
-def unplaced_files(spare: Sequence[TensorInfo], lonely: Sequence[TensorInfo]) -> tuple[UnplacedFile, ...]:
+def files_share(files: Sequence[TensorInfo], spare: Sequence[TensorInfo], copies: Collection[str]) -> Share:
+    """How many tensors of a dump were placed; those that are others in another form are no riddle."""
+    unknown = [info.name for info in spare if info.name not in copies]
+    reasons = left_out(("not_placed", unknown), ("copy", list(copies)))
+    return Share(len(files), len(files) - len(unknown) - len(copies), reasons)
+
+
+def unplaced_files(
+    spare: Sequence[TensorInfo], lonely: Sequence[TensorInfo], copies: Collection[str]
+) -> tuple[UnplacedFile, ...]:
     """Why tensors of a dump belong to none of the network.
 
     Args:
         spare: Tensors of the dump without a partner.
         lonely: Tensors of the network without one.
+        copies: Tensors of the dump that are others in another form; they need no place.
     """
     found = []
-    for info in spare:
+    for info in (each for each in spare if each.name not in copies):
         could_be = tuple(each.name for each in lonely if each.dtype and each.size == info.size)[:_COULD_BE]
         why: WhyUnplaced = "unreadable" if info.problem else "uncertain" if could_be else "size"
         found.append(UnplacedFile(info.name, why, info.shape, () if info.problem else could_be))
@@ -306,19 +316,23 @@ def _judgement(
     tensors = Share(
         len(ours),
         sum(row.passed is not None and not was_not_read(row) for row in rows),
-        _left_out(("unmatched", lonely), ("unreadable", unread), ("profile", unasked)),
+        left_out(("unmatched", lonely), ("unreadable", unread), ("profile", unasked)),
     )
-    files = Share(len(theirs), len(theirs) - len(spare), _left_out(("not_placed", spare)))
+    unplaced = [info for info in theirs if info.name in set(spare)]
     paired = len(find_samples(*sources).pairs)
     all_samples = max(len(each.samples) for each in sources)
     samples = Share(
         all_samples, paired, (LeftOut("unmatched", all_samples - paired),) if all_samples > paired else ()
     )
     gap = None if verdict.first_divergence is None else _gap(verdict.first_divergence, rows, ours)
-    unplaced = unplaced_files(
-        [info for info in theirs if info.name in set(spare)], [info for info in ours if info.name in set(lonely)]
+    coverage = Coverage(
+        outputs,
+        tensors=tensors,
+        samples=samples,
+        files=files_share(theirs, unplaced, pairing.copies),
+        gap=gap,
+        unplaced=unplaced_files(unplaced, [info for info in ours if info.name in set(lonely)], pairing.copies),
     )
-    coverage = Coverage(outputs, tensors=tensors, samples=samples, files=files, gap=gap, unplaced=unplaced)
     grade: Grade = "lossy" if verdict.failed else "fine" if outputs.complete else "incomplete"
     if not rows:
         grade = "no_evidence"
@@ -329,7 +343,8 @@ def _doubted(grade: Grade, doubts: tuple[Doubt, ...]) -> Grade:
     return "no_evidence" if doubts and grade != "lossy" else grade
 
 
-def _left_out(*reasons: tuple[WhyLeftOut, Sequence[str]]) -> tuple[LeftOut, ...]:
+def left_out(*reasons: tuple[WhyLeftOut, Sequence[str]]) -> tuple[LeftOut, ...]:
+    """What was not judged, by reason, with the first names of each."""
     return tuple(LeftOut(why, len(names), tuple(names[:_NAMED])) for why, names in reasons if names)
 
 
