@@ -266,7 +266,9 @@ DRAWN_KEY = "roundoff.caffe.random_weights"
 
 def drawn_text(count: int | str) -> str:
     """That numbers of a model mean nothing."""
-    return f"the numbers of {count} layers were drawn at random: scores say nothing of a trained net"
+    return english(
+        "the numbers of {count} layers were drawn at random: scores say nothing of a trained net", count=count
+    )
 
 
 def model_from_proto(proto: Any, *, path: Path) -> Model:

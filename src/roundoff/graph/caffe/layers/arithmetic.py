@@ -66,7 +66,7 @@ def _broadcast(job: LayerJob, params: Params) -> Shape:
         )
     covered = shape[axis:] if count == -1 else shape[axis : axis + count]
     if axis == 0:
-        job.fix_batch(f"layer {job.layer.name!r} has stored numbers for each sample")
+        job.fix_batch(english("layer {name!r} has stored numbers for each sample", name=job.layer.name))
     return covered
 
 
@@ -410,7 +410,9 @@ def _channel_numbers(job: LayerJob, index: int) -> Array:
 def _own_statistics(job: LayerJob, eps: float, step: str = "") -> str:
     """Means and variances of the batch at hand; the top itself, or a step before it."""
     shape, source = job.bottoms[0].shape, job.bottoms[0].name
-    job.fix_batch(f"layer {job.layer.name!r} normalizes with the statistics of the batch it is fed")
+    job.fix_batch(
+        english("layer {name!r} normalizes with the statistics of the batch it is fed", name=job.layer.name)
+    )
     axes = [place for place in range(len(shape)) if place != 1]
     mean = job.step("ReduceMean", [source], "mean", axes=axes, keepdims=1)
     centred = job.step("Sub", [source, mean], "centred")

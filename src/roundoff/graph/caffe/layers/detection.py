@@ -135,7 +135,7 @@ def detection_output(job: LayerJob) -> None:
         )
     sizes = _sizes(job, params)
     boxes, scores = _boxes(job, params, sizes), _scores(job, params, sizes)
-    job.fix_batch(f"layer {job.layer.name!r} (DetectionOutput) has nodes for each sample")
+    job.fix_batch(english("layer {name!r} (DetectionOutput) has nodes for each sample", name=job.layer.name))
     rows = [_detect(job, params, sizes, boxes, scores, sample) for sample in range(sizes.samples)]
     _deliver(job, rows)
 

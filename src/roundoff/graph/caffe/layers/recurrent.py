@@ -71,7 +71,13 @@ def _from_input(job: LayerJob, size: int, *, states: int) -> tuple[str, int]:
                 sizes=sizes,
             )
         )
-    job.fix_batch(f"layer {job.layer.name!r} ({job.layer.type}) has steps, not samples, along its first axis")
+    job.fix_batch(
+        english(
+            "layer {name!r} ({type}) has steps, not samples, along its first axis",
+            name=job.layer.name,
+            type=job.layer.type,
+        )
+    )
     width = int(np.prod(steps[2:]))
     source = job.bottoms[0].name
     if len(steps) != 3:
@@ -154,7 +160,13 @@ def lstm_unit(job: LayerJob) -> None:
     if len(state) != 3 or gates != (*state[:2], 4 * state[2]) or cont != state[:2] or state[0] != 1:
         sizes = ", ".join("x".join(map(str, bottom.shape)) for bottom in job.bottoms)
         raise job.refuse(english("combines blobs of the shapes {sizes}, which do not fit", sizes=sizes))
-    job.fix_batch(f"layer {job.layer.name!r} ({job.layer.type}) has steps, not samples, along its first axis")
+    job.fix_batch(
+        english(
+            "layer {name!r} ({type}) has steps, not samples, along its first axis",
+            name=job.layer.name,
+            type=job.layer.type,
+        )
+    )
     parts = [f"{gate}_raw" for gate in "ifog"]
     raw = job.steps("Split", [job.bottoms[1].name, job.integers([state[2]] * 4, "sizes")], parts, axis=2)
     made = {"c": job.bottoms[0].name}
@@ -180,7 +192,7 @@ def continuation(job: LayerJob) -> None:
         steps, samples = steps or job.bottoms[0].shape[0], samples or job.bottoms[0].shape[1]
     if min(steps, samples) < 1:
         raise job.refuse(english("needs time_step and batch_size"))
-    job.fix_batch(f"layer {job.layer.name!r} names the number of steps and samples")
+    job.fix_batch(english("layer {name!r} names the number of steps and samples", name=job.layer.name))
     goes_on = np.ones((steps, samples), np.float32)
     goes_on[0] = 0
     job.top("Identity", [job.floats(goes_on, "continues")], (steps, samples))

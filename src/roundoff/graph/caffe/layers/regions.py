@@ -19,7 +19,9 @@ def _parts(job: LayerJob, *, bottoms: tuple[int, ...] = (2,)) -> str:
     plane, parts = (bottom.shape for bottom in job.bottoms[:2])
     if len(plane) != 4 or math.prod(parts[1:]) != 5:
         raise job.refuse(english("takes planes, and parts of five numbers each"))
-    job.fix_batch(f"layer {job.layer.name!r} has a number of parts besides the number of samples")
+    job.fix_batch(
+        english("layer {name!r} has a number of parts besides the number of samples", name=job.layer.name)
+    )
     source = job.bottoms[1].name
     return source if len(parts) == 2 else job.step("Flatten", [source], "parts", axis=1)
 
@@ -181,7 +183,7 @@ def proposal(job: LayerJob) -> None:
                 shapes=shapes,
             )
         )
-    job.fix_batch(f"layer {job.layer.name!r} (Proposal) takes one sample")
+    job.fix_batch(english("layer {name!r} (Proposal) takes one sample", name=job.layer.name))
     rows, columns = (np.arange(size, dtype=np.float32) * np.float32(stride) for size in scores[2:])
     shift = np.stack([*np.meshgrid(columns, rows)] * 2, axis=-1)
     every = (shift[:, :, None] + _anchors(base, ratios, scales)).reshape(-1, 4)

@@ -27,7 +27,7 @@ def flatten(job: LayerJob) -> None:
         job.top("Flatten", [job.bottoms[0].name], top, axis=1)
         return
     if first == 0:
-        job.fix_batch(f"layer {job.layer.name!r} joins the samples with another axis")
+        job.fix_batch(english("layer {name!r} joins the samples with another axis", name=job.layer.name))
     kept = [0] * first + [*top[first:]]
     job.top("Reshape", [job.bottoms[0].name, job.integers(kept, "shape")], top)
 
@@ -83,7 +83,7 @@ def _as_onnx(job: LayerJob, wanted: tuple[int, ...], top: Shape, *, start: int) 
     elif wanted[:1] == (-1,):
         spec[0] = -1
     elif job.bottoms[0].shape:
-        job.fix_batch(f"layer {job.layer.name!r} names the number of samples in its shape")
+        job.fix_batch(english("layer {name!r} names the number of samples in its shape", name=job.layer.name))
     return spec
 
 
@@ -200,7 +200,7 @@ def reverse(job: LayerJob) -> None:
     shape = job.bottoms[0].shape
     axes = [job.axis(axis, len(shape)) for axis in job.params("reverse_param").integers("axis") or (0,)]
     if 0 in axes:
-        job.fix_batch(f"layer {job.layer.name!r} reverses its first axis")
+        job.fix_batch(english("layer {name!r} reverses its first axis", name=job.layer.name))
     ends = [[-1] * len(axes), [np.iinfo(np.int64).min] * len(axes), axes, [-1] * len(axes)]
     names = ("starts", "ends", "axes", "steps")
     limits = [job.integers(each, name) for each, name in zip(ends, names, strict=True)]
@@ -216,7 +216,7 @@ def keep_selected(job: LayerJob) -> None:
     if any(blob.shape[:1] != selector.shape[:1] for blob in kept) or math.prod(selector.shape[1:]) != 1:
         sizes = ", ".join("x".join(map(str, bottom.shape)) for bottom in job.bottoms)
         raise job.refuse(english("selects with blobs of the shapes {sizes}, which do not fit", sizes=sizes))
-    job.fix_batch(f"layer {job.layer.name!r} (Filter) drops samples")
+    job.fix_batch(english("layer {name!r} (Filter) drops samples", name=job.layer.name))
     flat = job.step("Reshape", [selector.name, job.integers([-1], "row")], "flat")
     chosen = job.step("Cast", [flat], "chosen", to=_BOOL)
     for index, blob in enumerate(kept):
@@ -231,7 +231,7 @@ def batch_reindex(job: LayerJob) -> None:
     blob, numbers = job.bottoms
     if len(numbers.shape) != 1 or not blob.shape:
         raise job.refuse(english("takes a list of numbers as its second bottom"))
-    job.fix_batch(f"layer {job.layer.name!r} (BatchReindex) chooses samples")
+    job.fix_batch(english("layer {name!r} (BatchReindex) chooses samples", name=job.layer.name))
     whole = job.step("Cast", [numbers.name], "numbers", to=_INT64)
     job.top("Gather", [blob.name, whole], (*numbers.shape, *blob.shape[1:]), axis=0)
 
