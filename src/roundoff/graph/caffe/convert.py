@@ -17,7 +17,7 @@ from roundoff.graph.caffe.wire import message_spec
 from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model, checked_model
 from roundoff.graph.nodes import make_model
-from roundoff.messages.message import english
+from roundoff.messages.message import as_message, english, joined
 
 DATA_TYPES = frozenset({
     "AnnotatedData", "Data", "DummyData", "HDF5Data", "ImageData", "Input", "MemoryData", "WindowData",
@@ -217,7 +217,7 @@ def runs_of(net: Net) -> tuple[CaffeLayer, ...]:
 
 def _sorted_out(net: Net) -> tuple[list[CaffeLayer], list[Dropped]]:
     """Tell the layers that run from those that serve training, and what hangs on them."""
-    dropped = [Dropped(layer.name, layer.type, "belongs to another phase") for layer in net.excluded]
+    dropped = [Dropped(layer.name, layer.type, english("belongs to another phase")) for layer in net.excluded]
     gone: set[str] = set()
     kept = []
     for layer in net.layers:
@@ -226,10 +226,14 @@ def _sorted_out(net: Net) -> tuple[list[CaffeLayer], list[Dropped]]:
         without = gone.intersection(layer.bottoms)
         if layer.type in NOT_RUN and converter_of(layer.type) is None:
             gone.update(set(layer.tops) - set(layer.bottoms))
-            dropped.append(Dropped(layer.name, layer.type, "serves training or scoring"))
+            dropped.append(Dropped(layer.name, layer.type, english("serves training or scoring")))
         elif without:
             gone.update(layer.tops)
-            dropped.append(Dropped(layer.name, layer.type, f"reads {sorted(without)[0]!r} of a dropped layer"))
+            dropped.append(
+                Dropped(
+                    layer.name, layer.type, english("reads {name!r} of a dropped layer", name=sorted(without)[0])
+                )
+            )
         else:
             _check_known(layer, net)
             kept.append(layer)
@@ -307,7 +311,9 @@ class _Importer:
         ]
         for index, top in enumerate(layer.tops):
             if index not in needed:
-                self._dropped.append(Dropped(top, f"input of {layer.type}", "is read by no layer that runs"))
+                self._dropped.append(
+                    Dropped(top, f"input of {layer.type}", english("is read by no layer that runs"))
+                )
         for index, shape in input_shapes(layer, self._net, needed=needed).items():
             top = layer.tops[index]
             if top in self._blobs:
@@ -375,8 +381,15 @@ class _Importer:
         known = message_spec("LayerParameter").by_name
         strange = [entry for entry in layer.message.entries if entry.name not in known and entry.line]
         for entry in strange:
-            where = f"line {entry.line}: layer {layer.name!r} has {entry.name!r}"
-            self._notes.append(f"{where}, which roundoff does not know and leaves out of account")
+            self._notes.append(
+                english(
+                    "line {line}: layer {name!r} has {field!r}, which roundoff does not know "
+                    "and leaves out of account",
+                    line=entry.line,
+                    name=layer.name,
+                    field=entry.name,
+                )
+            )
 
     def _finish(self) -> None:
         from onnx.helper import make_tensor_value_info
@@ -402,19 +415,35 @@ class _Importer:
             graph.output.append(make_tensor_value_info(value.name, _FLOAT, sizes))
         names = Counter(layer.name for layer in self._kept)
         for name in (name for name, count in names.items() if count > 1):
-            self._notes.append(f"{names[name]} layers are called {name!r}; all but the first got another name")
+            self._notes.append(
+                english(
+                    "{count} layers are called {name!r}; all but the first got another name",
+                    count=names[name],
+                    name=name,
+                )
+            )
         if self._net.unused:
             few = ", ".join(self._net.unused[:3]) + (" ..." if len(self._net.unused) > 3 else "")
-            self._notes.append(f"the .caffemodel has numbers for {len(self._net.unused)} layers more: {few}")
+            self._notes.append(
+                english(
+                    "the .caffemodel has numbers for {count} layers more: {few}",
+                    count=len(self._net.unused),
+                    few=few,
+                )
+            )
         if self._net.unknown:
-            self._notes.append(f"the .caffemodel has {self._net.unknown} fields that Caffe does not; left out")
+            self._notes.append(
+                english(
+                    "the .caffemodel has {count} fields that Caffe does not; left out", count=self._net.unknown
+                )
+            )
 
     def _free_batch(self) -> str:
         """The name of the batch axis, if any number of samples can be fed at a time."""
         sizes = {value.shape[0] for value in self._inputs if value.shape}
         flat = any(len(value.shape) < 2 for value in self._inputs)
         if self._batch_fixed:
-            self._notes.append(f"the batch size is fixed: {self._batch_fixed}")
+            self._notes.append(english("the batch size is fixed: {why}", why=self._batch_fixed))
         return "" if self._batch_fixed or len(sizes) != 1 or flat else _BATCH
 
     def _wrong(self, layer: CaffeLayer, text: str, fix: str = english("correct that layer")) -> BadInput:
@@ -445,20 +474,24 @@ _SHOWN = 3
 def tell(imported: Imported) -> None:
     """Say it, as warnings of a logger; the command line prints them, each once."""
     for text in _texts(imported):
-        _LOGGER.warning("%s", text)
+        # As it is, not as an argument, which would make plain English of it.
+        _LOGGER.warning(text)
 
 
 def _texts(imported: Imported) -> Iterator[str]:
     if imported.dropped:
-        yield f"{imported.net.path}: {dropped_text(imported.dropped)}"
+        yield english("{path}: {note}", path=imported.net.path, note=dropped_text(imported.dropped))
     for note in imported.notes:
-        yield f"{imported.net.path}: {note}"
+        yield english("{path}: {note}", path=imported.net.path, note=note)
 
 
 def dropped_text(dropped: tuple[Dropped, ...]) -> str:
     """Dropped layers in one line, the first of them with the reasons."""
-    few = [f"{each.name} ({each.type}) {each.why}" for each in dropped[:_SHOWN]]
+    few = [
+        english("{name} ({type}) {why}", name=each.name, type=each.type, why=each.why) for each in dropped[:_SHOWN]
+    ]
     if len(dropped) > _SHOWN:
-        few.append(f"{len(dropped) - _SHOWN} more; 'roundoff convert' lists them")
-    count = "1 layer is" if len(dropped) == 1 else f"{len(dropped)} layers are"
-    return f"{count} left out: {'; '.join(few)}"
+        few.append(english("{count} more; 'roundoff convert' lists them", count=len(dropped) - _SHOWN))
+    return english(
+        "{count} {count:layer is|layers are} left out: {few}", count=len(dropped), few=joined(map(as_message, few))
+    )

@@ -65,7 +65,7 @@ def _broadcast(job: LayerJob, params: Params) -> Shape:
         )
     covered = shape[axis:] if count == -1 else shape[axis : axis + count]
     if axis == 0:
-        job.fix_batch(f"layer {job.layer.name!r} has stored numbers for each sample")
+        job.fix_batch(english("layer {name!r} has stored numbers for each sample", name=job.layer.name))
     return covered
 
 
@@ -371,7 +371,9 @@ def batch_norm(job: LayerJob) -> None:
 def _own_statistics(job: LayerJob, eps: float) -> None:
     """With use_global_stats: false, means and variances are those of the batch at hand."""
     shape, source = job.bottoms[0].shape, job.bottoms[0].name
-    job.fix_batch(f"layer {job.layer.name!r} normalizes with the statistics of the batch it is fed")
+    job.fix_batch(
+        english("layer {name!r} normalizes with the statistics of the batch it is fed", name=job.layer.name)
+    )
     axes = [place for place in range(len(shape)) if place != 1]
     mean = job.step("ReduceMean", [source], "mean", axes=axes, keepdims=1)
     centred = job.step("Sub", [source, mean], "centred")

@@ -103,7 +103,9 @@ def roi_pooling(job: LayerJob) -> None:
     height, width = params.integer("pooled_h"), params.integer("pooled_w")
     if len(plane) != 4 or math.prod(parts[1:]) != 5 or min(height, width) < 1:
         raise job.refuse(english("takes planes, parts of five numbers each, and a grid of at least one cell"))
-    job.fix_batch(f"layer {job.layer.name!r} has a number of parts besides the number of samples")
+    job.fix_batch(
+        english("layer {name!r} has a number of parts besides the number of samples", name=job.layer.name)
+    )
     source = job.bottoms[1].name
     if len(parts) != 2:
         source = job.step("Flatten", [source], "parts", axis=1)
@@ -156,7 +158,7 @@ def detection_output(job: LayerJob) -> None:
         )
     sizes = _sizes(job, params)
     boxes, scores = _boxes(job, params, sizes), _scores(job, params, sizes)
-    job.fix_batch(f"layer {job.layer.name!r} (DetectionOutput) has nodes for each sample")
+    job.fix_batch(english("layer {name!r} (DetectionOutput) has nodes for each sample", name=job.layer.name))
     rows = [_detect(job, params, sizes, boxes, scores, sample) for sample in range(sizes.samples)]
     _deliver(job, rows)
 

@@ -25,7 +25,7 @@ def flatten(job: LayerJob) -> None:
         job.top("Flatten", [job.bottoms[0].name], top, axis=1)
         return
     if first == 0:
-        job.fix_batch(f"layer {job.layer.name!r} joins the samples with another axis")
+        job.fix_batch(english("layer {name!r} joins the samples with another axis", name=job.layer.name))
     kept = [0] * first + [*top[first:]]
     job.top("Reshape", [job.bottoms[0].name, job.integers(kept, "shape")], top)
 
@@ -81,7 +81,7 @@ def _as_onnx(job: LayerJob, wanted: tuple[int, ...], top: Shape, *, start: int) 
     elif wanted[:1] == (-1,):
         spec[0] = -1
     elif job.bottoms[0].shape:
-        job.fix_batch(f"layer {job.layer.name!r} names the number of samples in its shape")
+        job.fix_batch(english("layer {name!r} names the number of samples in its shape", name=job.layer.name))
     return spec
 
 
