@@ -454,7 +454,8 @@ class _QuantizationDiagnosis:
         self._asked(case)
         self._file(case)
         scores = self._scores(case)
-        better, stages = ideals(case), CulpritStages(self.notebook, self.record, self._task(scores))
+        better, lossy = ideals(case), judgement.grade == "lossy"
+        stages = CulpritStages(self.notebook, self.record, self._task(scores), lossy=lossy)
         settings.progress.start("looking for causes", len(case.facts.suspects))
         try:
             self._sums(case, [each.node for each in remarks if each.kind == "accumulator"])
