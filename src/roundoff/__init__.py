@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from roundoff.graph.interface import inputs, topology
     from roundoff.graph.load import load_model
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.graph.reading.read import read_quantized
+    from roundoff.graph.readers.reader import read_quantized
     from roundoff.graph.save import save_model
     from roundoff.measure.metrics import all_metrics, score
     from roundoff.measure.pairs import measure_pair
     from roundoff.measure.verdicts import load_profile, parse_thresholds
     from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
     from roundoff.quantize.planning.rules import parse_rule
-    from roundoff.quantize.targets.loading import load_target, target_names
+    from roundoff.quantize.targets.files import load_target, target_names
     from roundoff.run.capture import LiveSource
     from roundoff.run.integer.machine import IntegerRunner
     from roundoff.samples.options import ImageOptions, SampleOptions

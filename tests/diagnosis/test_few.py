@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
-
 from benchmarks.planted.faults import FAULTS
 from benchmarks.planted.subject import subject
+from onnx import helper
+
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.culprits import explained, find_outstanding
 from roundoff.diagnosis.study import diagnose_quantization

@@ -13,10 +13,10 @@ from roundoff.api.inputs import (
     PathLike,
     as_path,
     data_inputs,
+    describe_value,
     file_inputs,
     is_path,
     open_model,
-    said_of,
 )
 from roundoff.api.outcome import PageOutcome
 from roundoff.api.subject import samples_for
@@ -317,7 +317,7 @@ def convert(
         source, weights = source
     if not is_path(source):
         raise BadInput(
-            english("What is to be converted is {said_of}.", said_of=said_of(source)),
+            english("What is to be converted is {said_of}.", said_of=describe_value(source)),
             fix=english("give a .prototxt, or files of tensors"),
         )
     limits: Limits = {} if progress is None else {"progress": progress}

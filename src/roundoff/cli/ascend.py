@@ -304,9 +304,9 @@ def _guide(found: argparse.Namespace, terminal: Terminal) -> int:
     notes: Notes = found.notes
     import textwrap
 
-    from roundoff.vendors.ascend.guide import Given, walk
+    from roundoff.vendors.ascend.guide import GuideInput, walk
 
-    given = Given(
+    given = GuideInput(
         found.float, found.fake_quant, found.npu, found.npu_off, found.fusion_rule_file,
         found.close_fusion_rule_file, found.quant_fusion_rule_file, found.float_accuracy, found.quant_accuracy,
         found.calibration,

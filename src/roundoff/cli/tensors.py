@@ -53,7 +53,7 @@ def dump(args: argparse.Namespace, terminal: Terminal) -> int:
     stats.json.
     """
     from roundoff.api.tensors import MAP_NAME, STATS_NAME, STATS_TABLE_NAME, dump
-    from roundoff.messages.sanitize import for_people
+    from roundoff.messages.sanitize import sanitize_for_display
     from roundoff.report.statistics import statistics_json, statistics_table
 
     outcome = dump(**given(args, terminal, "output", "force"), tell=terminal.note)
@@ -62,7 +62,7 @@ def dump(args: argparse.Namespace, terminal: Terminal) -> int:
         if args.json:
             terminal.text(statistics_json(found.statistics))
         else:
-            terminal.print(statistics_table(for_people(found.statistics)))
+            terminal.print(statistics_table(sanitize_for_display(found.statistics)))
         terminal.written([args.output / STATS_TABLE_NAME, args.output / STATS_NAME])
         return outcome.exit_code
     listed = args.output / MAP_NAME

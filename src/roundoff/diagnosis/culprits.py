@@ -90,9 +90,9 @@ _NEEDED_DB = 0.5
 _PART_THAT_IS_FEW, _ALWAYS_FEW = 3, 2
 # Few places make the loss when without them it is at least this much smaller, 7 dB.
 _MOST_OF_IT = 0.8
-# In a deep network all others together lose as much as a few: these stand out when the tensor of each loses so many
-# times what those of its kind do, and the network by it alone so many times what it does by one of the others. They
-# make a part of the loss when without them it is lower by so much.
+# In a deep network all others together lose as much as a few: these stand out when the tensor of each loses so
+# many times what those of its kind do, and the network by it alone so many times what it does by another. They make
+# a part of the loss when without them it is lower by so much.
 _STRAYED, _OUTSTANDING, _A_PART_DB = 30.0, 50.0, 1.0
 # So many of them are looked at, beside so many others.
 _MOST_STRAYED, _OTHERS = 32, 16
@@ -249,7 +249,7 @@ def find_few(
         fixes = merged(each.fixes for each in worst[:count])
         if restores is not None:
             return restores(fixes)
-        # Places are ranked on the few samples that lose most, of which one place may be most; all have to confirm it.
+        # Ranked by the few samples that lose most, a place may be most of that: all of them have to confirm it.
         return takes_most(before, case.loss(fixes)) and takes_most(
             case.loss(more=True), case.loss(fixes, more=True)
         )
@@ -276,8 +276,8 @@ def find_outstanding(
 ) -> list[Accused]:
     """Of many places those that are far worse than all others, however much these lose together; costliest first.
 
-    What one of them does to the outputs is less than chance among hundreds of others: it is seen without a run that
-    its tensor loses far more than others, and by a run of it alone that the network does.
+    What one of them does to the outputs is less than chance among hundreds of others: it is seen without a run
+    that its tensor loses far more than others, and by a run of it alone that the network does.
 
     Args:
         case: The network.

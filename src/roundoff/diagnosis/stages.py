@@ -316,16 +316,19 @@ class CulpritStages:
         if accused:
             return self._told(case, accused)
         self.distributed = True
-        if self._proven:
-            return case, False
+        if not self._proven:
+            self._add_up(case)
+        return case, False
+
+    def _add_up(self, case: Case) -> None:
+        """The proof that a loss has no culprits."""
         if self.notebook.out_of_time(_PROOF_RUNS * case.runner.seconds):
             self.notebook.skip(message("diagnosis.skip_adds_up"))
-            return case, False
+            return
         whole = Suspect("", "activation", (), "", (), "", ())
         asked = ask(find_cause("accumulated-error", "quantization"), case, whole, nodes=(), tensors=())
         if asked is not None:
             self.record.add(replace(asked[0], share=1.0), dict.fromkeys(case.facts.quantizers))
-        return case, False
 
 
 def _unmended(case: Case) -> list[Suspect]:

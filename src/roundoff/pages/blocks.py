@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from roundoff.messages.catalogue import LANGUAGES, Phrase, bilingual, explained, in_all, named, plain, use_language
+from roundoff.messages.catalogue import (
+    LANGUAGES,
+    Phrase,
+    bilingual,
+    explained,
+    in_all_languages,
+    named,
+    plain,
+    use_language,
+)
 from roundoff.messages.message import Message, Remark, phrase_of
 from roundoff.messages.numbers import (
     EXACT_DB,
@@ -45,6 +54,7 @@ __all__ = [
     "TableBlock",
     "Tone",
     "View",
+    "bilingual_facts",
     "cell_text",
     "cell_value",
     "few_names",
@@ -55,7 +65,6 @@ __all__ = [
     "notes",
     "preparation_note",
     "role_name",
-    "spoken_facts",
 ]
 
 
@@ -405,12 +414,12 @@ def cell_text(value: Cell, column: Column) -> Phrase:
     if isinstance(value, Phrase):
         return value
     if isinstance(value, tuple):
-        return in_all(lambda: ", ".join(_number_text(each, column) for each in value))
+        return in_all_languages(lambda: ", ".join(_number_text(each, column) for each in value))
     if isinstance(value, bool):
         return Phrase("yes" if value else "no", "是" if value else "否")
     if isinstance(value, int | float) and column.kind not in ("node", "text"):
         count = column.kind == "count"
-        return plain(str(value)) if count else in_all(lambda: _number_text(float(value), column))
+        return plain(str(value)) if count else in_all_languages(lambda: _number_text(float(value), column))
     return plain(str(value))
 
 
@@ -507,7 +516,7 @@ def role_name(role: str) -> Phrase:
     return named(f"about.role_{role}") or plain(role)
 
 
-def spoken_facts(lines: Callable[[], Iterable[tuple[str, str]]]) -> Facts:
+def bilingual_facts(lines: Callable[[], Iterable[tuple[str, str]]]) -> Facts:
     """Lines that a function says in the language of the terminal, in every language.
 
     Args:

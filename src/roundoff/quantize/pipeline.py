@@ -22,7 +22,7 @@ from roundoff.quantize.calibration.methods import get_method, options_of
 from roundoff.quantize.parameters import QuantNumbers, sum_notes
 from roundoff.quantize.plan_file import subgraph_notes
 from roundoff.quantize.planning.planner import plan_quantization
-from roundoff.quantize.recipes import Making, RecipeBuilder
+from roundoff.quantize.recipes import BuildSettings, RecipeBuilder
 from roundoff.run.capture import NO_INPUTS, Samples
 
 # Between calibration methods a difference below this many decibels is noise.
@@ -35,7 +35,7 @@ class QuantizeSettings:
 
     Attributes:
         target: For which chip.
-        rules: Wishes for single nodes.
+        rules: Requests for single nodes.
         methods: Calibration methods of activations; with several the first whose outputs agree as well as
             those of the best is taken.
             The target's own when empty.
@@ -165,7 +165,7 @@ def quantize_model(
         ModelFailed: The model cannot be run.
     """
     recipes = _recipes(settings)
-    making = Making(
+    making = BuildSettings(
         settings.options,
         settings.threads,
         settings.max_memory,

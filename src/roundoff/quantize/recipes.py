@@ -91,7 +91,7 @@ _MOST_PLANS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class BuildSettings:
     """How recipes are made into models.
 
     Attributes:
@@ -123,7 +123,7 @@ class Making:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Built:
+class BuiltModel:
     """What a recipe gives.
 
     Attributes:
@@ -175,11 +175,11 @@ class RecipeBuilder:
         samples: Samples,
         target: Target,
         *,
-        making: Making | None = None,
+        making: BuildSettings | None = None,
         prepared: Prepared | None = None,
     ) -> None:
         self.target = target
-        self._model, self._samples, self._making = model, samples, making or Making()
+        self._model, self._samples, self._making = model, samples, making or BuildSettings()
         self.prepared: Prepared = prepared or prepare(model, may_fold=lambda _: self._making.fold)
         self._context = StepContext(
             target,
@@ -263,7 +263,7 @@ class RecipeBuilder:
             self._calibrations[steps] = self._observed(steps) if known is None else known
         return self._calibrations[steps]
 
-    def build(self, recipe: Recipe) -> Built:
+    def build(self, recipe: Recipe) -> BuiltModel:
         """Make a quantized model.
 
         Raises:
@@ -282,7 +282,7 @@ class RecipeBuilder:
             steps.append(StepReport(step.name, "correction", _options(step), corrected.taken, corrected.notes))
         said = [note for each in steps for note in each.notes]
         notes = tuple(dict.fromkeys((*self.prepared.notes, *said, *calibration.notes, *numbers.notes)))
-        return Built(recipe, replace(quantized, notes=notes), plan, calibration, numbers, tuple(steps), notes)
+        return BuiltModel(recipe, replace(quantized, notes=notes), plan, calibration, numbers, tuple(steps), notes)
 
     def best_methods(self, recipe: Recipe) -> tuple[tuple[str, str], ...]:
         """For each observed tensor the method whose range costs least there, if that is not the recipe's own."""

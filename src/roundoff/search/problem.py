@@ -56,7 +56,7 @@ class Ranked:
     runs: int
 
 
-def outstanding(harm: Sequence[float]) -> int:
+def count_outliers(harm: Sequence[float]) -> int:
     """How many values at the start of a falling sequence stand out: those in front of its largest step.
 
     Args:
@@ -126,7 +126,7 @@ class Ranker:
         rows = found.rankings.get("node", ())
         runs = sum(len(row.score.samples) for row in rows) + min(_SAMPLES, len(self.samples.names))
         harm = [-row.score.mean[mean_of("sqnr_db")] for row in rows]
-        return Ranked(tuple(row.score.subject.name for row in rows), outstanding(harm), runs)
+        return Ranked(tuple(row.score.subject.name for row in rows), count_outliers(harm), runs)
 
     def _one_by_one(self, quantized: QuantizedModel, user: UserSensitivity) -> Ranked:
         """Rank by running the network once for each node, with that alone quantized."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from roundoff.core.document import RunDocument
 from roundoff.core.plan import FLOAT, PRECISION_PARTS, Precision
-from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
+from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, plain, translate
 from roundoff.messages.message import shown
 from roundoff.messages.phrases import commas, count_of, semicolons
-from roundoff.pages.blocks import Cell, Column, Headline, Page, Place, TableBlock, View, notes, spoken_facts
+from roundoff.pages.blocks import Cell, Column, Headline, Page, Place, TableBlock, View, bilingual_facts, notes
 from roundoff.studies.audit.result import Audit, AuditRow, QuantizedPart, Severity
 
 EVERYTHING = "all"
@@ -45,7 +45,7 @@ def audit_page(document: RunDocument, view: View = View()) -> Page | None:  # no
         headline = Headline("bad", said, word=bilingual("audit.word_silent"))
     else:
         headline = Headline("good", bilingual("audit.headline_ok", **numbers), word=bilingual("audit.word_ok"))
-    facts = spoken_facts(lambda: _lines(found))
+    facts = bilingual_facts(lambda: _lines(found))
     return Page("audit", bilingual("audit.title"), (headline, facts, _table(found, view), *notes(found.notes)))
 
 
@@ -182,7 +182,7 @@ def _columns(audit: Audit, *, everything: bool) -> list[_NodeColumn]:
         ),
         _NodeColumn(
             Column("remarks", last, "text", on=drawn),
-            lambda row: in_all(lambda: _remarks(row, everything=everything, info=told_all)),
+            lambda row: in_all_languages(lambda: _remarks(row, everything=everything, info=told_all)),
         ),
         *(
             _precision(side, part, ("html", "csv") if asked or side == "effective" else ("csv",))
@@ -225,7 +225,7 @@ def _finding(row: AuditRow) -> Phrase:
     said = [each.text for each in row.findings]
     if row.reason and not any(row.reason in text for text in said):
         said.append(row.reason)
-    return in_all(lambda: semicolons(*map(shown, said)))
+    return in_all_languages(lambda: semicolons(*map(shown, said)))
 
 
 def _remarks(row: AuditRow, *, everything: bool, info: bool) -> str:

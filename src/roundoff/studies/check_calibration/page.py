@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import bilingual, in_all, plain, translate
+from roundoff.messages.catalogue import bilingual, in_all_languages, plain, translate
 from roundoff.messages.message import shown
 from roundoff.messages.numbers import number, percentage
 from roundoff.messages.phrases import commas, count_of, semicolons
@@ -71,7 +71,7 @@ def calibration_page(document: RunDocument, view: pages.View = pages.View()) -> 
     caption = bilingual("check_calibration.curve")
     blocks = (
         _headline(found),
-        pages.spoken_facts(lambda: _lines(found)),
+        pages.bilingual_facts(lambda: _lines(found)),
         pages.Chart("convergence-chart", caption, "convergence", "samples", series, *axes),
         pages.TableBlock("convergence", bilingual("check_calibration.points"), _POINTS, points, folded=True),
         _ranges(found, view),
@@ -92,8 +92,8 @@ def _headline(check: CalibrationCheck) -> pages.Headline:
         )
 
     if faults:
-        return pages.Headline("bad", in_all(text), word=bilingual("check_calibration.word_not_fit"))
-    return pages.Headline("good", in_all(text), word=bilingual("check_calibration.word_ok"))
+        return pages.Headline("bad", in_all_languages(text), word=bilingual("check_calibration.word_not_fit"))
+    return pages.Headline("good", in_all_languages(text), word=bilingual("check_calibration.word_ok"))
 
 
 def _lines(check: CalibrationCheck) -> Iterator[_Line]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
+from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, plain, translate
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, score_text, shape_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
@@ -60,7 +60,7 @@ def comparison_page(document: RunDocument, view: pages.View = pages.View()) -> p
     chart = pages.Chart("tensors-along", bilingual("compare.along"), "tensors", "order", series, *axes)
     blocks: tuple[pages.Block, ...] = (
         _headline(found),
-        pages.spoken_facts(lines),
+        pages.bilingual_facts(lines),
         chart,
         _table(found, view),
         *pages.notes(found.notes),
@@ -82,7 +82,7 @@ def _headline(found: Comparison) -> pages.Headline:
         )
         return commas(said, translate("compare.not_all_outputs")) if state == "incomplete" else said
 
-    return pages.Headline(_TONES[state], in_all(text), word=bilingual(f"compare.word_{state}"))
+    return pages.Headline(_TONES[state], in_all_languages(text), word=bilingual(f"compare.word_{state}"))
 
 
 def _judged(comparison: Comparison) -> Iterator[_Line]:
@@ -281,7 +281,7 @@ def _columns(found: Comparison) -> list[_PairColumn]:
         ),
         _PairColumn(
             pages.Column("remark", bilingual("compare.column_difference"), "text", on=("terminal",)),
-            lambda row: in_all(lambda: _remark(row, "" if row.layout == usual else shown(row.layout))),
+            lambda row: in_all_languages(lambda: _remark(row, "" if row.layout == usual else shown(row.layout))),
         ),
         _PairColumn(
             pages.Column("shown_difference", bilingual("compare.difference"), "text", on=("html",)),

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import bilingual, explained, in_all, plain, translate
+from roundoff.messages.catalogue import bilingual, explained, in_all_languages, plain, translate
 from roundoff.messages.message import phrase_of
 from roundoff.messages.numbers import number, percentage, shape_text
 from roundoff.messages.phrases import count_of, semicolons
@@ -61,12 +61,12 @@ def channels_page(document: RunDocument) -> pages.Page | None:
         return None
     detailed = len(report.spreads) <= _MOST_DETAILED
     coarse = max((each.resolution for each in report.spreads), default=0.0)
-    width = in_all(lambda: percentage(coarse))
+    width = in_all_languages(lambda: percentage(coarse))
     return pages.Page(
         "channels",
         bilingual("channels.title"),
         (
-            pages.Headline("plain", in_all(lambda: _channels_headline(report))),
+            pages.Headline("plain", in_all_languages(lambda: _channels_headline(report))),
             _channels_table(report),
             *_remarks(report),
             *_map(report),
@@ -254,7 +254,7 @@ def outliers_page(document: RunDocument, view: pages.View = pages.View()) -> pag
         "outliers",
         bilingual("outliers.title"),
         (
-            pages.Headline("plain", in_all(lambda: _outliers_headline(report))),
+            pages.Headline("plain", in_all_languages(lambda: _outliers_headline(report))),
             _outliers_table(report, view),
             *_skipped(report),
             *pages.notes(report.notes),

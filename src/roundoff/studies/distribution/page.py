@@ -5,7 +5,7 @@ from typing import Any
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
+from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, plain, translate
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import BLOCKS, decibels_with_unit, number, percentage, shape_text
 from roundoff.messages.phrases import commas, count_of
@@ -50,7 +50,7 @@ def distribution_page(document: RunDocument) -> pages.Page | None:
         "distributions",
         bilingual("distribution.title"),
         (
-            pages.Headline("plain", in_all(lambda: _headline(report))),
+            pages.Headline("plain", in_all_languages(lambda: _headline(report))),
             distribution_table(report),
             *([] if cards else _remarks(found)),
             *pages.notes(report.notes),
@@ -86,8 +86,9 @@ def _remarks(found: Sequence[TensorDistribution]) -> Iterator[pages.Paragraph]:
 def _section(number: int, each: TensorDistribution, *, card: bool) -> pages.Page:
     blocks: list[pages.Block] = []
     if card:
-        what = in_all(lambda: _what(each))
-        blocks += [pages.Headline("plain", what, "", plain(each.name)), pages.spoken_facts(lambda: _lines(each))]
+        what = in_all_languages(lambda: _what(each))
+        blocks.append(pages.Headline("plain", what, "", plain(each.name)))
+        blocks.append(pages.bilingual_facts(lambda: _lines(each)))
     return pages.Page(f"histogram-{number}", plain(each.name), (*blocks, *_histogram(number, each)))
 
 

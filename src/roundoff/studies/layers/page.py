@@ -8,7 +8,7 @@ from typing import Any
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, bilingual, explained, in_all, plain, translate
+from roundoff.messages.catalogue import Phrase, bilingual, explained, in_all_languages, plain, translate
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import percentage, score_text, shape_text
 from roundoff.messages.phrases import commas, count_of, semicolons
@@ -42,10 +42,10 @@ def layers_page(document: RunDocument, view: pages.View = pages.View()) -> pages
         bilingual("layers.title"),
         (
             _headline(report),
-            pages.spoken_facts(lambda: (line for part in _FACTS for line in part(report))),
+            pages.bilingual_facts(lambda: (line for part in _FACTS for line in part(report))),
             curve,
             _table(report, view),
-            pages.Paragraph(in_all(lambda: _legend(report))),
+            pages.Paragraph(in_all_languages(lambda: _legend(report))),
             *pages.notes(report.notes),
             *pages.preparation_note(report.preparation),
         ),
@@ -56,13 +56,17 @@ def _headline(report: LayerReport) -> pages.Headline:
     kind, verdict = report.verdict.kind, report.verdict
     tone: pages.Tone = "bad"
     if kind == "open":
-        tone, text = "open", in_all(lambda: _why_open(report))
+        tone, text = "open", in_all_languages(lambda: _why_open(report))
     elif kind == "local":
         few, all_units = len(verdict.culprits), verdict.contributors
-        text = in_all(lambda: translate("layers.local", few=few, all=all_units, gain=_gain(report)).rstrip())
+        text = in_all_languages(
+            lambda: translate("layers.local", few=few, all=all_units, gain=_gain(report)).rstrip()
+        )
     elif kind == "distributed" and verdict.after is not None:
         tone = "open" if verdict.agrees else "bad"
-        text = in_all(lambda: translate("layers.distributed_tried", tried=len(verdict.tried), gain=_gain(report)))
+        text = in_all_languages(
+            lambda: translate("layers.distributed_tried", tried=len(verdict.tried), gain=_gain(report))
+        )
     elif kind == "distributed":
         tone, text = "open" if verdict.agrees else "bad", bilingual("layers.distributed")
     else:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, bilingual, in_all, named, plain, translate
+from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, named, plain, translate
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import counted, decibels
 from roundoff.messages.phrases import commas, count_of, semicolons
@@ -49,10 +49,10 @@ def diff_page(document: RunDocument, view: pages.View = pages.View()) -> pages.P
     judged: tuple[pages.Block, ...] = ()
     if diff.gate is not None:
         gate = diff.gate
-        judged = (_gate_headline(gate), pages.spoken_facts(lambda: _gate_lines(diff, gate)))
-    text = in_all(lambda: translate("run_diff.headline", text=_headline(diff)))
+        judged = (_gate_headline(gate), pages.bilingual_facts(lambda: _gate_lines(diff, gate)))
+    text = in_all_languages(lambda: translate("run_diff.headline", text=_headline(diff)))
     verdict = pages.Headline(_TONES.get(diff.kind, "open"), text, word=bilingual(f"run_diff.word_{diff.kind}"))
-    facts = pages.spoken_facts(lambda: (*_changes(diff), *_conditions(diff)))
+    facts = pages.bilingual_facts(lambda: (*_changes(diff), *_conditions(diff)))
     table = _table(diff, view)
     legend = (pages.Paragraph(bilingual("run_diff.legend")),) if table.order else ()
     blocks = (*judged, verdict, facts, *_chart(diff), table, *legend, *pages.notes(diff.notes))
@@ -74,7 +74,7 @@ def _gate_headline(gate: Gate) -> pages.Headline:
         other = translate("run_diff.gate_problems", count=len(gate.problems)) if gate.problems else ""
         return commas(translate("run_diff.gate_failed", over=over, count=count), other)
 
-    return pages.Headline("bad", in_all(failed), word=bilingual("run_diff.word_fail"))
+    return pages.Headline("bad", in_all_languages(failed), word=bilingual("run_diff.word_fail"))
 
 
 def _chart(diff: RunDiff) -> tuple[pages.Chart, ...]:
@@ -380,7 +380,9 @@ _COLUMNS = (
     ),
     _DiffColumn(
         pages.Column("mark", plain(""), "text", on=("terminal",)),
-        lambda row, _: in_all(lambda: f"{translate(f'run_diff.change_{row.change}')}{'*' if row.starts else ''}"),
+        lambda row, _: in_all_languages(
+            lambda: f"{translate(f'run_diff.change_{row.change}')}{'*' if row.starts else ''}"
+        ),
     ),
     _DiffColumn(
         pages.Column("verdict", bilingual("run_diff.verdict"), "text", on=("html",)),

@@ -19,7 +19,7 @@ from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.quantize.agreement import judge_outputs
 from roundoff.quantize.pipeline import Quantization, QuantizeSettings, quantize_model
-from roundoff.quantize.recipes import Built, added_cost
+from roundoff.quantize.recipes import BuiltModel, added_cost
 from roundoff.quantize.step_report import TransformReport, TransformScore
 from roundoff.quantize.steps import correction_names, transform_names
 from roundoff.run.bench import Bench, spread
@@ -61,7 +61,7 @@ class TransformTrial:
     """
 
     report: TransformReport
-    built: Built
+    built: BuiltModel
 
     @property
     def quantized(self) -> QuantizedModel:
@@ -132,7 +132,7 @@ def try_steps(
     return TransformTrial(report, built if report.kept else builder.build(plain))
 
 
-def _judged(first: Quantization, built: Built, *, judge: Judge, progress: Progress) -> TransformReport:
+def _judged(first: Quantization, built: BuiltModel, *, judge: Judge, progress: Progress) -> TransformReport:
     quantized = built.quantized
     reference = first.prepared.model
     before = switch_on(reference, first.quantized.quantizers)

@@ -18,7 +18,7 @@ from roundoff.vendors.ascend.folders import Kind, load_operator, open_folder
 from roundoff.vendors.ascend.network import (
     NetworkOutcome,
     compare_group,
-    compare_twin,
+    compare_pair,
     group_names,
     pair_by_name,
     with_inputs_of_slices,
@@ -148,7 +148,7 @@ def _outcomes(job: CompareJob, request: Request, *, progress: Progress) -> Itera
         groups = (job.rule.groups[key] for key in keys if key in job.rule.groups)
         steps = [functools.partial(compare_group, job, group) for group in groups]
     else:
-        steps = [functools.partial(compare_twin, job, twin) for twin in pair_by_name(job.mine, job.golden)]
+        steps = [functools.partial(compare_pair, job, twin) for twin in pair_by_name(job.mine, job.golden)]
     progress.start("comparing", len(steps))
     for step in steps:
         yield step()

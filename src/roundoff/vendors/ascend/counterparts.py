@@ -8,11 +8,19 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS
-from roundoff.tensors.ascend_dump.layouts import way_back
+from roundoff.tensors.ascend_dump.layouts import inverse_layout
 from roundoff.vendors.ascend.algorithms import Algorithm
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.folders import Folder, Kind, Tensor, load_golden, load_operator
-from roundoff.vendors.ascend.layouts import Convert, Fitted, GoldenTensor, How, Mine, fit, fit_equal
+from roundoff.vendors.ascend.layouts import (
+    ComparisonContext,
+    Convert,
+    Fitted,
+    GoldenTensor,
+    TestedTensor,
+    fit,
+    fit_equal,
+)
 from roundoff.vendors.ascend.rules import (
     DEQUANT_NAME,
     QUANT_NAME,
@@ -269,11 +277,11 @@ def golden_of(
     detail: bool = False,
 ) -> Fitted:
     """Bring a tensor and its golden counterpart together."""
-    how = How(operator.name, job.warn, job.strict, job.conversions, detail)
+    how = ComparisonContext(operator.name, job.warn, job.strict, job.conversions, detail)
     if job.mine.kind is Kind.FAKE_QUANT and job.golden.kind is Kind.FLOAT:
         return fit_equal(tensor.values, golden.values, how=how)
     about = tensor.about
-    mine = Mine(tensor.values, about.format, about.original_shape, about.groups)
+    mine = TestedTensor(tensor.values, about.format, about.original_shape, about.groups)
     if job.golden.kind is Kind.NPU:
         target = GoldenTensor(golden.values, golden.about.format, golden.shape)
     else:
@@ -285,7 +293,7 @@ def golden_of(
 def _likely_layout(tensor: Tensor, golden: Tensor) -> str:
     """The layout of a golden tensor that no rule tells: that of the dump's original, or by the number of axes."""
     about = tensor.about
-    axes = way_back(about.format, tensor.shape, original=about.original_shape, groups=about.groups).axes
+    axes = inverse_layout(about.format, tensor.shape, original=about.original_shape, groups=about.groups).axes
     if len(axes) == len(golden.shape) and axes in FORMAT_NUMBERS:
         return axes
     return {4: "NCHW", 5: "NCDHW"}.get(len(golden.shape), "ND")

@@ -12,7 +12,7 @@ from roundoff.core.tensors import Array, as_values
 from roundoff.measure.statistics import release_pages
 from roundoff.messages.message import english
 from roundoff.tensors import open_source
-from roundoff.tensors.ascend_dump.layouts import restore, way_back
+from roundoff.tensors.ascend_dump.layouts import inverse_layout, restore
 from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, GoldenPair, compare_values
 from roundoff.vendors.ascend.counterparts import (
     CompareJob,
@@ -303,7 +303,7 @@ _MISSING_SLICES = "This is a FFTS+ mode dump data, The number of files does not 
 
 
 @dataclass(frozen=True, slots=True)
-class Twin:
+class OperatorPair:
     """An operator and its files on both sides; none on a side that lacks it."""
 
     index: int
@@ -312,19 +312,19 @@ class Twin:
     golden: tuple[FoundFile, ...]
 
 
-def pair_by_name(mine: Folder, golden: Folder) -> list[Twin]:
+def pair_by_name(mine: Folder, golden: Folder) -> list[OperatorPair]:
     """All operators of both sides, those under test first, each in the order of execution."""
     found: dict[str, None] = {}
     for folder in (mine, golden):
         in_order = sorted(folder.files.items(), key=lambda item: item[1][-1].time)
         found |= dict.fromkeys(op for op, _ in in_order)
     return [
-        Twin(index, op, tuple(mine.files.get(op, ())), tuple(golden.files.get(op, ())))
+        OperatorPair(index, op, tuple(mine.files.get(op, ())), tuple(golden.files.get(op, ())))
         for index, op in enumerate(found)
     ]
 
 
-def compare_twin(job: CompareJob, twin: Twin) -> NetworkOutcome:
+def compare_pair(job: CompareJob, twin: OperatorPair) -> NetworkOutcome:
     """Compare one operator."""
     if not twin.mine or not twin.golden:
         return _alone(job, twin)
@@ -361,7 +361,7 @@ def _told(job: CompareJob, reasons: Sequence[str], *, mine: Loaded, golden: Load
     return [reason for reason in reasons if "There is no" not in reason] + damaged
 
 
-def _alone(job: CompareJob, twin: Twin) -> NetworkOutcome:
+def _alone(job: CompareJob, twin: OperatorPair) -> NetworkOutcome:
     side = "ground truth" if twin.mine else "my output"
     message = f'[{twin.op}] There is no the {side} dump file for the op "{twin.op}".'
     job.warn(message)
@@ -398,7 +398,7 @@ def _difference(job: CompareJob, mine: Tensor, golden: Tensor) -> str:
 
 
 def _compare(
-    job: CompareJob, twin: Twin, name: str, *, tensors: tuple[Tensor, Tensor], paths: tuple[str, str]
+    job: CompareJob, twin: OperatorPair, name: str, *, tensors: tuple[Tensor, Tensor], paths: tuple[str, str]
 ) -> Row:
     mine, golden = tensors
     kind = twin.mine[-1].name
@@ -428,11 +428,11 @@ def _compare(
 
 def _restored(tensor: Tensor) -> Array:
     about = tensor.about
-    way = way_back(about.format, tensor.shape, original=about.original_shape, groups=about.groups)
+    way = inverse_layout(about.format, tensor.shape, original=about.original_shape, groups=about.groups)
     return restore(tensor.values, way).array
 
 
-def _row(twin: Twin, op_type: str, *, tensor: str = "NaN", reason: str = "") -> Row:
+def _row(twin: OperatorPair, op_type: str, *, tensor: str = "NaN", reason: str = "") -> Row:
     return Row(twin.index, 0, op_type, twin.op, golden=twin.op, tensor=tensor, reason=reason)
 
 

@@ -25,8 +25,8 @@ from roundoff.samples.files import ARCHIVE_SUFFIXES, IMAGE_SUFFIXES, list_folder
 from roundoff.samples.images import decode
 from roundoff.samples.stored import intact, open_npy
 from roundoff.tensors.pickled import read_pickled
-from roundoff.vendors.pulsar2.config.checks import InputSettings, Settled
-from roundoff.vendors.pulsar2.config.decoding import ConfigProblem, Place, problem_of
+from roundoff.vendors.pulsar2.config.checks import InputSettings, ResolvedConfig
+from roundoff.vendors.pulsar2.config.document import ConfigProblem, Place, problem_of
 from roundoff.vendors.pulsar2.config.schema import (
     EVERY,
     BuildConfig,
@@ -333,7 +333,7 @@ class CalibrationSet:
         return {column.spec.name: (column.files[index], column.path(index)) for column in self._columns}
 
 
-def open_datasets(settled: Settled, folder: Path, *, base: Path | None = None) -> CalibrationSet:
+def open_datasets(settled: ResolvedConfig, folder: Path, *, base: Path | None = None) -> CalibrationSet:
     """Open the calibration data of all inputs.
 
     Archives are unpacked to ``<folder>/<input>/``, one that several inputs name only once; a folder is read where
@@ -411,7 +411,9 @@ def _check_files(column: SampleColumn, reader: FileReader) -> None:
         reader.check(column.path(index))
 
 
-def dataset_problems(config: BuildConfig, settled: Settled, *, base: Path | None = None) -> list[ConfigProblem]:
+def dataset_problems(
+    config: BuildConfig, settled: ResolvedConfig, *, base: Path | None = None
+) -> list[ConfigProblem]:
     """What is wrong with the calibration data that a configuration names, without opening any of it."""
     entries = [each.tensor_name for each in config.quant.input_configs]
     objects = ObjectFiles()

@@ -14,7 +14,7 @@ from roundoff.messages.message import english
 from roundoff.preprocessing.colours import NO_CSC, ColorFormat, Csc, CscMode, conversion_rows
 from roundoff.preprocessing.steps import InputProcessing, doubts
 from roundoff.vendors.pulsar2.config import schema as enums
-from roundoff.vendors.pulsar2.config.checks import YUV, InputSettings, Settled
+from roundoff.vendors.pulsar2.config.checks import YUV, InputSettings, ResolvedConfig
 from roundoff.vendors.pulsar2.config.schema import DataType, InputProcessor, OutputProcessor
 
 # The steps of an input's processing as ONNX nodes, so that a model can be fed what the chip is fed.
@@ -211,7 +211,7 @@ _INSIDE = "processed"
 _AXES = 4
 
 
-def deployed_model(model: Model, settled: Settled) -> tuple[Model, tuple[str, ...]]:
+def deployed_model(model: Model, settled: ResolvedConfig) -> tuple[Model, tuple[str, ...]]:
     """Put the processing of inputs and outputs into a model, float or quantized.
 
     Inputs and outputs keep their names; what the model itself reads and computes there gets other names.

@@ -16,7 +16,7 @@ from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
-from roundoff.vendors.pulsar2.config.decoding import (
+from roundoff.vendors.pulsar2.config.document import (
     ConfigProblem,
     Document,
     parse_input_shapes,

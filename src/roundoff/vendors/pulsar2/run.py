@@ -18,7 +18,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs, outputs, topology
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.nodes import STANDARD_DOMAINS
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.graph.subgraph import tap
 from roundoff.graph.units import derived_constants
 from roundoff.messages.message import english

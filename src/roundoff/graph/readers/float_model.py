@@ -13,8 +13,8 @@ from roundoff.errors import BadInput
 from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model
 from roundoff.graph.nodes import attribute, by_dtype, reads, rename_captured
-from roundoff.graph.reading.extraction import Extraction, Stage
-from roundoff.graph.reading.points import DEQUANTIZE, DialectDraft, Point, is_operator
+from roundoff.graph.readers.extraction import Extraction, Stage
+from roundoff.graph.readers.points import DEQUANTIZE, DialectDraft, Point, is_operator
 from roundoff.graph.save import drop_unused
 from roundoff.messages.message import english, message
 
@@ -25,7 +25,7 @@ _MOST_BYTES = 2**31 - 2**24
 """A model in memory must fit into one message of its file format, with room for the graph."""
 
 
-def twin_of(extraction: Extraction, *, empty: bool = False) -> Model:
+def float_model_of(extraction: Extraction, *, empty: bool = False) -> Model:
     """The float model.
 
     Args:

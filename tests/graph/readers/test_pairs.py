@@ -9,9 +9,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from roundoff.core.tensors import Array
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from tests.graph.quantized_nets import run_model
-from tests.graph.reading.tools import constant, edges, node, ops, read_back, reference, small
+from tests.graph.readers.tools import constant, edges, node, ops, read_back, reference, small
 from tests.models import loaded, random_feed, value, wrapped
 
 FEED = random_feed({"x": (2, 3)}, seed=1)

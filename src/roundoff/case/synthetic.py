@@ -46,7 +46,9 @@ SHUFFLED_FROM = 8
 _JITTER = 0.05
 
 
-def like(values: Array, axis: int | None, random: np.random.Generator, *, other: int | None = None) -> Array:
+def random_like(
+    values: Array, axis: int | None, random: np.random.Generator, *, other: int | None = None
+) -> Array:
     """Random values; each slice has about the mean, the spread and the extremes that it had.
 
     Args:
@@ -105,7 +107,7 @@ def sample_like(values: Array, random: np.random.Generator) -> Array:
     if values.dtype.kind != "f" or values.size < SHUFFLED_FROM:
         return jittered(values, random) if values.dtype.kind == "f" else values.copy()
     if values.ndim < 3:
-        return like(values, None, random)
+        return random_like(values, None, random)
     longest = tuple(sorted(sorted(range(values.ndim), key=lambda axis: -values.shape[axis])[:2]))
     exact = np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
     spectrum = np.fft.fft2(exact, axes=longest)
@@ -273,7 +275,7 @@ def _store(tensor: Any, values: Array) -> None:
     tensor.CopyFrom(from_array(values.astype(to_array(tensor).dtype), tensor.name))
 
 
-Disguise = Literal["random", "matched", "shuffled"]
+Synthesis = Literal["random", "matched", "shuffled"]
 """How weights are replaced: by random ones; by random ones that are then scaled, with biases shifted, until layers
 give results of the size and mean they had; the same with the weights of each channel in another order."""
 
@@ -283,7 +285,7 @@ _CODES_FROM = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Disguised:
+class SyntheticCase:
     """A case that tells nothing.
 
     Attributes:
@@ -301,7 +303,7 @@ class Disguised:
     replaced: int
 
 
-def disguised(case: QuantizedCase, how: Disguise, *, keep_data: bool, seed: int) -> Disguised:
+def synthetic_case(case: QuantizedCase, how: Synthesis, *, keep_data: bool, seed: int) -> SyntheticCase:
     """Make a case that should show the same fault, and tells nothing of the model.
 
     Each quantizer covers the same share of what its tensor holds as before, so that one that is too wide or too
@@ -335,7 +337,9 @@ def disguised(case: QuantizedCase, how: Disguise, *, keep_data: bool, seed: int)
     scaled = _scaled(case, renamed, QuantizedCase(QuantizedModel(anonymous.model, ()), samples))
     quantized = QuantizedModel(anonymous.model, tuple(scaled))
     everything = {**anonymous.tensors, **anonymous.nodes}
-    return Disguised(QuantizedCase(quantized, samples), everything, anonymous.tensors, anonymous.others, replaced)
+    return SyntheticCase(
+        QuantizedCase(quantized, samples), everything, anonymous.tensors, anonymous.others, replaced
+    )
 
 
 def _anonymous_quantizers(quantizers: Sequence[Quantizer], names: Anonymous) -> list[Quantizer]:
@@ -378,7 +382,7 @@ def _replace_weights(model: Model, *, shuffle: bool, random: np.random.Generator
             continue
         axis, other = _axes(*readers[name], values.ndim) if name in readers else (None, None)
         if values.dtype.kind == "f":
-            changed = (shuffled if shuffle else like)(values, axis, random, other=other)
+            changed = (shuffled if shuffle else random_like)(values, axis, random, other=other)
         else:
             changed = random.permuted(values.reshape(-1)).reshape(values.shape)
         inner.CopyFrom(from_array(changed, inner.name))
@@ -502,10 +506,10 @@ def _ends(model: Model, quantizers: Sequence[Quantizer], samples: Samples) -> di
     return found
 
 
-# Trying disguises until one shows the fault of the original.
+# Trying synthetic cases until one shows the fault of the original.
 
 # In this order: the more of the original stays, the later.
-_TRIES: tuple[tuple[Disguise, int], ...] = (
+_TRIES: tuple[tuple[Synthesis, int], ...] = (
     ("random", 0), ("matched", 0), ("random", 1), ("matched", 1), ("shuffled", 0), ("matched", 2), ("shuffled", 1),
 )  # fmt: skip
 _WEIGHTS = {
@@ -520,7 +524,7 @@ _SYNTHETIC = "synthetic, with the distribution and the spatial spectrum of each 
 
 
 @dataclass(frozen=True, slots=True)
-class Confidence:
+class Confidentiality:
     """What was done to keep secrets, and whether the fault is still there.
 
     Attributes:
@@ -531,7 +535,7 @@ class Confidence:
         close_db: By how much errors may differ.
         where: Where they differ by no more.
         reasons: Why it does not show the same fault; empty when it does.
-        tries: How many disguises were tried.
+        tries: How many synthetic cases were tried.
     """
 
     weights: str
@@ -545,24 +549,24 @@ class Confidence:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FoundDisguise:
-    """A disguise.
+class FoundSynthetic:
+    """A synthetic case that shows the fault, or nearly.
 
     Attributes:
-        disguised: The case and its names.
+        case: The case and its names.
         numbers: What it shows.
         confidence: Whether that is the fault of the original.
     """
 
-    disguised: Disguised
+    case: SyntheticCase
     numbers: CaseNumbers
-    confidence: Confidence
+    confidence: Confidentiality
 
 
-def find_disguise(
+def find_synthetic(
     case: QuantizedCase, before: CaseNumbers, *, keep_data: bool, seed: int, limits: RunBudget, progress: Progress
-) -> FoundDisguise:
-    """The first disguise that shows the same fault, also at the outputs; else the one that lacks least.
+) -> FoundSynthetic:
+    """The first synthetic case that shows the same fault, also at the outputs; else the one that lacks least.
 
     Args:
         case: The original.
@@ -576,12 +580,12 @@ def find_disguise(
         BadInput: The model has operations whose names would tell.
         ModelFailed: A model cannot be run.
     """
-    best: FoundDisguise | None = None
+    best: FoundSynthetic | None = None
     for number, (how, offset) in enumerate(_TRIES, start=1):
-        tried = disguised(case, how, keep_data=keep_data, seed=seed + offset)
+        tried = synthetic_case(case, how, keep_data=keep_data, seed=seed + offset)
         numbers = measure(tried.case, limits=limits, progress=progress)
         shown = same_fault(before, numbers, tried.names, close_db=FACTOR_DB)
-        confidence = Confidence(
+        confidence = Confidentiality(
             weights=_WEIGHTS[how],
             data=_KEPT if keep_data else _SYNTHETIC,
             before=before,
@@ -592,14 +596,14 @@ def find_disguise(
             tries=number,
         )
         if best is None or _lack(confidence) < _lack(best.confidence):
-            best = FoundDisguise(tried, numbers, confidence)
+            best = FoundSynthetic(tried, numbers, confidence)
         if _lack(confidence) == (0, False):
             break
     assert best is not None  # noqa: S101 - there is at least one to try
     return best
 
 
-def _lack(confidence: Confidence) -> tuple[int, bool]:
+def _lack(confidence: Confidentiality) -> tuple[int, bool]:
     return len(confidence.reasons), confidence.where != AT_OUTPUTS
 
 
@@ -612,7 +616,7 @@ _SAME = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Mixed:
+class PermutedPair:
     """A pair without its order.
 
     Attributes:
@@ -626,7 +630,7 @@ class Mixed:
     reasons: tuple[str, ...]
 
 
-def mixed_alike(reference: Array, candidate: Array, *, seed: int) -> Mixed:
+def permuted_alike(reference: Array, candidate: Array, *, seed: int) -> PermutedPair:
     """Put the elements of each channel into another order, alike on both sides, and see if the fault stays.
 
     Args:
@@ -654,7 +658,7 @@ def mixed_alike(reference: Array, candidate: Array, *, seed: int) -> Mixed:
         reasons.append(f"the difference looks like {after[0]} instead of {before[0]}")
     if not np.isclose(before[1], after[1], rtol=_SAME):
         reasons.append(f"the error is {after[1]:.4g} dB instead of {before[1]:.4g} dB")
-    return Mixed(mixed[0], mixed[1], tuple(reasons))
+    return PermutedPair(mixed[0], mixed[1], tuple(reasons))
 
 
 def _seen(reference: Array, candidate: Array, axis: int | None) -> tuple[str, float]:

@@ -15,8 +15,8 @@ from roundoff.core.quantizers import Rounding
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.nodes import OnnxType, attribute, by_dtype
-from roundoff.graph.reading.code_flow import data_inputs
-from roundoff.graph.reading.points import Coding, DialectDraft, Rewriting
+from roundoff.graph.readers.code_flow import data_inputs
+from roundoff.graph.readers.points import Coding, DialectDraft, Rewriting
 from roundoff.messages.message import english, message
 
 # Where a model of AMCT goes over to whole numbers and back: by nodes of its own, or by chains of plain ones.

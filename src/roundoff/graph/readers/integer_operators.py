@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, attribute, by_dtype
-from roundoff.graph.reading.points import (
+from roundoff.graph.readers.points import (
     MICROSOFT,
     QUANTIZE,
     Coding,

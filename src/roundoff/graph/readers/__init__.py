@@ -4,6 +4,6 @@ A dialect is first rewritten to QuantizeLinear and DequantizeLinear around float
 there on there is one way (`extraction`).
 """
 
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 
 __all__ = ["read_quantized"]

@@ -15,7 +15,7 @@ import roundoff.vendors.horizon as dbg
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import bake_quantizers
 from roundoff.graph.load import load_model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.vendors.horizon import gen1
 from roundoff.vendors.horizon.inputs import Dataset
 from tests.vendors.horizon.support import SAMPLES, cosine_with_only, feeds, horizon_model

@@ -7,15 +7,15 @@ import numpy as np
 
 from roundoff.core.quantizers import Consumer, Rounding
 from roundoff.graph.nodes import attribute, by_number, free_name, reads
-from roundoff.graph.reading.code_flow import (
+from roundoff.graph.readers.code_flow import (
     CodeFlow,
     data_inputs,
     find_codes,
     is_code_clip,
     moved_constants,
-    only_looks,
+    reads_shape_only,
 )
-from roundoff.graph.reading.points import DEQUANTIZE, QUANTIZE, DialectDraft, Point, is_operator, limited
+from roundoff.graph.readers.points import DEQUANTIZE, QUANTIZE, DialectDraft, Point, is_operator, limited
 from roundoff.messages.message import message
 
 
@@ -375,7 +375,7 @@ class Extraction:
         copy.name = name or node.name
         for at, tensor in enumerate(node.input):
             known = self._wires.get(tensor)
-            if isinstance(known, CodeWire) and (values or only_looks(node)):
+            if isinstance(known, CodeWire) and (values or reads_shape_only(node)):
                 known = self._values(known)
             if isinstance(known, Wire):
                 copy.input[at] = known.tensor

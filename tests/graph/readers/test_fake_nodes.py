@@ -11,9 +11,9 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from tests.graph.quantized_nets import weight_values
-from tests.graph.reading.tools import by_name, constant, edges, node, ops, read_back
+from tests.graph.readers.tools import by_name, constant, edges, node, ops, read_back
 from tests.models import loaded, random_feed, value, weight, wrapped
 
 FEED = random_feed({"x": (2, 3)}, seed=1)

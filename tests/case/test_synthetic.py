@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import helper, numpy_helper
 
-from roundoff.case.disguise import (
-    Disguise,
-    disguised,
-    find_disguise,
+from roundoff.case.excerpt import CaseNumbers, CaseSamples, NodeRank, QuantizedCase, measure, same_fault
+from roundoff.case.synthetic import (
+    Synthesis,
+    find_synthetic,
     jittered,
-    like,
-    mixed_alike,
+    permuted_alike,
+    random_like,
     sample_like,
     shuffled,
+    synthetic_case,
 )
-from roundoff.case.excerpt import CaseNumbers, CaseSamples, NodeRank, QuantizedCase, measure, same_fault
 from roundoff.core.progress import SILENT
 from roundoff.core.quantizers import representable_range
 from roundoff.core.tensors import Array
@@ -48,9 +48,9 @@ def net() -> Model:
 
 
 @pytest.mark.parametrize("how", ["random", "matched", "shuffled"])
-def test_weights_and_samples_are_others(how: Disguise) -> None:
+def test_weights_and_samples_are_others(how: Synthesis) -> None:
     case = case_of(net())
-    found = disguised(case, how, keep_data=False, seed=0)
+    found = synthetic_case(case, how, keep_data=False, seed=0)
     old, new = case.quantized.float_model, found.case.quantized.float_model
     assert found.replaced == 4
     for before, after in zip(weight_tensors(old.proto), weight_tensors(new.proto), strict=True):
@@ -59,18 +59,18 @@ def test_weights_and_samples_are_others(how: Disguise) -> None:
         assert np.mean(ours == theirs) < 0.2
     for feed, other in zip(case.samples.feeds, found.case.samples.feeds, strict=True):
         assert not np.array_equal(feed["image"], other["input_0"])
-    kept = disguised(case, how, keep_data=True, seed=0)
+    kept = synthetic_case(case, how, keep_data=True, seed=0)
     assert np.array_equal(kept.case.samples.feeds[0]["input_0"], case.samples.feeds[0]["image"])
 
 
 def test_a_quantizer_that_covers_a_fifth_still_does() -> None:
     case = case_of(net(), 0.2)
-    found = disguised(case, "random", keep_data=False, seed=0)
+    found = synthetic_case(case, "random", keep_data=False, seed=0)
     spoilt, whole = (
         next(each for each in quantized.quantizers if each.tensor == name)
         for quantized, name in ((case.quantized, "relu1"), (found.case.quantized, found.names["relu1"]))
     )
-    plain = disguised(case_of(net()), "random", keep_data=False, seed=0)
+    plain = synthetic_case(case_of(net()), "random", keep_data=False, seed=0)
     right = next(each for each in plain.case.quantized.quantizers if each.tensor == found.names["relu1"])
     ratio = representable_range(whole.params, whole.spec)[1] / representable_range(right.params, right.spec)[1]
     assert ratio == pytest.approx(0.2, rel=0.05)
@@ -81,7 +81,7 @@ def test_a_quantizer_that_covers_a_fifth_still_does() -> None:
 def test_a_planted_fault_is_shown_again(factor: float) -> None:
     case = case_of(net(), factor)
     before = measure(case, limits=UNLIMITED, progress=SILENT)
-    found = find_disguise(case, before, keep_data=False, seed=0, limits=UNLIMITED, progress=SILENT)
+    found = find_synthetic(case, before, keep_data=False, seed=0, limits=UNLIMITED, progress=SILENT)
     assert before.verdict == "local"
     assert found.confidence.reasons == ()
     assert found.numbers.verdict == "local"
@@ -108,7 +108,7 @@ def test_weights_inside_of_subgraphs_are_replaced_too() -> None:
     proto = wrapped(nodes, [value("image", (1, 3, 8, 8))], [value("sum")], constants)
     model = model_from_proto(proto, path=Path("net.onnx"))
     case = QuantizedCase(QuantizedModel(model, ()), CaseSamples("set", ("a",), ({"image": images(1)},)))
-    found = disguised(case, "random", keep_data=False, seed=0)
+    found = synthetic_case(case, "random", keep_data=False, seed=0)
     assert found.replaced == 3
     content = found.case.quantized.float_model.proto.SerializeToString()
     for tensor in weight_tensors(model.proto):
@@ -146,7 +146,7 @@ def random() -> np.random.Generator:
 
 @given(FLOATS)
 def test_each_slice_keeps_its_extremes_and_about_its_mean(values: Array) -> None:
-    found = like(values, 0, random())
+    found = random_like(values, 0, random())
     assert found.dtype == values.dtype
     assert found.shape == values.shape
     if values[0].size < 8:
@@ -167,7 +167,7 @@ def test_a_shuffled_slice_has_the_same_values(values: Array) -> None:
 def test_sizes_of_both_kinds_of_channels_stay() -> None:
     sizes = np.outer([1, 100, 1], [1, 1, 50, 1, 1, 1]).reshape(3, 6, 1, 1)
     values = (random().standard_normal((3, 6, 5, 5)) * sizes).astype(np.float32)
-    for replaced in (like, shuffled):
+    for replaced in (random_like, shuffled):
         found = replaced(values, 0, np.random.default_rng(1), other=1)
         rows = found.std(axis=(1, 2, 3)) / values.std(axis=(1, 2, 3))
         columns = found.std(axis=(0, 2, 3)) / values.std(axis=(0, 2, 3))
@@ -217,7 +217,7 @@ PAIRS = arrays.array_shapes(min_dims=1, max_dims=4, max_side=9).flatmap(
 
 @given(PAIRS, st.integers(0, 5))
 def test_the_same_pairs_of_values_in_another_order(pair: tuple[Array, Array], seed: int) -> None:
-    mixed = mixed_alike(*pair, seed=seed)
+    mixed = permuted_alike(*pair, seed=seed)
     assert mixed.reference.shape == pair[0].shape
     before = np.stack([each.ravel() for each in pair])
     after = np.stack([mixed.reference.ravel(), mixed.candidate.ravel()])
@@ -235,6 +235,6 @@ def test_faults_that_stay(fault: str) -> None:
         candidate = np.clip(reference, -0.5, 0.5)
     elif fault == "channel":
         candidate[:, 3] *= -1
-    mixed = mixed_alike(reference, candidate, seed=1)
+    mixed = permuted_alike(reference, candidate, seed=1)
     assert mixed.reasons == ()
     assert not np.array_equal(mixed.reference, reference)

@@ -8,7 +8,7 @@ import numpy as np
 
 from roundoff.core.quantizers import QuantSpec
 from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, attribute, by_dtype, by_number, reads
-from roundoff.graph.reading.points import (
+from roundoff.graph.readers.points import (
     DEQUANTIZE,
     MICROSOFT,
     QUANTIZE,
@@ -47,7 +47,7 @@ def data_inputs(node: Any) -> tuple[int, ...]:
     return (1, 2) if node.op_type in _FROM_SECOND else ()
 
 
-def only_looks(node: Any) -> bool:
+def reads_shape_only(node: Any) -> bool:
     """Whether a node only asks for the order or the number of elements."""
     return node.op_type in _LOOK and node.domain in STANDARD_DOMAINS
 
@@ -262,7 +262,7 @@ def _move(draft: DialectDraft, node: Any, flow: CodeFlow) -> None:
 
 def _find_needed(draft: DialectDraft, flow: CodeFlow) -> None:
     for node in reversed(draft.nodes.values()):
-        if node.name in flow.points or only_looks(node):
+        if node.name in flow.points or reads_shape_only(node):
             continue
         if node.name not in flow.movers or any(name in flow.needed for name in node.output):
             flow.needed.update(name for name in reads(node) if name in flow.codes)

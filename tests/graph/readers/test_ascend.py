@@ -10,9 +10,9 @@ from onnx import TensorProto
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from tests.graph.quantized_nets import run_model
-from tests.graph.reading.tools import by_name, constant, edges, node, ops, read_back
+from tests.graph.readers.tools import by_name, constant, edges, node, ops, read_back
 from tests.models import loaded, random_feed, value, wrapped
 
 STEP, OFFSET = np.float32(0.03), -20

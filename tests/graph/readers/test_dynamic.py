@@ -9,9 +9,9 @@ import pytest
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from roundoff.graph.load import load_model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from tests.graph.quantized_nets import run_model
-from tests.graph.reading.tools import attention, by_name, constant, node, ops, read_back, reference
+from tests.graph.readers.tools import attention, by_name, constant, node, ops, read_back, reference
 from tests.models import conv_net, loaded, random_feed, value, wrapped
 
 MICROSOFT = "com.microsoft"

@@ -9,10 +9,10 @@ from onnx import helper
 
 from roundoff.errors import BadInput
 from roundoff.graph.load import load_model
-from roundoff.graph.reading import float_model as twin
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers import float_model as twin
+from roundoff.graph.readers.reader import read_quantized
 from tests.graph.quantized_nets import run_model
-from tests.graph.reading.tools import by_name, constant, node, ops, read_back, reference, small
+from tests.graph.readers.tools import by_name, constant, node, ops, read_back, reference, small
 from tests.models import loaded, random_feed, value, weight, wrapped
 from tests.real_models import real_models
 

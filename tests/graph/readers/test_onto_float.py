@@ -11,9 +11,9 @@ from onnxruntime.quantization import QuantType
 
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, load_model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from tests.graph.quantized_nets import mixed_net, run_model
-from tests.graph.reading.tools import (
+from tests.graph.readers.tools import (
     Net,
     attention,
     by_name,

@@ -15,8 +15,8 @@ from roundoff.graph.load import Model
 from roundoff.graph.nodes import attribute, producers, readers
 from roundoff.graph.preparation.steps import Prepared, prepare
 from roundoff.graph.quantized_model import Oddity, QuantizedModel
-from roundoff.graph.reading.extraction import Extraction
-from roundoff.graph.reading.float_model import codes_of, quantizers_of, twin_of, values_of
+from roundoff.graph.readers.extraction import Extraction
+from roundoff.graph.readers.float_model import codes_of, float_model_of, quantizers_of, values_of
 from roundoff.graph.units import derived_constants
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, english, message
@@ -269,13 +269,13 @@ _STEPS_APART = 1
 _SHARE_APART = 0.01
 
 
-def onto_float_model(extraction: Extraction, float_model: Model) -> QuantizedModel:
+def transfer_quantizers(extraction: Extraction, float_model: Model) -> QuantizedModel:
     """The given float model with the quantizers of the quantized one.
 
     Raises:
         BadInput: Most quantizers have no place in the float model.
     """
-    twin = twin_of(extraction, empty=True)
+    twin = float_model_of(extraction, empty=True)
     quantizers = quantizers_of(extraction, twin, with_codes=False)
     best = _attempt(extraction, twin, quantizers, float_model)
     notes: list[Message] = []

@@ -14,12 +14,12 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model, name_nodes
 from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, attribute, by_dtype, opset_of, subgraphs
 from roundoff.graph.quantized_model import Oddity, OddityKind, QuantizedModel
-from roundoff.graph.reading.ascend import rewrite_ascend
-from roundoff.graph.reading.extraction import Extraction
-from roundoff.graph.reading.float_model import quantizers_of, restore_activations, twin_of
-from roundoff.graph.reading.integer_operators import rewrite_integer_products, rewrite_qoperators
-from roundoff.graph.reading.points import QUANTIZE, CannotRepresent, Coding, DialectDraft, Rewriting
-from roundoff.graph.reading.transfer import onto_float_model
+from roundoff.graph.readers.ascend import rewrite_ascend
+from roundoff.graph.readers.extraction import Extraction
+from roundoff.graph.readers.float_model import float_model_of, quantizers_of, restore_activations
+from roundoff.graph.readers.integer_operators import rewrite_integer_products, rewrite_qoperators
+from roundoff.graph.readers.points import QUANTIZE, CannotRepresent, Coding, DialectDraft, Rewriting
+from roundoff.graph.readers.transfer import transfer_quantizers
 from roundoff.messages.message import Message, english, message, some
 
 # Quantized parts that are not in the main graph: functions are put in line, subgraphs stay and are reported.
@@ -378,9 +378,9 @@ def read_quantized(model: Model, *, float_model: Model | None = None) -> Quantiz
     extraction.run()
     restore_activations(extraction)
     if float_model is not None:
-        found = onto_float_model(extraction, float_model)
+        found = transfer_quantizers(extraction, float_model)
     else:
-        twin = twin_of(extraction)
+        twin = float_model_of(extraction)
         found = QuantizedModel(twin, quantizers_of(extraction, twin))
     own = [oddity for oddity in draft.oddities if float_model is None or oddity.kind != "restored"]
     oddities = (*own, *found.oddities)

@@ -13,7 +13,7 @@ from onnx import helper
 from roundoff.core.quantizers import Quantizer, QuantSpec
 from roundoff.graph.insertion import bake_quantizers, insert_quantizers
 from roundoff.graph.load import Model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from tests.graph.quantized_nets import S8, make_quantizer, mixed_net, mixed_quantizers
 from tests.models import loaded, two_outputs, value, weight, wrapped
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roundoff.graph.reading.read import read_quantized
-from tests.graph.reading.test_pairs import FEED, SCALE, WEIGHT, pair
-from tests.graph.reading.tools import node, read_back, reference, small
+from roundoff.graph.readers.reader import read_quantized
+from tests.graph.readers.test_pairs import FEED, SCALE, WEIGHT, pair
+from tests.graph.readers.tools import node, read_back, reference, small
 
 
 @pytest.mark.parametrize(("quantized", "dequantized"), [((1,), ()), ((), (1,)), ((1,), (1,))])

@@ -187,7 +187,7 @@ def _moved(ours: InputObservation, theirs: InputObservation, given: Convention, 
         return min(off, 1.0)
     mean = wanted.made(given.undone(ours.mean, 0), 0)
     std = np.abs(ours.std * _slope(given, wanted))
-    return min(off, 1.0) + _MOMENTS * apart((mean, std), (theirs.mean, theirs.std))
+    return min(off, 1.0) + _MOMENTS * moment_distance((mean, std), (theirs.mean, theirs.std))
 
 
 def _wide(observed: InputObservation) -> Iterable[Array]:
@@ -198,7 +198,7 @@ def _slope(given: Convention, wanted: Convention) -> Array:
     return np.asarray(wanted.gain / given.gain)
 
 
-def apart(ours: tuple[Array, Array], theirs: tuple[Array, Array]) -> float:
+def moment_distance(ours: tuple[Array, Array], theirs: tuple[Array, Array]) -> float:
     """How far two sets of means and stds are apart: shifts in stds, and logarithms of their ratios."""
     (mean, std), (other_mean, other_std) = ours, theirs
     shift = np.abs(mean - other_mean) / np.maximum(np.maximum(other_std, std), _SMALLEST)

@@ -12,12 +12,12 @@ from onnxruntime.quantization import QuantFormat, QuantType
 
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.load import load_model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.studies.audit.study import audit_model
 from tests.graph.quantized_nets import mixed_net
-from tests.graph.reading.test_ascend import deploy, simulated
-from tests.graph.reading.test_fake_nodes import calibrated
-from tests.graph.reading.tools import Net, node, quantized_by_onnxruntime
+from tests.graph.readers.test_ascend import deploy, simulated
+from tests.graph.readers.test_fake_nodes import calibrated
+from tests.graph.readers.tools import Net, node, quantized_by_onnxruntime
 from tests.models import loaded, save, value, wrapped
 
 OPERATIONS = (

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from roundoff.graph.load import Model
-from roundoff.graph.reading.read import read_quantized
-from tests.graph.reading.tools import by_name, constant, node, ops, read_back, reference
+from roundoff.graph.readers.reader import read_quantized
+from tests.graph.readers.tools import by_name, constant, node, ops, read_back, reference
 from tests.models import loaded, random_feed, value, wrapped
 
 MICROSOFT = "com.microsoft"

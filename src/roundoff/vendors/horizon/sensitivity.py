@@ -22,7 +22,7 @@ from roundoff.studies.sensitivity.ranking import report_sensitivity
 from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow
 from roundoff.studies.sensitivity.study import whole_sensitivity
 from roundoff.studies.sensitivity.subjects import SensitivitySettings
-from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue, progress, say
+from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue, log_table, progress
 from roundoff.vendors.horizon.inputs import (
     METRICS,
     NODE_TYPES,
@@ -191,7 +191,7 @@ def get_sensitivity_of_nodes(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     found = measure_rankings(opened, wanted, names, output_node=output_node)
     ranking = found[0]
     if verbose:
-        say(ranking.table(generation))
+        log_table(ranking.table(generation))
     if folder is not None:
         save_ranking(ranking, folder, "node_sensitivity", generation=generation)
     return ranking.scores
