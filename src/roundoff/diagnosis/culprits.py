@@ -91,8 +91,8 @@ _PART_THAT_IS_FEW, _ALWAYS_FEW = 3, 2
 # Few places make the loss when without them it is at least this much smaller, 7 dB.
 _MOST_OF_IT = 0.8
 # In a deep network all others together lose as much as a few: these stand out when the tensor of each loses so
-# many times what those of its kind do, and the network by it alone so many times what it does by another. They make
-# a part of the loss when without them it is lower by so much.
+# many times what those of its kind do, and the network by it alone so many times what it does by another. They
+# make a part of the loss when without them it is lower by so much.
 _STRAYED, _OUTSTANDING, _A_PART_DB = 30.0, 50.0, 1.0
 # So many of them are looked at, beside so many others.
 _MOST_STRAYED, _OTHERS = 32, 16
