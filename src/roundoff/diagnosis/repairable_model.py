@@ -23,6 +23,7 @@ from roundoff.quantize.calibration.calibration import value_limits
 from roundoff.quantize.recipes import BIAS_CORRECTION, EXPLICIT_BIAS, PER_CHANNEL, BuiltModel, RecipeBuilder
 from roundoff.quantize.steps import StepContext, apply_correction, apply_transform
 from roundoff.quantize.targets.files import load_target
+from roundoff.run.evaluators import Subset
 
 # Carrying out the changes of remedies on the quantizers of a network.
 
@@ -184,9 +185,11 @@ def free_levers(case: Case, *, threads: int | None = None) -> Iterator[tuple[tup
     given = replace(case.facts.quantized, quantizers=tuple(case.quantizers()))
     sliced = any(each.kind == "weight" and each.params.scale.size > 1 for each in given.quantizers)
     target = load_target(_PER_CHANNEL_TARGET if sliced else _PER_TENSOR_TARGET)
-    context, used = StepContext(target, case.runner.chosen, threads=threads), list[str]()
+    runner, used = case.runner, list[str]()
+    # Fitted to one half of the samples, measured on all.
+    half = Subset(runner.samples, [runner.indices[place] for place in runner.halves()[0]])
+    context = StepContext(target, half, threads=threads)
     alike = apply_transform(_EQUALIZE, given.float_model, context)
-    runner = case.runner
     if alike.taken:
         used.append(_EQUALIZE.name)
         opened = open_case(replace(given, float_model=alike.model), runner.chosen, threads=threads)
