@@ -98,7 +98,7 @@ def test_a_planted_fault_fails_the_gate_and_a_second_run_passes(run: Run) -> Non
     for other in ("layers-turned", "layers-other"):
         code, out, _ = run("gate", other, "--baseline", "layers-good")
         assert (code, out.split(":")[0]) == (1, "NOT ENOUGH EVIDENCE")
-        assert re.search(r"doubt  0 of \d+ samples of the baseline are in the run", out)
+        assert re.search(r"doubt +0 of \d+ samples of the baseline are in the run", out)
 
 
 def test_one_sample_is_judged_but_not_tested(run: Run) -> None:

@@ -1,6 +1,6 @@
 """What a verdict rests on, as data: outputs, tensors, samples and files judged and not, doubts, and the grade."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from roundoff.messages.message import Message, message
@@ -43,7 +43,7 @@ class OutputCoverage:
     judged: tuple[str, ...]
     not_judged: tuple[Unjudged, ...] = ()
     known: bool = True
-    indices: tuple[str, ...] = ()
+    indices: tuple[str, ...] = field(default=(), metadata={"rare": True})
 
     @property
     def total(self) -> int:
