@@ -28,7 +28,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.save import fill
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.run.session import open_session
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

@@ -78,7 +78,7 @@ def analyze(folder: Path) -> Callable[[], int]:
     import onnxruntime  # noqa: F401
 
     from roundoff.graph.load import load_model
-    from roundoff.graph.reading.read import read_quantized
+    from roundoff.graph.readers.reader import read_quantized
     from roundoff.studies.layers.study import analyze_layers
 
     def work() -> int:

@@ -21,7 +21,7 @@ import numpy as np
 
 from roundoff.demo.ocr import Words, characters, decoded, find_model, vocabulary
 from roundoff.graph.load import load_model
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.search.evaluators import JudgeOptions
 from roundoff.search.result import Trial
 from roundoff.search.tune import TestSet, TuneData, TuneSettings, TuneStore, tune

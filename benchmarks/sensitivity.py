@@ -32,7 +32,7 @@ from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.studies.sensitivity.result import Sensitivity
 from roundoff.studies.sensitivity.study import analyze_sensitivity
 from roundoff.studies.sensitivity.subjects import SensitivitySettings, find_subjects

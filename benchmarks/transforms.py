@@ -13,7 +13,7 @@ from roundoff.graph.preparation.steps import prepare
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.steps import StepContext, apply_correction, apply_transform
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 
 TARGET = "generic-int8-per-tensor"
 TRANSFORMS: tuple[tuple[Step, ...], ...] = (

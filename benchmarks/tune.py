@@ -31,7 +31,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import load_model
 from roundoff.measure.inference import mean_interval
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.search.evaluators import JudgeOptions
 from roundoff.search.tune import TuneData, TuneSettings, tune
 

@@ -13,7 +13,7 @@ from benchmarks.planted.variants import channels_last, only_outputs, some_tensor
 from roundoff.core.target import Arithmetic
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.samples.sample_set import ArraySamples
 
 _TARGETS = ("generic-int8", "generic-int8-per-tensor", "onnxruntime", "axera-ax650")

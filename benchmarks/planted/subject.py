@@ -20,7 +20,7 @@ from roundoff.graph.subgraph import tap
 from roundoff.graph.units import units
 from roundoff.graph.weights import Weights
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.run.session import open_session
 from roundoff.samples.sample_set import ArraySamples
 

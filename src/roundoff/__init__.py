@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from roundoff.graph.interface import inputs, topology
     from roundoff.graph.load import load_model
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.graph.reading.read import read_quantized
+    from roundoff.graph.readers.reader import read_quantized
     from roundoff.graph.save import save_model
     from roundoff.measure.metrics import all_metrics, score
     from roundoff.measure.pairs import measure_pair
     from roundoff.measure.verdicts import load_profile, parse_thresholds
     from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
     from roundoff.quantize.planning.rules import parse_rule
-    from roundoff.quantize.targets.loading import load_target, target_names
+    from roundoff.quantize.targets.files import load_target, target_names
     from roundoff.run.capture import LiveSource
     from roundoff.run.integer.machine import IntegerRunner
     from roundoff.samples.options import ImageOptions, SampleOptions
@@ -188,7 +188,7 @@ _HOMES = {
     "load_document": "core.document",
     "load_model": "graph.load",
     "load_profile": "measure.verdicts",
-    "load_target": "quantize.targets.loading",
+    "load_target": "quantize.targets.files",
     "measure_pair": "measure.pairs",
     "open_samples": "samples.sample_set",
     "open_source": "tensors",
@@ -200,7 +200,7 @@ _HOMES = {
     "quantize": "api.quantization",
     "quantize_model": "quantize.pipeline",
     "read_aliases": "align.names",
-    "read_quantized": "graph.reading.read",
+    "read_quantized": "graph.readers.reader",
     "register_layer": "graph.caffe.conversion",
     "report": "api.runs",
     "reproduce": "case.reproduce",
@@ -208,7 +208,7 @@ _HOMES = {
     "save_model": "graph.save",
     "score": "measure.metrics",
     "sensitivity": "api.studies",
-    "target_names": "quantize.targets.loading",
+    "target_names": "quantize.targets.files",
     "targets": "api.quantization",
     "topology": "graph.interface",
     "transform": "api.transformation",

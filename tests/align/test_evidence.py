@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from roundoff.align.evidence import MatchEvidence, compare, fingerprints, order_prior
 from roundoff.align.pairing import Layout
-from roundoff.align.values import settle
+from roundoff.align.values import choose_partners
 
 RESIDUALS = st.floats(1e-6, 0.7)
 SIZES = st.floats(1, 3000)
@@ -76,26 +76,26 @@ def test_outliers_make_a_fingerprint_worth_less() -> None:
 
 def test_confidence_is_shared_among_equals() -> None:
     for rivals in (1, 2, 3, 4):
-        chosen, sure = settle([seen(0, candidate) for candidate in range(rivals)], [])
+        chosen, sure = choose_partners([seen(0, candidate) for candidate in range(rivals)], [])
         assert len(chosen) == 1
         assert abs(sure[0] - 1 / rivals) < 0.01
-        _, sure = settle([seen(reference, 0) for reference in range(rivals)], [])
+        _, sure = choose_partners([seen(reference, 0) for reference in range(rivals)], [])
         assert abs(next(iter(sure.values())) - 1 / rivals) < 0.01
 
 
 def test_a_rival_with_a_better_partner_is_none() -> None:
     evidence = [seen(0, 0, residual=0.01), seen(0, 1, residual=0.03), seen(1, 1, residual=0.0001)]
-    _, sure = settle(evidence, [])
+    _, sure = choose_partners(evidence, [])
     assert min(sure.values()) > 0.9
 
 
 def test_a_match_unlike_the_others_is_less_sure() -> None:
     usual = [seen(index, index, residual=1e-6) for index in range(10)]
-    _, sure = settle([*usual, seen(10, 10, residual=1e-3)], [])
+    _, sure = choose_partners([*usual, seen(10, 10, residual=1e-3)], [])
     assert sure[10] < 0.9 < sure[0]
-    _, sure = settle([*usual, seen(10, 10, residual=1e-6, layout=Layout("reshaped"))], [])
+    _, sure = choose_partners([*usual, seen(10, 10, residual=1e-6, layout=Layout("reshaped"))], [])
     assert sure[10] < 0.9 < sure[0]
-    _, sure = settle([*usual, seen(10, 10, residual=1e-6, difference=0.5)], [])
+    _, sure = choose_partners([*usual, seen(10, 10, residual=1e-6, difference=0.5)], [])
     assert sure[10] < 0.9 < sure[0]
 
 

@@ -35,7 +35,7 @@ from roundoff.graph.anonymous import texts_of
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model, load_model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.messages.message import verbatim
 from roundoff.run.capture import Samples
 from tests.diagnosis.planting import (

@@ -12,8 +12,8 @@ from onnxruntime.quantization import QuantType
 
 from roundoff.cli import main
 from roundoff.core.plan import Precision
-from roundoff.quantize.targets.loading import target_names
-from tests.graph.reading.tools import quantized_by_onnxruntime
+from roundoff.quantize.targets.files import target_names
+from tests.graph.readers.tools import quantized_by_onnxruntime
 from tests.models import conv_net, random_feed, save, value, weight, wrapped
 
 Run = Callable[..., tuple[int, str, str]]

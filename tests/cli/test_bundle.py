@@ -141,21 +141,21 @@ def test_a_confidential_bundle_shows_the_same_fault(bundle: Run, capsys: pytest.
 
 
 def test_what_cannot_be_shown_is_not_packed(bundle: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from roundoff.case import disguise as disguising
+    from roundoff.case import synthetic as disguising
 
     monkeypatch.setattr(disguising, "same_fault", lambda *_, **__: disguising_shown())
     code, out, _ = bundle("lay", "-o", "case.zip", "--confidential")
     assert code == 1
-    assert out.startswith("NOT PACKED: no disguise that was tried shows the fault; nothing was written")
+    assert out.startswith("NOT PACKED: no synthetic case that was tried shows the fault; nothing was written")
     assert "lacks     the loss is fine instead of local" in out
     assert not Path("case.zip").exists()
     assert not Path("case.names.json").exists()
 
 
 def disguising_shown() -> object:
-    from roundoff.case.excerpt import Shown
+    from roundoff.case.excerpt import FaultMatch
 
-    return Shown(same=False, reasons=("the loss is fine instead of local",), where="the outputs")
+    return FaultMatch(same=False, reasons=("the loss is fine instead of local",), where="the outputs")
 
 
 @pytest.mark.parametrize("command", ["quantize", "sensitivity", "samples"])

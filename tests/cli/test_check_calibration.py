@@ -38,7 +38,7 @@ def test_a_spoilt_set(run: Run) -> None:
     np.save("images.npy", values)
     code, out, _ = run(MODEL, "--data", "images.npy", "--top", "2")
     assert code == 1
-    assert out.startswith("NOT FIT: ")
+    assert out.startswith("UNSUITABLE: ")
     places = [out.index(word) for word in ("  broken ", "  blank ", "  duplicates ")]
     assert places == sorted(places)
     assert "1 sample is all zero: 3" in out

@@ -8,7 +8,7 @@ import pytest
 
 from roundoff.cli import main
 from roundoff.tensors import open_source
-from roundoff.tensors.ascend_dump.layouts import Laid, to_device
+from roundoff.tensors.ascend_dump.layouts import LaidOutValues, to_device
 from tests.ascend_dumps import TIME, item, write_dump
 
 TRUTH = np.arange(1 * 20 * 4 * 5, dtype=np.float32).reshape(1, 20, 4, 5)
@@ -19,7 +19,7 @@ def dump(tmp_path: Path) -> Path:
     """Dumps of one operator in blocks of channels, and of one as it is."""
     folder = tmp_path / "dump"
     folder.mkdir()
-    stored = to_device(Laid(TRUTH, "NCHW"), "NC1HWC0", block=16)
+    stored = to_device(LaidOutValues(TRUTH, "NCHW"), "NC1HWC0", block=16)
     assert stored is not None
     blocked = item(np.ascontiguousarray(stored), format="NC1HWC0", original=TRUTH.shape)
     write_dump(folder / f"Conv2D.conv.1.2.{TIME}", [blocked], op_name="conv")

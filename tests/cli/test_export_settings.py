@@ -14,7 +14,7 @@ from onnx.numpy_helper import from_array, to_array
 from roundoff.cli import main
 from roundoff.demo import model_path
 from roundoff.graph.load import load_model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from tests.cli.clipped import CLIPPED, write_clipped
 from tests.cli.inspecting import Run, runner
 from tests.graph.quantized_nets import run_model

@@ -12,7 +12,7 @@ from roundoff.cli import main
 from roundoff.core.tensors import Array
 from roundoff.demo import load_split, model_path
 from roundoff.graph.load import load_model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.quantize.plan_file import load_plan
 
 Run = Callable[..., tuple[int, str, str]]

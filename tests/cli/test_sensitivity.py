@@ -135,7 +135,7 @@ def test_an_interrupted_run_shows_what_is_done_and_goes_on(run: Run, monkeypatch
 
     words = ("--kind", "weight", "--exact", "--resume", "journal.jsonl", "--samples", "2")
     with monkeypatch.context() as patch:
-        patch.setattr("roundoff.studies.sensitivity.study.Audience", Impatient)
+        patch.setattr("roundoff.studies.sensitivity.study.ProgressListeners", Impatient)
         code, out, err = run(*words)
     assert code == 130
     assert ", not complete)" in " ".join(out.split())

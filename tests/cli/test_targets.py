@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roundoff.cli import main
-from roundoff.quantize.targets.loading import load_target, target_names
+from roundoff.quantize.targets.files import load_target, target_names
 
 COLUMNS = 80
 

@@ -13,7 +13,7 @@ from roundoff.cli import main
 from roundoff.core.document import load_document
 from roundoff.demo import load_split, model_path
 from roundoff.graph.load import load_model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.quantize.plan_file import load_plan
 from tests.graph.quantized_nets import run_model
 from tests.quantize.transforms.test_equalize import unbalanced
@@ -75,7 +75,7 @@ def test_what_makes_it_worse_is_undone(run: Run) -> None:
     code, out, _ = run("equalize", *BASE, "--evaluator", "eval.py")
     assert code == 1
     first = " ".join(out.split())
-    assert first.startswith("UNDONE: equalize made the quantized model worse: calls -2 -> -3 (float -1), sqnr ")
+    assert first.startswith("REVERTED: equalize made the quantized model worse: calls -2 -> -3 (float -1), sqnr ")
     # The models written are those without it.
     assert not any(node.op_type == "Min" for node in onnx.load("out/net_float_model.onnx").graph.node)
 
@@ -88,7 +88,7 @@ def test_labels_measure_accuracy(run: Run) -> None:
     code, out, _ = run("bias-correct", str(model_path()), *words, "--labels", "labels.npy")
     assert code in (0, 1)
     headline = " ".join(out.split("  before")[0].split())
-    assert re.match(r"(KEPT|UNDONE): .*accuracy [\d.]+ % -> [\d.]+ % \(float [\d.]+ %\), sqnr", headline)
+    assert re.match(r"(KEPT|REVERTED): .*accuracy [\d.]+ % -> [\d.]+ % \(float [\d.]+ %\), sqnr", headline)
     np.save("few.npy", labels[:3])
     code, _, err = run("bias-correct", str(model_path()), *words, "--force", "--labels", "few.npy")
     assert code == 2

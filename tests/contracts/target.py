@@ -16,7 +16,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.quantize.planning.planner import plan_quantization
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from tests.models import loaded
 from tests.quantize.planning.networks import NETWORKS
 

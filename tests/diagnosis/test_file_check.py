@@ -17,7 +17,7 @@ from roundoff.diagnosis.result import Diagnosis
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model, model_from_proto
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.run.capture import Samples
 from tests.diagnosis.planting import biased, for_target, numpy_tensor, unbalanced
 

@@ -19,7 +19,7 @@ from roundoff.graph.nodes import make_model
 from roundoff.graph.save import save_model
 from roundoff.messages.message import Message, verbatim
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.samples.sample_set import ArraySamples
 
 ODD = """conv (3x3); it's "odd" """.strip()

@@ -14,7 +14,7 @@ from roundoff.diagnosis.subject import open_case
 from roundoff.graph.load import load_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.run.session import open_session
 from roundoff.samples.sample_set import ArraySamples
 from tests.diagnosis.deep import CHIP, deep_inputs, save_deep

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from roundoff.core.quantizers import Consumer
 from roundoff.core.tensors import Array
-from roundoff.graph.blocks import BlockModels, BlockVariants, Cutting, Substitute, cut_model, leave
+from roundoff.graph.blocks import BlockModels, BlockPartition, BlockVariants, Substitute, cut_model, leave
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
@@ -25,14 +25,14 @@ from tests.quantized import quantized_simply
 IMAGE = np.random.default_rng(0).standard_normal((1, 3, 4, 4)).astype(np.float32)
 
 
-def run_blocks(models: list[Model], cutting: Cutting, feed: Mapping[str, Array]) -> dict[str, Array]:
+def run_blocks(models: list[Model], cutting: BlockPartition, feed: Mapping[str, Array]) -> dict[str, Array]:
     known = dict(feed)
     for model, block in zip(models, cutting.blocks, strict=True):
         known |= zip(block.writes, run_model(model, {name: known[name] for name in block.reads}), strict=True)
     return known
 
 
-def cut(model: Model, feed: Mapping[str, Array], blocks: int) -> tuple[Cutting, Any]:
+def cut(model: Model, feed: Mapping[str, Array], blocks: int) -> tuple[BlockPartition, Any]:
     everything = values(model, {name: array.shape for name, array in feed.items()})
     return cut_model(model, everything, wanted=outputs(model), blocks=blocks), everything
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from roundoff.graph.blocks import MOST_BLOCKS, Cutting, Demand, cut_model, node_seconds
+from roundoff.graph.blocks import MOST_BLOCKS, BlockPartition, Demand, cut_model, node_seconds
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.nodes import reads
@@ -27,7 +27,7 @@ def in_memory(proto: Any) -> Model:
     return Model(proto, Path("test.onnx"), proto.ByteSize())
 
 
-def cut(model: Model, shapes: Mapping[str, tuple[int, ...]], **options: Any) -> Cutting:
+def cut(model: Model, shapes: Mapping[str, tuple[int, ...]], **options: Any) -> BlockPartition:
     options.setdefault("wanted", outputs(model))
     demand = Demand(
         **{name: options.pop(name) for name in ("changes", "samples", "tail_bytes") if name in options}

@@ -9,11 +9,11 @@ from roundoff.core.plan import PlannedQuantizer
 from roundoff.core.quantizers import Quantizer, QuantParams
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.graph.units import NodePrecisions
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.planning.rules import parse_rule
-from roundoff.quantize.targets.loading import load_target, target_names
+from roundoff.quantize.targets.files import load_target, target_names
 from tests.models import loaded
 from tests.quantize.planning.networks import NETWORKS
 

@@ -1,12 +1,14 @@
 """Thresholds from the command line and from profiles."""
 
+import tomllib
+from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import get_metric
-from roundoff.measure.verdicts import load_profile, parse_thresholds, profile_summaries
+from roundoff.measure.verdicts import load_profile, parse_thresholds
 
 
 def test_the_direction_comes_from_the_metric() -> None:
@@ -36,11 +38,13 @@ def test_bad_thresholds_say_what_is_wrong(text: str, message: str) -> None:
         parse_thresholds(text)
 
 
+_TEXT = resources.files("roundoff.measure").joinpath("profiles.toml").read_text("utf-8")
+PROFILES = {name: entry["about"] for name, entry in tomllib.loads(_TEXT).items()}
 METRICS_PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
 
 
 def test_every_profile_is_usable_and_explained() -> None:
-    for name, about in profile_summaries().items():
+    for name, about in PROFILES.items():
         profile = load_profile(name)
         assert about.endswith(".")
         assert profile.scope in ("all", "outputs")
@@ -64,7 +68,7 @@ def test_an_unknown_profile_names_the_nearest() -> None:
 
 def test_the_documented_profiles_are_those_that_ship() -> None:
     expected = []
-    for name, about in profile_summaries().items():
+    for name, about in PROFILES.items():
         profile = load_profile(name)
         limits = ", ".join(f"`{threshold.describe()}`" for threshold in profile.thresholds)
         scope = {"all": "all tensors", "outputs": "outputs only"}[profile.scope]

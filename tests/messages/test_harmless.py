@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.messages.sanitize import for_people, harmless, short_name
+from roundoff.messages.sanitize import escape_control, sanitize_for_display, short_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,35 +21,35 @@ class Row:
 
 @given(st.text())
 def test_nothing_that_steers_a_terminal_is_left(text: str) -> None:
-    shown = harmless(text)
+    shown = escape_control(text)
     assert all(0x20 <= ord(letter) < 0x7F or ord(letter) >= 0xA0 for letter in shown)
     assert not set(shown) & set("\u2028\u2029\u202e\u2066\u200b\ufeff")
-    assert harmless(shown) == shown
-    assert harmless(text, newlines=True).replace("\n", "\\n") == shown
+    assert escape_control(shown) == shown
+    assert escape_control(text, newlines=True).replace("\n", "\\n") == shown
 
 
 @pytest.mark.parametrize("name", ["block.1/conv_2:0", "Gewichte (größer)", "层/卷积", "a b", "C:\\new"])
 def test_ordinary_names_stay_as_they_are(name: str) -> None:
-    assert harmless(name) == name
+    assert escape_control(name) == name
 
 
 @given(st.text())
 def test_json_means_the_same_after_it(text: str) -> None:
-    assert json.loads(harmless(json.dumps({text: text}, ensure_ascii=False, indent=1), newlines=True)) == {
+    assert json.loads(escape_control(json.dumps({text: text}, ensure_ascii=False, indent=1), newlines=True)) == {
         text: text
     }
 
 
 def test_texts_are_changed_wherever_they_are() -> None:
     report = (Row("a\x1b[1m", ("b\nc",), {"d\r": "e\x07"}, 1.5), [Row("fine")])
-    changed, [same] = for_people(report)
+    changed, [same] = sanitize_for_display(report)
     assert changed == Row("a\\x1b[1m", ("b\\nc",), {"d\\r": "e\\x07"}, 1.5)
     assert same is report[1][0]
 
 
 def test_a_report_without_such_texts_is_not_copied() -> None:
     report = (Row("größe", ("x",), {"a": "b"}), frozenset({"y"}))
-    assert for_people(report) is report
+    assert sanitize_for_display(report) is report
 
 
 @given(st.text(alphabet="abc/", max_size=400))

@@ -9,7 +9,7 @@ from onnx import helper, numpy_helper
 
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
-from roundoff.quantize.agreement import compare_outputs
+from roundoff.quantize.agreement import judge_outputs
 from roundoff.run.bench import spread
 from tests.models import value, wrapped
 
@@ -35,7 +35,7 @@ def _scaled(factors: list[float]) -> Model:
 def test_figures_are_those_of_all_samples_together() -> None:
     rows = np.array([[1.0, 2.0, 3.0], [5.0, 1.0, 0.5], [1.0, 1.1, 1.0]], dtype=np.float32)
     samples = _Samples(*(row[None] for row in rows))
-    [got] = compare_outputs(_scaled([1, 1, 1]), _scaled([1, 0.5, 1]), samples, indices=range(3))
+    [got] = judge_outputs(_scaled([1, 1, 1]), _scaled([1, 0.5, 1]), samples, indices=range(3)).agreement
     other = rows * [1, 0.5, 1]
     error = rows - other
     assert got.output == "y"
@@ -49,7 +49,7 @@ def test_figures_are_those_of_all_samples_together() -> None:
 
 def test_only_the_samples_asked_for_are_run() -> None:
     samples = _Samples(np.ones((1, 2), dtype=np.float32), np.full((1, 9), np.nan, dtype=np.float32))
-    [got] = compare_outputs(_scaled([1, 2]), _scaled([1, 2]), samples, indices=[0])
+    [got] = judge_outputs(_scaled([1, 2]), _scaled([1, 2]), samples, indices=[0]).agreement
     assert got.samples == 1
     assert got.score.values["sqnr_db"] == np.inf
     assert got.same_top1 == 1.0
@@ -61,7 +61,7 @@ def test_shapes_that_differ_have_no_score() -> None:
     other = helper.make_node("Transpose", ["x"], ["y"], name="turn")
     turned = Model(wrapped([other], [value("x", [1, 2])], [value("y", None)]), Path("turned.onnx"), 0)
     samples = _Samples(np.ones((1, 2), dtype=np.float32))
-    [got] = compare_outputs(flat, turned, samples, indices=[0])
+    [got] = judge_outputs(flat, turned, samples, indices=[0]).agreement
     assert got.score.values == {}
     assert "[1, 2] and [2, 1]" in got.score.detail
 

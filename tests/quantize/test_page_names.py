@@ -13,7 +13,7 @@ from roundoff.pages.blocks import TableBlock
 from roundoff.quantize.page import quantization_page
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.planning.rules import parse_rule
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from tests.models import loaded, value, wrapped
 from tests.run.samples import MemorySamples
 

@@ -9,7 +9,7 @@ from onnx import helper
 from roundoff.errors import BadInput
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.planning.rules import parse_rule
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from tests.models import conv_net, loaded, value, wrapped
 
 

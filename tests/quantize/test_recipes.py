@@ -19,10 +19,10 @@ from roundoff.messages.message import verbatim
 from roundoff.quantize import recipes
 from roundoff.quantize.calibration.calibration import calibrate as observe
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.recipes import Making, RecipeBuilder, possible_variations, varied_target
+from roundoff.quantize.recipes import BuildSettings, RecipeBuilder, possible_variations, varied_target
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import StepContext, StepLibrary
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from tests.models import conv_net, loaded, residual
 
 TARGET = load_target("generic-int8")
@@ -55,7 +55,10 @@ class FakeStepLibrary(StepLibrary):
     def transform(self, step: Step, model: Model, context: StepContext) -> Any:
         self.done.append(step.name)
         return SimpleNamespace(
-            model=replace(model), taken=(Participation("everybody", "", verbatim("")),), notes=("transformed",)
+            model=replace(model),
+            taken=(Participation("everybody", "", verbatim("")),),
+            notes=("transformed",),
+            ranges={},
         )
 
     def correct(self, step: Step, quantized: QuantizedModel, context: StepContext) -> Any:
@@ -86,7 +89,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-def scales(built: recipes.Built) -> dict[str, list[float]]:
+def scales(built: recipes.BuiltModel) -> dict[str, list[float]]:
     return {each.name: np.atleast_1d(each.params.scale).tolist() for each in built.quantized.quantizers}
 
 
@@ -102,7 +105,7 @@ def test_the_plain_recipe_is_what_quantize_makes(tmp_path: Path) -> None:
 
 def test_activations_are_observed_once_for_each_chain_of_transforms(counted: list[int], tmp_path: Path) -> None:
     library = FakeStepLibrary()
-    making = Making(library=library, folder=tmp_path, key="k")
+    making = BuildSettings(library=library, folder=tmp_path, key="k")
     builder = RecipeBuilder(loaded(conv_net(), tmp_path), Images(), TARGET, making=making)
     wide = Rule("node", ("Conv2",), Precision("s16", "", "s16"))
     for recipe in (
@@ -131,7 +134,7 @@ def test_activations_are_observed_once_for_each_chain_of_transforms(counted: lis
 def test_a_correction_of_the_same_numbers_is_computed_once(tmp_path: Path) -> None:
     library = FakeStepLibrary()
     builder = RecipeBuilder(
-        loaded(conv_net(), tmp_path), Images(), TARGET, making=Making(library=library, folder=None)
+        loaded(conv_net(), tmp_path), Images(), TARGET, making=BuildSettings(library=library, folder=None)
     )
     coarse = (Step("coarse"),)
     first = builder.build(Recipe(corrections=coarse))
@@ -152,9 +155,11 @@ def test_tensors_that_a_transform_adds_are_observed(tmp_path: Path) -> None:
             for node in proto.graph.node:
                 for names in (node.input, node.output):
                     names[:] = ["renamed" if name == "relu1" else name for name in names]
-            return SimpleNamespace(model=replace(model, proto=proto), taken=(), notes=())
+            return SimpleNamespace(model=replace(model, proto=proto), taken=(), notes=(), ranges={})
 
-    builder = RecipeBuilder(loaded(conv_net(), tmp_path), Images(), TARGET, making=Making(library=Renaming()))
+    builder = RecipeBuilder(
+        loaded(conv_net(), tmp_path), Images(), TARGET, making=BuildSettings(library=Renaming())
+    )
     plain = builder.build(Recipe())
     built = builder.build(Recipe(transforms=(Step("same"),)))
     assert scales(built)["renamed"] == scales(plain)["relu1"]

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from roundoff.quantize.pipeline import Quantization, QuantizeSettings, quantize_model
 from roundoff.quantize.planning.rules import parse_rule
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from tests.models import loaded, value, wrapped
 from tests.odd_models import images, with_branches, with_loop, with_tail
 from tests.run.samples import MemorySamples

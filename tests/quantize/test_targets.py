@@ -12,7 +12,7 @@ from roundoff.graph.load import load_model
 from roundoff.graph.patterns import PATTERNS
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.planning.view import NEEDS
-from roundoff.quantize.targets.loading import load_target, target_names
+from roundoff.quantize.targets.files import load_target, target_names
 from tests.contracts.target import TargetContract, check_plan
 from tests.real_models import real_models
 

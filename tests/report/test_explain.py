@@ -6,10 +6,11 @@ from typing import get_args
 import pytest
 
 from roundoff.core.document import RunDocument
-from roundoff.diagnosis.registry import cause_names
+from roundoff.diagnosis.registry import CauseOf, all_causes
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure, Remedy
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import all_metrics
+from roundoff.messages.catalogue import use_language
 from roundoff.messages.message import verbatim
 from roundoff.report.explain import explain as explain_with
 from roundoff.report.explain import term_names
@@ -33,8 +34,7 @@ def explain(name: str, document: RunDocument | None = None) -> str:
 
 def test_everything_that_has_a_name_is_explained() -> None:
     names = [each.name for each in all_metrics()]
-    assert len(cause_names()) > 15
-    names += cause_names()
+    names += [each.name for of in get_args(CauseOf) for each in all_causes(of)]
     names += [*get_args(VerdictKind), *get_args(DiffKind), *get_args(DiagnosisKind)]
     assert [name for name in names if not explain(name)] == []
     assert len(set(term_names())) == len(term_names())
@@ -52,6 +52,9 @@ def test_words_are_known_in_any_spelling() -> None:
     assert explain("DISTRIBUTED") == explain("distributed")
     assert explain("not enough evidence").startswith("NOT ENOUGH EVIDENCE")
     assert explain("Outlier channel") == explain("outlier-channel")
+    assert explain("Inconclusive") == explain("open")
+    with use_language("zh"):
+        assert explain("不显著") == explain("NOT SIGNIFICANT") == explain("unclear")
 
 
 def test_a_node_is_told_with_the_numbers_of_the_run() -> None:

@@ -14,7 +14,7 @@ from roundoff.core.quantizers import QuantParams
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.run.bench import Bench, spread, spread_over
 from roundoff.samples.sample_set import ArraySamples
 from tests.models import conv_net, loaded

@@ -11,9 +11,9 @@ from roundoff.core.target import Costs
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.quantize.recipes import RecipeBuilder
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.search.cost import CostModel, load_costs
-from roundoff.search.problem import outstanding
+from roundoff.search.problem import count_outliers
 from tests.models import conv_net, loaded, value, weight, wrapped
 from tests.search.test_judges import Images
 
@@ -81,7 +81,7 @@ def test_tables_of_costs_are_read(tmp_path: Path) -> None:
     [([30, 29, 28, 5, 4, 3, 2, 1], 3), ([30, 5, 4, 3, 2, 1], 1), ([5, 4, 3, 2, 1], 1), ([9], 1), ([], 1)],
 )
 def test_nodes_that_stand_out_are_in_front_of_the_largest_step(harm: list[float], count: int) -> None:
-    assert outstanding(harm) == count
+    assert count_outliers(harm) == count
 
 
 def test_weights_of_branches_count_as_float(tmp_path: Path) -> None:

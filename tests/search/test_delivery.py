@@ -20,9 +20,9 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import verbatim
 from roundoff.quantize.plan_file import load_plan
-from roundoff.quantize.recipes import Making, RecipeBuilder
+from roundoff.quantize.recipes import BuildSettings, RecipeBuilder
 from roundoff.quantize.steps import StepContext, StepLibrary
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.run.session import open_session
 from roundoff.search.result import Trial
 from roundoff.search.store import BEST_NAME, Delivery, discard_folder, open_folder
@@ -43,7 +43,7 @@ class Rounding(StepLibrary):
         return ("round",)
 
     def transform(self, step: Step, model: Model, context: StepContext) -> Any:
-        return SimpleNamespace(model=model, taken=(), notes=())
+        return SimpleNamespace(model=model, taken=(), notes=(), ranges={})
 
     def correct(self, step: Step, quantized: QuantizedModel, context: StepContext) -> Any:
         weights = Weights(quantized.float_model)
@@ -59,7 +59,7 @@ class Rounding(StepLibrary):
 def test_the_best_so_far_is_exchanged_and_the_answer_can_be_read(tmp_path: Path) -> None:
     model = loaded(conv_net(), tmp_path)
     np.save(tmp_path / "data.npy", Images().values[:4, 0])
-    builder = RecipeBuilder(model, Images(), TARGET, making=Making(library=Rounding()))
+    builder = RecipeBuilder(model, Images(), TARGET, making=BuildSettings(library=Rounding()))
     folder = tmp_path / "out"
     assert not open_folder(folder, resume=False, force=False)
     delivery = Delivery(folder, "m", "model.onnx", "0" * 64, TARGET, "1")

@@ -11,7 +11,7 @@ from roundoff.core.plan import Precision, Recipe, Rule, Step
 from roundoff.graph.nodes import make_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.recipes import RecipeBuilder
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.samples.sample_set import ArraySamples
 from roundoff.search.free_options import FreeOption
 from roundoff.search.problem import ProxyScore

@@ -13,7 +13,7 @@ from roundoff.messages.message import verbatim
 from roundoff.pages.terminal import terminal_page
 from roundoff.report.pages import run_files
 from roundoff.search.page import trial_line, tuning_page
-from roundoff.search.result import Dragged, HoldOut, Remaining, Trial, Tuning
+from roundoff.search.result import ForcedNode, HoldOut, Remaining, Trial, Tuning
 
 RULE = Rule("node", ("[conv]/with a long name/of its own",), Precision("float", "float"))
 PLAIN = Trial(Recipe(), verbatim("plain"), False, 0.5, 0.4, 1.0, 32, whole=False, number=1, seconds=1.25)
@@ -56,7 +56,7 @@ FOUND = Tuning(
     interval=(-0.01, 0.02),
     minimal=True,
     remaining=Remaining(9, 10, 2, 900, 1000, 250, 1000),
-    dragged=(Dragged("relu", "u16", verbatim("shares a tensor")),),
+    dragged=(ForcedNode("relu", "u16", verbatim("shares a tensor")),),
     evaluations=2,
     sample_runs=1032,
     ranking_runs=88,

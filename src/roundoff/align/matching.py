@@ -4,8 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from roundoff.align.layout import correlation, find_layout, positions, relabelled, take
-from roundoff.align.names import by_node, check_aliases, match_by_origin, match_by_spelling
+from roundoff.align.names import by_node, check_aliases, match_by_origin, match_by_spelling, other_forms
 from roundoff.align.pairing import Match, MatchedBy, NamedTensor, Pairing, TensorPair, pair_samples
 from roundoff.align.sequence import doubted_by_kind, match_by_order
 from roundoff.align.usual_layout import UsualLayout, usual_layout, with_usual_layout
@@ -14,7 +16,7 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.errors import CannotAlign
 from roundoff.messages.message import english
-from roundoff.tensors.stored import runs_of
+from roundoff.tensors.stored import SomeTensors, runs_of
 
 # Names that have moved: pairs of equal name whose values belong to other tensors.
 #
@@ -234,6 +236,11 @@ def align(  # noqa: PLR0913 - two sides, and what is known of them
     recorded = {name: origin for name, origin in origins.items() if origin not in {tensor.name for tensor in ours}}
     found = _match_names(ours, theirs, aliases=aliases, origins=recorded)
     samples = pair_samples(reference.samples, candidate.samples)
+    copies = _copies(*_left(ours, theirs, found), SampleSide(candidate, candidate.samples[0]))
+    if copies:
+        candidate = SomeTensors(candidate, frozenset(each.name for each in theirs if each.name not in copies))
+        theirs = _named(candidate.tensors)
+        found = _match_names(ours, theirs, aliases=aliases, origins=recorded)
     if samples:
         sides = SampleSide(reference, samples[0][0]), SampleSide(candidate, samples[0][1])
         found = _with_layouts(found, *sides, progress=progress)
@@ -249,7 +256,29 @@ def align(  # noqa: PLR0913 - two sides, and what is known of them
         found += match_by_shape(reference.tensors, candidate.tensors, found=found)
     if not found:
         raise _nothing_matched(reference, candidate, by_value=by_value, common=bool(samples))
-    return _pairing(found, ours, theirs)
+    return _pairing(found, ours, theirs, copies)
+
+
+def _copies(ours: Sequence[NamedTensor], theirs: Sequence[NamedTensor], side: SampleSide) -> dict[str, str]:
+    """Tensors without a partner by name that are others in another form: codes beside values, or a reshaped copy.
+
+    Args:
+        ours: Tensors of the reference without a partner by name.
+        theirs: Those of the candidate.
+        side: The candidate.
+    """
+    wanted, free = {tensor.info.size for tensor in ours}, {tensor.index for tensor in theirs}
+    found = {}
+    for tensor, first, typed in other_forms(_named(side.tensors)):
+        # Under a name of its own it may still be a tensor of the reference that something leaves as it is.
+        if tensor.index in free and (typed or (tensor.info.size not in wanted and _same(tensor, first, side))):
+            found[tensor.name] = first.name
+    return found
+
+
+def _same(one: NamedTensor, other: NamedTensor, side: SampleSide) -> bool:
+    left, right = side.read(one.index), side.read(other.index)
+    return left is not None and right is not None and np.array_equal(left.ravel(), right.ravel())
 
 
 def pair_names(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo]) -> dict[str, str]:
@@ -362,7 +391,12 @@ def _nothing_matched(
     return CannotAlign(english("{what}, neither by name nor by value.", what=what), fix=fix)
 
 
-def _pairing(found: Sequence[Match], ours: Sequence[NamedTensor], theirs: Sequence[NamedTensor]) -> Pairing:
+def _pairing(
+    found: Sequence[Match],
+    ours: Sequence[NamedTensor],
+    theirs: Sequence[NamedTensor],
+    copies: Mapping[str, str],
+) -> Pairing:
     our_rest, their_rest = _left(ours, theirs, found)
     return Pairing(
         pairs=tuple(
@@ -376,7 +410,8 @@ def _pairing(found: Sequence[Match], ours: Sequence[NamedTensor], theirs: Sequen
             for match in sorted(found, key=lambda match: match.reference)
         ),
         unmatched_reference=tuple(tensor.name for tensor in our_rest),
-        unmatched_candidate=tuple(tensor.name for tensor in their_rest),
+        unmatched_candidate=(*(tensor.name for tensor in their_rest), *copies),
+        copies=copies,
     )
 
 

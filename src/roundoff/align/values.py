@@ -63,25 +63,40 @@ Reader = Callable[[int], Array | None]
 
 
 def verified(
-    evidence: Sequence[MatchEvidence], chosen: Choice, *, reference: Reader, candidate: Reader
+    evidence: Sequence[MatchEvidence], anchors: Sequence[tuple[int, int]], *, reference: Reader, candidate: Reader
 ) -> list[MatchEvidence]:
-    """Measure anew, with more elements and in float64, what was chosen and what rivals it, where in doubt.
+    """Measure anew, with more elements and in float64, what is chosen and what rivals it, where in doubt.
 
-    Evidence that does not hold, or that would crop away more than padding, is dropped.
+    Evidence that does not hold, or that would crop away more than padding, is dropped; what is chosen in its place
+    is measured as well.
 
     Args:
         evidence: Everything found, at most one item per pair.
-        chosen: The choice so far.
+        anchors: Pairs known to be right (reference index, candidate index).
         reference: Reads a tensor of the reference by index.
         candidate: Reads a tensor of the candidate by index.
     """
+    seen: set[tuple[int, int]] = set()
+    while True:
+        chosen, _ = choose_partners(evidence, anchors)
+        doubtful = [each for each in _doubtful(evidence, chosen) if each.key not in seen]
+        if not doubtful:
+            return list(evidence)
+        seen.update(each.key for each in doubtful)
+        evidence = _anew(evidence, doubtful, reference, candidate)
+
+
+def _anew(
+    evidence: Sequence[MatchEvidence], items: Sequence[MatchEvidence], reference: Reader, candidate: Reader
+) -> list[MatchEvidence]:
+    """The evidence with some of it measured again; each tensor of the reference is read once."""
     doubtful = defaultdict(list)
-    for item in _doubtful(evidence, chosen):
+    for item in items:
         doubtful[item.reference].append(item)
     settled = {item.key: item for item in evidence}
-    for index, items in doubtful.items():
+    for index, some in doubtful.items():
         array = reference(index)
-        for item in items:
+        for item in some:
             other = candidate(item.candidate)
             anew = None if array is None or other is None else _measured(item, array, other)
             if anew is None:
@@ -110,7 +125,7 @@ def _clear(item: MatchEvidence) -> bool:
 
 
 def _measured(item: MatchEvidence, reference: Array, candidate: Array) -> MatchEvidence | None:
-    if item.layout and not only_padding(item.layout, candidate):
+    if item.layout and not only_padding(item.layout, reference, candidate):
         return None
     left = take(reference, positions(reference.size, _SAMPLES))
     right = take(candidate, seen_through(item.layout, reference.shape, candidate.shape, count=_SAMPLES))
@@ -183,7 +198,7 @@ _UNUSUAL = 0.25
 _MOST_LOG_ODDS = 50.0
 
 
-def settle(
+def choose_partners(
     evidence: Sequence[MatchEvidence], anchors: Sequence[tuple[int, int]]
 ) -> tuple[Choice, dict[int, float]]:
     """Choose partners and say how sure each choice is, by index of the reference tensor.
@@ -336,16 +351,15 @@ def match_by_value(
     # the number of layouts tried is what makes chance agreements likely.
     evidence = list(_as_stored(our_scan, their_scan))
     for title, views in (("Trying layouts", _views_of_same_size), ("Trying padding", _views_of_other_size)):
-        chosen, sure = settle(evidence, anchors)
+        chosen, sure = choose_partners(evidence, anchors)
         settled = {row: item.candidate for row, item in chosen.items() if sure[row] >= SURE}
         rest, their_rest = our_scan.without(settled), their_scan.without(set(settled.values()))
         with reported(progress, title, len(their_rest.shapes)):
             moved = _rearranged(rest, their_rest, views=views, candidate=candidate, progress=progress)
             evidence = _best_of_each_pair([*evidence, *moved])
     # Fingerprints are few elements in float32: what was chosen, and what came near it, is measured anew.
-    chosen, _ = settle(evidence, anchors)
-    evidence = verified(evidence, chosen, reference=reference.read, candidate=candidate.read)
-    chosen, sure = settle(evidence, anchors)
+    evidence = verified(evidence, anchors, reference=reference.read, candidate=candidate.read)
+    chosen, sure = choose_partners(evidence, anchors)
     return [
         Match(row, item.candidate, "value", sure[row], item.layout)
         for row, item in chosen.items()

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
-from roundoff.api.inputs import DataLike, PathLike, is_path, said_of
+from roundoff.api.inputs import DataLike, PathLike, describe_value, is_path
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.provenance import environment
 from roundoff.errors import BadInput, RoundoffError, nearest, typed_words
@@ -145,7 +145,7 @@ def words_in(given: str | Sequence[str] | None, *, option: str) -> tuple[str, ..
     if isinstance(given, Sequence) and all(isinstance(each, str) for each in given):
         return tuple(given)
     raise BadInput(
-        english("{option} is {said_of}.", option=option, said_of=said_of(given)),
+        english("{option} is {said_of}.", option=option, said_of=describe_value(given)),
         fix=english("give a name, or a list of names"),
     )
 
@@ -160,7 +160,7 @@ def names_in(given: str | Sequence[str]) -> tuple[str, ...]:
         return (given,)
     if not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
         raise BadInput(
-            english("The names are {said_of}.", said_of=said_of(given)),
+            english("The names are {said_of}.", said_of=describe_value(given)),
             fix=english("give a name, or a list of names"),
         )
     return tuple(given)
@@ -362,7 +362,7 @@ def _word(value: Any) -> str:
 def _count(option: str, value: object) -> int | None:
     if value is not None and not _is_whole(value):
         raise BadInput(
-            english("{option} is {said_of}.", option=option, said_of=said_of(value)),
+            english("{option} is {said_of}.", option=option, said_of=describe_value(value)),
             fix=english("give a whole number from 1 on"),
         )
     return value  # type: ignore[return-value]

@@ -11,12 +11,12 @@ from roundoff.api.inputs import (
     LabelsLike,
     ModelLike,
     data_inputs,
+    describe_value,
     file_inputs,
     is_path,
     open_data,
     open_labels,
     open_model,
-    said_of,
 )
 from roundoff.api.outcome import Outcome
 from roundoff.api.subject import target_of
@@ -164,7 +164,7 @@ def _side(stage: str, given: Any) -> "SideLike | None":
         if arrays[str(name)].dtype.kind not in "biufc":
             fix = english("give a path, an array, or arrays by the name of their sample")
             raise BadInput(
-                english("--{stage}: a side is {said_of}.", stage=stage, said_of=said_of(given)), fix=fix
+                english("--{stage}: a side is {said_of}.", stage=stage, said_of=describe_value(given)), fix=fix
             )
     return arrays if isinstance(given, Mapping) else arrays[""]
 

@@ -12,10 +12,10 @@ from roundoff.api.inputs import (
     ModelLike,
     PathLike,
     data_inputs,
+    describe_value,
     file_inputs,
     is_path,
     open_model,
-    said_of,
 )
 from roundoff.api.outcome import Outcome
 from roundoff.api.subject import fewer_samples, samples_for
@@ -176,7 +176,7 @@ def _thresholds(threshold: Any, profile: str | None) -> "ThresholdSet | None":
         threshold = ",".join(f"{name}={limit}" for name, limit in threshold.items())
     if threshold is not None:
         if not isinstance(threshold, str):
-            what = english("--threshold is {said_of}.", said_of=said_of(threshold))
+            what = english("--threshold is {said_of}.", said_of=describe_value(threshold))
             raise BadInput(what, fix=english("give limits by metric, as in {{'cosine': 0.99}}"))
         return parse_thresholds(threshold)
     return None if profile is None else load_profile(profile)
@@ -302,7 +302,9 @@ class _Opening:
             form = chosen_format or self._asked.format
             return open_source(Path(given), format=form, shapes=shapes, run=run, golden=golden), None
         if not _is_model(given):
-            raise BadInput(english("A side of the comparison is {said_of}.", said_of=said_of(given)), fix=_SIDES)
+            raise BadInput(
+                english("A side of the comparison is {said_of}.", said_of=describe_value(given)), fix=_SIDES
+            )
         if chosen_format:
             raise BadInput(
                 english("A format was given for {given}, which is a model.", given=given),

@@ -14,12 +14,12 @@ from roundoff.api.inputs import (
     PathLike,
     as_path,
     check_files,
+    describe_value,
     file_inputs,
     is_path,
     open_data,
     open_evaluator,
     open_labels,
-    said_of,
 )
 from roundoff.api.outcome import Outcome
 from roundoff.api.subject import Subject, SubjectOptions, check_quantizers, check_subject, open_subject
@@ -271,7 +271,7 @@ def open_dumps(
     elif hasattr(dumps, "tensors") and hasattr(dumps, "read"):
         source = dumps
     else:
-        what = english("The dumps are {said_of}.", said_of=said_of(dumps))
+        what = english("The dumps are {said_of}.", said_of=describe_value(dumps))
         raise BadInput(what, fix=english("give a file or folder of tensors, or a dictionary of arrays"))
     known = {} if aliases is None else dict(aliases) if isinstance(aliases, Mapping) else read_aliases(aliases)
     origins = {} if subject.file is None else dequantized_tensors(subject.file)
@@ -449,10 +449,10 @@ class _Work:
     def in_dialects(self, fixed: "Fixed", dialects: tuple[str, ...]) -> "ToolSettings":
         """What was repaired, in the words of other tools."""
         from roundoff.vendors.dialects import find_dialects
-        from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name, settings_for
+        from roundoff.vendors.dialects.settings import ModelOrigin, decisions_of, float_model_name, settings_for
 
         subject, stem = self.subject, model_stem(self.subject.origin)
-        made = Made.by_plan(
+        made = ModelOrigin.by_plan(
             fixed.plan,
             stem=stem,
             method=fixed.method,

@@ -53,13 +53,13 @@ def as_path(given: Any, *, option: str) -> Path:
     """
     if not is_path(given) or isinstance(given, bytes):
         raise BadInput(
-            english("{option} is {said_of}, not a path.", option=option, said_of=said_of(given)),
+            english("{option} is {said_of}, not a path.", option=option, said_of=describe_value(given)),
             fix=english("give a str or a pathlib.Path"),
         )
     return Path(given)
 
 
-def said_of(given: object) -> str:
+def describe_value(given: object) -> str:
     """A value in a few words, for a message."""
     return "None" if given is None else english("of type {name}", name=type(given).__name__)
 
@@ -112,7 +112,7 @@ def open_model(given: ModelLike, *, what: str = english("The model")) -> GivenMo
     if type(given).__name__ == "ModelProto" and hasattr(given, "SerializeToString"):
         path = Path(_IN_MEMORY)
         return GivenModel(model_from_proto(given, path=path), path, in_memory=True)
-    raise BadInput(english("{what} is {said_of}.", what=what, said_of=said_of(given)), fix=_MODELS)
+    raise BadInput(english("{what} is {said_of}.", what=what, said_of=describe_value(given)), fix=_MODELS)
 
 
 # Samples.
@@ -191,7 +191,7 @@ def _in_memory(given: DataLike, inputs: "Sequence[InputSpec]", options: "SampleO
         if isinstance(given, bytes | bytearray):
             raise BadInput(english("The data is of type bytes."), fix=_DATA)
         return listed_samples(given, inputs, limit=options.limit)
-    raise BadInput(english("The data is {said_of}.", said_of=said_of(given)), fix=_DATA)
+    raise BadInput(english("The data is {said_of}.", said_of=describe_value(given)), fix=_DATA)
 
 
 def _file_options(options: "SampleOptions") -> list[str]:
@@ -314,7 +314,7 @@ def open_labels(given: LabelsLike, names: Sequence[str], *, cut: bool = False) -
             array = np.asarray(list(given) if not hasattr(given, "__array__") else given)
         except (TypeError, ValueError) as error:
             fix = english("give a file, or whole numbers")
-            raise BadInput(english("The labels are {said_of}.", said_of=said_of(given)), fix=fix) from error
+            raise BadInput(english("The labels are {said_of}.", said_of=describe_value(given)), fix=fix) from error
         if array.dtype.kind not in "iu" or not array.size:
             what = english(
                 "The labels are {name} of shape {shape}; labels are whole numbers.",
@@ -356,7 +356,7 @@ def open_evaluator(given: EvaluatorLike | None) -> "Evaluator | None":
         return load_evaluator(Path(given))  # type: ignore[arg-type]
     if not callable(given):
         fix = english("give a Python file or a function evaluate(run, samples)")
-        raise BadInput(english("The evaluator is {said_of}.", said_of=said_of(given)), fix=fix)
+        raise BadInput(english("The evaluator is {said_of}.", said_of=describe_value(given)), fix=fix)
     name = str(getattr(given, "NAME", getattr(given, "__name__", "evaluate")))
     try:
         path = Path(inspect.getsourcefile(given) or name)

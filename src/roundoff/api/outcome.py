@@ -144,7 +144,7 @@ class Outcome(Generic[T]):
         """What the command prints, for 80 columns and without colours."""
         from rich.console import Console
 
-        from roundoff.messages.sanitize import harmless
+        from roundoff.messages.sanitize import escape_control
         from roundoff.pages.terminal import terminal_page
 
         console = Console(
@@ -152,7 +152,7 @@ class Outcome(Generic[T]):
         )
         console.print(terminal_page(self.page))
         lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-        return harmless("\n".join(line.rstrip() for line in lines).rstrip(), newlines=True)
+        return escape_control("\n".join(line.rstrip() for line in lines).rstrip(), newlines=True)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.verdict}>"

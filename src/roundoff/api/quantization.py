@@ -13,10 +13,10 @@ from roundoff.api.inputs import (
     PathLike,
     as_path,
     data_inputs,
+    describe_value,
     file_inputs,
     is_path,
     open_model,
-    said_of,
 )
 from roundoff.api.outcome import Outcome, PageOutcome
 from roundoff.api.subject import (
@@ -172,7 +172,7 @@ def targets(target: Any = None) -> "PageOutcome[tuple[Target, ...]]":
         target: The name of one, or the path of a TOML file; all that are shipped when None.
     """
     from roundoff.quantize.page import target_page, targets_page
-    from roundoff.quantize.targets.loading import load_target, target_names
+    from roundoff.quantize.targets.files import load_target, target_names
 
     call = Call("targets", {}, Limits)
     found = tuple(map(load_target, target_names())) if target is None else (target_of(target),)
@@ -265,8 +265,8 @@ def _decided(
 ) -> "tuple[Decisions, Model | None]":
     """What was decided, and the float model as the user gave it, where that is known."""
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.graph.reading.read import read_quantized
-    from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name
+    from roundoff.graph.readers.reader import read_quantized
+    from roundoff.vendors.dialects.settings import ModelOrigin, decisions_of, float_model_name
 
     if is_path(source) and Path(source).is_dir():
         return _decided_in(Path(source), given, tell)
@@ -277,12 +277,12 @@ def _decided(
         file = open_model(source, what=english("The quantized model"))
         quantized, stem = read_quantized(file.model, float_model=known), model_stem(file.path)
     if not quantized.quantizers:
-        called = str(source) if is_path(source) else english("what is {said_of}", said_of=said_of(source))
+        called = str(source) if is_path(source) else english("what is {said_of}", said_of=describe_value(source))
         raise BadInput(
             english("Nothing in {called} is quantized.", called=called),
             fix=english("give a quantized model, or a folder with plan.json"),
         )
-    made = Made(stem, graph=float_model_name(stem, known, quantized.float_model))
+    made = ModelOrigin(stem, graph=float_model_name(stem, known, quantized.float_model))
     return decisions_of(quantized, made), known
 
 
@@ -290,7 +290,7 @@ def _decided_in(
     folder: Path, given: GivenModel | None, tell: Callable[[str], None]
 ) -> "tuple[Decisions, Model | None]":
     from roundoff.quantize.plan_file import PLAN_NAME, load_plan
-    from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name
+    from roundoff.vendors.dialects.settings import ModelOrigin, decisions_of, float_model_name
 
     if not (folder / PLAN_NAME).is_file():
         what = english(
@@ -309,7 +309,7 @@ def _decided_in(
     known = None if "float" in saved.files else stored.model
     stem = model_stem(Path(saved.model)).removesuffix("_float_model")
     graph = float_model_name(stem, known, stored.quantized.float_model)
-    made = Made.by_plan(saved.plan, stem=stem, method=saved.method, samples=saved.samples, graph=graph)
+    made = ModelOrigin.by_plan(saved.plan, stem=stem, method=saved.method, samples=saved.samples, graph=graph)
     return decisions_of(stored.quantized, made), known
 
 
@@ -358,7 +358,7 @@ def audit(
 def _audit_run(path: Path, *, notes: bool) -> "Audit":
     """The audit of a run; what its user was told when it was made is told again on request."""
     from roundoff.graph.load import load_model
-    from roundoff.graph.reading.read import read_quantized
+    from roundoff.graph.readers.reader import read_quantized
     from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, load_plan
     from roundoff.studies.audit.study import audit_run
 
@@ -387,7 +387,7 @@ def _audit_run(path: Path, *, notes: bool) -> "Audit":
 
 def _audit_model(subject: QuantizedLike, float_model: ModelLike | None, target: Any) -> "Audit":
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.graph.reading.read import read_quantized
+    from roundoff.graph.readers.reader import read_quantized
     from roundoff.quantize.planning.planner import plan_quantization
     from roundoff.studies.audit.study import audit_against, audit_model
 

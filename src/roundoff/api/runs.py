@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from roundoff.api.call import Call, Limits, public
-from roundoff.api.inputs import PathLike, as_path, is_path, said_of
+from roundoff.api.inputs import PathLike, as_path, describe_value, is_path
 from roundoff.api.outcome import Outcome
 from roundoff.api.report_file import ReportFile
 from roundoff.core.provenance import bytes_input, input_file
@@ -36,7 +36,7 @@ def _opened(run: RunLike) -> "tuple[str, RunDocument]":
     if is_path(run):
         return str(run), load_document(Path(run))
     raise BadInput(
-        english("A run is {said_of}.", said_of=said_of(run)),
+        english("A run is {said_of}.", said_of=describe_value(run)),
         fix=english("give a run directory, its run.json, or what a function gave"),
     )
 
@@ -211,9 +211,9 @@ def explain(name: str | int, run: RunLike | None = None) -> str:
         run: With it nodes and findings are explained with the numbers of that run.
     """
     from roundoff.measure.metrics import all_metrics, get_metric, judging, mean_of
-    from roundoff.messages.sanitize import harmless
+    from roundoff.messages.sanitize import escape_control
     from roundoff.report.explain import explain as explain_name
 
     document = None if run is None else _opened(run)[1]
     metrics = (*all_metrics(), *(get_metric(mean_of(each)) for each in judging()))
-    return harmless(explain_name(str(name), document, metrics=metrics))
+    return escape_control(explain_name(str(name), document, metrics=metrics))

@@ -14,11 +14,11 @@ from roundoff.api.inputs import (
     PathLike,
     as_path,
     check_files,
+    describe_value,
     file_inputs,
     is_path,
     open_evaluator,
     open_labels,
-    said_of,
 )
 from roundoff.api.outcome import Outcome
 from roundoff.api.subject import (
@@ -215,7 +215,7 @@ def _as_names(given: Any) -> "NameList":
     """Nested lists of names as tuples."""
     if not isinstance(given, list | tuple):
         raise BadInput(
-            english("A list of names is {said_of}.", said_of=said_of(given)),
+            english("A list of names is {said_of}.", said_of=describe_value(given)),
             fix=english("give names, or lists of names"),
         )
     return tuple(each if isinstance(each, str) else _as_names(each) for each in given)

@@ -12,11 +12,11 @@ from roundoff.api.inputs import (
     ModelLike,
     as_path,
     data_inputs,
+    describe_value,
     file_inputs,
     is_path,
     open_data,
     open_model,
-    said_of,
 )
 from roundoff.core.provenance import bytes_input, input_file
 from roundoff.errors import BadInput
@@ -233,12 +233,12 @@ def target_of(given: Any) -> "Target":
         BadInput: There is none.
     """
     from roundoff.core.target import Target
-    from roundoff.quantize.targets.loading import load_target
+    from roundoff.quantize.targets.files import load_target
 
     if isinstance(given, Target):
         return given
     if not is_path(given):
-        what = english("The target is {said_of}.", said_of=said_of(given))
+        what = english("The target is {said_of}.", said_of=describe_value(given))
         raise BadInput(what, fix=english("give the name of a target, or the path of a .toml file"))
     return load_target(os.fspath(given))
 
@@ -286,7 +286,7 @@ def _rules(given: Any) -> "list[Rule]":
     if isinstance(given, Mapping):
         given = [f"{selector}={precision}" for selector, precision in given.items()]
     if not isinstance(given, Sequence) or not all(isinstance(each, str | Rule) for each in given):
-        what = english("--set is {said_of}.", said_of=said_of(given))
+        what = english("--set is {said_of}.", said_of=describe_value(given))
         raise BadInput(
             what, fix=english("give precisions by node, as in {{'conv1': 'u16'}}, or texts such as 'conv1=u16'")
         )
@@ -301,7 +301,7 @@ def _calibration_options(given: Any) -> dict[str, float]:
     elif isinstance(given, Sequence) and not isinstance(given, str):
         pairs = [(key.strip(), value) for key, _, value in (str(each).partition("=") for each in given)]
     else:
-        what = english("--calibration-option is {said_of}.", said_of=said_of(given))
+        what = english("--calibration-option is {said_of}.", said_of=describe_value(given))
         raise BadInput(what, fix=english("give numbers by name, as in {{'percentile': 0.9999}}"))
     return {key: _option_number(key, value) for key, value in pairs}
 
@@ -350,7 +350,7 @@ def _quantized_before(call: Call, model: ModelLike | None, *, needs_samples: boo
     from roundoff.core.target import WIDEST
     from roundoff.graph.preparation.steps import check_float
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.graph.reading.read import read_quantized
+    from roundoff.graph.readers.reader import read_quantized
 
     given = call.get("quantized")
     words = NOTHING if given is None else _called(given)
@@ -416,7 +416,7 @@ def open_stored(folder: Path, model: ModelLike | None) -> StoredQuantization:
     from roundoff.graph.load import load_model
     from roundoff.graph.preparation.steps import prepare
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.graph.reading.read import read_quantized
+    from roundoff.graph.readers.reader import read_quantized
     from roundoff.quantize.plan_file import CORRECTED, load_plan
 
     saved = load_plan(folder)

@@ -19,12 +19,12 @@ from roundoff.api.inputs import (
     as_path,
     check_files,
     data_inputs,
+    describe_value,
     file_inputs,
     is_path,
     open_data,
     open_labels,
     open_model,
-    said_of,
 )
 from roundoff.api.outcome import Outcome
 from roundoff.api.subject import notes_on_samples, quantize_settings
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from roundoff.core.tensors import Array
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.quantize.recipes import Built
+    from roundoff.quantize.recipes import BuiltModel
     from roundoff.run.capture import Samples
     from roundoff.search.result import Trial
     from roundoff.search.strategies.strategy import Strategy
@@ -372,7 +372,7 @@ def judge_options(
         return JudgeOptions(instance=evaluator, labels=labels, decibels=decibels, threads=threads)
     if not callable(evaluator):
         fix = english("give a Python file, a function evaluate(run, samples), or an object with evaluate(model)")
-        raise BadInput(english("The evaluator is {said_of}.", said_of=said_of(evaluator)), fix=fix)
+        raise BadInput(english("The evaluator is {said_of}.", said_of=describe_value(evaluator)), fix=fix)
     # A function is taken as the only one of a file.
     module = ModuleType(getattr(evaluator, "__name__", "evaluate"))
     module.evaluate = evaluator  # type: ignore[attr-defined]
@@ -556,13 +556,13 @@ def _source_of(given: Any) -> str:
         return getattr(given, "__qualname__", type(given).__qualname__)
 
 
-def _in_dialects(dialect: Any, given: GivenModel, built: "Built") -> "ToolSettings":
+def _in_dialects(dialect: Any, given: GivenModel, built: "BuiltModel") -> "ToolSettings":
     """The answer in the words of other tools."""
     from roundoff.vendors.dialects import find_dialects
-    from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name, settings_for
+    from roundoff.vendors.dialects.settings import ModelOrigin, decisions_of, float_model_name, settings_for
 
     stem = model_stem(given.path)
-    made = Made.by_plan(
+    made = ModelOrigin.by_plan(
         built.plan,
         stem=stem,
         method=built.recipe.method,

@@ -27,8 +27,7 @@ from roundoff.case.archive import (
     sample_members,
     zip_bytes,
 )
-from roundoff.case.disguise import Confidence, find_disguise, mixed_alike
-from roundoff.case.excerpt import CaseNumbers, CaseSamples, Chosen, QuantizedCase, choose_samples
+from roundoff.case.excerpt import CaseNumbers, CaseSamples, ChosenSamples, QuantizedCase, choose_samples
 from roundoff.case.leaks import refuse_leaks
 from roundoff.case.sources import (
     BundleSettings,
@@ -42,6 +41,7 @@ from roundoff.case.sources import (
     path_of,
     source_of,
 )
+from roundoff.case.synthetic import Confidentiality, find_synthetic, permuted_alike
 from roundoff.case.ticket import DumpFault, Ticket, ticket_text
 from roundoff.core.document import RunDocument, json_text, to_json
 from roundoff.core.files import check_output_file, is_model, write_bytes, write_text
@@ -104,7 +104,7 @@ class Bundle:
     """What was packed.
 
     Attributes:
-        members: The files of the archive; empty when no disguise shows the fault.
+        members: The files of the archive; empty when no synthetic case shows the fault.
         names: What everything was called; None where nothing was renamed.
         lines: What to say of it, each with the word before it.
         shown: Whether it shows the fault; otherwise nothing was written.
@@ -254,10 +254,10 @@ def _pack_model(source: CaseSource, settings: BundleSettings) -> Bundle:
 
 
 def _pack_secret_model(
-    source: CaseSource, case: QuantizedCase, chosen: Chosen, settings: BundleSettings
+    source: CaseSource, case: QuantizedCase, chosen: ChosenSamples, settings: BundleSettings
 ) -> Bundle:
     """Another model that shows the same fault, without names, weights and samples of the first."""
-    found = find_disguise(
+    found = find_synthetic(
         case,
         chosen.numbers,
         keep_data=settings.keep_data,
@@ -268,7 +268,7 @@ def _pack_secret_model(
     if found.confidence.reasons:
         lines = tuple(_model_lines(source, found.numbers, chosen, found.confidence, extra=None))
         return Bundle(members={}, names=None, lines=lines, shown=False)
-    secret = found.disguised.case
+    secret = found.case.case
     members, description = quantized_members(secret, secret.quantized.float_model, found.numbers)
     extra = source.extras.secret(found, chosen)
     ticket = _model_ticket(source, extra, numbers=found.numbers, chosen=chosen, confidence=found.confidence)
@@ -281,7 +281,7 @@ def _pack_secret_model(
     said += [*extra.vocabulary, extra.recalibrated, *(node.op_type for node in model.proto.graph.node)]
     said += source.kind.split()
     _refuse_leaks(members, texts, source.paths, models=[model, source.original], said=said)
-    names = {"nodes and tensors": found.disguised.names, "others": found.disguised.others}
+    names = {"nodes and tensors": found.case.names, "others": found.case.others}
     lines = tuple(_model_lines(source, found.numbers, chosen, found.confidence, extra=extra))
     return Bundle(members=members, names=names, lines=lines, shown=True)
 
@@ -295,7 +295,12 @@ def _finished_model(
 
 
 def _model_ticket(
-    source: CaseSource, extra: Extra, *, numbers: CaseNumbers, chosen: Chosen, confidence: Confidence | None
+    source: CaseSource,
+    extra: Extra,
+    *,
+    numbers: CaseNumbers,
+    chosen: ChosenSamples,
+    confidence: Confidentiality | None,
 ) -> Ticket:
     folded = "model/float.onnx, with batch normalization folded"
     return Ticket(
@@ -323,7 +328,12 @@ def _shows_fault(diagnosis: Diagnosis | None, numbers: CaseNumbers) -> bool:
 
 
 def _model_lines(
-    source: CaseSource, numbers: CaseNumbers, chosen: Chosen, confidence: Confidence | None, *, extra: Extra | None
+    source: CaseSource,
+    numbers: CaseNumbers,
+    chosen: ChosenSamples,
+    confidence: Confidentiality | None,
+    *,
+    extra: Extra | None,
 ) -> list[tuple[str, Remark]]:
     scores = f"{number(numbers.sqnr_db)} dB, cosine {number(numbers.cosine, 6)}"
     faulty = _shows_fault(source.diagnosis, numbers)
@@ -450,7 +460,7 @@ def _pack_secret_dump(
     document: RunDocument, fault: DumpFault, *, arrays: tuple[Array, Array], sides: OpenedSides, seed: int
 ) -> Bundle:
     """Mix the elements of both tensors alike, and verify that the fault is still there."""
-    mixed = mixed_alike(*arrays, seed=seed)
+    mixed = permuted_alike(*arrays, seed=seed)
     told = replace(fault, tensor=_SECRET_NAME)
     lines = [_dump_line(document, told), ("values", f"{counted(arrays[0].size, 'element')} in another order")]
     reasons = list(mixed.reasons)

@@ -137,7 +137,7 @@ def _ranked(report: LayerReport) -> tuple[NodeRank, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class FaultMatch:
     """Whether one case shows what another does.
 
     Attributes:
@@ -151,7 +151,9 @@ class Shown:
     where: str
 
 
-def same_fault(before: CaseNumbers, after: CaseNumbers, names: Mapping[str, str], *, close_db: float) -> Shown:
+def same_fault(
+    before: CaseNumbers, after: CaseNumbers, names: Mapping[str, str], *, close_db: float
+) -> FaultMatch:
     """Compare two cases.
 
     Args:
@@ -178,7 +180,7 @@ def same_fault(before: CaseNumbers, after: CaseNumbers, names: Mapping[str, str]
     where = AT_OUTPUTS if _close(before.sqnr_db, after.sqnr_db, close_db) else "what makes the fault"
     if where != AT_OUTPUTS and not any(_close(*pair, close_db) for pair in at_culprit):
         reasons.append(f"the error at the outputs is {_db(after.sqnr_db)} instead of {_db(before.sqnr_db)}")
-    return Shown(not reasons, tuple(reasons), where)
+    return FaultMatch(not reasons, tuple(reasons), where)
 
 
 def _close(one: float | None, two: float | None, most: float) -> bool:
@@ -192,7 +194,7 @@ def _db(value: float | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Chosen:
+class ChosenSamples:
     """Samples that show the fault.
 
     Attributes:
@@ -212,7 +214,7 @@ class Chosen:
 
 def choose_samples(
     quantized: QuantizedModel, samples: Samples, *, limits: RunBudget, progress: Progress
-) -> Chosen:
+) -> ChosenSamples:
     """The fewest samples that show what all show, the worst first.
 
     Raises:
@@ -237,6 +239,6 @@ def choose_samples(
         tried = case(many[:count])
         numbers = measure(tried, limits=limits, progress=progress)
         if same_fault(whole, numbers, {}, close_db=_CLOSE_DB).same:
-            return Chosen(tried.samples, numbers, whole, tuple(many[:count]), len(ranked))
+            return ChosenSamples(tried.samples, numbers, whole, tuple(many[:count]), len(ranked))
         count *= 2
-    return Chosen(case(many).samples, whole, whole, tuple(many), len(ranked))
+    return ChosenSamples(case(many).samples, whole, whole, tuple(many), len(ranked))

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 from roundoff.case.parts import (
     BEST_DB,
-    Blame,
+    BlamedQuantizers,
     Feeds,
     Gap,
     GoldenFeeds,
     Spot,
     as_good_as,
-    blame,
+    blamed_quantizers,
     clearly_better,
     fixed_shapes,
     largest_gap,
@@ -194,7 +194,7 @@ def reproduce_quantized(case: Case, finding: Finding, *, most_samples: int = MOS
         BadInput: No quantizer belongs to the finding.
         ModelFailed: The network cannot be run.
     """
-    blamed = blame(case, finding)
+    blamed = blamed_quantizers(case, finding)
     if blamed is None:
         raise BadInput(
             english(
@@ -235,7 +235,7 @@ def _harmless(found: Reproducer) -> str:
     )
 
 
-def _places(case: Case, blamed: Blame, most: int) -> tuple[int, ...]:
+def _places(case: Case, blamed: BlamedQuantizers, most: int) -> tuple[int, ...]:
     """The samples on which the fault does most harm."""
     few = case.runner.few()
     if len(few) <= most:
@@ -252,7 +252,7 @@ def _places(case: Case, blamed: Blame, most: int) -> tuple[int, ...]:
 @dataclass(slots=True)
 class _PartSearch:
     case: Case
-    blamed: Blame
+    blamed: BlamedQuantizers
     parts: ModelParts
     golden: GoldenFeeds
     enough: float = _SMALLEST_DB

@@ -119,7 +119,7 @@ _WIDE_DTYPE = "s16"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Blame:
+class BlamedQuantizers:
     """Quantizers to blame, and what would be right instead.
 
     Attributes:
@@ -133,7 +133,7 @@ class Blame:
     what: str
 
 
-def blame(case: Case, finding: Finding) -> Blame | None:
+def blamed_quantizers(case: Case, finding: Finding) -> BlamedQuantizers | None:
     """The quantizers of a finding, with the first mending that takes away most of what float would.
 
     Args:
@@ -152,8 +152,8 @@ def blame(case: Case, finding: Finding) -> Blame | None:
     for what, fixes in _candidates(case, finding, suspects):
         kept = {name: each for name, each in fixes.items() if name in names}
         if kept and before - case.loss(kept).value >= ENOUGH * (before - best):
-            return Blame(names, kept, what)
-    return Blame(names, in_float, english("in float"))
+            return BlamedQuantizers(names, kept, what)
+    return BlamedQuantizers(names, in_float, english("in float"))
 
 
 def _suspects(case: Case, finding: Finding) -> list[Suspect]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import roundoff
-from roundoff.case.disguise import FoundDisguise
-from roundoff.case.excerpt import Chosen, QuantizedCase
+from roundoff.case.excerpt import ChosenSamples, QuantizedCase
+from roundoff.case.synthetic import FoundSynthetic
 from roundoff.core.document import (
     DOCUMENT_NAME,
     RECORD_NAME,
@@ -36,7 +36,7 @@ from roundoff.messages.message import Remark, english, verbatim
 from roundoff.messages.numbers import counted
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.plan_file import PLAN_NAME
-from roundoff.quantize.targets.loading import target_text
+from roundoff.quantize.targets.files import target_text
 from roundoff.run.budget import UNLIMITED, RunBudget
 from roundoff.run.capture import Samples
 
@@ -380,11 +380,11 @@ class Extra:
 class Extras(Protocol):
     """Knows what a run adds."""
 
-    def open(self, case: QuantizedCase, chosen: Chosen) -> Extra:
+    def open(self, case: QuantizedCase, chosen: ChosenSamples) -> Extra:
         """As it is."""
         ...
 
-    def secret(self, found: FoundDisguise, chosen: Chosen) -> Extra:
+    def secret(self, found: FoundSynthetic, chosen: ChosenSamples) -> Extra:
         """Under other names."""
         ...
 
@@ -485,14 +485,14 @@ class RunExtras:
 
     run: EarlierRun
 
-    def open(self, case: QuantizedCase, chosen: Chosen) -> Extra:
+    def open(self, case: QuantizedCase, chosen: ChosenSamples) -> Extra:
         """Everything that the run had."""
         del chosen
         members = {**self._configuration(), "run.json": to_json(self.run.document).encode()}
         target = self._target_name("config/target.toml")
         return Extra(members, target, self._requantize(target), self._recalibrated(case))
 
-    def secret(self, found: FoundDisguise, chosen: Chosen) -> Extra:
+    def secret(self, found: FoundSynthetic, chosen: ChosenSamples) -> Extra:
         """The target, unless it is the user's own."""
         del found, chosen
         target = self._target_name("one of the sender's own")

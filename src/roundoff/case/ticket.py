@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from roundoff.case.disguise import Confidence
 from roundoff.case.excerpt import CaseNumbers
+from roundoff.case.synthetic import Confidentiality
 from roundoff.core.document import Environment
 from roundoff.diagnosis.page import control_text
 from roundoff.diagnosis.result import Finding
 from roundoff.messages.message import Translatable, english, shown
 from roundoff.messages.numbers import number, percentage
-from roundoff.messages.sanitize import harmless
+from roundoff.messages.sanitize import escape_control
 
 BY_HAND = english("[please fill in]")
 """Stands where only a person knows the answer."""
@@ -92,7 +92,7 @@ class Ticket:
     target: str = ""
     original: tuple[str, ...] = ()
     reproduce: tuple[str, ...] = ()
-    confidence: Confidence | None = None
+    confidence: Confidentiality | None = None
     findings: tuple[Finding, ...] = ()
     disguise: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
@@ -119,7 +119,7 @@ def ticket_text(ticket: Ticket) -> str:
     lines = [f"{shown(title)}: {shown(_headline(ticket))}", ""]
     for title, content in sections:
         lines += [shown(title), *(f"   {shown(line)}" for line in content), ""]
-    return harmless("\n".join(lines), newlines=True)
+    return escape_control("\n".join(lines), newlines=True)
 
 
 def _headline(ticket: Ticket) -> str:
@@ -167,7 +167,7 @@ def _fault(ticket: Ticket) -> Iterator[str]:
         yield english("On more of the worst samples: {same}", same=same)
 
 
-def _finding(finding: Finding, confidence: Confidence | None) -> Iterator[str]:
+def _finding(finding: Finding, confidence: Confidentiality | None) -> Iterator[str]:
     """A cause and its proof; what is said of a confidential network has no names and no values in it."""
     node = finding.nodes[0] if finding.nodes else english("no single node")
     if confidence is not None and finding.nodes:
@@ -279,7 +279,7 @@ def _environment(ticket: Ticket) -> Iterator[str]:
     yield english("Chip, board, version of the vendor's tools: {by_hand}", by_hand=BY_HAND)
 
 
-def _confidence(confidence: Confidence, verdict: str) -> Iterator[str]:
+def _confidence(confidence: Confidentiality, verdict: str) -> Iterator[str]:
     yield english("Names of nodes, tensors, inputs and sizes are replaced; remarks and metadata are removed.")
     yield english("Weights: {weights}", weights=confidence.weights)
     yield english("Samples: {data}", data=confidence.data)

@@ -20,8 +20,9 @@ from roundoff.cli.parser import (
     with_language_first,
     without_language,
 )
-from roundoff.cli.process import heard, interrupt_tidily
+from roundoff.cli.process import interrupt_on_terminate, warnings_as_notes
 from roundoff.cli.terminal import Terminal
+from roundoff.core.files import joined_pairs
 from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, on_the_command_line
 from roundoff.messages.catalogue import translate, use_language
 from roundoff.messages.message import english
@@ -116,7 +117,7 @@ def _run(words: list[str], *, leave: bool) -> int:
         if arguments is None:
             return BadInput.exit_code
         arguments.words = without_language(words)
-        with heard(terminal), terminal.watched(_output_folder(arguments)):
+        with warnings_as_notes(terminal), terminal.watched(_output_folder(arguments)):
             return int(arguments.execute(arguments, terminal))
     except RoundoffError as error:
         terminal.finish()
@@ -146,7 +147,7 @@ def _output_folder(arguments: argparse.Namespace) -> Path | None:
 
 def _prepare_process() -> None:
     """End as tidily when told to terminate as on Ctrl-C, and print any name on any terminal."""
-    interrupt_tidily()
+    interrupt_on_terminate()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -175,6 +176,7 @@ def command_of(name: str) -> Command:
 
 def parse_words(argv: Sequence[str]) -> argparse.Namespace | None:
     """The options of the command that words choose; None when there is none to choose, and the help is shown."""
+    argv = joined_pairs(argv)
     formatter = help_formatter()
     parser = CommandParser(
         prog="roundoff",

@@ -21,6 +21,8 @@ _HERE = opt("-out --output DIR", "folder for results (default: here)", default=P
 _OFFLINE = opt("-f --fusion_rule_file JSON", "offline model as JSON", type=Path)
 _NOT_FUSED = opt("-cf --close_fusion_rule_file JSON", "offline model without fusion as JSON", type=Path)
 _QUANTIZED = opt("-q --quant_fusion_rule_file JSON", "quantization information of AMCT", type=Path)
+_RECORD = opt("--record FILE", "AMCT's record, for scales (beside -q)", type=Path)
+_DEPLOY = opt("--deploy MODEL", "the model that was compiled, for scales (beside -q)", type=Path)
 _VERSION = opt("-v --version", "version of the dumps; has no effect", type=int, choices=[1, 2], default=2)
 
 
@@ -30,6 +32,8 @@ _VERSION = opt("-v --version", "version of the dumps; has no effect", type=int, 
     opt("-f --fusion_rule_file JSON", "offline model as JSON, or a folder of them", type=Path),
     _QUANTIZED,
     _NOT_FUSED,
+    _RECORD,
+    _DEPLOY,
     _HERE,
     opt("-c --custom_script_path DIR", "folder of your algorithms and conversions"),
     opt("-a --algorithm_options TEXT", 'their options, "NAME:key=value;..."', default=""),
@@ -116,6 +120,8 @@ def _request(found: argparse.Namespace) -> "Request":
         separate_slices=found.ffts,
         strict=found.strict_vendor,
         restore=found.generation != "8.1",
+        record=found.record,
+        deploy=found.deploy,
     )
 
 
@@ -304,9 +310,9 @@ def _guide(found: argparse.Namespace, terminal: Terminal) -> int:
     notes: Notes = found.notes
     import textwrap
 
-    from roundoff.vendors.ascend.guide import Given, walk
+    from roundoff.vendors.ascend.guide import GuideInput, walk
 
-    given = Given(
+    given = GuideInput(
         found.float, found.fake_quant, found.npu, found.npu_off, found.fusion_rule_file,
         found.close_fusion_rule_file, found.quant_fusion_rule_file, found.float_accuracy, found.quant_accuracy,
         found.calibration,

@@ -60,17 +60,20 @@ def reproduce(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _print_nowhere(error: "NotLocal", terminal: Terminal) -> None:
     """Say why no part of the network shows the fault by itself."""
-    from roundoff.messages.sanitize import for_people
+    from roundoff.messages.sanitize import sanitize_for_display
     from roundoff.pages.terminal import verdict_page
 
-    lines = [(english("why"), for_people(error.what)), (english("next"), for_people(error.fix))]
+    lines = [
+        (english("why"), sanitize_for_display(error.what)),
+        (english("next"), sanitize_for_display(error.fix)),
+    ]
     text = english(": the fault is in no small part of the network")
     terminal.print(verdict_page(english("NOT REPRODUCED"), text, lines, tone="open"))
 
 
 def _print_case(args: argparse.Namespace, terminal: Terminal, made: "Reproduction") -> None:
     from roundoff.core.document import json_text
-    from roundoff.messages.sanitize import for_people
+    from roundoff.messages.sanitize import sanitize_for_display
     from roundoff.pages.terminal import verdict_page
 
     if args.json:
@@ -85,7 +88,7 @@ def _print_case(args: argparse.Namespace, terminal: Terminal, made: "Reproductio
     )
     files = english("{files}, in {folder}", files=", ".join(made.files), folder=args.output)
     following = (english("next"), f"python {args.output}/run.py")
-    lines = for_people((*_lines(made), (english("files"), files), following))
+    lines = sanitize_for_display((*_lines(made), (english("files"), files), following))
     word, tone = (english("REPRODUCED"), "good") if made.good else (english("NOT VERIFIED"), "bad")
     terminal.print(verdict_page(word, text, lines, tone=cast("Tone", tone)))
 
@@ -196,10 +199,10 @@ def bundle(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _print_bundle(packed: "Bundle", terminal: Terminal) -> None:
     from roundoff.messages.numbers import format_size
-    from roundoff.messages.sanitize import for_people
+    from roundoff.messages.sanitize import sanitize_for_display
     from roundoff.pages.terminal import verdict_page
 
-    lines = [(_label(label), text) for label, text in for_people(packed.lines)]
+    lines = [(_label(label), text) for label, text in sanitize_for_display(packed.lines)]
     if packed.shown:
         for place, (name, content) in enumerate(sorted(packed.members.items())):
             lines.append(("" if place else _label("files"), f"{name}, {format_size(len(content))}"))

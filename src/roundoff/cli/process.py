@@ -14,7 +14,7 @@ from roundoff.cli.terminal import Terminal
 _AGAIN_S = 0.02
 
 
-def interrupt_tidily() -> None:
+def interrupt_on_terminate() -> None:
     """End as tidily when told to terminate as on Ctrl-C.
 
     Libraries of machine code that are interrupted while they are loaded crash, or say that they failed. Only from
@@ -69,7 +69,7 @@ class _Notes(logging.Handler):
 
 
 @contextlib.contextmanager
-def heard(terminal: Terminal) -> Iterator[None]:
+def warnings_as_notes(terminal: Terminal) -> Iterator[None]:
     """Print warnings of the library as notes."""
     logger, handler = logging.getLogger("roundoff"), _Notes(terminal)
     logger.addHandler(handler)

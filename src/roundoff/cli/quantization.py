@@ -358,10 +358,10 @@ def export_settings(args: argparse.Namespace, terminal: Terminal) -> int:
 def _print_export(
     args: argparse.Namespace, terminal: Terminal, settings: "ToolSettings", *, model_name: str
 ) -> None:
-    from roundoff.messages.sanitize import for_people
+    from roundoff.messages.sanitize import sanitize_for_display
     from roundoff.pages.terminal import verdict_page
 
-    lines = list(for_people(tuple(settings.lines())))
+    lines = list(sanitize_for_display(tuple(settings.lines())))
     if model_name:
         whose = english("{model}: the float model that names and scales belong to", model=model_name)
         lines.append((english("model"), whose))
@@ -376,7 +376,7 @@ def _print_export(
 
 def print_settings(terminal: "Terminal", settings: "ToolSettings", folder: Path) -> None:
     """Tell of settings beside another result: where they are, for which graph, and what they could not say."""
-    from roundoff.messages.sanitize import for_people
+    from roundoff.messages.sanitize import sanitize_for_display
     from roundoff.pages.terminal import verdict_page
     from roundoff.vendors.dialects.settings import SETTINGS_NAME
 
@@ -389,4 +389,4 @@ def print_settings(terminal: "Terminal", settings: "ToolSettings", folder: Path)
         lines.insert(0, (english("model"), whose))
     terminal.text("")
     text = english(": {count}; how to use them is in {file}", count=settings.count, file=file)
-    terminal.print(verdict_page(english("SETTINGS"), text, for_people(tuple(lines))))
+    terminal.print(verdict_page(english("SETTINGS"), text, sanitize_for_display(tuple(lines))))

@@ -113,10 +113,10 @@ def gate(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _annotations(args: argparse.Namespace, document: "RunDocument") -> str:
     """A line per failure, where they are asked for."""
-    from roundoff.messages.sanitize import for_people
+    from roundoff.messages.sanitize import sanitize_for_display
     from roundoff.studies.run_diff.page import annotations
 
-    diff = for_people(document.diff)
+    diff = sanitize_for_display(document.diff)
     if not args.annotate or diff is None or diff.gate is None or diff.gate.passed:
         return ""
     return annotations(diff, diff.gate)

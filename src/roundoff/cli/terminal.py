@@ -14,7 +14,7 @@ from roundoff.errors import BadInput, RoundoffError
 from roundoff.messages.catalogue import translate
 from roundoff.messages.message import Message, english
 from roundoff.messages.message import shown as text_of
-from roundoff.messages.sanitize import harmless
+from roundoff.messages.sanitize import escape_control
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +78,7 @@ class Terminal:
     def text(self, text: str) -> None:
         """Print a result as it is: no wrapping, no markup; only on a screen without control characters."""
         said = text_of(text)
-        self._write(harmless(said, newlines=True) if sys.stdout.isatty() else said)
+        self._write(escape_control(said, newlines=True) if sys.stdout.isatty() else said)
 
     def _write(self, text: str) -> None:
         """Write to stdout.
@@ -127,7 +127,7 @@ class Terminal:
 
     def note(self, text: str) -> None:
         """Say something that is not a result."""
-        self.err.print(shown(harmless(text_of(text), newlines=True)), markup=False, soft_wrap=True)
+        self.err.print(shown(escape_control(text_of(text), newlines=True)), markup=False, soft_wrap=True)
 
     def wrapped(self, text: str) -> None:
         """Say something that is not a result, in lines that fit the screen; names are not torn."""
@@ -135,7 +135,7 @@ class Terminal:
 
         from rich.text import Text
 
-        clean, width = harmless(text_of(text)), max(_NARROWEST, self.err.width)
+        clean, width = escape_control(text_of(text)), max(_NARROWEST, self.err.width)
         if clean.isascii():
             whole = textwrap.TextWrapper(width, subsequent_indent=_INDENT, break_long_words=False)
             whole.break_on_hyphens = False
@@ -196,7 +196,7 @@ class Terminal:
 
 def _harmless(line: "list[Segment]") -> "list[Segment]":
     """A line whose text cannot steer the terminal; what rich itself puts there to steer it stays."""
-    return [each if each.control else each._replace(text=harmless(each.text)) for each in line]
+    return [each if each.control else each._replace(text=escape_control(each.text)) for each in line]
 
 
 def _stripped(line: "list[Segment]") -> "list[Segment]":

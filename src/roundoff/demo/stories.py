@@ -85,7 +85,7 @@ def _quantized(target: str, model: Path, samples: "Samples") -> "Model":
     from roundoff.graph.load import load_model
     from roundoff.graph.save import fill
     from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-    from roundoff.quantize.targets.loading import load_target
+    from roundoff.quantize.targets.files import load_target
 
     settings = QuantizeSettings(load_target(target))
     return fill(quantize_model(load_model(model), samples, settings).fake_quant_model())

@@ -303,7 +303,7 @@ def option_fixes(case: Case, suspect: Suspect, kind: OptionKind) -> Fixes | None
     return next((each.fixes for each in options(case.facts, suspect)[1] if each.kind == kind), None)
 
 
-def numbers_would_do(case: Case, suspect: Suspect) -> bool:
+def range_or_bits_suffice(case: Case, suspect: Suspect) -> bool:
     """Whether one range that fits, or the bits that others have, would do: then nothing else is to blame."""
     found = (option_fixes(case, suspect, "range"), option_fixes(case, suspect, "bits"))
     return any(fixes is not None and case.recovered(suspect, fixes) >= ENOUGH for fixes in found)

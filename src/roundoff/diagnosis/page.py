@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.diagnosis.result import Check, Control, Diagnosis, Finding, Measure, Repair
-from roundoff.messages.catalogue import Phrase, bilingual, in_all, named, plain, translate, use_language
+from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, named, plain, translate, use_language
 from roundoff.messages.message import Message, phrase_of, shown, verbatim
 from roundoff.messages.numbers import EXACT_DB, decibels, score_text, share_text
 from roundoff.messages.phrases import cause_name, commas, cost_name, count_of, few, semicolons
@@ -126,7 +126,7 @@ def _verdict(found: Diagnosis, part: DiagnosisPart) -> Iterator[pages.Block]:
     if found.outputs is not None and not found.outputs.complete:
         yield pages.Paragraph(coverage_phrase(found.outputs, other="dump"), on=_BROWSER)
     if found.judgement is not None:
-        yield replace(pages.spoken_facts(lambda: judgement_lines(found.judgement, other="dump")), on=_BROWSER)
+        yield replace(pages.bilingual_facts(lambda: judgement_lines(found.judgement, other="dump")), on=_BROWSER)
     parts: tuple[Callable[[Diagnosis], Iterator[_Line]], ...] = (_loss, _findings, _suspected, _victims, _limits)
     if part == "whole" and found.repair is None:
         parts = (*parts, _next_lines)
@@ -142,7 +142,7 @@ def _verdict(found: Diagnosis, part: DiagnosisPart) -> Iterator[pages.Block]:
 
 
 def _in_terminal(lines: Callable[[], Iterator[_Line]]) -> pages.Facts:
-    return replace(pages.spoken_facts(lines), on=_TERMINAL)
+    return replace(pages.bilingual_facts(lines), on=_TERMINAL)
 
 
 def _loss(found: Diagnosis) -> Iterator[_Line]:
@@ -394,12 +394,12 @@ def _intervention(finding: Finding) -> Phrase | None:
     how = finding.intervention
     if how is None or not finding.of_task:
         return None if how is None else phrase_of(how)
-    return in_all(lambda: semicolons(shown(how), *map(measure_text, finding.of_task)))
+    return in_all_languages(lambda: semicolons(shown(how), *map(measure_text, finding.of_task)))
 
 
 def _control(finding: Finding) -> Phrase | None:
     control = finding.control
-    return None if control is None else in_all(lambda: control_text(control))
+    return None if control is None else in_all_languages(lambda: control_text(control))
 
 
 def _rows(each: Finding) -> Iterator[tuple[pages.Cell, ...]]:
@@ -416,7 +416,7 @@ def _rows(each: Finding) -> Iterator[tuple[pages.Cell, ...]]:
 
 
 def _cost(cost: str) -> Phrase:
-    return in_all(lambda: cost_name(cost))
+    return in_all_languages(lambda: cost_name(cost))
 
 
 def _unit(what: Message, unit: str) -> Phrase:
@@ -453,7 +453,7 @@ def _repair(found: Diagnosis) -> Iterator[pages.Block]:
             low, high = (_number(end, measure) for end in repair.interval)
             return translate("diagnosis.repair_interval", text=said, low=low, high=high)
 
-        titled = in_all(lambda: translate("diagnosis.titled", text=text()))
+        titled = in_all_languages(lambda: translate("diagnosis.titled", text=text()))
         yield pages.Headline(tones[word], titled, word=bilingual(f"diagnosis.word_{word}"))
     yield _steps(repair)
     if not any(step.kept for step in repair.steps):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from roundoff.diagnosis import causes
 from roundoff.diagnosis.result import Control, Finding, Measure, Remedy, RemedyChange
@@ -142,11 +142,6 @@ def all_causes(of: CauseOf) -> Iterator[CauseKind[Any]]:
     """Every cause of a kind, in the order they are tried."""
     _load(of)
     yield from sorted((each for each in _CAUSES.values() if each.of == of), key=lambda each: each.order)
-
-
-def cause_names() -> tuple[str, ...]:
-    """The names of all causes, each once."""
-    return tuple(sorted({each.name for of in get_args(CauseOf) for each in all_causes(of)}))
 
 
 def find_cause(name: str, of: CauseOf) -> CauseKind[Any]:

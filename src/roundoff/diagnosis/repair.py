@@ -65,7 +65,7 @@ class Attempt:
     changes: tuple[RemedyChange, ...]
 
 
-class Workpiece(Protocol):
+class RepairableModel(Protocol):
     """A quantized network that can be changed."""
 
     def changed(self, changes: Sequence[RemedyChange]) -> Self | None:
@@ -77,7 +77,7 @@ class Workpiece(Protocol):
         ...
 
 
-PieceT = TypeVar("PieceT", bound=Workpiece)
+PieceT = TypeVar("PieceT", bound=RepairableModel)
 
 _BITS_COST: CostClass = "16 bit"
 _NO_TIME = message("diagnosis.repair_no_time")
@@ -479,7 +479,7 @@ def fix_places(
 
     Whatever fails is listed with its reason: a search may still find something.
     """
-    pace = _Pace(settings.deadline)
+    pace = _TimeBudget(settings.deadline)
     try:
         if pace.out_of_time():
             return Fixed(source.quantized, untried(found))
@@ -676,7 +676,7 @@ def _needed(in_float: SampleScores, after: SampleScores, allowed: float, count: 
 
 
 @dataclass(slots=True)
-class _Pace:
+class _TimeBudget:
     """Whether there is time for another attempt, if it takes as long as the longest so far."""
 
     deadline: Deadline

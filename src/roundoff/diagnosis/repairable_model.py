@@ -19,7 +19,7 @@ from roundoff.graph.nodes import producers
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 from roundoff.quantize.calibration.calibration import value_limits
-from roundoff.quantize.recipes import BIAS_CORRECTION, EXPLICIT_BIAS, PER_CHANNEL, Built, RecipeBuilder
+from roundoff.quantize.recipes import BIAS_CORRECTION, EXPLICIT_BIAS, PER_CHANNEL, BuiltModel, RecipeBuilder
 
 # Carrying out the changes of remedies on the quantizers of a network.
 
@@ -250,7 +250,7 @@ class RecipeModel:
         transforms = (*recipe.transforms, place) if needs else recipe.transforms
         return replace(recipe, transforms=transforms, corrections=(*recipe.corrections, step))
 
-    def built(self) -> Built:
+    def built(self) -> BuiltModel:
         """The network with its plan."""
         return self.builder.build(self.recipe)
 

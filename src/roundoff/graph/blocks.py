@@ -140,7 +140,7 @@ class Tail:
 
 
 @dataclass(frozen=True, slots=True)
-class Cutting:
+class BlockPartition:
     """A model as a row of blocks; what its wanted tensors do not depend on is left out.
 
     Attributes:
@@ -187,7 +187,7 @@ def cut_model(
     wanted: Sequence[str],
     demand: Demand = _ANY_CHANGE,
     blocks: int | None = None,
-) -> Cutting:
+) -> BlockPartition:
     """Cut a model.
 
     It is never cut inside of a node with subgraphs, nor where something is live that is no array of numbers.
@@ -214,7 +214,7 @@ def cut_model(
         for at in range(start + 1, end)
         if with_tails and counts[at] and possible[at]
     }
-    return Cutting(
+    return BlockPartition(
         tuple(path.block(start, end) for start, end in spans),
         tuple(path.live(start) for start, _ in spans),
         tuple(wanted),
@@ -549,7 +549,12 @@ class BlockVariants:
     """
 
     def __init__(
-        self, model: Model, cutting: Cutting, values: Sequence[Value], *, constants: FakeConstants | None = None
+        self,
+        model: Model,
+        cutting: BlockPartition,
+        values: Sequence[Value],
+        *,
+        constants: FakeConstants | None = None,
     ) -> None:
         self._cutting = cutting
         self._models = BlockModels(model, values)

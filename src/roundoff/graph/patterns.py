@@ -141,6 +141,10 @@ def match_normalization(last: Any, graph: _NormalizationGraph) -> _Match | None:
         if step is not None and graph.producer(step) is not None:
             names.add(node.name)
             node = graph.producer(step)
+            # RMS norms are computed in float32, and their gain is applied in the network's own type.
+            if node is not None and node.op_type == "Cast" and graph.producer(node.input[0]) is not None:
+                names.add(node.name)
+                node = graph.producer(node.input[0])
     found = _quotient(node, graph)
     return (found[0], names | found[1], found[2]) if found is not None else None
 

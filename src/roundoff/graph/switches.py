@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from roundoff.core.quantizers import Kind, Quantizer
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.reading.points import quantizer_names, tensor_named_by
+from roundoff.graph.readers.points import quantizer_names, tensor_named_by
 from roundoff.messages.message import english, some
 
 KIND_WORDS: Mapping[str, tuple[Kind, ...]] = {

@@ -99,11 +99,6 @@ def load_profile(name: str) -> ThresholdSet:
     return _threshold_set(name, entry["thresholds"], scope=entry.get("scope", "all"))
 
 
-def profile_summaries() -> dict[str, str]:
-    """Every profile's name, with what it stands for."""
-    return {name: entry["about"] for name, entry in _profiles().items()}
-
-
 def _limit(name: str, value: str) -> float:
     try:
         limit = float(value)

@@ -75,7 +75,7 @@ def bilingual(key: str, /, **values: Any) -> Phrase:
     return Phrase(**{language: _said(key, language, values) for language in LANGUAGES})
 
 
-def in_all(text: Callable[[], str]) -> Phrase:
+def in_all_languages(text: Callable[[], str]) -> Phrase:
     """What a function that speaks the language of the terminal says in every one."""
     said = {}
     for language in LANGUAGES:

@@ -23,7 +23,7 @@ _ALL_BUT_NEWLINES = {code: text for code, text in _ALL.items() if code != ord("\
 _LONGEST_NAME, _KEPT_START = 84, 40
 
 
-def harmless(text: str, *, newlines: bool = False) -> str:
+def escape_control(text: str, *, newlines: bool = False) -> str:
     """The text with control characters, and such as mislead the eye, shown as escapes.
 
     Args:
@@ -33,14 +33,14 @@ def harmless(text: str, *, newlines: bool = False) -> str:
     return text.translate(_ALL_BUT_NEWLINES if newlines else _ALL)
 
 
-def for_people(value: _T) -> _T:
+def sanitize_for_display(value: _T) -> _T:
     """A report with all its texts made harmless, for tables and verdicts; the same one where all of them are."""
     return _changed(value)  # type: ignore[no-any-return]
 
 
 def _changed(value: Any) -> Any:
     if isinstance(value, str):
-        shown = value if value.isprintable() else harmless(value)
+        shown = value if value.isprintable() else escape_control(value)
         return value if shown == value else shown
     if isinstance(value, Mapping):
         pairs = [(_changed(key), _changed(each)) for key, each in value.items()]

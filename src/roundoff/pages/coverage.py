@@ -14,7 +14,7 @@ from roundoff.core.coverage import (
     Unjudged,
     UnplacedFile,
 )
-from roundoff.messages.catalogue import Phrase, bilingual, in_all, translate
+from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, translate
 from roundoff.messages.numbers import shape_text
 from roundoff.messages.phrases import commas, few, semicolons
 from roundoff.messages.sanitize import short_name
@@ -124,7 +124,7 @@ def coverage_lines(outputs: OutputCoverage | None, *, other: OtherSide) -> Itera
 
 def coverage_phrase(outputs: OutputCoverage, *, other: OtherSide) -> Phrase:
     """The line on outputs in every language."""
-    return in_all(lambda: _line(outputs, other))
+    return in_all_languages(lambda: _line(outputs, other))
 
 
 def why_unjudged(each: Unjudged, *, other: OtherSide) -> Phrase:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from roundoff.messages.catalogue import Language
-from roundoff.messages.sanitize import for_people
+from roundoff.messages.sanitize import sanitize_for_display
 from roundoff.pages.blocks import (
     NUMBERS,
     Block,
@@ -25,7 +25,7 @@ def markdown_report(pages: Sequence[Page], *, title: str, language: Language = "
     """A report as Markdown, as most places that show it understand."""
     lines = [f"# {_escaped(title)}", ""]
     for page in pages:
-        lines += _page(for_people(page), 2, language)
+        lines += _page(sanitize_for_display(page), 2, language)
     return "\n".join(lines).rstrip() + "\n"
 
 

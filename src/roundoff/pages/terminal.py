@@ -13,7 +13,7 @@ from rich.text import Text
 from roundoff.messages.catalogue import current_language, translate
 from roundoff.messages.message import Remark, phrase_of, shown
 from roundoff.messages.numbers import BLOCKS, PLAIN_BLOCKS
-from roundoff.messages.sanitize import for_people, short_name
+from roundoff.messages.sanitize import sanitize_for_display, short_name
 from roundoff.pages.blocks import (
     NUMBERS,
     Block,
@@ -41,7 +41,7 @@ _PLAIN_CURVES = str.maketrans(BLOCKS, PLAIN_BLOCKS)
 
 def terminal_page(page: Page) -> RenderableType:
     """A page as rich renders it; an empty line stands before each table."""
-    return Group(*_parts(for_people(page)))
+    return Group(*_parts(sanitize_for_display(page)))
 
 
 def _parts(page: Page) -> Iterator[RenderableType]:

@@ -67,30 +67,6 @@ class JudgedOutputs:
     judgement: Judgement
 
 
-def compare_outputs(
-    reference: Model,
-    candidate: Model,
-    samples: Samples,
-    *,
-    indices: Sequence[int],
-    threads: int | None = None,
-    progress: Progress = SILENT,
-) -> tuple[OutputAgreement, ...]:
-    """Run two models with the same inputs and outputs side by side.
-
-    Args:
-        reference: Is taken for right.
-        candidate: Is judged.
-        samples: What both are fed.
-        indices: Which of the samples.
-        threads: Threads per node.
-        progress: Told of every sample.
-    """
-    return judge_outputs(
-        reference, candidate, samples, indices=indices, threads=threads, progress=progress
-    ).agreement
-
-
 def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may take
     reference: Model,
     candidate: Model | None,

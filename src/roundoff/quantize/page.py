@@ -1,4 +1,4 @@
-"""A quantization: how outputs agree, what became of every wish, what stayed in float."""
+"""A quantization: how outputs agree, what became of every request, what stayed in float."""
 
 import json
 from collections import Counter
@@ -10,7 +10,7 @@ from roundoff.core.quantizers import QuantSpec
 from roundoff.core.target import Target
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.measure.verdicts import ThresholdSet
-from roundoff.messages.catalogue import Phrase, bilingual, current_language, in_all, plain, translate
+from roundoff.messages.catalogue import Phrase, bilingual, current_language, in_all_languages, plain, translate
 from roundoff.messages.message import Message, phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, percent_digits, score_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
@@ -24,8 +24,8 @@ from roundoff.pages.blocks import (
     Place,
     TableBlock,
     Tone,
+    bilingual_facts,
     notes,
-    spoken_facts,
 )
 from roundoff.pages.coverage import judgement_lines
 from roundoff.quantize.pipeline import Quantization
@@ -71,7 +71,7 @@ def quantization_page(
         model=model,
         target=result.target.name,
         method=result.best.method,
-        samples=in_all(lambda: _calibrated(result)),
+        samples=in_all_languages(lambda: _calibrated(result)),
     )
     word = bilingual(f"quantize.word_{kind}")
     headline = Headline(_TONES.get(kind, "open"), bilingual("quantize.titled", title=title), word=word)
@@ -100,12 +100,12 @@ def quantization_page(
         for each in plan.nodes
     )
     nodes = TableBlock("nodes", bilingual("quantize.nodes"), _NODES, rows)
-    blocks: list[Block] = [headline, spoken_facts(lines), nodes]
+    blocks: list[Block] = [headline, bilingual_facts(lines), nodes]
     if len(result.trials) > 1:
         methods = tuple(
             (
                 trial.method,
-                in_all(lambda trial=trial: "; ".join(map(agreement_line, trial.agreement))),  # type: ignore[misc]
+                in_all_languages(lambda trial=trial: "; ".join(map(agreement_line, trial.agreement))),  # type: ignore[misc]
                 _mark(trial.method, result.best.method),
             )
             for trial in result.trials
@@ -126,7 +126,7 @@ def _resolution(resolution: Resolution) -> tuple[str, int, int, Phrase]:
     why: dict[Message, list[str]] = {}
     for node, reason in (*resolution.reasons.items(), *resolution.remarks.items()):
         why.setdefault(reason, []).append(node)
-    text = in_all(
+    text = in_all_languages(
         lambda: semicolons(
             *(
                 translate("quantize.said", name=few(nodes, _LISTED), text=shown(reason))
@@ -212,9 +212,9 @@ def _figures(targets: Sequence[Target]) -> TableBlock:
     rows = tuple(
         (
             target.name,
-            in_all(lambda target=target: _activations(target)),  # type: ignore[misc]
-            in_all(lambda target=target: _weights(target)),  # type: ignore[misc]
-            in_all(lambda target=target: _scale(target.weights[target.weight])),  # type: ignore[misc]
+            in_all_languages(lambda target=target: _activations(target)),  # type: ignore[misc]
+            in_all_languages(lambda target=target: _weights(target)),  # type: ignore[misc]
+            in_all_languages(lambda target=target: _scale(target.weights[target.weight])),  # type: ignore[misc]
             bilingual(f"quantize.target_{target.arithmetic.requantization}"),
         )
         for target in targets
@@ -247,7 +247,7 @@ def _scale(spec: QuantSpec) -> str:
 def target_page(target: Target) -> Page:
     """Everything about a target."""
     about = Paragraph(_description(target))
-    facts = spoken_facts(lambda: ((label, text) for label, text in _lines(target) if text))
+    facts = bilingual_facts(lambda: ((label, text) for label, text in _lines(target) if text))
     table = _figures([target])
     # A terminal has all of it in lines.
     figures = replace(table, columns=tuple(replace(each, on=("html", "csv")) for each in table.columns))

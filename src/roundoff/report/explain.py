@@ -233,8 +233,10 @@ def term_text(name: str, metrics: Sequence[MetricFacts]) -> str | None:
     """
     keys = {_key(each) for each in (name, *english_of(name))}
     for kind, term in _terms():
-        if _key(term) in keys:
-            text = translate(f"terms.{kind}_{term}")
+        text = translate(f"terms.{kind}_{term}")
+        # A verdict is also known by the word that is shown of it, with which its text begins: "WORD: ...".
+        shown = re.split(r"[:\uff1a\uff08\uff09]", text, maxsplit=3)[:-1] if kind == "verdict" else []
+        if not keys.isdisjoint(map(_key, (term, *shown))):
             metric = next((each for each in metrics if each.name == term), None)
             return text if kind != "metric" or metric is None else _metric_text(metric, text)
     # What no file of words has says itself what it tells.

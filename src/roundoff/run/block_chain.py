@@ -16,7 +16,7 @@ import numpy as np
 from roundoff.core.array_files import map_array
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, ModelFailed
-from roundoff.graph.blocks import Cutting
+from roundoff.graph.blocks import BlockPartition
 from roundoff.graph.load import Model
 from roundoff.graph.nodes import subgraphs
 from roundoff.graph.subgraph import detached, tap
@@ -55,7 +55,7 @@ class BlockChain:
         ModelFailed: onnxruntime does not accept a block.
     """
 
-    def __init__(self, models: Sequence[Model], cutting: Cutting, *, fused: bool, threads: int) -> None:
+    def __init__(self, models: Sequence[Model], cutting: BlockPartition, *, fused: bool, threads: int) -> None:
         self._cutting = cutting
         self._fused, self._threads = fused, threads
         with ThreadPoolExecutor(available_threads(), thread_name_prefix="open") as pool:
@@ -388,7 +388,7 @@ def plain_outputs(
 
 def open_chain(
     blocks: Sequence[Model],
-    cutting: Cutting,
+    cutting: BlockPartition,
     feeds: Sequence[Mapping[str, Array]],
     expected: Callable[[], Sequence[Outputs]],
     *,
@@ -429,7 +429,9 @@ def open_chain(
     return OpenedChain(plain.chain, plain.takes_batches(least_db=math.inf), False, reached, tuple(notes))
 
 
-def open_copy(blocks: Sequence[Model], cutting: Cutting, like: OpenedChain, *, threads: int = 1) -> OpenedChain:
+def open_copy(
+    blocks: Sequence[Model], cutting: BlockPartition, like: OpenedChain, *, threads: int = 1
+) -> OpenedChain:
     """Open blocks that compute the same as others which were tried."""
     return replace(like, chain=BlockChain(blocks, cutting, fused=like.fused, threads=threads))
 
@@ -465,7 +467,7 @@ class _ChainTrial:
     def __init__(
         self,
         blocks: Sequence[Model],
-        cutting: Cutting,
+        cutting: BlockPartition,
         feeds: Sequence[Mapping[str, Array]],
         *,
         fused: bool,

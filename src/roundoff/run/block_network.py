@@ -12,7 +12,16 @@ import numpy as np
 from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.blocks import BlockVariants, Cutting, Demand, ModelBlock, Switched, Tail, cut_model, leave
+from roundoff.graph.blocks import (
+    BlockPartition,
+    BlockVariants,
+    Demand,
+    ModelBlock,
+    Switched,
+    Tail,
+    cut_model,
+    leave,
+)
 from roundoff.graph.insertion import Edges
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import FakeConstants, QuantizedModel, chain_of
@@ -179,7 +188,7 @@ class BlockNetwork:
         self.room = _plan_room(model, everything, settings, possible=possible, copies=copies)
 
     def _cut(self, model: Model, feeds: Sequence[Mapping[str, Array]], settings: NetworkSettings) -> None:
-        self.cutting: Cutting = cut_model(
+        self.cutting: BlockPartition = cut_model(
             model,
             self._everything,
             wanted=settings.wanted,

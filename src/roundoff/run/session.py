@@ -296,7 +296,7 @@ _MARK = "_roundoff_watches"
 _LISTENERS: dict[str, Listener] = {}
 
 
-def listen(name: str, listener: Listener) -> None:
+def add_session_observer(name: str, listener: Listener) -> None:
     """Tell somebody of all sessions that are opened from now on.
 
     Args:
@@ -321,7 +321,7 @@ def listen(name: str, listener: Listener) -> None:
     InferenceSession.__init__ = opening
 
 
-def unlisten(name: str) -> None:
+def remove_session_observer(name: str) -> None:
     """Tell somebody no more; without anybody left, sessions are opened as ever."""
     from onnxruntime import InferenceSession
 

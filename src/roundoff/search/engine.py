@@ -19,7 +19,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import ModelHashes, combined_hash, quantizer_hash
 from roundoff.messages.message import NOTHING, Message, english, message, verbatim
-from roundoff.quantize.recipes import Built, RecipeBuilder
+from roundoff.quantize.recipes import BuiltModel, RecipeBuilder
 from roundoff.search.goal import GoalReading
 from roundoff.search.judges import TrialJudge
 from roundoff.search.problem import TuneProblem
@@ -41,11 +41,11 @@ class TrialModels:
 
     def __init__(self, builder: RecipeBuilder, judge: TrialJudge) -> None:
         self._builder, self._judge = builder, judge
-        self._built: OrderedDict[Recipe, Built] = OrderedDict()
+        self._built: OrderedDict[Recipe, BuiltModel] = OrderedDict()
         self._measured: tuple[Recipe, Model] | None = None
         self._hashes = ModelHashes()
 
-    def build(self, recipe: Recipe) -> Built:
+    def build(self, recipe: Recipe) -> BuiltModel:
         """The model of a recipe; that of the last ones is still there."""
         if recipe not in self._built:
             self._built[recipe] = self._builder.build(recipe)

@@ -35,7 +35,7 @@ from roundoff.run.evaluators import (
     make_run,
     objects_with,
 )
-from roundoff.run.session import listen, unlisten
+from roundoff.run.session import add_session_observer, remove_session_observer
 from roundoff.search.judges import ClassJudge, SignalJudge, TrialJudge
 
 # A metric with one number is asked for so many groups of samples to see how much chance there is in it.
@@ -313,11 +313,11 @@ def fed_samples(
     with tempfile.TemporaryDirectory(prefix="roundoff-") as folder:
         file = Path(folder) / "model.onnx"
         save_model(_marked(model, mark), file)
-        listen(mark, opened)
+        add_session_observer(mark, opened)
         try:
             call_user_code(calibration, str(file), path=path, what=english("The evaluator"))
         finally:
-            unlisten(mark)
+            remove_session_observer(mark)
     if not found.names:
         what = english("calibration() in {path} did not run the model that it was given.", path=path)
         fix = english(

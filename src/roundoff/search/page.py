@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.core.plan import inputs_text
-from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
+from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, plain, translate
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, in_decibels, score_heading, score_text, share_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
@@ -30,7 +30,7 @@ def tuning_page(document: RunDocument) -> pages.Page | None:
         series.append(pages.Series((found.metric,), bilingual("search.on_front"), "line", only=("front", "1")))
     axes = (bilingual("search.cost_axis"), pages.metric_axis(found.metric))
     chart = pages.Chart("trials-chart", bilingual("search.chart"), "trials", "cost", tuple(series), *axes)
-    facts = pages.spoken_facts(lambda: _lines(found))
+    facts = pages.bilingual_facts(lambda: _lines(found))
     return pages.Page(
         "tuning",
         bilingual("search.title"),
@@ -40,7 +40,7 @@ def tuning_page(document: RunDocument) -> pages.Page | None:
 
 def _headline(found: Tuning) -> pages.Headline:
     best, term = found.best, f"tuning_{found.verdict}"
-    goal = {"metric": in_all(lambda: _name(found)), "goal": phrase_of(found.goal)}
+    goal = {"metric": in_all_languages(lambda: _name(found)), "goal": phrase_of(found.goal)}
     if found.doubts and found.verdict != "best_effort" and all(each.kind == "time" for each in found.doubts):
         return pages.Headline("open", bilingual("search.cut", **goal), term, bilingual("search.word_cut"))
     if found.doubts and found.verdict != "best_effort":
@@ -61,7 +61,7 @@ def _headline(found: Tuning) -> pages.Headline:
     text = bilingual("search.short", **goal)
     if found.goal_value is not None:
         short = abs(found.goal_value - best.score)
-        text = bilingual("search.short_by", difference=in_all(lambda: _difference(found, short)), **goal)
+        text = bilingual("search.short_by", difference=in_all_languages(lambda: _difference(found, short)), **goal)
     return pages.Headline("bad", text, term, bilingual("search.word_best_effort"))
 
 
@@ -213,7 +213,7 @@ def _table(found: Tuning) -> pages.TableBlock:
         pages.metric_column(found.metric, higher_is_better=found.higher_is_better, on=_KEPT),
         pages.Column("loss", bilingual("search.loss"), "number", higher_is_better=False, on=_KEPT),
         pages.Column("cost", bilingual("search.cost"), "number", higher_is_better=False, on=_KEPT),
-        pages.Column("shown_score", in_all(lambda: _name(found)), "number", on=drawn),
+        pages.Column("shown_score", in_all_languages(lambda: _name(found)), "number", on=drawn),
         pages.Column("shown_loss", bilingual("search.column_loss"), "number", on=drawn),
         pages.Column("shown_cost", bilingual("search.cost"), "number", on=drawn),
         pages.Column("met", bilingual("search.goal_met"), "truth", on=_KEPT),
@@ -255,7 +255,7 @@ def _row(found: Tuning, place: int, trial: Trial) -> tuple[pages.Cell, ...]:
         trial.score,
         trial.loss,
         trial.cost,
-        in_all(lambda: _score(found, trial.score).removesuffix(" dB")),
+        in_all_languages(lambda: _score(found, trial.score).removesuffix(" dB")),
         plain(loss),
         plain(f"{trial.cost:.2f}" if math.isfinite(trial.cost) else "-"),
         trial.met,

@@ -31,7 +31,7 @@ from roundoff.diagnosis.subject import open_case
 from roundoff.errors import BadInput, RoundoffError, reason
 from roundoff.messages.message import Message, message, verbatim
 from roundoff.quantize.recipes import added_cost
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.run.capture import read_feed
 from roundoff.run.evaluators import JoinedSamples, Subset
 from roundoff.search.evaluators import JudgeOptions

@@ -65,7 +65,7 @@ class Remaining:
 
 
 @dataclass(frozen=True, slots=True)
-class Dragged:
+class ForcedNode:
     """A node that changed its precision although nobody named it.
 
     Attributes:
@@ -152,7 +152,7 @@ class Tuning:
     interval: tuple[float, float] | None
     minimal: bool | None
     remaining: Remaining
-    dragged: tuple[Dragged, ...] = ()
+    dragged: tuple[ForcedNode, ...] = ()
     ranking: tuple[str, ...] = ()
     front: tuple[int, ...] = ()
     evaluations: int = 0

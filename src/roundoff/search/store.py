@@ -31,7 +31,7 @@ from roundoff.errors import BadInput
 from roundoff.messages.message import Message, english, joined, message, verbatim
 from roundoff.quantize.calibration.files import save_calibration
 from roundoff.quantize.plan_file import PLAN_NAME, PlanOrigin, write_quantized
-from roundoff.quantize.recipes import Built
+from roundoff.quantize.recipes import BuiltModel
 from roundoff.search.result import Trial
 
 JOURNAL_NAME = "journal.sqlite"
@@ -340,13 +340,13 @@ class Delivery:
     target: Target
     version: str
 
-    def best_so_far(self, built: Built, trial: Trial) -> None:
+    def best_so_far(self, built: BuiltModel, trial: Trial) -> None:
         """Exchange the best model so far, whole."""
         place = self.folder / BEST_NAME
         with output_directory(place, marker=PLAN_NAME, force=True) as staged:
             self._write(staged, built, note=message("search.note_best_so_far", change=trial.change))
 
-    def final(self, built: Built, texts: Mapping[str, str]) -> tuple[Path, ...]:
+    def final(self, built: BuiltModel, texts: Mapping[str, str]) -> tuple[Path, ...]:
         """Write the answer, and remove the best so far.
 
         Args:
@@ -364,7 +364,7 @@ class Delivery:
             remove_listed(self.folder / BEST_NAME)
         return tuple(self.folder / name for name in (*names, *texts))
 
-    def _write(self, folder: Path, built: Built, *, note: Message | None) -> tuple[str, ...]:
+    def _write(self, folder: Path, built: BuiltModel, *, note: Message | None) -> tuple[str, ...]:
         """Write models, plan and statistics."""
         origin = PlanOrigin(
             model=self.model,

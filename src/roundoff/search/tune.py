@@ -17,7 +17,7 @@ from roundoff.graph.load import Model
 from roundoff.measure.inference import agreement_interval, mean_interval
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import share_text
-from roundoff.quantize.recipes import Built, Making, RecipeBuilder, added_cost
+from roundoff.quantize.recipes import BuildSettings, BuiltModel, RecipeBuilder, added_cost
 from roundoff.quantize.steps import INSTALLED, StepLibrary
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.evaluators import JoinedSamples, Subset, split_samples
@@ -35,7 +35,7 @@ from roundoff.search.evaluators import (
 from roundoff.search.goal import GoalReading, TuneGoal, make_goal
 from roundoff.search.judges import TrialJudge
 from roundoff.search.problem import SENSITIVITIES, ModelProblem, Ranker
-from roundoff.search.result import Dragged, HoldOut, Trial, Tuning, TuningVerdict
+from roundoff.search.result import ForcedNode, HoldOut, Trial, Tuning, TuningVerdict
 from roundoff.search.store import JOURNAL_NAME, TrialJournal
 from roundoff.search.strategies import STRATEGIES
 from roundoff.search.strategies.greedy import one_less
@@ -137,7 +137,7 @@ class TuneStore:
 
     folder: Path | None = None
     problem: Mapping[str, str] = field(default_factory=dict)
-    on_best: Callable[[Built, Trial], None] | None = None
+    on_best: Callable[[BuiltModel, Trial], None] | None = None
     on_trial: Callable[[Trial, Trial, str], None] | None = None
 
 
@@ -161,7 +161,7 @@ class Unseen:
     judge: TrialJudge
     indices: tuple[int, ...]
 
-    def score(self, built: Built) -> HoldOut:
+    def score(self, built: BuiltModel) -> HoldOut:
         """What a quantized model scores on them.
 
         Raises:
@@ -285,7 +285,7 @@ class Tuned:
     """
 
     tuning: Tuning
-    built: Built
+    built: BuiltModel
 
 
 def tune(
@@ -317,7 +317,7 @@ def tune(
     journal = TrialJournal(None if keeping.folder is None else keeping.folder / JOURNAL_NAME, keeping.problem)
     try:
         if builder is None:
-            making = Making(
+            making = BuildSettings(
                 settings.options,
                 settings.threads,
                 settings.max_memory,
@@ -327,6 +327,7 @@ def tune(
                 library=settings.library,
             )
             builder = RecipeBuilder(model, data.calibration, settings.target, making=making)
+        settings = replace(settings, base=builder.plain(settings.base))
         judge = make_judge(builder.prepared.model, data.evaluation, settings.judge)
         parts = split_evaluation(judge, data, settings)
         if parts.held_out and data.calibration is data.evaluation and parts.used is not None:
@@ -387,7 +388,7 @@ class _TuneSearch:
         reading = GoalReading(judge, self.goal, early=settings.strategy.early, indices=used)
         self.bench = TrialRunner(self.workbench, reading, journal=journal, plain=settings.base, progress=progress)
 
-    def teller(self, on_best: Callable[[Built, Trial], None] | None) -> Callable[[Trial], None] | None:
+    def teller(self, on_best: Callable[[BuiltModel, Trial], None] | None) -> Callable[[Trial], None] | None:
         """Tells somebody of the best model so far."""
         return None if on_best is None else lambda trial: on_best(self.workbench.build(trial.recipe), trial)
 
@@ -425,7 +426,7 @@ class _TuneSearch:
             minimal=self._minimal(answer, found),
             remaining=self._costs.of(built.quantized.float_model).remaining(built.plan),
             added=None if plain else self._added(built),
-            dragged=dragged_nodes(built.plan, self._builder.plan(settings.base)),
+            dragged=forced_nodes(built.plan, self._builder.plan(settings.base)),
             ranking=self.problem.last_ranking,
             front=tuple(trial.number for trial in front),
             evaluations=1 + sum(count == reading.everything for count in counts),
@@ -442,7 +443,7 @@ class _TuneSearch:
         )
         return Tuned(tuning, built)
 
-    def _added(self, built: Built) -> Message | None:
+    def _added(self, built: BuiltModel) -> Message | None:
         """What the answer has that the plain quantized model has not."""
         plain = self._builder.build(self._settings.base).quantized
         feed = read_feed(plain.float_model, self._data.calibration, 0)
@@ -488,7 +489,7 @@ class _TuneSearch:
         for option, why in self.problem.failed.items():
             yield message("search.note_option_failed", option=option, why=why)
 
-    def _hold_out(self, built: Built) -> HoldOut | None:
+    def _hold_out(self, built: BuiltModel) -> HoldOut | None:
         """The metric on samples that the search did not use, and whether the goal is met there."""
         if self._unseen is None:
             return None
@@ -514,14 +515,14 @@ class _TuneSearch:
         return all(recipe in tried and not tried[recipe] for recipe in less)
 
 
-def dragged_nodes(plan: QuantPlan, plain: QuantPlan) -> tuple[Dragged, ...]:
+def forced_nodes(plan: QuantPlan, plain: QuantPlan) -> tuple[ForcedNode, ...]:
     """Nodes that compute in another precision than with the plain plan although no rule names them."""
     named = {node for resolution in plan.resolutions for node in resolution.matched}
     # What is computed as one is in one precision.
     units = {node.unit for node in plan.nodes if node.node in named}
     before = {node.node: (node.seen.activation, node.seen.weight) for node in plain.nodes}
     return tuple(
-        Dragged(node.node, inputs_text(node.seen), node.reason)
+        ForcedNode(node.node, inputs_text(node.seen), node.reason)
         for node in plan.nodes
         if node.node in before and node.node not in named and node.unit not in units
         if (node.seen.activation, node.seen.weight) != before[node.node]

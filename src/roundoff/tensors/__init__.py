@@ -12,7 +12,7 @@ from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.tensors import ascend_dump, ascend_npy, npy, npz, raw, safetensors
 from roundoff.tensors.folders import CERTAIN, list_files
-from roundoff.tensors.opening import ANY_RUN, RunWish
+from roundoff.tensors.sources import ANY_RUN, RunSelection
 
 __all__ = ["FORMATS", "Format", "open_source"]
 
@@ -24,7 +24,9 @@ class Format(Protocol):
         """Score from 0 (not mine) to 100 (certainly mine), by the names of files and by the manifest."""
         ...
 
-    def open(self, path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunWish = ANY_RUN) -> TensorSource:
+    def open(
+        self, path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunSelection = ANY_RUN
+    ) -> TensorSource:
         """List the tensors; their values are read when asked for."""
         ...
 
@@ -74,7 +76,7 @@ def open_source(
     if not is_folder:
         regular_file(path, what=english("The path"))
     name = _find_format(path) if format is None else format
-    return FORMATS.find(name).open(path, shapes, RunWish(run, golden, every_run))
+    return FORMATS.find(name).open(path, shapes, RunSelection(run, golden, every_run))
 
 
 def _find_format(path: Path) -> str:

@@ -13,7 +13,7 @@ from roundoff.messages.message import english
 from roundoff.tensors import npy
 from roundoff.tensors.folders import LIKELY, Arranged, TensorPlace, arrange_files, is_tensor_file, walk_files
 from roundoff.tensors.manifest import find_manifest
-from roundoff.tensors.opening import ANY_RUN, RunWish, open_folder
+from roundoff.tensors.sources import ANY_RUN, RunSelection, open_folder
 from roundoff.tensors.stored import Content, Declared
 
 MAPPING_NAME = "mapping.csv"
@@ -75,7 +75,7 @@ def sniff(path: Path) -> int:
 
 
 def open(  # noqa: A001 - every format has an `open`
-    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunWish = ANY_RUN
+    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunSelection = ANY_RUN
 ) -> TensorSource:
     """Open such a folder; tensors are called ``op_name.output_index`` unless tensors.json knows better."""
     if is_tensor_file(path):

@@ -21,8 +21,8 @@ from roundoff.tensors.folders import (
     walk_files,
     without_suffix,
 )
-from roundoff.tensors.opening import ANY_RUN, RunWish, open_folder
-from roundoff.tensors.stored import Content, Declared, StoredSource, settle
+from roundoff.tensors.sources import ANY_RUN, RunSelection, open_folder
+from roundoff.tensors.stored import Content, Declared, StoredSource, resolve_content
 
 SUFFIXES = (".npy",)
 
@@ -36,7 +36,7 @@ def sniff(path: Path) -> int:
 
 
 def open(  # noqa: A001 - every format has an `open`
-    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunWish = ANY_RUN
+    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunSelection = ANY_RUN
 ) -> TensorSource:
     """Open a folder of .npy files, its manifest, or one .npy file, whose only tensor is named by its stem."""
     if is_tensor_file(path):
@@ -60,4 +60,4 @@ def _probe(path: Path, declared: Declared | None) -> Content:
     load = functools.partial(
         map_array, path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran
     )
-    return settle(header.dtype, header.shape, load=load, declared=declared)
+    return resolve_content(header.dtype, header.shape, load=load, declared=declared)

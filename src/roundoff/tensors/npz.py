@@ -9,8 +9,8 @@ from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.messages.message import english
 from roundoff.messages.numbers import format_size
 from roundoff.tensors.folders import TensorPlace, sniff_files
-from roundoff.tensors.opening import ANY_RUN, RunWish, open_archives
-from roundoff.tensors.stored import Content, Declared, settle
+from roundoff.tensors.sources import ANY_RUN, RunSelection, open_archives
+from roundoff.tensors.stored import Content, Declared, resolve_content
 
 SUFFIXES = (".npz",)
 _MEMBER_SUFFIX = ".npy"
@@ -25,7 +25,7 @@ def sniff(path: Path) -> int:
 
 
 def open(  # noqa: A001 - every format has an `open`
-    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunWish = ANY_RUN
+    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunSelection = ANY_RUN
 ) -> TensorSource:
     """Open one .npz file, or a folder of them, which is one sample per file."""
     return open_archives(path, suffixes=SUFFIXES, members=_members, run=run)
@@ -59,4 +59,6 @@ def _probe(member: Member, declared: Declared | None) -> Content:
             dtype=header.dtype.name,
             shape=header.shape,
         )
-    return settle(header.dtype, header.shape, load=lambda: header.values(member.content()), declared=declared)
+    return resolve_content(
+        header.dtype, header.shape, load=lambda: header.values(member.content()), declared=declared
+    )

@@ -22,7 +22,7 @@ from roundoff.tensors.folders import (
     sniff_files,
     without_suffix,
 )
-from roundoff.tensors.opening import ANY_RUN, RunWish, as_source, open_folder
+from roundoff.tensors.sources import ANY_RUN, RunSelection, as_source, open_folder
 from roundoff.tensors.stored import Content, Declared, TensorFile
 
 SUFFIXES = (".bin", ".raw", ".dat")
@@ -36,7 +36,7 @@ def sniff(path: Path) -> int:
 
 
 def open(  # noqa: A001 - every format has an `open`
-    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunWish = ANY_RUN
+    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunSelection = ANY_RUN
 ) -> TensorSource:
     """Open a folder of raw files, its manifest, or one raw file.
 

@@ -14,8 +14,8 @@ from roundoff.core.array_files import Unreadable, check_shape, map_array, size_b
 from roundoff.core.tensors import DType, TensorInfo, TensorSource, parse_dtype
 from roundoff.messages.message import english
 from roundoff.tensors.folders import TensorPlace, sniff_files
-from roundoff.tensors.opening import ANY_RUN, RunWish, open_archives
-from roundoff.tensors.stored import Content, Declared, settle
+from roundoff.tensors.sources import ANY_RUN, RunSelection, open_archives
+from roundoff.tensors.stored import Content, Declared, resolve_content
 
 SUFFIXES = (".safetensors",)
 
@@ -51,7 +51,7 @@ def sniff(path: Path) -> int:
 
 
 def open(  # noqa: A001 - every format has an `open`
-    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunWish = ANY_RUN
+    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunSelection = ANY_RUN
 ) -> TensorSource:
     """Open one .safetensors file, or a folder of them: one sample per file, or the parts of one."""
     return open_archives(path, suffixes=SUFFIXES, members=_members, run=run)
@@ -114,7 +114,7 @@ def _probe(path: Path, start: int, entry: Any, declared: Declared | None) -> Con
             shape=shape,
         )
     load = functools.partial(map_array, path, offset=start + begin, dtype=dtype, shape=shape)
-    return settle(dtype, shape, load=load, declared=declared)
+    return resolve_content(dtype, shape, load=load, declared=declared)
 
 
 def _parse_entry(entry: Any) -> tuple[DType, tuple[int, ...], int, int]:

@@ -238,7 +238,7 @@ def _reason(error: OSError) -> str:
 # What the values of a file are when the file says one thing and a manifest another.
 
 
-def settle(
+def resolve_content(
     dtype: DType, shape: tuple[int, ...], *, load: Callable[[], Array], declared: Declared | None
 ) -> Content:
     """Combine a file's own header with what is declared about it.
@@ -351,6 +351,43 @@ class MappingSource:
                 fix=nearest(name, self._arrays),
             )
         return self._arrays[name]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SomeTensors:
+    """Some tensors of a source; a `TensorSource`.
+
+    Attributes:
+        source: The source.
+        names: Those wanted.
+    """
+
+    source: TensorSource
+    names: frozenset[str]
+
+    @property
+    def label(self) -> str:
+        """That of the source."""
+        return self.source.label
+
+    @property
+    def samples(self) -> tuple[str, ...]:
+        """Those of the source."""
+        return self.source.samples
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        """Those wanted, in the source's order."""
+        return tuple(info for info in self.source.tensors if info.name in self.names)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the source is."""
+        return self.source.ordered
+
+    def read(self, name: str, sample: str) -> Array:
+        """The values of one of them."""
+        return self.source.read(name, sample)
 
 
 # Several samples in one tensor.

@@ -98,7 +98,7 @@ def reporting_to(listener: Progress) -> Iterator[None]:
         _PROGRESS.reset(token)
 
 
-def say(text: str) -> None:
+def log_table(text: str) -> None:
     """Show a table of Horizon's, once: by logging at INFO, and on the standard output where that shows nothing."""
     # Without a line end of its own the first line of a table would stand behind the logger's prefix.
     HORIZON_LOGGER.info("\n%s", text)
@@ -107,12 +107,12 @@ def say(text: str) -> None:
         sys.stdout.flush()
 
 
-def tell(text: str) -> None:
+def print_table(text: str) -> None:
     """Show a table where a person waits for it, on the command line; scripts find it in the log."""
     if _PROGRESS.get() is SILENT:
         HORIZON_LOGGER.info("\n%s", text)
     else:
-        say(text)
+        log_table(text)
 
 
 def _on_console() -> bool:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.diagnosis.devices.expectation import grid_step, kind_of, tell_numbers
+from roundoff.diagnosis.devices.expectation import grid_step, infer_arithmetic, kind_of
 
 
 @given(st.floats(1e-4, 1e3), st.integers(0, 255), st.integers(0, 2**32 - 1))
@@ -52,7 +52,7 @@ def test_kinds_of_float() -> None:
 def test_a_device_is_of_integers_when_many_of_its_tensors_are() -> None:
     rng = np.random.default_rng(0)
     coded = {f"t{index}": (rng.integers(0, 256, 400) * 0.1).astype(np.float32) for index in range(3)}
-    numbers = tell_numbers({**coded, "out": rng.standard_normal(400).astype(np.float32)})
+    numbers = infer_arithmetic({**coded, "out": rng.standard_normal(400).astype(np.float32)})
     assert numbers.kind == "integer"
     assert set(numbers.steps) == set(coded)
     assert numbers.limits["t0"] == (coded["t0"].min(), coded["t0"].max())
@@ -61,4 +61,4 @@ def test_a_device_is_of_integers_when_many_of_its_tensors_are() -> None:
 def test_a_device_of_half_precision() -> None:
     rng = np.random.default_rng(0)
     tensors = {f"t{index}": rng.standard_normal(400).astype(np.float16).astype(np.float32) for index in range(3)}
-    assert tell_numbers(tensors).kind == "float16"
+    assert infer_arithmetic(tensors).kind == "float16"

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from benchmarks.planted.device import Device, few_samples
 from benchmarks.planted.subject import subject
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -12,7 +13,10 @@ from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
 from roundoff.diagnosis.devices.expectation import Expected, Golden, in_half, is_emulated
 from roundoff.diagnosis.devices.proof import pattern
 from roundoff.diagnosis.devices.replay import Pair
+from roundoff.diagnosis.devices.study import diagnose_device
 from roundoff.diagnosis.devices.suspects import fitted_input
+from roundoff.samples.sample_set import ArraySamples
+from tests.diagnosis.devices.devices import HeldDumps
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -129,3 +133,12 @@ def test_gain_and_offset_of_an_input_follow_from_what_is_computed(seed: int, gai
 def test_no_gain_of_an_input_without_values() -> None:
     assert fitted_input(lambda x: x, np.ones(5), np.ones(5)) is None
     assert fitted_input(lambda x: x, np.arange(5.0), np.full(5, np.nan)) is None
+
+
+def test_an_operation_with_several_results_is_judged_on_a_float_device() -> None:
+    network = subject("shuffle", 0)
+    split = [node for node in network.model.proto.graph.node if len(node.output) > 1]
+    assert split
+    rows = Device(network, half=True).run(few_samples(network))
+    found = diagnose_device(network.model, ArraySamples(few_samples(network)), HeldDumps(rows))
+    assert found.kind == "healthy"

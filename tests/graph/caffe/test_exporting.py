@@ -16,7 +16,7 @@ from roundoff.graph.caffe.export import CaffeFiles, quantized_net, save_net
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.samples.sample_set import ArraySamples
 from tests.graph.caffe.nets import NetText, relative_error, run_all, values
 from tests.graph.caffe.test_random_nets import nets

@@ -1,7 +1,9 @@
 """Reader and writer of the binary format, judged by the protobuf runtime with descriptors of the same tables."""
 
+import tomllib
 from collections.abc import Iterator
 from functools import cache
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roundoff.core.text_proto import TextEntry, TextMessage
-from roundoff.graph.caffe.wire import FieldSpec, decode, encode, message_names, message_spec
+from roundoff.graph.caffe.wire import FieldSpec, decode, encode, message_spec
 
 FIELD = descriptor_pb2.FieldDescriptorProto
 TYPES = {
@@ -34,7 +36,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 def runtime(*, packed: bool) -> Any:
     """The runtime's message classes, by name; repeated numbers in one piece or each with a tag of its own."""
     file = descriptor_pb2.FileDescriptorProto(name="judge.proto", package="judge", syntax="proto2")
-    for name in message_names():
+    tables = tomllib.loads(resources.files("roundoff.graph.caffe").joinpath("fields.toml").read_text("utf-8"))
+    for name in tables["messages"]:
         made = file.message_type.add(name=name)
         for spec in message_spec(name).by_number.values():
             label = FIELD.LABEL_REPEATED if spec.repeated else FIELD.LABEL_OPTIONAL

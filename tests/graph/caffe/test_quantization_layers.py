@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from roundoff.errors import BadInput
 from roundoff.graph.caffe.layers.convolution import find_codes
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from tests.graph.caffe.nets import NetText, run_all, values
 
 DATA = values(2, 4, 5, 6, seed=3, low=-3, high=3)

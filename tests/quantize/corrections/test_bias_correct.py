@@ -12,12 +12,12 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import deploy_model, fake_quant_model, switch_on
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.graph.save import save_model
 from roundoff.graph.subgraph import tap
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.steps import Corrected, StepContext, apply_correction, correction_names
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.session import open_session
 from tests.graph.quantized_nets import run_model

@@ -14,12 +14,12 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
-from roundoff.quantize.agreement import compare_outputs
+from roundoff.quantize.agreement import judge_outputs
 from roundoff.quantize.corrections import round_weights
-from roundoff.quantize.corrections.layers import Gram, passing_of, quantized_layers, weight_rows
+from roundoff.quantize.corrections.layers import Gram, activation_clip, quantized_layers, weight_rows
 from roundoff.quantize.corrections.round_weights import output_error, rounded_together
 from roundoff.quantize.steps import StepContext, apply_correction
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.run.session import open_session
 from tests.quantize.corrections.test_bias_correct import net, quantized_for
 from tests.quantize.transforms.nets import Net, step
@@ -70,7 +70,7 @@ def errors(quantized: QuantizedModel, context: StepContext, name: str, weight: n
     rows = weight_rows(nodes[name], weight.shape)
     assert rows is not None
     layer = next(each for each in quantized_layers(quantized) if each.node == name)
-    counts = passing_of(layer, rows, quantized.float_model)
+    counts = activation_clip(layer, rows, quantized.float_model)
     gram = Gram(nodes[name], weight.shape, rows, samples=1, counts=counts)
     for index in range(len(context.samples.names)):
         gram.add(session.run(context.samples.feed(index))[0])
@@ -128,7 +128,7 @@ def test_results_that_are_cut_off_hardly_count(
     values = Weights(model)[node.input[1]]
     rows = weight_rows(node, values.shape)
     assert rows is not None
-    passing = passing_of(found, rows, model)
+    passing = activation_clip(found, rows, model)
     if limits is None:
         assert passing is None
         return
@@ -187,9 +187,9 @@ def test_outputs_agree_better_where_weights_are_coarse() -> None:
     feeds = [{"x": (made.rng.normal(size=(4, 3)) @ mixing).astype(np.float32)} for _ in range(16)]
     quantized = quantized_simply(model, feeds, Recipe(weight=QuantSpec(bits=4, signed=True, symmetric=True)))
     context = StepContext(load_target("generic-int8"), MemorySamples(feeds[:12]))
-    done = apply_correction(step("round_weights"), quantized, context)
+    done, fed = apply_correction(step("round_weights"), quantized, context), MemorySamples(feeds)
     before, after = (
-        compare_outputs(model, switch_on(model, each.quantizers), MemorySamples(feeds), indices=range(12, 16))
+        judge_outputs(model, switch_on(model, each.quantizers), fed, indices=range(12, 16)).agreement
         for each in (quantized, done.model)
     )
     assert after[0].score.values["sqnr_db"] > before[0].score.values["sqnr_db"] + 3

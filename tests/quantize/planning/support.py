@@ -10,7 +10,7 @@ from roundoff.graph.load import Model
 from roundoff.messages.message import Message
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.planning.rules import parse_rule
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from tests.contracts.target import check_plan
 from tests.models import loaded
 

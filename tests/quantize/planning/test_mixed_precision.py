@@ -9,7 +9,7 @@ from roundoff.core.plan import Precision, Rule
 from roundoff.core.quantizers import Consumer
 from roundoff.errors import BadInput
 from roundoff.quantize.planning.planner import plan_quantization
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from tests import models
 from tests.models import loaded, value, weight, wrapped
 from tests.quantize.planning.networks import NETWORKS

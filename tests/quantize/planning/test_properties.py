@@ -11,7 +11,7 @@ from onnx import helper
 from roundoff.core.plan import FLOAT, Precision, QuantPlan, Rule
 from roundoff.graph.load import Model
 from roundoff.quantize.planning.planner import plan_quantization
-from roundoff.quantize.targets.loading import load_target, target_names
+from roundoff.quantize.targets.files import load_target, target_names
 from tests.contracts.target import check_plan
 from tests.models import loaded, value, wrapped
 from tests.quantize.planning.networks import NETWORKS

@@ -11,7 +11,7 @@ from roundoff.core.plan import OptionValue, Step
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model, name_nodes
 from roundoff.quantize.steps import StepContext, Transformed, apply_transform
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from tests.graph.quantized_nets import run_model
 from tests.models import value, wrapped
 from tests.run.samples import MemorySamples

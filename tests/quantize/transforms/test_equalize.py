@@ -7,7 +7,7 @@ from roundoff.core.plan import Step
 from roundoff.graph.load import Model
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.steps import StepContext, apply_transform
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from tests.graph.quantized_nets import run_model
 from tests.quantize.transforms.nets import Net, context_for, same_bits, samples_for, step
 

@@ -10,7 +10,7 @@ from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.preparation.steps import prepare
 from roundoff.quantize.steps import StepContext, apply_transform
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.quantize.transforms.factors import rescaled
 from roundoff.quantize.transforms.rules import map_scaling
 from tests.graph.quantized_nets import run_model

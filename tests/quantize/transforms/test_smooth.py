@@ -9,7 +9,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.steps import apply_transform
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.quantize.transforms.smooth import (
     Balance,
     ChannelReader,

@@ -97,7 +97,12 @@ def test_the_network_is_coloured_by_what_units_add() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "start"),
-    [("fine", "FINE: "), ("local", "LOCAL: 1 of 12"), ("distributed", "DISTRIBUTED: "), ("open", "OPEN: ")],
+    [
+        ("fine", "FINE: "),
+        ("local", "LOCAL: 1 of 12"),
+        ("distributed", "DISTRIBUTED: "),
+        ("open", "INCONCLUSIVE: "),
+    ],
 )
 def test_headlines_of_layers(kind: str, start: str) -> None:
     report = replace(test_layers.REPORT, verdict=replace(test_layers.REPORT.verdict, kind=kind))  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.run.integer.machine import IntegerRunner
 from tests.golden_litert import golden_litert
 

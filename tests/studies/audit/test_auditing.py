@@ -12,7 +12,7 @@ from roundoff.core.plan import Precision, QuantPlan, Resolution, Rule
 from roundoff.core.quantizers import Consumer, QuantParams, QuantSpec
 from roundoff.graph.insertion import bake_quantizers, insert_quantizers
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.messages.message import verbatim
 from roundoff.studies.audit.result import Audit
 from roundoff.studies.audit.study import audit_against, audit_run

@@ -12,7 +12,7 @@ from roundoff.graph.quantized_model import Oddity, QuantizedModel
 from roundoff.messages.message import verbatim
 from roundoff.studies.audit.checks import EffectiveView, check_structure
 from roundoff.studies.audit.study import audit_model
-from tests.graph.reading.tools import node
+from tests.graph.readers.tools import node
 from tests.models import loaded, value, weight, wrapped
 from tests.studies.audit.planted import changed, scaled, sound, without
 

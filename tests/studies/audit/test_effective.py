@@ -9,7 +9,7 @@ from roundoff.core.quantizers import QuantSpec
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.studies.audit.checks import EffectiveView
 from tests.graph.quantized_nets import U8, make_quantizer
-from tests.graph.reading.tools import constant, node
+from tests.graph.readers.tools import constant, node
 from tests.models import loaded, value, weight, wrapped
 from tests.studies.audit.planted import sound, without
 

@@ -10,11 +10,11 @@ from onnx import numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from roundoff.graph.load import load_model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.studies.audit.result import Audit
 from roundoff.studies.audit.study import audit_model
 from tests.graph.quantized_nets import mixed_net
-from tests.graph.reading.tools import Net, attention, quantized_by_onnxruntime
+from tests.graph.readers.tools import Net, attention, quantized_by_onnxruntime
 from tests.models import conv_net, save
 from tests.real_models import real_models
 

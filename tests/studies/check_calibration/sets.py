@@ -8,7 +8,7 @@ from onnx import helper, numpy_helper
 
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model, model_from_proto
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.samples.sample_set import ArraySamples
 from roundoff.studies.check_calibration.ranges import CalibrationCheckSettings
 from roundoff.studies.check_calibration.result import CalibrationCheck

@@ -154,7 +154,7 @@ def test_what_batch_normalization_saw_in_training_tells_a_slip(slip: object, wor
 def test_right_answers_tell_a_slip() -> None:
     from roundoff import demo
     from roundoff.graph.load import load_model
-    from roundoff.quantize.targets.loading import load_target
+    from roundoff.quantize.targets.files import load_target
     from roundoff.samples.sample_set import ArraySamples
     from roundoff.studies.check_calibration.ranges import CalibrationCheckSettings
     from roundoff.studies.check_calibration.study import check_calibration

@@ -8,9 +8,9 @@ import pytest
 
 from roundoff.core.tensors import Array
 from roundoff.preprocessing.conventions import Convention, preparations
-from roundoff.preprocessing.ranking import apart
+from roundoff.preprocessing.hypotheses import moment_distance
 from roundoff.studies.check_calibration.findings import preparation_findings
-from roundoff.studies.check_calibration.preparation import could_be, slips, ways
+from roundoff.studies.check_calibration.preparation import is_compatible, preparation_mismatches, ways
 from roundoff.studies.check_calibration.result import CheckFinding
 from tests.studies.check_calibration.sets import check, normalized_net, photographs
 
@@ -32,7 +32,7 @@ def alike(one: Convention, other: Convention) -> bool:
         (values.mean(axis=(0, 2, 3)), values.std(axis=(0, 2, 3)))
         for values in (each.made(pixels, 1) for each in (one, other))
     ]
-    return apart(*moments) < HARDLY_APART
+    return moment_distance(*moments) < HARDLY_APART
 
 
 def slip_of(found: Sequence[CheckFinding]) -> str:
@@ -84,8 +84,8 @@ def test_clean_held_out_samples_accuse_nobody(how: Convention, seed: int) -> Non
 
 
 def test_what_values_could_be() -> None:
-    words = {str(each.words) for each in preparations(3) if could_be(each, 0.0, 1.0)}
+    words = {str(each.words) for each in preparations(3) if is_compatible(each, 0.0, 1.0)}
     assert {"x / 255", "x / 127.5 - 1"} <= words
     assert not any("ImageNet" in each or each == "plain pixels x" for each in words)
-    assert not list(slips(-30.0, 1e4, 3))
-    assert all("BGR" not in str(two.words) for pair in slips(0.0, 1.0, 1) for two in pair)
+    assert not list(preparation_mismatches(-30.0, 1e4, 3))
+    assert all("BGR" not in str(two.words) for pair in preparation_mismatches(0.0, 1.0, 1) for two in pair)

@@ -12,7 +12,7 @@ from roundoff.studies.check_calibration.ranges import (
     HeldOutRecord,
     RangeRecord,
     chance_of_exceeding,
-    marks_of,
+    sample_marks,
     width,
 )
 
@@ -55,7 +55,7 @@ def test_leaving_a_sample_out_is_what_running_without_it_gives(ends: Array) -> N
 
 @given(st.integers(1, 5000))
 def test_marks_double(samples: int) -> None:
-    marks = marks_of(samples)
+    marks = sample_marks(samples)
     assert marks[0] == 1
     assert marks[-1] == samples
     assert all(small < large <= 2 * small for small, large in itertools.pairwise(marks))

@@ -9,7 +9,7 @@ from PIL import Image
 
 from roundoff.core.tensors import Array
 from roundoff.preprocessing.colours import MATRICES, Csc, PackedFormat, from_yuv, packed, unpacked
-from roundoff.studies.check_io.candidates import Judging
+from roundoff.studies.check_io.candidates import ClaimCriteria
 from roundoff.studies.check_io.explanation import explain_difference
 from roundoff.studies.check_io.origins import find_origin
 from tests.preprocessing.yuv import to_yuv
@@ -136,7 +136,7 @@ WAYS: dict[str, tuple[Callable[[Array], Array], tuple[str, ...]]] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_the_way_from_the_original(way: str) -> None:
     change, words = WAYS[way]
-    found = find_origin(ORIGINALS, [fed(change(p)) for p in ORIGINALS], Judging(1e-4))
+    found = find_origin(ORIGINALS, [fed(change(p)) for p in ORIGINALS], ClaimCriteria(1e-4))
     assert found is not None
     assert found.claim.accepted
     # OpenCV's bicubic with IPP, and Pillow from version 13 on, round some bytes in their own way.
@@ -153,7 +153,7 @@ def test_the_way_from_packed_yuv() -> None:
     ]
     matrix = tuple(v / 256 if place % 4 == 3 else v for place, v in enumerate(MATRICES["BT.601 full range"]))
     colours = [np.rint(from_yuv(unpacked(s, "YVU420SP"), Csc("matrix", matrix))).astype(np.uint8) for s in stored]
-    found = find_origin(stored, [fed(c) for c in colours], Judging(1e-4))
+    found = find_origin(stored, [fed(c) for c in colours], ClaimCriteria(1e-4))
     assert found is not None
     assert str(found.words()[0]) == "decoded as YVU420SP by BT.601 full range"
     assert found.claim.exact
@@ -162,5 +162,5 @@ def test_the_way_from_packed_yuv() -> None:
 def test_nothing_comes_from_another_original() -> None:
     rng = np.random.default_rng(5)
     made = [fed(natural(rng, 64, 64)) for _ in ORIGINALS]
-    found = find_origin(ORIGINALS, made, Judging(1e-4))
+    found = find_origin(ORIGINALS, made, ClaimCriteria(1e-4))
     assert found is None or not found.claim.accepted

@@ -17,10 +17,10 @@ PAIRS = arrays.array_shapes(min_dims=0, max_dims=4, max_side=7).flatmap(
 
 @given(PAIRS, st.integers(1, 9))
 def test_blocks_change_nothing(pair: tuple[Array, Array], block: int) -> None:
-    whole = streaming.apart(*pair)
+    whole = streaming.array_distance(*pair)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streaming, "_BLOCK", block)
-        parts = streaming.apart(*pair)
+        parts = streaming.array_distance(*pair)
         finite = streaming.all_finite(pair[0])
     assert parts.worst == whole.worst
     assert (parts.finite, parts.count) == (whole.finite, whole.count)
@@ -30,4 +30,4 @@ def test_blocks_change_nothing(pair: tuple[Array, Array], block: int) -> None:
 
 @given(PAIRS)
 def test_the_same_is_not_apart(pair: tuple[Array, Array]) -> None:
-    assert streaming.apart(pair[0], pair[0]).worst == 0.0
+    assert streaming.array_distance(pair[0], pair[0]).worst == 0.0

@@ -1,7 +1,7 @@
 """Culprits and victims on small graphs."""
 
 from roundoff.core.tensors import NodeInfo, Topology
-from roundoff.studies.compare.study import roles, stand_ins
+from roundoff.studies.compare.study import compared_outputs, roles
 
 # x -> a -> b --> add -> y
 #  \-> c --------/
@@ -42,6 +42,6 @@ def test_a_wrong_input_makes_everyone_a_victim() -> None:
 def test_an_output_is_seen_through_what_only_forwards_it() -> None:
     nodes = (NodeInfo("P", "GlobalAveragePool", ("x",), ("p",)), NodeInfo("F", "Flatten", ("p",), ("y",)))
     graph = Topology(nodes, ("x",), ("y",))
-    assert stand_ins(graph, {"x", "p"}) == {"y": "p"}
-    assert stand_ins(graph, {"x"}) == {"y": None}
-    assert stand_ins(GRAPH, {"b", "c"}) == {"y": None}
+    assert compared_outputs(graph, {"x", "p"}) == {"y": "p"}
+    assert compared_outputs(graph, {"x"}) == {"y": None}
+    assert compared_outputs(GRAPH, {"b", "c"}) == {"y": None}

@@ -5,7 +5,7 @@ import pytest
 
 from roundoff.core.tensors import Array
 from roundoff.studies.compare.result import Comparison
-from roundoff.studies.compare.study import CompareSettings, compare, standing_out, surroundings_db
+from roundoff.studies.compare.study import CompareSettings, compare, local_outliers, neighbour_sqnr_db
 from tests.studies.compare.test_compare import CHAIN, by_name, row, source, tensors
 
 SHAPE = (1, 32, 6, 6)
@@ -56,8 +56,8 @@ def test_rounding_does_not_stand_out() -> None:
 
 def test_one_row_has_no_neighbours() -> None:
     rows = compared("a").rows
-    assert surroundings_db(rows[1:2], 0, ordered=True) is None
-    assert standing_out(rows[1:2], ordered=True) == []
+    assert neighbour_sqnr_db(rows[1:2], 0, ordered=True) is None
+    assert local_outliers(rows[1:2], ordered=True) == []
 
 
 def test_what_was_not_read_introduces_nothing() -> None:

@@ -22,7 +22,7 @@ from roundoff.core.quantizers import (
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import bake_quantizers
 from roundoff.graph.quantized_model import Oddity, QuantizedModel
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import channel_axis_of, measure_pair
 from roundoff.messages.message import verbatim

@@ -221,7 +221,7 @@ def test_weights_that_are_not_judged_are_never_called_fine() -> None:
     assert text.startswith("FINE as far as activations go: ")
     assert f"beware {unjudged[0]}" in text
     nothing = said(replace(REPORT, verdict=replace(changed, kind="open")))
-    assert nothing.startswith("OPEN: nothing of it could be judged")
+    assert nothing.startswith("INCONCLUSIVE: nothing of it could be judged")
     assert "44.4 dB" not in nothing
 
 
@@ -229,7 +229,7 @@ def test_weights_that_are_not_judged_are_never_called_fine() -> None:
 def test_one_method_alone_says_how_to_get_a_verdict(method: str) -> None:
     changed = LayerVerdict("open", (), None, "")
     text = said(replace(REPORT, method=method, verdict=changed))  # type: ignore[arg-type]
-    assert text.startswith(f"OPEN: only {method} errors were measured")
+    assert text.startswith(f"INCONCLUSIVE: only {method} errors were measured")
     assert "--method both" in text
 
 

@@ -11,7 +11,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.quantize.pipeline import Quantization, QuantizeSettings, quantize_model
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.run.session import open_session
 from roundoff.studies.layers.result import WEIGHTS_UNKNOWN, LayerReport
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
@@ -72,7 +72,7 @@ def test_half_precision_is_as_in_the_quantized_model(tmp_path: Path) -> None:
 
 def test_a_deploy_model_of_half_precision_is_read_without_its_float_model(tmp_path: Path) -> None:
     from roundoff.graph.load import load_model
-    from roundoff.graph.reading.read import read_quantized
+    from roundoff.graph.readers.reader import read_quantized
     from roundoff.graph.save import save_model
 
     samples = images(2, np.float16)

@@ -51,7 +51,9 @@ def test_other_verdicts() -> None:
     assert "these are" not in text
     baked = replace(found, knee=0, goal=ScoreGoal("70%", 0.55), exact_weights=True)
     text = " ".join(text_of(baked).split())
-    assert text.startswith("OPEN: fully quantized it reaches the goal of 70% of float, accuracy 55.00 %, but the")
+    assert text.startswith(
+        "INCONCLUSIVE: fully quantized it reaches the goal of 70% of float, accuracy 55.00 %, but"
+    )
     assert "the weights of this float are quantized: give FLOAT" in text
     assert text_of(replace(baked, goal=ScoreGoal("0.7", 0.7))).startswith("NOTHING TO DO")
     text = text_of(replace(found, to="s16", knee=1, levels_off=3))

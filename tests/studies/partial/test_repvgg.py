@@ -11,7 +11,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.load import load_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.studies.accumulate.study import accumulate
 from roundoff.studies.partial.result import PartialSettings, Raise
 from roundoff.studies.partial.study import sweep

@@ -13,7 +13,7 @@ from roundoff.demo import load_split
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import bake_quantizers, insert_quantizers
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, Run
 from roundoff.studies.partial.result import PartialSettings, Raise
 from roundoff.studies.partial.study import named_subjects, sweep

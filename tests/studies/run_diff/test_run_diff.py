@@ -51,7 +51,7 @@ def test_every_verdict_has_words() -> None:
         replace(found, kind="same", rows=(by_chance,), first=None)
     )
     kinds: tuple[tuple[Literal["unclear", "untested"], str], ...] = (
-        ("unclear", "UNCLEAR: 1 of 1 node differ"),
+        ("unclear", "NOT SIGNIFICANT: 1 of 1 node differ"),
         ("untested", "NOT TESTABLE: 1 of 1 node"),
     )
     for change, words in kinds:

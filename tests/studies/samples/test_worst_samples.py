@@ -8,7 +8,7 @@ import pytest
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import bake_quantizers
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.measure.metrics import all_metrics, score
 from roundoff.measure.pairs import measure_pair
 from roundoff.studies.samples.study import WorstSampleSettings, find_worst_samples

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from roundoff.quantize.pipeline import QuantizeSettings
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.run.evaluators import Evaluator
 from roundoff.studies.transform.study import Judge, try_steps
 from tests.quantize.transforms.nets import Net, samples_for, step

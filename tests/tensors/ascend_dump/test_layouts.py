@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from roundoff.core.tensors import Array
 from roundoff.tensors import open_source
 from roundoff.tensors.ascend_dump.header import read_dump
-from roundoff.tensors.ascend_dump.layouts import Laid, as_format, restore, to_device, way_back
+from roundoff.tensors.ascend_dump.layouts import LaidOutValues, as_format, inverse_layout, restore, to_device
 from roundoff.tensors.ascend_dump.source import original_values
 from tests.ascend_dumps import vectors
 
@@ -22,8 +22,8 @@ def numbered(shape: tuple[int, ...]) -> Array:
     return np.arange(1, np.prod(shape) + 1, dtype=np.int32).reshape(shape)
 
 
-def undone(array: Array, name: str, original: tuple[int, ...], **options: object) -> Laid:
-    return restore(array, way_back(name, array.shape, original=original, **options))  # type: ignore[arg-type]
+def undone(array: Array, name: str, original: tuple[int, ...], **options: object) -> LaidOutValues:
+    return restore(array, inverse_layout(name, array.shape, original=original, **options))  # type: ignore[arg-type]
 
 
 @given(
@@ -31,7 +31,7 @@ def undone(array: Array, name: str, original: tuple[int, ...], **options: object
 )
 def test_images_come_back(name: str, shape: tuple[int, ...], block: int) -> None:
     truth = numbered(shape)
-    stored = to_device(Laid(truth, "NCHW"), name, block=block)
+    stored = to_device(LaidOutValues(truth, "NCHW"), name, block=block)
     assert stored is not None
     laid = undone(stored, name, shape, order="NCHW")
     assert laid.axes == "NCHW"
@@ -41,7 +41,7 @@ def test_images_come_back(name: str, shape: tuple[int, ...], block: int) -> None
 @given(st.sampled_from(FIVE), st.tuples(*[st.integers(1, 20)] * 2, *[st.integers(1, 3)] * 3))
 def test_volumes_come_back(name: str, shape: tuple[int, ...]) -> None:
     truth = numbered(shape)
-    stored = to_device(Laid(truth, "NCDHW"), name, block=16)
+    stored = to_device(LaidOutValues(truth, "NCDHW"), name, block=16)
     assert stored is not None
     np.testing.assert_array_equal(undone(stored, name, shape, order="NCDHW").array, truth)
 
@@ -51,14 +51,14 @@ def test_volumes_come_back(name: str, shape: tuple[int, ...]) -> None:
 )
 def test_matrices_come_back_with_all_their_leading_axes(name: str, shape: tuple[int, ...]) -> None:
     truth = numbered(shape)
-    stored = to_device(Laid(truth), name, block=16)
+    stored = to_device(LaidOutValues(truth), name, block=16)
     assert stored is not None
     np.testing.assert_array_equal(undone(stored, name, shape).array, truth)
 
 
 def test_the_order_of_the_original_axes_is_told_by_its_shape() -> None:
     truth = numbered((1, 3, 5, 20))
-    stored = to_device(Laid(truth, "NHWC"), "NC1HWC0", block=16)
+    stored = to_device(LaidOutValues(truth, "NHWC"), "NC1HWC0", block=16)
     assert stored is not None
     assert stored.shape == (1, 2, 3, 5, 16)
     laid = undone(stored, "NC1HWC0", (1, 3, 5, 20))

@@ -15,7 +15,7 @@ from roundoff.graph.caffe.net import read_net
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import load_model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.vendors.amct.quantizers import quantizers_of
 from roundoff.vendors.amct.records import read_records, write_records
 from tests.graph.caffe.nets import NetText, relative_error, run_all, values

@@ -11,7 +11,7 @@ import pytest
 import roundoff.vendors.amct.onnx as amct
 from roundoff.demo import load_split, model_path
 from roundoff.graph.load import load_model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.vendors.amct import workflow as flavours
 from roundoff.vendors.amct.common.auto_calibration import (
     AutoCalibrationEvaluatorBase,

@@ -12,7 +12,7 @@ from onnx import helper
 import roundoff.vendors.amct.onnx as amct
 from roundoff.core.quantizers import fake_quantize, quantize
 from roundoff.graph.load import load_model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.vendors.amct.config import (
     ActivationSettings,
     AmctConfig,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.tensors.ascend_dump.layouts import Laid, to_device
+from roundoff.tensors.ascend_dump.layouts import LaidOutValues, to_device
 from tests.ascend_dumps import TIME, item, write_dump
 from tests.vendors.ascend.models import op, output, write_model
 
@@ -34,7 +34,7 @@ def golden_folder(folder: Path, tensors: Mapping[str, Array]) -> Path:
 
 
 def _blocked(array: Array, *, block: int = 16) -> Array:
-    stored = to_device(Laid(array, "NCHW"), "NC1HWC0", block=block)
+    stored = to_device(LaidOutValues(array, "NCHW"), "NC1HWC0", block=block)
     assert stored is not None
     return np.ascontiguousarray(stored)
 

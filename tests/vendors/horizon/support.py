@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 from roundoff.core.tensors import Array
 from roundoff.graph.insertion import insert_quantizers, switch_on
 from roundoff.graph.load import load_model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.run.session import open_session
 from tests.models import conv_net, loaded, random_feed, value, weight, wrapped
 from tests.quantized import quantized_simply

@@ -1,6 +1,6 @@
 """Tables as the vendor's documents show them."""
 
-from roundoff.vendors.horizon.ranking import framed_table, sensitivity_table
+from roundoff.vendors.horizon.sensitivity import framed_table, sensitivity_table
 
 
 def test_the_first_generation() -> None:

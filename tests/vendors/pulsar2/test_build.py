@@ -15,7 +15,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs
 from roundoff.graph.load import load_model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.samples.sample_set import open_samples
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
 from roundoff.vendors.pulsar2.building.build import BuildOptions, BuildResult, build
@@ -146,7 +146,7 @@ def test_rows_equal_those_of_the_model_read_again(run: Build, method: str, mode:
 
 
 def run_target() -> Any:
-    from roundoff.quantize.targets.loading import load_target
+    from roundoff.quantize.targets.files import load_target
 
     return load_target("axera-ax650")
 

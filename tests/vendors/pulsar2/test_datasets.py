@@ -14,7 +14,7 @@ from PIL import Image
 
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput
-from roundoff.vendors.pulsar2.config.checks import settle
+from roundoff.vendors.pulsar2.config.checks import resolve_config
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     CalibrationFormat,
@@ -37,7 +37,7 @@ def opened(
     processors: tuple[InputProcessor, ...] = (),
 ) -> CalibrationSet:
     config = BuildConfig(quant=QuantConfig(input_configs=configs), input_processors=processors)
-    return open_datasets(settle(config, specs, ()), folder / "unpacked", base=folder)
+    return open_datasets(resolve_config(config, specs, ()), folder / "unpacked", base=folder)
 
 
 def npy(value: Any, *, pickled: bool = False) -> bytes:

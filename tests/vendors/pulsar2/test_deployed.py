@@ -15,7 +15,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.run.session import open_session
-from roundoff.vendors.pulsar2.config.checks import YUV, settle
+from roundoff.vendors.pulsar2.config.checks import YUV, resolve_config
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     ColorSpace,
@@ -47,7 +47,7 @@ def deployed(
         input_processors=() if processor is None else (processor,),
         output_processors=() if output is None else (output,),
     )
-    return deployed_model(model, settle(config, inputs(model), outputs(model)))
+    return deployed_model(model, resolve_config(config, inputs(model), outputs(model)))
 
 
 def run(model: Model, **feed: Array) -> Array:

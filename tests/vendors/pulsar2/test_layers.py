@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from roundoff.errors import BadInput
 from roundoff.graph.preparation.steps import prepare
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.vendors.pulsar2.config.schema import DataType as D
 from roundoff.vendors.pulsar2.config.schema import LayerConfig
 from roundoff.vendors.pulsar2.layer_configs import (

@@ -14,7 +14,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.save import save_model
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.session import open_session
 from roundoff.vendors.pulsar2.config.schema import PrecisionAnalysisMode, TargetHardware

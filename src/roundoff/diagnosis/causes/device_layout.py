@@ -7,7 +7,7 @@ import numpy as np
 from roundoff.align.layout import find_layout
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.kernels.fit import is_known_kernel
-from roundoff.diagnosis.devices.proof import MOST_LEFT, called, left_over, only_dumped, tried, where
+from roundoff.diagnosis.devices.proof import MOST_LEFT, called, only_dumped, residual_energy, tried, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
@@ -58,7 +58,7 @@ def _by_axes(suspect: DeviceSuspect) -> Intervention | None:
         return None
     # The layout leads from the device's order to the right one; the right one is taken the other way.
     explained = [_inverse(layout.apply, pair.exact) for pair in suspect.pairs]
-    if left_over(suspect, explained) > MOST_LEFT:
+    if residual_energy(suspect, explained) > MOST_LEFT:
         return None
     what, turn = called(suspect), as_message(layout.name)
     return tried(
@@ -117,7 +117,7 @@ def _by_channels(suspect: DeviceSuspect) -> Intervention | None:
         moved = np.flatnonzero(order != np.arange(len(order)))
         explained = [np.take(each, order, axis=axis) for each in exact]
         # Channels that are nearest to others and are not those have something else wrong.
-        if left_over(suspect, explained) > MOST_LEFT:
+        if residual_energy(suspect, explained) > MOST_LEFT:
             continue
         which = _which([(index, int(order[index])) for index in moved.tolist()])
         what, channels = called(suspect), axis == channel_axis_of(exact[0].shape)

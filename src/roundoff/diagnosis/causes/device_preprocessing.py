@@ -8,7 +8,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
-from roundoff.diagnosis.devices.proof import called, left_over, tried
+from roundoff.diagnosis.devices.proof import called, residual_energy, tried
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, fitted_input
 from roundoff.diagnosis.ideal import alternatives
@@ -17,7 +17,7 @@ from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.graph.shapes import input_channel_axis
 from roundoff.messages.message import Message, joined, message
 from roundoff.preprocessing.conventions import alike, preparations
-from roundoff.preprocessing.ranking import Hypothesis, InputObservation, plausible
+from roundoff.preprocessing.hypotheses import Hypothesis, InputObservation, plausible
 from roundoff.studies.check_io.explanation import explain_difference
 
 _Way = Callable[[Array], Array]
@@ -165,7 +165,7 @@ def _fed(case: DeviceReplay, suspect: DeviceSuspect, name: str, mistake: "_Mista
         changes=(RemedyChange("input", tensors=(name,), value=str(now)),),
         detail=now,
     )
-    return _Try(how, mistake.scales, proof, left_over(suspect, made))
+    return _Try(how, mistake.scales, proof, residual_energy(suspect, made))
 
 
 def _made(case: DeviceReplay, suspect: DeviceSuspect, name: str, way: _Way) -> list[Array]:
@@ -197,7 +197,7 @@ def _left_by_line_behind(suspect: DeviceSuspect) -> float | None:
     behind = robust_line(*(np.concatenate([getattr(p, side).ravel() for p in suspect.pairs]) for side in _SIDES))
     if behind is None:
         return None
-    return left_over(suspect, [pair.exact * behind[0] + behind[1] for pair in suspect.pairs])
+    return residual_energy(suspect, [pair.exact * behind[0] + behind[1] for pair in suspect.pairs])
 
 
 @dataclass(frozen=True, slots=True)

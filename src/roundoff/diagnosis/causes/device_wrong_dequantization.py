@@ -12,10 +12,10 @@ from roundoff.diagnosis.devices.proof import (
     ChannelLine,
     called,
     channel_lines,
-    left_over,
     line_text,
     lines_text,
     only_dumped,
+    residual_energy,
     tried,
     where,
     with_lines,
@@ -96,7 +96,7 @@ def _of_all(case: DeviceReplay, suspect: DeviceSuspect, line: tuple[float, float
     ways = [(*line, ends) for ends in (limit, _NO_LIMIT) for line in ((1.0, offset), (gain, 0.0), (gain, offset))]
     for factor, summand, ends in ways:
         explained = [np.clip(pair.free.astype(np.float64) * factor + summand, *ends) for pair in suspect.pairs]
-        if left_over(suspect, explained) > MOST_LEFT:
+        if residual_energy(suspect, explained) > MOST_LEFT:
             continue
         proof = _tried(suspect, (factor, summand), explained)
         if best is None or proof.recovered > best.recovered + _CLEARLY_MORE:
@@ -110,7 +110,7 @@ def _of_channels(case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | N
         return None
     limit = _limits(case, suspect)
     explained = [np.clip(with_lines(pair.free, single), *limit) for pair in suspect.pairs]
-    if left_over(suspect, explained) > MOST_LEFT:
+    if residual_energy(suspect, explained) > MOST_LEFT:
         return None
     what = called(suspect)
     told = lines_text(single, what)

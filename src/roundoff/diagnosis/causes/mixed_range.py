@@ -1,6 +1,6 @@
 """Mixed ranges: tensors of different size share the scale of a Concat or an Add, and the small ones are lost."""
 
-from roundoff.diagnosis.ideal import numbers_would_do, option_fixes, slices_of, tried
+from roundoff.diagnosis.ideal import option_fixes, range_or_bits_suffice, slices_of, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Suspect
@@ -24,7 +24,7 @@ class MixedRange:
 
     def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
         """Each of them at its own range, same bits."""
-        if numbers_would_do(case, suspect):
+        if range_or_bits_suffice(case, suspect):
             return None
         node = case.facts.nodes[suspect.join]
         fixes = option_fixes(case, suspect, "per_slice")

@@ -6,7 +6,7 @@ import numpy as np
 
 from roundoff.core.plan import Step
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.ideal import called, numbers_would_do, tried
+from roundoff.diagnosis.ideal import called, range_or_bits_suffice, tried
 from roundoff.diagnosis.interventions import with_slice_ranges
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
@@ -35,7 +35,7 @@ class OutlierChannel:
 
         Scales of channels also heal a range that is wrong for all of them, which is no matter of channels.
         """
-        if numbers_would_do(case, suspect):
+        if range_or_bits_suffice(case, suspect):
             return None
         found = [
             self._sliced(case, suspect, axis, low, high)

@@ -17,9 +17,9 @@ from roundoff.graph.interface import inputs
 from roundoff.graph.shapes import input_channel_axis
 from roundoff.messages.message import Message, message
 from roundoff.preprocessing.conventions import Convention
-from roundoff.preprocessing.ranking import Hypothesis, InputObservation, leading, plausible, rank
+from roundoff.preprocessing.hypotheses import Hypothesis, InputObservation, leading, plausible, rank
 from roundoff.run.capture import Samples
-from roundoff.studies.check_calibration.preparation import slip_by_statistics
+from roundoff.studies.check_calibration.preparation import mismatch_by_statistics
 
 _IMAGE_RANK = 4
 # That samples were made in the same way as those of calibration must be less likely than another way by so much.
@@ -131,7 +131,7 @@ class Preprocessing:
         """Calibrate on the samples; process them otherwise only where the float model itself asks for it."""
         del suspect
         feeds = [feed for _, feed in case.runner.feeds()][:_ASKED]
-        slip = slip_by_statistics(case.runner.model, feeds)
+        slip = mismatch_by_statistics(case.runner.model, feeds)
         if slip is not None and slip.how is not None:
             node, value = slip.node, f"{slip.before:.2g}"
             title = message(

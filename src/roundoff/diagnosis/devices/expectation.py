@@ -110,7 +110,7 @@ def kind_of(values: Array) -> NumberKind:
     return "float16" if np.array_equal(half, flat) else "float32"
 
 
-def tell_numbers(tensors: Mapping[str, Array]) -> DeviceNumbers:
+def infer_arithmetic(tensors: Mapping[str, Array]) -> DeviceNumbers:
     """What a device computes with, by its tensors; inputs of the network are best left out."""
     steps = {name: step for name, values in tensors.items() if (step := grid_step(values)) is not None}
     large = [name for name, values in tensors.items() if np.unique(values).size >= _FEWEST_VALUES]
@@ -218,7 +218,7 @@ class Golden:
 
     @cached_property
     def limits(self) -> dict[str, tuple[float, float]]:
-        """Of each tensor, what the operation that gives it cannot go beyond."""
+        """Of the first tensor that each operation gives, what it cannot go beyond; others have no limits."""
         weights = Weights(self.model)
         return {node.output[0]: value_limits(node, weights) for node in self.model.proto.graph.node if node.output}
 
@@ -293,6 +293,10 @@ _ELEMENTWISE = frozenset({"Add", "Sub", "Concat", "Sum", "Mul", "Div", "Where", 
 _MEANS = frozenset({"GlobalAveragePool", "AveragePool", "ReduceMean"})
 
 
+UNLIMITED = (-np.inf, np.inf)
+"""The limits of what may be any number."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Expected:
     """What may differ in one tensor.
@@ -307,7 +311,7 @@ class Expected:
     tolerance: Array
     noise: float
     step: Array | None = None
-    limits: tuple[float, float] = (-np.inf, np.inf)
+    limits: tuple[float, float] = UNLIMITED
 
     def wider(self, error: float) -> "Expected":
         """The same with one more error of this root mean square."""
@@ -439,7 +443,7 @@ def storage_noise(exact: Array, kind: NumberKind) -> float:
     return _ROUNDOFF[kind] ** 2 * float(np.square(exact.astype(np.float64)).mean())
 
 
-def tell_weights(errors: Sequence[float]) -> float:
+def infer_weight_precision(errors: Sequence[float]) -> float:
     """How coarse weights are: of each layer, its error over that of plain 8-bit weights."""
     usual = statistics.median_low(errors) if errors else 0.0
     if usual < _LEAST_COARSE:
@@ -449,7 +453,7 @@ def tell_weights(errors: Sequence[float]) -> float:
     return _VARIES * usual if usual <= _FEWEST_BITS and _are_alike(errors, usual) else 0.0
 
 
-def tell_noise(errors: Sequence[float]) -> float:
+def infer_noise_floor(errors: Sequence[float]) -> float:
     """The noise that all tensors have: of each, its error over its spread."""
     usual = statistics.median_low(errors) if errors else 0.0
     return usual if 0 < usual <= _NOISIEST and _are_alike(errors, usual) else 0.0

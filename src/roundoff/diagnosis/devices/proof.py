@@ -319,7 +319,7 @@ def recovered(suspect: DeviceSuspect, explained: Sequence[Array]) -> float:
     return min(1.0, 1 - max(0.0, after - _LEFT * noise) / wrong) if gone > most else gone
 
 
-def left_over(suspect: DeviceSuspect, explained: Sequence[Array]) -> float:
+def residual_energy(suspect: DeviceSuspect, explained: Sequence[Array]) -> float:
     """Energy of the error that an explanation leaves, over what is expected of this device anyway."""
     _, _, after, noise = _energies(suspect.pairs, explained)
     return after / max(noise * suspect.floor**2, np.finfo(float).tiny)

@@ -23,7 +23,7 @@ from roundoff.measure.classes import INDEX_TYPES, IndexCounts
 from roundoff.messages.message import Message, as_message, english, message
 from roundoff.studies.compare.pairs import find_samples, laid_out, read_pair
 from roundoff.studies.compare.study import batch_note
-from roundoff.tensors.stored import runs_of, split_batch
+from roundoff.tensors.stored import SomeTensors, runs_of, split_batch
 
 SURE = 0.5
 """Pairs that are less certain are not used to accuse anybody."""
@@ -78,6 +78,7 @@ class Readout:
         notes: What was assumed.
         ends: Inputs and outputs of the network, which a device may hold in a layout of their own.
         indices: Outputs of the network that hold indices, such as those of ArgMax: they are equal or not.
+        copies: Tensors of the device that are others in another form, and which.
     """
 
     reference: TensorSource
@@ -90,6 +91,7 @@ class Readout:
     notes: tuple[Message, ...] = ()
     ends: Collection[str] = ()
     indices: Mapping[str, TensorPair] = field(default_factory=dict)
+    copies: Mapping[str, str] = field(default_factory=dict)
 
     def _index_pairs(self, ends: Collection[str]) -> dict[str, TensorPair]:
         """Outputs of indices that are certain, and can be read in every sample."""
@@ -262,7 +264,17 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
     indices = usable._index_pairs(ends)
     left_out = [each for each in left_out if each.name not in indices]
     return Readout(
-        reference, device, kept, matched.pairs, quantizers, fits, tuple(left_out), tuple(notes), ends, indices
+        reference,
+        device,
+        kept,
+        matched.pairs,
+        quantizers,
+        fits,
+        tuple(left_out),
+        tuple(notes),
+        ends,
+        indices,
+        pairing.copies,
     )
 
 
@@ -382,33 +394,6 @@ class _Predicted:
         return self.arrays[name] if name in self.arrays else self.source.read(name, sample)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Some:
-    """Some tensors of a source."""
-
-    source: TensorSource
-    names: frozenset[str]
-
-    @property
-    def label(self) -> str:
-        return self.source.label
-
-    @property
-    def samples(self) -> tuple[str, ...]:
-        return self.source.samples
-
-    @property
-    def tensors(self) -> tuple[TensorInfo, ...]:
-        return tuple(info for info in self.source.tensors if info.name in self.names)
-
-    @property
-    def ordered(self) -> bool:
-        return self.source.ordered
-
-    def read(self, name: str, sample: str) -> Array:
-        return self.source.read(name, sample)
-
-
 def with_predicted(
     readout: Readout, golden: Golden, *, feed: Mapping[str, Array], tensors: Sequence[str]
 ) -> Readout:
@@ -448,7 +433,11 @@ class _Prediction:
         everything = readout.reference.tensors, readout.device.tensors
         self._layout = usual_layout(*everything, _matches(everything, self._pairs))
         self._looks: dict[tuple[str, tuple[int, ...]], Array | None] = {}
-        self._device = {info.name: info for info in readout.device.tensors if not info.problem}
+        self._device = {
+            info.name: info
+            for info in readout.device.tensors
+            if not info.problem and info.name not in readout.copies
+        }
 
     @property
     def left(self) -> list[str]:
@@ -480,7 +469,7 @@ class _Prediction:
         infos = tuple(self._infos[name] for name in arrays)
         predicted = _Predicted(self._readout.reference, (theirs,), infos, arrays, ordered=False)
         try:
-            pairing = align(predicted, _Some(self._readout.device, frozenset(self.left)))
+            pairing = align(predicted, SomeTensors(self._readout.device, frozenset(self.left)))
         except CannotAlign:
             return False
         found = {

@@ -11,6 +11,7 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import (
+    UNLIMITED,
     Coarseness,
     DeviceNumbers,
     Expected,
@@ -21,11 +22,11 @@ from roundoff.diagnosis.devices.expectation import (
     expect_uncoded,
     has_weights,
     ideal_quantizers,
+    infer_arithmetic,
+    infer_noise_floor,
+    infer_weight_precision,
     possible_values,
     storage_noise,
-    tell_noise,
-    tell_numbers,
-    tell_weights,
 )
 from roundoff.diagnosis.devices.readout import DeviceView, Readout
 from roundoff.errors import BadInput
@@ -134,7 +135,7 @@ class DeviceReplay:
     @cached_property
     def numbers(self) -> DeviceNumbers:
         """What the device computes with."""
-        return tell_numbers({name: self._some_values(name) for name in self.tensors})
+        return infer_arithmetic({name: self._some_values(name) for name in self.tensors})
 
     def _some_values(self, name: str) -> Array:
         """Values of a tensor from several samples: enough to see its grid, and where it ends."""
@@ -214,7 +215,7 @@ class DeviceReplay:
         if coarse.weights and tensor in self._layers:
             expected = expected.with_error(coarse.weights * (self._rough.compute(tensor, given) - exact))
         noise = _PASSED_ON * coarse.relative * float(exact.std())
-        limits = possible_values(self.golden.limits[tensor], exact, self.numbers.kind, noise)
+        limits = possible_values(self.golden.limits.get(tensor, UNLIMITED), exact, self.numbers.kind, noise)
         return replace(expected.wider(noise), limits=limits)
 
     @cached_property
@@ -238,13 +239,13 @@ class DeviceReplay:
                 seen.append((max(0.0, error), spread, rough))
         # Noise is what tensors without weights have, too; only what layers have beyond that can be their weights'.
         plain = [float(np.sqrt(error)) / spread for error, spread, rough in seen if not rough]
-        relative = tell_noise(plain or [float(np.sqrt(error)) / spread for error, spread, _ in seen])
+        relative = infer_noise_floor(plain or [float(np.sqrt(error)) / spread for error, spread, _ in seen])
         beyond = [
             float(np.sqrt(max(0.0, error - (_PASSED_ON * relative * spread) ** 2) / rough))
             for error, spread, rough in seen
             if rough
         ]
-        return Coarseness(tell_weights(beyond), relative)
+        return Coarseness(infer_weight_precision(beyond), relative)
 
     @cached_property
     def _layers(self) -> frozenset[str]:

@@ -41,13 +41,11 @@ from roundoff.messages.numbers import EXACT_DB, decibels_text
 from roundoff.quantize.agreement import judge_outputs
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource, Samples
-from roundoff.studies.compare.study import unplaced_files
+from roundoff.studies.compare.study import files_share, left_out, unplaced_files
 
 # A tensor whose error has this part of its energy is wrong; behind a culprit it is a victim.
 _WRONG = 0.01
 _MOST_VICTIMS = 12
-# So many names of what was left out are kept.
-_NAMED = 3
 # A device this much worse than its arithmetic has something wrong that no part shows.
 _UNEXPLAINED_DB = 6.0
 # One in float may add up in half precision, too, which costs as much more than storing what it computes there;
@@ -129,21 +127,18 @@ def _judgement(evidence: DeviceEvidence, kind: DiagnosisKind) -> Judgement:
     lost = [name for name in computed if name not in judged]
     files = readout.device.tensors
     taken = {pair.candidate for pair in (*readout.pairs.values(), *readout.indices.values())}
-    spare = [info.name for info in files if info.name not in taken]
-    unplaced = (LeftOut("not_placed", len(spare), tuple(spare[:_NAMED])),) if spare else ()
-    unmatched = (LeftOut("unmatched", len(lost), tuple(lost[:_NAMED])),) if lost else ()
+    spare = [info for info in files if info.name not in taken]
     fed, used = len(readout.reference.samples), len(replay.indices)
     lacking = fed - len(readout.samples)
     few = (LeftOut("unmatched", lacking), LeftOut("few_suffice", fed - lacking - used))
     coverage = Coverage(
         evidence.outputs,
-        tensors=Share(len(computed), len(computed) - len(lost), unmatched),
+        tensors=Share(len(computed), len(computed) - len(lost), left_out(("unmatched", lost))),
         samples=Share(fed, used, tuple(each for each in few if each.count)),
-        files=Share(len(files), len(files) - len(spare), unplaced),
+        files=files_share(files, spare, readout.copies),
         gap=_gap(evidence, computed, judged),
         unplaced=unplaced_files(
-            [info for info in files if info.name not in taken],
-            [info for info in readout.reference.tensors if info.name in set(lost)],
+            spare, [info for info in readout.reference.tensors if info.name in set(lost)], readout.copies
         ),
     )
     grade: Grade = "no_evidence"
@@ -215,7 +210,7 @@ def _computes_in_float(replay: DeviceReplay) -> bool:
 
 
 def _verdict(kind: DiagnosisKind, evidence: DeviceEvidence, findings: tuple[Finding, ...]) -> Message:
-    kept = None if evidence.loss is None else kept_text(evidence.loss)
+    kept = None if evidence.loss is None else output_sqnr_text(evidence.loss)
     if kind == "culprits":
         return _culprits_text(evidence.replay, [each for each in findings if each.proven], kept)
     tensors = len(evidence.replay.tensors)
@@ -257,7 +252,7 @@ def _with_kept(text: Message, kept: Message | None, key: str = "diagnosis.output
     return text if kept is None else joined([text, message(key, kept=kept, **more)])
 
 
-def kept_text(loss: Loss) -> Message:
+def output_sqnr_text(loss: Loss) -> Message:
     """What outputs keep: decibels, or nothing where they are NaN or beyond all measure."""
     nothing = float(loss.ratios.max(initial=0.0)) >= ENDLESS
     if nothing:
@@ -631,16 +626,18 @@ class _DeviceDiagnosis:
         with self._notebook.check(message("diagnosis.check_outputs")) as check:
             loss = self._outputs.of_device()
             expected = self._outputs.of_arithmetic() if self._replay.quantizers else None
-            check.result = message("diagnosis.against_float", kept=kept_text(loss))
+            check.result = message("diagnosis.against_float", kept=output_sqnr_text(loss))
             if expected is not None:
                 usual = decibels_of(expected.sqnr_db)
-                check.result = message("diagnosis.against_float_and_arithmetic", kept=kept_text(loss), db=usual)
+                check.result = message(
+                    "diagnosis.against_float_and_arithmetic", kept=output_sqnr_text(loss), db=usual
+                )
             check.ok = loss.agrees
         return loss, expected
 
     def _unlike(self, loss: Loss) -> tuple[Loss, Message] | None:
         """What arithmetic as the device's loses, where that is much less and no tensor can say why; else None."""
-        replay, kept = self._replay, kept_text(loss)
+        replay, kept = self._replay, output_sqnr_text(loss)
         if _computes_in_float(replay):
             near = sum(len(span.nodes) <= ONE_KERNEL for span in replay.spans.values())
             if near >= _ENOUGH_NEAR or loss.sqnr_db >= _AS_HALF_DB:

@@ -18,7 +18,7 @@ from roundoff.diagnosis.devices.replay import DeviceReplay, NotFinite, Pair
 from roundoff.diagnosis.loss import Loss, LossMeter, output_parts
 from roundoff.graph.interface import topology
 from roundoff.measure.metrics import ratio_db
-from roundoff.studies.compare.study import absent, stand_ins
+from roundoff.studies.compare.study import compared_outputs, why_unmatched
 
 # Errors are sorted by how many tolerances they are, in powers of two from this exponent on.
 _LOWEST, _BINS = 0, 24
@@ -142,7 +142,7 @@ class OutputLoss:
     def __init__(self, replay: DeviceReplay) -> None:
         self._replay = replay
         infos = {info.name: info.shape for info in replay.readout.reference.tensors if not info.problem}
-        seen = stand_ins(topology(replay.model), replay.readout.pairs)
+        seen = compared_outputs(topology(replay.model), replay.readout.pairs)
         named = {name: infos[name] for name, stand_in in seen.items() if stand_in is not None and name in infos}
         self._names = tuple(named)
         self._parts = output_parts(replay.model, named, infos)
@@ -217,11 +217,11 @@ def judged_outputs(replay: DeviceReplay, not_finite: NotFinite) -> OutputCoverag
     left_out = {each.name: each for each in readout.left_out}
     unknown = {*not_finite.tensors, *not_finite.readers}
     judged, not_judged = [], []
-    for name, stand_in in stand_ins(topology(replay.model), readout.pairs).items():
+    for name, stand_in in compared_outputs(topology(replay.model), readout.pairs).items():
         if name in readout.indices:
             judged.append(name)
         elif stand_in is None:
-            not_judged.append(left_out.get(name) or absent(name, ours.get(name), spare))
+            not_judged.append(left_out.get(name) or why_unmatched(name, ours.get(name), spare))
         elif stand_in in unknown:
             not_judged.append(Unjudged(name, "nonfinite"))
         else:

@@ -24,11 +24,6 @@ def _tables() -> dict[str, dict[str, Any]]:
     return tomllib.loads(resources.files(__package__).joinpath("fields.toml").read_text("utf-8"))
 
 
-def message_names() -> tuple[str, ...]:
-    """Names of all messages that are known."""
-    return tuple(_tables()["messages"])
-
-
 @cache
 def layer_types_v1() -> dict[str, tuple[int, str]]:
     """The types of layers before they were texts: their numbers, and what they are called now."""

@@ -319,7 +319,7 @@ _SAME_ELEMENTS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsque
 
 
 @dataclass(frozen=True, slots=True)
-class Follower:
+class DerivedTensor:
     """Elements that are those of another tensor, in the same order, with limits.
 
     What becomes of elements that are not finite is not said: runtimes differ in that.
@@ -334,12 +334,12 @@ class Follower:
     low: float = -math.inf
     high: float = math.inf
 
-    def limited(self, low: float, high: float) -> "Follower":
+    def limited(self, low: float, high: float) -> "DerivedTensor":
         """What is left when the result is limited once more."""
-        return Follower(self.source, *(min(max(end, low), high) for end in (self.low, self.high)))
+        return DerivedTensor(self.source, *(min(max(end, low), high) for end in (self.low, self.high)))
 
 
-def find_followers(model: Model, tensors: Mapping[str, int | None]) -> dict[str, Follower]:
+def find_derived(model: Model, tensors: Mapping[str, int | None]) -> dict[str, DerivedTensor]:
     """Those of some tensors that follow from others of them, which do not follow from any themselves.
 
     Args:
@@ -349,13 +349,13 @@ def find_followers(model: Model, tensors: Mapping[str, int | None]) -> dict[str,
     """
     whole = {name for name, axis in tensors.items() if axis is None}
     weights = Weights(model)
-    known: dict[str, Follower] = {}
+    known: dict[str, DerivedTensor] = {}
     for node in model.proto.graph.node:
         limits = element_limits(node, weights)
         if limits is None:
             continue
         source = node.input[0]
-        before = known.get(source) or (Follower(source) if source in whole else None)
+        before = known.get(source) or (DerivedTensor(source) if source in whole else None)
         if before is not None:
             known[node.output[0]] = before.limited(*limits)
     return {name: follower for name, follower in known.items() if name in whole}
@@ -481,7 +481,7 @@ def calibrate(  # noqa: PLR0913 - what to run, what to observe, and how much it 
         model, samples, tensors=list(tensors), max_memory=max_memory, threads=_running_threads(threads, detail)
     )
     names = [info.name for info in source.tensors]
-    followers = find_followers(model, tensors)
+    followers = find_derived(model, tensors)
     for sample in each_sample([source], "calibrating", progress=progress):
         for name in names:
             if name not in followers:
@@ -497,7 +497,7 @@ def calibrate(  # noqa: PLR0913 - what to run, what to observe, and how much it 
 
 
 def _observations(
-    observers: dict[str, Observer], followers: Mapping[str, Follower], names: Sequence[str]
+    observers: dict[str, Observer], followers: Mapping[str, DerivedTensor], names: Sequence[str]
 ) -> dict[str, Observation]:
     """What is known of each tensor."""
     found = {}

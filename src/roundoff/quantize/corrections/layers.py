@@ -232,7 +232,7 @@ _CUT_OFF_COUNTS = 0.02
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Passing:
+class ActivationClip:
     """What an activation does to the results of a layer.
 
     Attributes:
@@ -258,7 +258,7 @@ class Passing:
         return np.where(passed, 1.0, _CUT_OFF_COUNTS).astype(np.float32)
 
 
-def passing_of(layer: QuantizedLayer, rows: WeightRows, model: Model) -> Passing | None:
+def activation_clip(layer: QuantizedLayer, rows: WeightRows, model: Model) -> ActivationClip | None:
     """What the activation behind a layer cuts off; None where there is none that does.
 
     Args:
@@ -281,7 +281,7 @@ def passing_of(layer: QuantizedLayer, rows: WeightRows, model: Model) -> Passing
     if layer.bias is not None:
         values = held[nodes[layer.bias.node].input[layer.bias.input]].astype(np.float32)
         bias = np.broadcast_to(values.ravel(), (bias.size,)).reshape(bias.shape) * _factor(node, "beta", is_gemm)
-    return Passing(weight, bias, *limits)
+    return ActivationClip(weight, bias, *limits)
 
 
 def _factor(node: Any, name: str, is_gemm: bool) -> np.float32:

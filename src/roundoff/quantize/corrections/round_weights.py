@@ -21,8 +21,8 @@ from roundoff.quantize.corrections.layers import (
     QuantizedLayer,
     SteppedRun,
     WeightRows,
+    activation_clip,
     node_by_name,
-    passing_of,
     quantized_layers,
     weight_rows,
 )
@@ -253,7 +253,7 @@ class _Rounding:
         """Sums of what a layer reads; where that is no great work, only of what an activation hands on."""
         shape = self._held.shape(each.quantizer.tensor)
         small = int(np.prod(shape)) * each.rows.length <= _MOST_BY_ROW
-        counts = passing_of(each.layer, each.rows, self._task.model.float_model) if small else None
+        counts = activation_clip(each.layer, each.rows, self._task.model.float_model) if small else None
         return Gram(each.node, shape, each.rows, samples=samples, counts=counts)
 
     def _round(self, each: _Weight, gram: Array) -> None:

@@ -13,11 +13,11 @@ from roundoff.messages.message import NOTHING, Message, english, joined, message
 from roundoff.quantize.planning.quantizers import BIAS_DTYPE, Methods, Quantizers, bias_place, make_quantizers
 from roundoff.quantize.planning.requested_precision import (
     PARTS,
+    DtypeRequest,
+    DtypeRequests,
     Part,
     Roles,
-    TensorWish,
-    Wish,
-    Wishes,
+    TensorRequest,
     tensor_dtype,
     weight_edges,
 )
@@ -84,7 +84,7 @@ class Explainer:
 
     def _has(self, unit: FusedUnit, node: NodeView, part: Part) -> bool:
         """Whether a part of a unit is one of this node."""
-        return node is unit.last if part == "output" else node in self.roles.wishes.owners(unit, part)
+        return node is unit.last if part == "output" else node in self.roles.requests.owners(unit, part)
 
     def _weight(self, unit: FusedUnit, node: NodeView) -> str:
         places = weight_edges(unit, self.roles.view) if node is unit.first else ()
@@ -109,20 +109,20 @@ class Explainer:
         return Precision(**asked)
 
     def _asked(self, unit: FusedUnit, node: NodeView, part: Part, effective: Precision) -> str:
-        wishes = self.roles.wishes.named(node, part)
+        requests = self.roles.requests.named(node, part)
         exists = getattr(effective, part)
-        if wishes and (exists or not self._asks_for_more(wishes[0], effective)):
-            return wishes[0].dtype
+        if requests and (exists or not self._asks_for_more(requests[0], effective)):
+            return requests[0].dtype
         if part == "output" and node is unit.last:
             for tensor in self._results(unit):
-                if tensor in self.roles.wishes.tensors and self.roles.wishes.tensors[tensor].refusal is None:
-                    return self.roles.wishes.tensors[tensor].dtype
+                if tensor in self.roles.requests.tensors and self.roles.requests.tensors[tensor].refusal is None:
+                    return self.roles.requests.tensors[tensor].dtype
         return self._default(unit, part) if exists and self.roles.role(unit) != "follow" else exists
 
     @staticmethod
-    def _asks_for_more(wish: Wish, effective: Precision) -> bool:
-        """Whether a wish is also for a part that a node has."""
-        return any(getattr(wish.precision, part) and getattr(effective, part) for part in PARTS)
+    def _asks_for_more(request: DtypeRequest, effective: Precision) -> bool:
+        """Whether a request is also for a part that a node has."""
+        return any(getattr(request.precision, part) and getattr(effective, part) for part in PARTS)
 
     def _default(self, unit: FusedUnit, part: Part) -> str:
         target = self.roles.target
@@ -156,9 +156,9 @@ class Explainer:
             asked, got = getattr(requested, part), getattr(effective, part)
             if asked != got:
                 refused = self.roles.decisions(unit)[part].refused if role != "follow" else ()
-                reasons = [reason for wish, reason in refused if wish.node == name]
+                reasons = [reason for request, reason in refused if request.node == name]
                 yield reasons[0] if reasons else self._why(unit, node, part, got)
-        if requested.activation == effective.activation == FLOAT and self.roles.wishes.named(node, "activation"):
+        if requested.activation == effective.activation == FLOAT and self.roles.requests.named(node, "activation"):
             yield from self._neighbours(unit)
         if node.name in self.quantizers.notes:
             yield self.quantizers.notes[node.name]
@@ -171,12 +171,12 @@ class Explainer:
             return _because(message("quantize.why_passes_on"), self._stored_why(unit))
         if not got:
             return self._missing_why(unit, node, part)
-        wish = self.roles.decisions(unit)[part].wish
-        if wish is not None and wish.dtype == got and wish.node != self.roles.names.original(node.name):
-            return message("quantize.why_as_one", node=wish.node, rule=repr(wish.rule), dtype=got)
+        request = self.roles.decisions(unit)[part].request
+        if request is not None and request.dtype == got and request.node != self.roles.names.original(node.name):
+            return message("quantize.why_as_one", node=request.node, rule=repr(request.rule), dtype=got)
         tensor = next(self._named_tensors(unit, node, part), None)
         if tensor is not None:
-            rule = self.roles.wishes.tensors[tensor].rule
+            rule = self.roles.requests.tensors[tensor].rule
             return message("quantize.why_rule_names", rule=repr(rule), tensor=repr(tensor))
         if part == "output":
             return _because(message("quantize.why_stored", dtype=got), self._stored_why(unit))
@@ -194,8 +194,8 @@ class Explainer:
             tensors = [node.inputs[place] for place in weight_edges(unit, self.roles.view)]
         elif part == "activation":
             tensors = [self.roles.view.read_at(reader) for reader in self.roles.operands(unit)]
-        wishes = self.roles.wishes.tensors
-        return (tensor for tensor in tensors if tensor in wishes and wishes[tensor].dtype)
+        requests = self.roles.requests.tensors
+        return (tensor for tensor in tensors if tensor in requests and requests[tensor].dtype)
 
     def _stored_why(self, unit: FusedUnit) -> Message | None:
         whys = (stored.why for name in self._results(unit) if (stored := self.storage.spec_of(name)) is not None)
@@ -244,7 +244,7 @@ class TensorReasons:
         """Why a tensor is not what a rule asks for, as far as a node is concerned."""
         if node not in self.touching(tensor):
             return None
-        strongest = self.roles.wishes.tensors[tensor]
+        strongest = self.roles.requests.tensors[tensor]
         if strongest.order != selection.order and not _agrees(selection, strongest):
             return message("quantize.why_counts_more", rule=repr(strongest.rule), tensor=repr(tensor))
         wanted = tensor_dtype(selection.rule.precision, constant=self.roles.view.is_constant(tensor))
@@ -341,8 +341,8 @@ class TensorReasons:
         return spec.dtype if spec is not None else FLOAT
 
 
-def _agrees(selection: RuleSelection, wish: TensorWish) -> bool:
-    return wish.dtype in (selection.rule.precision.output, selection.rule.precision.weight)
+def _agrees(selection: RuleSelection, request: TensorRequest) -> bool:
+    return request.dtype in (selection.rule.precision.output, selection.rule.precision.weight)
 
 
 # What became of every rule.
@@ -392,9 +392,9 @@ class Resolver(TensorReasons):
     def _by_another(self, node: str, part: Part, got: str) -> Message:
         """Which other node of the same unit decides."""
         unit = self.roles.unit_of(node)
-        wish = self.roles.decisions(unit)[part].wish
-        if wish is not None and wish.dtype == got and wish.node != self.roles.names.original(node):
-            return message("quantize.why_as_one", node=wish.node, rule=repr(wish.rule), dtype=got)
+        request = self.roles.decisions(unit)[part].request
+        if request is not None and request.dtype == got and request.node != self.roles.names.original(node):
+            return message("quantize.why_as_one", node=request.node, rule=repr(request.rule), dtype=got)
         return self.plans[unit.last.name].reason
 
     def _parts(self, selection: RuleSelection, node: str) -> Iterator[tuple[Part, str, str]]:
@@ -402,7 +402,7 @@ class Resolver(TensorReasons):
         unit = self.roles.unit_of(node)
         for part in PARTS:
             wanted, got = getattr(selection.rule.precision, part), getattr(self.plans[node].effective, part)
-            if part == "output" and self.roles.view.by_name[node] in self.roles.wishes.owners(unit, part):
+            if part == "output" and self.roles.view.by_name[node] in self.roles.requests.owners(unit, part):
                 got = self.plans[unit.last.name].effective.output
             if wanted:
                 yield part, wanted, got
@@ -412,8 +412,8 @@ class Resolver(TensorReasons):
         if self.roles.role_of(node) in ("none", "follow"):
             return None
         for decision in self.roles.decisions(self.roles.unit_of(node)).values():
-            for wish, reason in decision.refused:
-                if wish.order == selection.order:
+            for request, reason in decision.refused:
+                if request.order == selection.order:
                     return reason
         return None
 
@@ -424,12 +424,12 @@ class Resolver(TensorReasons):
 
     def _outranked_at(self, selection: RuleSelection, node: str, part: Part, got: str = "") -> Message | None:
         """Which rule counts more for one part of a node; of those that got what they ask for, if that is given."""
-        wishes = self.roles.wishes.every(self.roles.view.by_name[node], part)
-        own = next((wish for wish in wishes if wish.order == selection.order), None)
-        if own is None or wishes[0] is own or wishes[0].dtype == own.dtype or (got and wishes[0].dtype != got):
+        requests = self.roles.requests.every(self.roles.view.by_name[node], part)
+        own = next((request for request in requests if request.order == selection.order), None)
+        if own is None or requests[0].dtype == own.dtype or (got and requests[0].dtype != got):
             return None
-        later = wishes[0].strength[0] == own.strength[0]
-        return message(f"quantize.why_{'later' if later else 'specific'}", rule=repr(wishes[0].rule))
+        later = requests[0].strength[0] == own.strength[0]
+        return message(f"quantize.why_{'later' if later else 'specific'}", rule=repr(requests[0].rule))
 
     # What is worth knowing although a rule was followed
 
@@ -510,8 +510,8 @@ def plan_quantization(
     view = GraphView(model)
     names = Names(view, origins or {})
     selections = select(rules, view, names)
-    wishes = Wishes.of(selections, view, target, names)
-    roles = Roles(view, target, find_units(view, target), wishes, names)
+    requests = DtypeRequests.of(selections, view, target, names)
+    roles = Roles(view, target, find_units(view, target), requests, names)
     storage = store(roles)
     methods = Methods(method or target.calibration.method, weight_method or target.calibration.weight_method)
     quantizers = make_quantizers(roles, storage, methods)

@@ -68,10 +68,10 @@ def constant_operands(roles: Roles, storage: TensorStorage) -> Iterator[Constant
 
 def _weight(unit: FusedUnit, place: int, roles: Roles) -> ConstantOperand | None:
     tensor, reader = unit.first.inputs[place], Consumer(unit.first.name, place)
-    decision, wish = roles.decisions(unit)["weight"], roles.wishes.tensors.get(tensor)
+    decision, request = roles.decisions(unit)["weight"], roles.requests.tensors.get(tensor)
     dtype = decision.dtype
-    if wish is not None and outranks(wish, decision) and wish.dtype in (*roles.target.weights, FLOAT):
-        dtype = wish.dtype
+    if request is not None and outranks(request, decision) and request.dtype in (*roles.target.weights, FLOAT):
+        dtype = request.dtype
     if dtype == FLOAT:
         return None
     axis, note = weight_axis(unit.first, place, roles.view, roles.target)
@@ -80,12 +80,12 @@ def _weight(unit: FusedUnit, place: int, roles: Roles) -> ConstantOperand | None
 
 def _operands(unit: FusedUnit, roles: Roles, storage: TensorStorage) -> Iterator[ConstantOperand]:
     """Constants of operations other than products: like activations, with one scale each."""
-    view, wishes = roles.view, roles.wishes.tensors
+    view, requests = roles.view, roles.requests.tensors
     results = view.results(unit.last)
     alone = len(unit.nodes) == 1 and unit.first.operation in roles.target.shared_scale
     tied = roles.role(unit) == "follow" or alone
     for reader, tensor in view.operands(unit.first):
-        if not view.is_constant(tensor) or (tensor in wishes and wishes[tensor].dtype == FLOAT):
+        if not view.is_constant(tensor) or (tensor in requests and requests[tensor].dtype == FLOAT):
             continue
         if tied:
             # An operation that passes on what nobody wants quantized does not quantize it either.
@@ -93,10 +93,10 @@ def _operands(unit: FusedUnit, roles: Roles, storage: TensorStorage) -> Iterator
                 group = storage.group_of[results[0]]
                 yield ConstantOperand(tensor, reader, storage.stored[group].spec, group)
             continue
-        decision, wish = roles.decisions(unit)["activation"], wishes.get(tensor)
+        decision, request = roles.decisions(unit)["activation"], requests.get(tensor)
         dtype = decision.dtype
-        if wish is not None and outranks(wish, decision) and wish.dtype in roles.target.activations:
-            dtype = wish.dtype
+        if request is not None and outranks(request, decision) and request.dtype in roles.target.activations:
+            dtype = request.dtype
         yield ConstantOperand(tensor, reader, roles.target.activations[dtype])
 
 
@@ -140,10 +140,10 @@ def biases(roles: Roles, weights: Mapping[Consumer, QuantSpec], storage: TensorS
         if place is None:
             continue
         source, weight = _factors(unit, roles.view)
-        wish = roles.wishes.tensors.get(roles.view.by_name[place.node].inputs[place.input])
+        request = roles.requests.tensors.get(roles.view.by_name[place.node].inputs[place.input])
         if source not in storage.seen or (weight not in weights and weight not in storage.seen):
             continue
-        if wish is None or wish.dtype != FLOAT:
+        if request is None or request.dtype != FLOAT:
             yield _bias(unit, place, (source, weight), weights.get(weight), roles.view)
 
 

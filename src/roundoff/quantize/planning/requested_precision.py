@@ -20,12 +20,12 @@ WHOLLY_FLOAT = Precision(FLOAT, FLOAT, FLOAT)
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DtypeRequest:
     """One dtype asked for by one rule.
 
     Attributes:
         dtype: What is asked for.
-        strength: Compares wishes: how the rule names the node, whether it is the one the part belongs to, and how
+        strength: Compares requests: how the rule names the node, if it is the one the part belongs to, and how
             late the rule comes.
         rule: The rule as it is written.
         order: Its place among the rules.
@@ -52,22 +52,22 @@ class Decision:
 
     Attributes:
         dtype: The dtype; empty where neighbours decide, or the part does not exist.
-        wish: The wish that was granted; None for the target's default.
-        refused: Wishes that the target cannot grant, strongest first, each with the reason.
+        request: The request that was granted; None for the target's default.
+        refused: Requests that the target cannot grant, strongest first, each with the reason.
     """
 
     dtype: str
-    wish: Wish | None = None
-    refused: tuple[tuple[Wish, Message], ...] = ()
+    request: DtypeRequest | None = None
+    refused: tuple[tuple[DtypeRequest, Message], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class TensorWish:
+class TensorRequest:
     """A dtype asked for a tensor by its name.
 
     Attributes:
         dtype: What is asked for, or what it got instead: empty when it cannot be granted.
-        strength: As in `Wish`.
+        strength: As in `DtypeRequest`.
         rule: The rule as it is written.
         order: Its place among the rules.
         refusal: Why it cannot be granted.
@@ -80,11 +80,11 @@ class TensorWish:
     refusal: Message | None = None
 
 
-def outranks(wish: TensorWish, decision: Decision) -> bool:
-    """Whether a wish for a tensor counts more than that granted to a node that reads it; of equals, the later."""
-    granted = decision.wish
+def outranks(request: TensorRequest, decision: Decision) -> bool:
+    """Whether a request for a tensor counts more than that granted to a node that reads it; else the later."""
+    granted = decision.request
     other = (granted.strength[0], granted.order) if granted is not None else (0, -1)
-    return bool(wish.dtype) and (wish.strength[0], wish.order) > other
+    return bool(request.dtype) and (request.strength[0], request.order) > other
 
 
 def weight_edges(unit: FusedUnit, view: GraphView) -> tuple[int, ...]:
@@ -97,40 +97,42 @@ def weight_edges(unit: FusedUnit, view: GraphView) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """All wishes of all rules, by what they are for.
+class DtypeRequests:
+    """All requests of all rules, by what they are for.
 
     Attributes:
         target: For which chip.
         view: The graph.
         names: Names of nodes in the user's model.
-        tensors: The strongest wish for each tensor that is named itself.
+        tensors: The strongest request for each tensor that is named itself.
         by_node: What names each node, and how strongly.
     """
 
     target: Target
     view: GraphView
     names: Names
-    tensors: Mapping[str, TensorWish]
+    tensors: Mapping[str, TensorRequest]
     by_node: Mapping[str, Sequence[tuple[RuleSelection, int]]]
 
     @classmethod
-    def of(cls, selections: Iterable[RuleSelection], view: GraphView, target: Target, names: Names) -> "Wishes":
+    def of(
+        cls, selections: Iterable[RuleSelection], view: GraphView, target: Target, names: Names
+    ) -> "DtypeRequests":
         """Sort the selections of all rules by what they name."""
         by_node: dict[str, list[tuple[RuleSelection, int]]] = defaultdict(list)
-        tensors: dict[str, TensorWish] = {}
+        tensors: dict[str, TensorRequest] = {}
         for selection in selections:
             for node, rank in selection.ranks.items():
                 if rank:
                     by_node[node].append((selection, rank))
             for tensor, rank in selection.tensors.items():
-                wish = _tensor_wish(tensor, selection, rank, view, target)
-                if tensor not in tensors or wish.strength > tensors[tensor].strength:
-                    tensors[tensor] = wish
+                request = _tensor_wish(tensor, selection, rank, view, target)
+                if tensor not in tensors or request.strength > tensors[tensor].strength:
+                    tensors[tensor] = request
         return cls(target, view, names, tensors, by_node)
 
-    def every(self, node: NodeView, part: Part, *, own: bool = True) -> list[Wish]:
-        """Wishes of the rules that name a node, for one part, strongest first.
+    def every(self, node: NodeView, part: Part, *, own: bool = True) -> list[DtypeRequest]:
+        """Requests of the rules that name a node, for one part, strongest first.
 
         Args:
             node: The node.
@@ -139,7 +141,7 @@ class Wishes:
         """
         name = self.names.original(node.name)
         found = [
-            Wish(
+            DtypeRequest(
                 getattr(selection.rule.precision, part),
                 (rank, own, selection.order),
                 selection.text,
@@ -152,7 +154,7 @@ class Wishes:
         ]
         return sorted(found, key=_strength, reverse=True)
 
-    def named(self, node: NodeView, part: Part) -> list[Wish]:
+    def named(self, node: NodeView, part: Part) -> list[DtypeRequest]:
         """Like `every`, without those for a whole node in float where something else counts more."""
         return _counting(self.every(node, part), self.every(node, "activation"))
 
@@ -172,14 +174,14 @@ class Wishes:
         reading = tuple(live) or (unit.first,)
         return tuple(dict.fromkeys((*reading, unit.last))) if part == "output" else reading
 
-    def asked(self, unit: FusedUnit, part: Part) -> list[Wish]:
-        """All wishes for a part of a unit, strongest first; of equals, for its output, that for its last node."""
+    def asked(self, unit: FusedUnit, part: Part) -> list[DtypeRequest]:
+        """All requests for a part of a unit, strongest first; of equals, for its output, its last node's."""
         found = [
-            wish
+            request
             for node in self.owners(unit, part)
-            for wish in self.every(node, part, own=part != "output" or node is unit.last)
+            for request in self.every(node, part, own=part != "output" or node is unit.last)
         ]
-        computed = [wish for node in self.owners(unit, "activation") for wish in self.every(node, "activation")]
+        computed = [each for node in self.owners(unit, "activation") for each in self.every(node, "activation")]
         return _counting(sorted(found, key=_strength, reverse=True), computed)
 
     def decide(self, unit: FusedUnit) -> dict[Part, Decision]:
@@ -192,15 +194,15 @@ class Wishes:
             # Strongest first; one that the target cannot grant makes way for the next, and is on record. A rule
             # for a whole node that fails in one part is not granted in the parts behind it either: half of it
             # would be a precision that nobody asked for.
-            for wish in self.asked(unit, part):
-                reason = whole_refused.get(wish.order) if wish.whole else None
-                reason = reason or self._refusal(unit, part, wish.dtype)
+            for request in self.asked(unit, part):
+                reason = whole_refused.get(request.order) if request.whole else None
+                reason = reason or self._refusal(unit, part, request.dtype)
                 if not reason:
-                    granted = wish
+                    granted = request
                     break
-                refused.append((wish, reason))
-                if wish.whole:
-                    whole_refused[wish.order] = reason
+                refused.append((request, reason))
+                if request.whole:
+                    whole_refused[request.order] = reason
             dtype = granted.dtype if granted is not None else self._default(unit, part, decisions)
             decisions[part] = Decision(dtype, granted, tuple(refused))
         return decisions
@@ -240,16 +242,16 @@ class Wishes:
         return message(key, target=self.target.name, known=known, other=other) if other else None
 
 
-def _strength(wish: Wish) -> tuple[int, bool, int]:
-    return wish.strength
+def _strength(request: DtypeRequest) -> tuple[int, bool, int]:
+    return request.strength
 
 
-def _counting(wishes: list[Wish], computed: list[Wish]) -> list[Wish]:
+def _counting(requests: list[DtypeRequest], computed: list[DtypeRequest]) -> list[DtypeRequest]:
     """Who asks for a whole node in float does not ask for a float weight of a node computed in integers."""
     strongest = max(computed, key=_strength, default=None)
     if strongest is None or strongest.dtype == FLOAT:
-        return wishes
-    return [wish for wish in wishes if not (wish.whole and strongest.strength > wish.strength)]
+        return requests
+    return [request for request in requests if not (request.whole and strongest.strength > request.strength)]
 
 
 def _integer_refusal(target: Target, part: Part, dtype: str, operation: str) -> Message | None:
@@ -274,8 +276,10 @@ def tensor_dtype(precision: Precision, *, constant: bool) -> str:
     return next(str(value) for part in order if (value := getattr(precision, part)))
 
 
-def _tensor_wish(tensor: str, selection: RuleSelection, rank: int, view: GraphView, target: Target) -> TensorWish:
-    """The wish of a rule that names a tensor, which has one dtype whatever part of a node it is to whom."""
+def _tensor_wish(
+    tensor: str, selection: RuleSelection, rank: int, view: GraphView, target: Target
+) -> TensorRequest:
+    """The request of a rule that names a tensor, which has one dtype whatever part of a node it is to whom."""
     constant = view.is_constant(tensor)
     dtype = tensor_dtype(selection.rule.precision, constant=constant)
     strength = (rank, True, selection.order)
@@ -291,7 +295,7 @@ def _tensor_wish(tensor: str, selection: RuleSelection, rank: int, view: GraphVi
             reason = message(
                 "quantize.why_offers", target=target.name, what=what, offered=", ".join(offered), dtype=dtype
             )
-    return TensorWish("" if reason else dtype, strength, selection.text, selection.order, reason)
+    return TensorRequest("" if reason else dtype, strength, selection.text, selection.order, reason)
 
 
 # What every unit is: computed in integers, in float, or passing on what it reads.
@@ -307,14 +311,14 @@ class Roles:
         view: The graph.
         target: For which chip.
         units: In order of their first nodes.
-        wishes: What was asked for.
+        requests: What was asked for.
         names: Names of nodes in the user's model.
     """
 
     view: GraphView
     target: Target
     units: tuple[FusedUnit, ...]
-    wishes: Wishes
+    requests: DtypeRequests
     names: Names
 
     @cached_property
@@ -323,7 +327,7 @@ class Roles:
 
     @cached_property
     def _decisions(self) -> dict[str, dict[Part, Decision]]:
-        return {unit.first.name: self.wishes.decide(unit) for unit in self.units}
+        return {unit.first.name: self.requests.decide(unit) for unit in self.units}
 
     @cached_property
     def _roles(self) -> dict[str, Role]:

@@ -1,4 +1,4 @@
-"""Wishes as people write them: ``SELECTOR=PRECISION`` on the command line, and TOML files of them."""
+"""Requests as people write them: ``SELECTOR=PRECISION`` on the command line, and TOML files of them."""
 
 import fnmatch
 import re

@@ -74,8 +74,8 @@ class Links:
 
     def is_float_by_wish(self, tensor: str) -> bool:
         """Whether a rule asks for a tensor in float by its name."""
-        wish = self.roles.wishes.tensors.get(tensor)
-        return wish is not None and wish.dtype == FLOAT
+        request = self.roles.requests.tensors.get(tensor)
+        return request is not None and request.dtype == FLOAT
 
     def shares(self, unit: FusedUnit) -> bool:
         """Whether all that a unit reads and writes has one scale."""
@@ -302,9 +302,9 @@ class _Storing:
     def _wanted_spec(self, reader: Consumer, unit: FusedUnit, tensor: str) -> QuantSpec:
         decision = self.roles.decisions(unit)["activation"]
         dtype = decision.dtype
-        wish = self.roles.wishes.tensors.get(tensor)
-        if wish is not None and outranks(wish, decision):
-            dtype = wish.dtype
+        request = self.roles.requests.tensors.get(tensor)
+        if request is not None and outranks(request, decision):
+            dtype = request.dtype
         live = self.target.live_operand
         if live is not None and reader in self.roles.live_operands:
             return replace(live, bits=self.target.activations[dtype].bits)
@@ -343,24 +343,24 @@ class _Storing:
     def _asked(
         self, members: list[str], sharers: list[FusedUnit]
     ) -> Iterator[tuple[tuple[int, int], str, Message]]:
-        """Wishes for how a group is stored: strength, dtype, and why."""
+        """Requests for how a group is stored: strength, dtype, and why."""
         for tensor in members:
-            wish = self.roles.wishes.tensors.get(tensor)
-            if wish is not None and wish.dtype not in ("", FLOAT):
+            request = self.roles.requests.tensors.get(tensor)
+            if request is not None and request.dtype not in ("", FLOAT):
                 yield (
-                    (wish.strength[0], wish.order),
-                    wish.dtype,
-                    message("quantize.why_asks", rule=repr(wish.rule)),
+                    (request.strength[0], request.order),
+                    request.dtype,
+                    message("quantize.why_asks", rule=repr(request.rule)),
                 )
             producer = self.view.producers.get(tensor)
             if producer is not None and self.roles.role_of(producer.name) == "integer":
-                granted = self.roles.decisions(self.roles.unit_of(producer.name))["output"].wish
+                granted = self.roles.decisions(self.roles.unit_of(producer.name))["output"].request
                 if granted is not None and granted.dtype != FLOAT:
                     strength = (granted.strength[0], granted.order)
                     why = message("quantize.why_asks_output", rule=repr(granted.rule), node=granted.node)
                     yield strength, granted.dtype, why
         for unit in sharers:
-            granted = self.roles.decisions(unit)["activation"].wish
+            granted = self.roles.decisions(unit)["activation"].request
             if granted is not None:
                 strength = (granted.strength[0], granted.order)
                 why = message("quantize.why_asks_node", rule=repr(granted.rule), node=granted.node)
@@ -370,8 +370,8 @@ class _Storing:
         """The spec that operations with a shared scale want; of several the one most asked for."""
 
         def strength(unit: FusedUnit) -> tuple[int, int]:
-            wish = self.roles.decisions(unit)["activation"].wish
-            return (wish.strength[0], wish.order) if wish is not None else (0, -1)
+            request = self.roles.decisions(unit)["activation"].request
+            return (request.strength[0], request.order) if request is not None else (0, -1)
 
         unit = max(sharers, key=strength)
         decision = self.roles.decisions(unit)["activation"]

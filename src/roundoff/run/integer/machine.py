@@ -31,9 +31,9 @@ from roundoff.run.integer.call import (
     plain_value,
     widened,
 )
+from roundoff.run.integer.data_movement import MOVE_KERNELS, REDUCTION_KERNELS, carried
 from roundoff.run.integer.elementwise import ELEMENTWISE_KERNELS, LookupTable
 from roundoff.run.integer.linear import LINEAR_KERNELS
-from roundoff.run.integer.moves import MOVE_KERNELS, REDUCTION_KERNELS, carried
 from roundoff.run.integer.program import Program, ProgramStep, SingleNodes
 from roundoff.run.integer.results import AccumulatorOverflow, Coded, IntegerReport, Recorder, Result, Wide, aligned
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, bilingual, in_all, named, plain, translate
+from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, named, plain, translate
 from roundoff.messages.numbers import decibels_with_unit, score_text, text_curve
 from roundoff.messages.phrases import count_of, semicolons
 from roundoff.pages.coverage import judgement_lines
@@ -42,7 +42,7 @@ def accumulation_page(document: RunDocument, view: pages.View = pages.View()) ->
         bilingual("accumulate.title"),
         (
             _headline(found),
-            pages.spoken_facts(lambda: (line for part in _FACTS for line in part(found))),
+            pages.bilingual_facts(lambda: (line for part in _FACTS for line in part(found))),
             _summary(found),
             pages.Chart("curves-chart", bilingual("accumulate.curves"), "curves", "order", series, *axes),
             table,
@@ -55,7 +55,7 @@ def accumulation_page(document: RunDocument, view: pages.View = pages.View()) ->
 
 def _headline(found: Accumulation) -> pages.Headline:
     verdict = found.verdict
-    samples = in_all(lambda: count_of(len(found.samples), "sample"))
+    samples = in_all_languages(lambda: count_of(len(found.samples), "sample"))
     if verdict.dominance is not None:
         text = bilingual(f"accumulate.{verdict.dominance}", samples=samples)
         return pages.Headline(
@@ -65,7 +65,7 @@ def _headline(found: Accumulation) -> pages.Headline:
     if worst is None:
         text = bilingual("accumulate.no_score", samples=samples)
         return pages.Headline("bad", text, "", bilingual("accumulate.word_no_score"))
-    level = in_all(lambda: decibels_with_unit(found.base_line.sqnr_db[worst.order]))
+    level = in_all_languages(lambda: decibels_with_unit(found.base_line.sqnr_db[worst.order]))
     key = "accumulate.open_exact" if verdict.exact_weights else "accumulate.open"
     text = bilingual(key, output=verdict.output, db=level, samples=samples)
     return pages.Headline("open", text, "", bilingual("accumulate.word_open"))

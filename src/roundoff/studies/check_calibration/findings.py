@@ -23,12 +23,17 @@ from roundoff.studies.check_calibration.inputs import (
 )
 from roundoff.studies.check_calibration.preparation import (
     FAR,
-    not_told_apart,
-    slip_between,
-    slip_by_labels,
-    slip_by_statistics,
+    mismatch_between,
+    mismatch_by_labels,
+    mismatch_by_statistics,
+    with_alternatives,
 )
-from roundoff.studies.check_calibration.ranges import CalibratedRanges, HeldOutRecord, Seen, chance_of_exceeding
+from roundoff.studies.check_calibration.ranges import (
+    CalibratedRanges,
+    HeldOutRecord,
+    RangeObservation,
+    chance_of_exceeding,
+)
 from roundoff.studies.check_calibration.result import (
     CheckFinding,
     ConvergencePoint,
@@ -238,7 +243,7 @@ def prepared_otherwise(fed: InputRecord, others: InputRecord) -> bool:
     """Whether held-out samples are surely prepared otherwise: by a slip that is known, or far from this size."""
     return any(
         ours.dtype.startswith("float")
-        and (bool(slip_between(ours, theirs)) or not 1 / _FAR < _size_ratio(ours, theirs) < _FAR)
+        and (bool(mismatch_between(ours, theirs)) or not 1 / _FAR < _size_ratio(ours, theirs) < _FAR)
         for ours, theirs in zip(fed.inputs(), others.inputs(), strict=True)
     )
 
@@ -258,7 +263,7 @@ def _other_scale(fed: InputRecord, others: InputRecord) -> Iterator[CheckFinding
         if not std > 0 or not other_std > 0:
             continue
         ratio = std / other_std
-        slip = slip_between(ours, theirs)
+        slip = mismatch_between(ours, theirs)
         if slip:
             given, wanted = slip[0].given.words, slip[0].wanted.words
             # Which way it is among those that the numbers cannot tell apart, the reader knows.
@@ -267,7 +272,7 @@ def _other_scale(fed: InputRecord, others: InputRecord) -> Iterator[CheckFinding
                 "scaling",
                 "fault",
                 message("check_calibration.prepared_otherwise", input=ours.name, given=given, wanted=wanted),
-                not_told_apart(message("check_calibration.make_if", wanted=wanted), near),
+                with_alternatives(message("check_calibration.make_if", wanted=wanted), near),
                 weight=abs(float(np.log(ratio))),
             )
             continue
@@ -353,7 +358,7 @@ class Growth:
         return total * 2**doublings if doublings <= 10 else None
 
 
-def growth_of(seen: Seen) -> Growth:
+def growth_of(seen: RangeObservation) -> Growth:
     """How ranges grew with the samples seen."""
     return Growth(*seen.shares())
 
@@ -447,7 +452,7 @@ def saturation_findings(rows: Sequence[RangeRow], held_out: HeldOutRecord, sampl
 
 def range_rows(
     tensors: Sequence[str],
-    seen: Seen,
+    seen: RangeObservation,
     growth: Growth,
     *,
     covered: CalibratedRanges,
@@ -497,27 +502,27 @@ def preparation_findings(
     """
     if not feeds:
         return
-    slip = slip_by_statistics(model, feeds, threads=threads)
+    slip = mismatch_by_statistics(model, feeds, threads=threads)
     if slip is not None:
         known, before, how = slip.how is not None and slip.usual, f"{slip.before:.2g}", slip.how
         text = message("check_calibration.not_as_trained", node=slip.node, value=before)
         fix = message("check_calibration.prepare")
         if how is not None:
             fix = message("check_calibration.prepare_how", how=how.words, before=before, after=f"{slip.after:.2g}")
-            fix = not_told_apart(fix, how.also)
+            fix = with_alternatives(fix, how.also)
         if how is not None and how.seen:
             gaps = {"given": how.seen, "wanted": how.wanted}
             text = message("check_calibration.not_as_trained_like", **gaps, node=slip.node, value=before)
         severity: Severity = "fault" if known or slip.before > FAR else "remark"
         yield CheckFinding("scaling", severity, text, fix, weight=slip.before)
-    right = None if labels is None else slip_by_labels(model, feeds, labels, threads=threads)
+    right = None if labels is None else mismatch_by_labels(model, feeds, labels, threads=threads)
     if right is not None and right.how is not None:
         how, shares = right.how, {"before": f"{100 * right.before:.0f}", "after": f"{100 * right.after:.0f}"}
         text = message("check_calibration.right", **shares, count=len(feeds))
         if how.seen:
             gaps = {"given": how.seen, "wanted": how.wanted}
             text = message("check_calibration.right_like", **shares, count=len(feeds), **gaps)
-        yield CheckFinding("scaling", "fault", text, not_told_apart(how.words, how.also), weight=right.after)
+        yield CheckFinding("scaling", "fault", text, with_alternatives(how.words, how.also), weight=right.after)
     for each in facts:
         if each.looks_like == TWICE:
             yield CheckFinding(

@@ -13,7 +13,7 @@ from roundoff.graph.weights import Weights
 from roundoff.measure.classes import class_predictions
 from roundoff.messages.message import NOTHING, Message, joined, message, verbatim
 from roundoff.preprocessing.conventions import BYTE, Convention, alike, preparations
-from roundoff.preprocessing.ranking import Hypothesis, InputObservation, apart, leading, rank
+from roundoff.preprocessing.hypotheses import Hypothesis, InputObservation, leading, moment_distance, rank
 from roundoff.run.session import Session, open_session
 from roundoff.studies.check_calibration.result import InputFacts
 
@@ -55,7 +55,7 @@ class PreparationGroup:
         return tuple(dict.fromkeys(each.words for each in self.others if each.words != self.words))
 
 
-def not_told_apart(text: Message, others: Iterable[Message]) -> Message:
+def with_alternatives(text: Message, others: Iterable[Message]) -> Message:
     """A text that names one way, with the others that may be meant as well."""
     listed = list(others)
     if not listed:
@@ -78,20 +78,22 @@ def ways(channels: int) -> tuple[PreparationGroup, ...]:
     return tuple(PreparationGroup(first, tuple(others)) for first, *others in groups)
 
 
-def could_be(way: Convention, low: float, high: float) -> bool:
+def is_compatible(way: Convention, low: float, high: float) -> bool:
     """Whether values from `low` to `high` can come of pixels in this way, and fill enough of them."""
     bottom, top = (np.asarray((end - way.offset) / way.gain) for end in (low, high))
     inside = float(bottom.max()) >= -_BEYOND and float(top.min()) <= BYTE + _BEYOND
     return inside and float(top.max() - bottom.min()) > _FILLED and float(top.max()) > _FILLED
 
 
-def fills(way: Convention, low: float, high: float) -> bool:
+def spans_pixels(way: Convention, low: float, high: float) -> bool:
     """Whether values from `low` to `high` are pixels from black to white, prepared in this way."""
     bottom, top = (float(np.mean((end - way.offset) / way.gain)) for end in (low, high))
     return bottom <= _BLACK and top >= _WHITE
 
 
-def slips(low: float, high: float, channels: int) -> Iterator[tuple[PreparationGroup, PreparationGroup]]:
+def preparation_mismatches(
+    low: float, high: float, channels: int
+) -> Iterator[tuple[PreparationGroup, PreparationGroup]]:
     """Pairs of how values may have been prepared, and how else they may have to be.
 
     Args:
@@ -108,12 +110,12 @@ def slips(low: float, high: float, channels: int) -> Iterator[tuple[PreparationG
 
 def _seen(way: PreparationGroup, low: float, high: float) -> PreparationGroup | None:
     """The one of a group that values from `low` to `high` can come of; best one that they fill."""
-    possible = [each for each in (way.usual, *way.others) if could_be(each, low, high)]
-    best = next((each for each in possible if fills(each, low, high)), possible[0] if possible else None)
+    possible = [each for each in (way.usual, *way.others) if is_compatible(each, low, high)]
+    best = next((each for each in possible if spans_pixels(each, low, high)), possible[0] if possible else None)
     return None if best is None else PreparationGroup(best)
 
 
-def slip_between(ours: InputFacts, theirs: InputFacts) -> tuple[Hypothesis, ...]:
+def mismatch_between(ours: InputFacts, theirs: InputFacts) -> tuple[Hypothesis, ...]:
     """How one set of samples and another seem to be prepared, where they are not prepared alike.
 
     Args:
@@ -152,7 +154,7 @@ def _left(ours: InputObservation, theirs: InputObservation, how: Hypothesis | No
     mean, std = ours.mean, ours.std
     if how is not None:
         mean, std = how.change(mean, 0), std * how.wanted.gain / how.given.gain
-    return apart((mean, std), (theirs.mean, theirs.std))
+    return moment_distance((mean, std), (theirs.mean, theirs.std))
 
 
 def _is_sure(how: Hypothesis, ours: InputObservation, theirs: InputObservation, before: float) -> bool:
@@ -163,7 +165,7 @@ def _is_sure(how: Hypothesis, ours: InputObservation, theirs: InputObservation, 
     low, high = float(theirs.low[0]), float(theirs.high[0])
     sides = ((how.given, float(ours.low[0]), float(ours.high[0])), (how.wanted, low, high))
     fits = max(abs(ends[0] - low), abs(ends[1] - high)) <= _ENDS * (high - low)
-    filled = all(fills(*side) and could_be(*side) for side in sides)
+    filled = all(spans_pixels(*side) and is_compatible(*side) for side in sides)
     return fits and filled and _left(ours, theirs, how) < min(_SETS_LEFT, before / _SETS_BETTER)
 
 
@@ -212,8 +214,8 @@ def rescalings(feeds: Sequence[Mapping[str, Array]], *, surely: bool = False) ->
     channels = {each[2] for each in pictures}
     if len(channels) == 1 and channels <= set(_PICTURES):
         low, high = min(each[0] for each in pictures), max(each[1] for each in pictures)
-        for one, other in slips(low, high, channels.pop()):
-            if not surely or fills(one.usual, low, high):
+        for one, other in preparation_mismatches(low, high, channels.pop()):
+            if not surely or spans_pixels(one.usual, low, high):
                 yield from_one_to_other(one, other)
     yield from _ALWAYS
 
@@ -263,7 +265,7 @@ Feeds = Sequence[Mapping[str, Array]]
 
 
 @dataclass(frozen=True, slots=True)
-class Slip:
+class PreparationMismatch:
     """A way to change samples that makes them fit the model.
 
     Attributes:
@@ -289,7 +291,9 @@ class _Expectation:
     variance: Array
 
 
-def slip_by_statistics(model: Model, feeds: Feeds, *, threads: int | None = None) -> Slip | None:
+def mismatch_by_statistics(
+    model: Model, feeds: Feeds, *, threads: int | None = None
+) -> PreparationMismatch | None:
     """Compare what the first batch normalizations see with what they saw in training.
 
     Args:
@@ -322,13 +326,13 @@ def slip_by_statistics(model: Model, feeds: Feeds, *, threads: int | None = None
         usual = replace(usual, also=(fitted.words, *usual.also))
     how, after = (fitted, rest) if rest * _BETTER < after and after > _GOOD else (usual, after)
     if how is None or after > _RIGHT or after * _BETTER > before:
-        return Slip(None, before, before, expected[0].node, usual=False)
-    return Slip(how, before, after, expected[0].node, usual=how is usual)
+        return PreparationMismatch(None, before, before, expected[0].node, usual=False)
+    return PreparationMismatch(how, before, after, expected[0].node, usual=how is usual)
 
 
-def slip_by_labels(
+def mismatch_by_labels(
     model: Model, feeds: Feeds, labels: Sequence[int], *, threads: int | None = None
-) -> Slip | None:
+) -> PreparationMismatch | None:
     """Look for a way to change samples after which the model is right far more often.
 
     Args:
@@ -357,7 +361,7 @@ def slip_by_labels(
     how, after = _best(feeds, accuracy, lower=False)
     if how is None or after < before + _GAIN or after < before * _FACTOR:
         return None
-    return Slip(how, before, after)
+    return PreparationMismatch(how, before, after)
 
 
 def _fitted(session: Session, tensors: Sequence[str], expected: _Expectation, feeds: Feeds) -> Rescaling | None:

@@ -34,7 +34,7 @@ ORDERS = 16
 """Random orders over which growth is averaged."""
 
 
-def marks_of(samples: int) -> tuple[int, ...]:
+def sample_marks(samples: int) -> tuple[int, ...]:
     """Numbers of samples at which ranges are looked at: all, half, a quarter ... down to one; ascending."""
     marks = [samples]
     while marks[-1] > 1:
@@ -57,7 +57,7 @@ class RangeRecord:
     """
 
     def __init__(self, tensors: int, samples: int, *, seed: int) -> None:
-        self.marks = marks_of(samples)
+        self.marks = sample_marks(samples)
         random = np.random.default_rng(seed)
         ranks = np.stack([random.permutation(samples) for _ in range(ORDERS)])
         # Between which two marks each sample comes, in each order.
@@ -230,7 +230,7 @@ _ORDERS = ((0, 1, 2, 3), (1, 0, 3, 2), (2, 3, 0, 1), (3, 2, 1, 0), (0, 2, 1, 3),
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class ObservedTensors:
     """What is watched.
 
     Attributes:
@@ -250,7 +250,7 @@ class Watched:
     inputs: tuple[str, ...]
 
 
-def watched_tensors(model: Model, settings: CalibrationCheckSettings) -> Watched:
+def observed_tensors(model: Model, settings: CalibrationCheckSettings) -> ObservedTensors:
     """The tensors that a target quantizes by what is observed, and the inputs.
 
     Raises:
@@ -285,7 +285,7 @@ def watched_tensors(model: Model, settings: CalibrationCheckSettings) -> Watched
         )
     options = options_of(chosen, settings.options)
     ordered = dict(reversed(specs.items()))
-    return Watched(prepared.model, ordered, name, chosen.needs != "range", options, fed)
+    return ObservedTensors(prepared.model, ordered, name, chosen.needs != "range", options, fed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -303,7 +303,7 @@ class CalibratedRanges:
     outside: Array
 
 
-class Seen:
+class RangeObservation:
     """What is remembered of all tensors and samples.
 
     Args:
@@ -312,7 +312,7 @@ class Seen:
         seed: Of random orders.
     """
 
-    def __init__(self, watched: Watched, samples: int, *, seed: int) -> None:
+    def __init__(self, watched: ObservedTensors, samples: int, *, seed: int) -> None:
         self._watched = watched
         self.record = RangeRecord(len(watched.specs), samples, seed=seed)
         self.count = 0
@@ -374,12 +374,12 @@ def _merged(parts: Sequence[Observation]) -> Observation:
     return merged
 
 
-def see(  # noqa: PLR0913 - what to run, on what, and who looks
-    watched: Watched,
+def observe_ranges(  # noqa: PLR0913 - what to run, on what, and who looks
+    watched: ObservedTensors,
     samples: Samples,
     indices: Sequence[int],
     *,
-    seen: Seen | None,
+    seen: RangeObservation | None,
     fed: InputRecord,
     held_out: HeldOutRecord | None,
     settings: CalibrationCheckSettings,

@@ -36,9 +36,9 @@ from roundoff.studies.check_calibration.inputs import MOST_PICTURES, InputRecord
 from roundoff.studies.check_calibration.ranges import (
     CalibrationCheckSettings,
     HeldOutRecord,
-    Seen,
-    see,
-    watched_tensors,
+    RangeObservation,
+    observe_ranges,
+    observed_tensors,
 )
 from roundoff.studies.check_calibration.result import CalibrationCheck, CheckFinding, FindingKind
 
@@ -78,7 +78,7 @@ def check_calibration(
         BadInput: The model cannot be quantized, samples or labels do not fit, or there is no such method.
         ModelFailed: The model cannot be run.
     """
-    watched = watched_tensors(model, settings)
+    watched = observed_tensors(model, settings)
     names, total = samples.names, len(samples.names)
     if labels is not None and len(labels) != total:
         what = english(
@@ -91,14 +91,14 @@ def check_calibration(
             fix=english("correct the labels"),
         )
     kept, left = _split(total, settings) if held_out is None else (tuple(range(total)), ())
-    seen, fed = Seen(watched, total, seed=settings.seed), InputRecord()
-    see(watched, samples, kept, seen=seen, fed=fed, held_out=None, settings=settings, progress=progress)
+    seen, fed = RangeObservation(watched, total, seed=settings.seed), InputRecord()
+    observe_ranges(watched, samples, kept, seen=seen, fed=fed, held_out=None, settings=settings, progress=progress)
     covered, kept_count = seen.ranges(), seen.count
     record = HeldOutRecord((covered.low, covered.high), (seen.record.low, seen.record.high))
     others = InputRecord()
     if held_out is not None:
         indices = range(len(held_out.names))
-        see(
+        observe_ranges(
             watched,
             held_out,
             indices,
@@ -109,7 +109,9 @@ def check_calibration(
             progress=progress,
         )
     elif left:
-        see(watched, samples, left, seen=seen, fed=fed, held_out=record, settings=settings, progress=progress)
+        observe_ranges(
+            watched, samples, left, seen=seen, fed=fed, held_out=record, settings=settings, progress=progress
+        )
         covered = seen.ranges()
     fed.samples.sort(key=lambda facts: facts.index)
     growth = growth_of(seen)

@@ -255,7 +255,7 @@ def sample_pixels(pairs: PixelPairs, most: int) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True, slots=True)
-class Judging:
+class ClaimCriteria:
     """By what claims are judged.
 
     Attributes:
@@ -269,7 +269,7 @@ class Judging:
     known: tuple[MeanStd, ...] = ()
 
 
-def verify(candidate: Candidate, judging: Judging) -> Claim | None:
+def verify(candidate: Candidate, judging: ClaimCriteria) -> Claim | None:
     """Fit and name the map of values, and see what it leaves on every value.
 
     Args:
@@ -317,7 +317,7 @@ def _claim(
     candidate: Candidate,
     order: tuple[int, ...],
     values: Values,
-    judging: Judging,
+    judging: ClaimCriteria,
 ) -> Claim:
     channels = len(values.gain)
     matrix = np.zeros((channels, max(order) + 1))

@@ -43,7 +43,7 @@ def _exact(part: Array) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class ArrayDistance:
     """How far two arrays are apart.
 
     Attributes:
@@ -60,9 +60,9 @@ class Apart:
     total: float = 0.0
     count: int = 0
 
-    def merge(self, other: "Apart") -> "Apart":
+    def merge(self, other: "ArrayDistance") -> "ArrayDistance":
         """Both together."""
-        return Apart(
+        return ArrayDistance(
             max(self.worst, other.worst),
             self.square + other.square,
             self.finite + other.finite,
@@ -71,16 +71,16 @@ class Apart:
         )
 
 
-def apart(one: Array, other: Array) -> Apart:
+def array_distance(one: Array, other: Array) -> ArrayDistance:
     """Measure two arrays of one shape; values that are not finite are equal when both sides have the same."""
-    found = Apart()
+    found = ArrayDistance()
     for wanted, had in paired_blocks(one, other):
         with np.errstate(invalid="ignore", over="ignore"):
             plain = np.abs(wanted - had)
             same = (wanted == had) | (np.isnan(wanted) & np.isnan(had))
             error = np.where(same, 0.0, np.where(np.isnan(plain), np.inf, plain))
             known = error[np.isfinite(error)]
-            part = Apart(
+            part = ArrayDistance(
                 float(error.max(initial=0)),
                 float(np.square(known).sum()),
                 known.size,
@@ -103,11 +103,11 @@ def differences(training: Sequence[Array], deployed: Sequence[Array]) -> tuple[f
 
     Values that are not finite are equal when both sides have the same.
     """
-    found = Apart()
+    found = ArrayDistance()
     for one, other in zip(training, deployed, strict=True):
         if one.shape != other.shape:
             return np.inf, None
-        found = found.merge(apart(one, other))
+        found = found.merge(array_distance(one, other))
     return found.worst, float(np.sqrt(found.square / max(found.finite, 1)))
 
 

@@ -10,7 +10,7 @@ from roundoff.messages.message import NOTHING, Message, joined, message
 from roundoff.preprocessing.conventions import MeanStd
 from roundoff.studies.check_io.candidates import (
     Claim,
-    Judging,
+    ClaimCriteria,
     better,
     fit_channels,
     sample_pixels,
@@ -47,7 +47,7 @@ def excluded(
     if not _consistent(training) or not _consistent(deployed) or 0 in (one.size, other.size):
         return ()
     if pictures and picture_of(one.shape):
-        tried = [*PictureSearch(training, deployed, Judging(0.0)).tried()]
+        tried = [*PictureSearch(training, deployed, ClaimCriteria(0.0)).tried()]
         for pairs, _ in _colour_pairs(training, deployed):
             tried += colours_tried(pairs)
         views = [view for _, view in picture_of(other.shape)]
@@ -98,7 +98,7 @@ def search_difference(
     worst, rms = differences(first, second)
     if worst <= tolerance:
         return None, NOTHING
-    judging = Judging(tolerance, rms, tuple(known))
+    judging = ClaimCriteria(tolerance, rms, tuple(known))
     # Bytes that are read as another type may be any number, or none.
     with np.errstate(all="ignore"):
         claims = _sorted(_claims(first, second, judging, pictures=pictures))
@@ -205,7 +205,7 @@ def rows_of(
     return ones, others
 
 
-def looks_alike(training: Sequence[Array], deployed: Sequence[Array]) -> Message:
+def similarity_note(training: Sequence[Array], deployed: Sequence[Array]) -> Message:
     """What can be said of pictures that nothing explains; empty when nothing can."""
     one, other = training[0], deployed[0]
     if one.shape != other.shape or one.size < _FEWEST:
@@ -220,7 +220,7 @@ def looks_alike(training: Sequence[Array], deployed: Sequence[Array]) -> Message
 
 
 def _claims(
-    training: Sequence[Array], deployed: Sequence[Array], judging: Judging, *, pictures: bool
+    training: Sequence[Array], deployed: Sequence[Array], judging: ClaimCriteria, *, pictures: bool
 ) -> Iterator[Claim]:
     if pictures and picture_of(training[0].shape):
         yield from PictureSearch(training, deployed, judging).claims()
@@ -229,7 +229,9 @@ def _claims(
         yield from vector_claims(training, deployed, judging)
 
 
-def _colour_claims(training: Sequence[Array], deployed: Sequence[Array], judging: Judging) -> Iterator[Claim]:
+def _colour_claims(
+    training: Sequence[Array], deployed: Sequence[Array], judging: ClaimCriteria
+) -> Iterator[Claim]:
     for pairs, changes in _colour_pairs(training, deployed):
         for claim in colour_claims(pairs, tolerance=judging.tolerance, known=judging.known):
             yield replace(claim, changes=(*changes, *claim.changes))
@@ -279,7 +281,7 @@ def _by_precision(
     return Explanation((change,), False, worst, worst, rms, len(training), notes=(note,))
 
 
-def _by_size(training: Sequence[Array], deployed: Sequence[Array], judging: Judging) -> Explanation | None:
+def _by_size(training: Sequence[Array], deployed: Sequence[Array], judging: ClaimCriteria) -> Explanation | None:
     """Pictures of different sizes: training's are made from the deployed side's."""
     wanted, had = picture_of(training[0].shape), picture_of(deployed[0].shape)
     if not wanted or not had:

@@ -12,7 +12,7 @@ from roundoff.messages.message import Message, message
 from roundoff.preprocessing.colours import MATRICES, PACKED_FORMATS, PackedFormat, converted, unpacked
 from roundoff.preprocessing.resize import Resampling, resized
 from roundoff.samples.images import PicturePlacement, place, placed
-from roundoff.studies.check_io.candidates import Candidate, Claim, Judging, PixelPairs, best_order, verify
+from roundoff.studies.check_io.candidates import Candidate, Claim, ClaimCriteria, PixelPairs, best_order, verify
 from roundoff.studies.check_io.layouts import ArrayReading, content_box, picture_of, readings
 from roundoff.studies.check_io.result import IoChange
 
@@ -237,7 +237,7 @@ _TURNS = ("channel-order", "transposed", "mirrored", "upside-down")
 def find_origin(
     originals: Sequence[Array],
     made: Sequence[Array],
-    judging: Judging,
+    judging: ClaimCriteria,
 ) -> InputOrigin | None:
     """Find how arrays were made from originals.
 
@@ -377,7 +377,7 @@ def _verified(
     originals: Sequence[Array],
     made: Sequence[Array],
     *,
-    judging: Judging,
+    judging: ClaimCriteria,
 ) -> InputOrigin | None:
     def pairs() -> PixelPairs:
         for original, each in zip(originals, made, strict=True):

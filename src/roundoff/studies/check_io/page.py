@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
+from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, plain, translate
 from roundoff.messages.message import joined, phrase_of, shown
 from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.studies.check_io.result import Explanation, IoCheck, StageCheck
@@ -40,12 +40,12 @@ def io_check_page(document: RunDocument) -> pages.Page | None:
     found = document.io_check
     if found is None:
         return None
-    blocks: list[pages.Block] = [_headline(found), pages.spoken_facts(lambda: _stages(found))]
+    blocks: list[pages.Block] = [_headline(found), pages.bilingual_facts(lambda: _stages(found))]
     blocks.append(
         pages.TableBlock("stages", bilingual("check_io.stages"), _STAGES, tuple(map(_row, found.stages)))
     )
     for stage in found.stages:
-        details = pages.spoken_facts(lambda stage=stage: _details(stage))  # type: ignore[misc]
+        details = pages.bilingual_facts(lambda stage=stage: _details(stage))  # type: ignore[misc]
         if details.rows:
             blocks += [_heading(stage), details]
     corrections = tuple(
@@ -79,14 +79,14 @@ def _headline(check: IoCheck) -> pages.Headline:
             changes = translate("check_io.named", count=len(failed.explanation.changes))
             return f"{said} {changes}" if changes.isascii() else f"{said}{changes}"
 
-        return pages.Headline("bad", in_all(text), word=bilingual("check_io.word_different"))
+        return pages.Headline("bad", in_all_languages(text), word=bilingual("check_io.word_different"))
     if any(stage.passed is None and stage.samples for stage in check.stages):
         return pages.Headline(
             "open", bilingual("check_io.no_evidence"), word=bilingual("check_io.word_no_evidence")
         )
     if any(stage.passed for stage in check.stages):
         many = sum(stage.passed is True for stage in check.stages)
-        said = in_all(lambda: translate("check_io.same", stages=count_of(many, "stage")))
+        said = in_all_languages(lambda: translate("check_io.same", stages=count_of(many, "stage")))
         return pages.Headline("good", said, word=bilingual("check_io.word_same"))
     return pages.Headline("open", bilingual("check_io.not_compared"), word=bilingual("check_io.word_not_compared"))
 
@@ -117,7 +117,7 @@ def _heading(stage: StageCheck) -> pages.Headline:
         return pages.Headline("plain", bilingual("check_io.heading", stage=_name(stage)))
     if explanation is None:
         return pages.Headline("plain", bilingual("check_io.unexplained", stage=_name(stage)))
-    count = in_all(lambda: count_of(explanation.samples, "sample"))
+    count = in_all_languages(lambda: count_of(explanation.samples, "sample"))
     key = "check_io.explained" if explanation.exact else "check_io.almost"
     return pages.Headline("plain", bilingual(key, stage=_name(stage), samples=count))
 

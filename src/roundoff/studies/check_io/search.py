@@ -14,7 +14,7 @@ from roundoff.studies.check_io.candidates import (
     FORWARD,
     Candidate,
     Claim,
-    Judging,
+    ClaimCriteria,
     PixelPairs,
     best_order,
     better,
@@ -62,7 +62,7 @@ class PictureSearch:
 
     training: Sequence[Array]
     deployed: Sequence[Array]
-    judging: Judging
+    judging: ClaimCriteria
 
     def claims(self) -> Iterator[Claim]:
         """Verified claims, stage by stage; those of one stage are sorted, the best first."""
@@ -339,7 +339,7 @@ class _Way:
     made: Read = _same
 
 
-def vector_claims(training: Sequence[Array], deployed: Sequence[Array], judging: Judging) -> Iterator[Claim]:
+def vector_claims(training: Sequence[Array], deployed: Sequence[Array], judging: ClaimCriteria) -> Iterator[Claim]:
     """Verified claims about two sets of tensors, the plainest first.
 
     Args:

@@ -12,14 +12,14 @@ from roundoff.core.names import shown
 from roundoff.core.tensors import Array
 from roundoff.messages.message import NOTHING, Message, message, verbatim
 from roundoff.preprocessing.conventions import MeanStd
-from roundoff.studies.check_io.candidates import Judging
-from roundoff.studies.check_io.differences import Apart, all_finite, apart, differences
+from roundoff.studies.check_io.candidates import ClaimCriteria
+from roundoff.studies.check_io.differences import ArrayDistance, all_finite, array_distance, differences
 from roundoff.studies.check_io.explanation import (
     RESIZED_OTHERWISE,
     excluded,
-    looks_alike,
     rows_of,
     search_difference,
+    similarity_note,
 )
 from roundoff.studies.check_io.layouts import layout_change, other_layout, unbatched
 from roundoff.studies.check_io.normalization import mean_std_correction
@@ -310,7 +310,7 @@ def _explained(checked: StageCheck, values: StageValues, settings: IoCheckSettin
         return replace(checked, explanation=explanation)
     first, second = rows_of(list(values.training), list(values.deployed))
     notes = list(checked.notes)
-    alike = looks_alike(first, second) if pictures else NOTHING
+    alike = similarity_note(first, second) if pictures else NOTHING
     notes += [note for note in (nearest, alike) if note]
     if len({each.shape for each in first}) > 1 or len({each.shape for each in second}) > 1:
         notes.append(message("check_io.different_shapes"))
@@ -323,7 +323,7 @@ def _followed(
     """Follow both sides from the original where the two alone do not explain each other."""
     if checked.passed or (checked.explanation is not None and checked.explanation.exact):
         return checked
-    judging = Judging(checked.tolerance, None, settings.known)
+    judging = ClaimCriteria(checked.tolerance, None, settings.known)
     origins = {
         "training": _origin(
             originals.names, originals.training or originals.deployed, values.names, values.training, judging
@@ -362,7 +362,7 @@ def _origin(
     originals: Sequence[Array],
     made_names: Sequence[str],
     made: Sequence[Array],
-    judging: Judging,
+    judging: ClaimCriteria,
 ) -> InputOrigin | None:
     """Pair originals with what was made of them by name, or one with one."""
     if not originals or not made:
@@ -390,11 +390,11 @@ def _as_picture(array: Array) -> Array | None:
 
 
 def _mean_abs(values: StageValues) -> float:
-    found = Apart()
+    found = ArrayDistance()
     for one, other in zip(values.training, values.deployed, strict=True):
         if one.shape != other.shape:
             return np.inf
-        found = found.merge(apart(one, other))
+        found = found.merge(array_distance(one, other))
     return found.total / max(found.count, 1) if np.isfinite(found.total) else np.nan
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from roundoff.align.layout import only_padding
 from roundoff.align.pairing import TensorPair, pair_samples
 from roundoff.core.progress import Progress
 from roundoff.core.tensors import Array, TensorSource
@@ -167,6 +168,15 @@ def _measure_one(
             so_far = replace(so_far, dtypes=dtypes, shapes=(reference.shape, own))
         if np.iscomplexobj(reference) != np.iscomplexobj(candidate):
             return _failed(so_far, "unreadable", f"{reference.dtype} against {candidate.dtype}", sample)
+        if pair.layout is not None and pair.layout.crop is not None:
+            stored = sources[1].read(pair.candidate, sample[1])
+            if not only_padding(pair.layout, reference, stored):
+                reason = english(
+                    "{shape} against {shape2}, and what is left over is no padding",
+                    shape=_show(reference.shape),
+                    shape2=_show(stored.shape),
+                )
+                return _failed(so_far, "shape", reason, sample)
         if reference.shape != candidate.shape:
             return _failed(so_far, "shape", f"{_show(reference.shape)} against {_show(candidate.shape)}", sample)
         if is_index(reference.dtype) and candidate.dtype.kind in "biuf":

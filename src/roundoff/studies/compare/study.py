@@ -63,7 +63,7 @@ def roles(topology: Topology, failed: Mapping[str, bool]) -> dict[str, Role]:
     return result
 
 
-def stand_ins(topology: Topology, compared: Collection[str]) -> dict[str, str | None]:
+def compared_outputs(topology: Topology, compared: Collection[str]) -> dict[str, str | None]:
     """For each output of the network what was compared: itself, or what it only forwards; None for neither."""
     producers = topology.producers()
 
@@ -106,13 +106,15 @@ def output_coverage(
     spare = [info for info in sources[1].tensors if info.name in set(pairing.unmatched_candidate)]
     known = topology is not None or sources[0].ordered
     if topology is not None:
-        seen: Mapping[str, str | None] = stand_ins(topology, by_name)
+        seen: Mapping[str, str | None] = compared_outputs(topology, by_name)
     else:
         names = list(ours)[-1:] if known else list(ours)
         seen = {name: name if name in by_name else None for name in names}
     judged, not_judged = [], []
     for name, stand_in in seen.items():
-        why = absent(name, ours.get(name), spare) if stand_in is None else _unjudged(name, by_name[stand_in])
+        why = (
+            why_unmatched(name, ours.get(name), spare) if stand_in is None else _unjudged(name, by_name[stand_in])
+        )
         if why is None:
             judged.append(name)
         else:
@@ -121,7 +123,7 @@ def output_coverage(
     return OutputCoverage(tuple(judged), tuple(not_judged), known, tuple(equal) if topology is not None else ())
 
 
-def absent(name: str, info: TensorInfo | None, spare: Collection[TensorInfo]) -> Unjudged:
+def why_unmatched(name: str, info: TensorInfo | None, spare: Collection[TensorInfo]) -> Unjudged:
     """Why a tensor has no partner: there is none, or none of those without a partner is certain to be it.
 
     Args:
@@ -134,15 +136,25 @@ def absent(name: str, info: TensorInfo | None, spare: Collection[TensorInfo]) ->
     return Unjudged(name, "unmatched" if could_be else "missing")
 
 
-def unplaced_files(spare: Sequence[TensorInfo], lonely: Sequence[TensorInfo]) -> tuple[UnplacedFile, ...]:
+def files_share(files: Sequence[TensorInfo], spare: Sequence[TensorInfo], copies: Collection[str]) -> Share:
+    """How many tensors of a dump were placed; those that are others in another form are no riddle."""
+    unknown = [info.name for info in spare if info.name not in copies]
+    reasons = left_out(("not_placed", unknown), ("copy", list(copies)))
+    return Share(len(files), len(files) - len(unknown) - len(copies), reasons)
+
+
+def unplaced_files(
+    spare: Sequence[TensorInfo], lonely: Sequence[TensorInfo], copies: Collection[str]
+) -> tuple[UnplacedFile, ...]:
     """Why tensors of a dump belong to none of the network.
 
     Args:
         spare: Tensors of the dump without a partner.
         lonely: Tensors of the network without one.
+        copies: Tensors of the dump that are others in another form; they need no place.
     """
     found = []
-    for info in spare:
+    for info in (each for each in spare if each.name not in copies):
         could_be = tuple(each.name for each in lonely if each.dtype and each.size == info.size)[:_COULD_BE]
         why: WhyUnplaced = "unreadable" if info.problem else "uncertain" if could_be else "size"
         found.append(UnplacedFile(info.name, why, info.shape, () if info.problem else could_be))
@@ -168,7 +180,7 @@ _ROUNDING_DB = 60.0
 _FEWEST_NEIGHBOURS = 2
 
 
-def standing_out(rows: Sequence[TensorComparison], *, ordered: bool) -> list[int]:
+def local_outliers(rows: Sequence[TensorComparison], *, ordered: bool) -> list[int]:
     """Places of the rows that pass, or are not judged, and stand out from their neighbours.
 
     Where an error goes on, those behind it are no better: what stands out is wrong by itself, as a dump that was
@@ -184,12 +196,12 @@ def standing_out(rows: Sequence[TensorComparison], *, ordered: bool) -> list[int
         if row.passed is not False
         and (own := _db(row)) is not None
         and own < _ROUNDING_DB
-        and (around := surroundings_db(rows, place, ordered=ordered)) is not None
+        and (around := neighbour_sqnr_db(rows, place, ordered=ordered)) is not None
         and around - own > _FAR_DB
     ]
 
 
-def surroundings_db(rows: Sequence[TensorComparison], place: int, *, ordered: bool) -> float | None:
+def neighbour_sqnr_db(rows: Sequence[TensorComparison], place: int, *, ordered: bool) -> float | None:
     """SQNR of the worst neighbour; None with too few of them.
 
     Neighbours are the one before and the one behind, at the ends the two next to it; without an order all others.
@@ -307,19 +319,23 @@ def _judgement(
     tensors = Share(
         len(ours),
         sum(row.passed is not None and not was_not_read(row) for row in rows),
-        _left_out(("unmatched", lonely), ("unreadable", unread), ("profile", unasked)),
+        left_out(("unmatched", lonely), ("unreadable", unread), ("profile", unasked)),
     )
-    files = Share(len(theirs), len(theirs) - len(spare), _left_out(("not_placed", spare)))
+    unplaced = [info for info in theirs if info.name in set(spare)]
     paired = len(find_samples(*sources).pairs)
     all_samples = max(len(each.samples) for each in sources)
     samples = Share(
         all_samples, paired, (LeftOut("unmatched", all_samples - paired),) if all_samples > paired else ()
     )
     gap = None if verdict.first_divergence is None else _gap(verdict.first_divergence, rows, ours)
-    unplaced = unplaced_files(
-        [info for info in theirs if info.name in set(spare)], [info for info in ours if info.name in set(lonely)]
+    coverage = Coverage(
+        outputs,
+        tensors=tensors,
+        samples=samples,
+        files=files_share(theirs, unplaced, pairing.copies),
+        gap=gap,
+        unplaced=unplaced_files(unplaced, [info for info in ours if info.name in set(lonely)], pairing.copies),
     )
-    coverage = Coverage(outputs, tensors=tensors, samples=samples, files=files, gap=gap, unplaced=unplaced)
     grade: Grade = "lossy" if verdict.failed else "fine" if outputs.complete else "incomplete"
     if not rows:
         grade = "no_evidence"
@@ -330,7 +346,8 @@ def _doubted(grade: Grade, doubts: tuple[Doubt, ...]) -> Grade:
     return "no_evidence" if doubts and grade != "lossy" else grade
 
 
-def _left_out(*reasons: tuple[WhyLeftOut, Sequence[str]]) -> tuple[LeftOut, ...]:
+def left_out(*reasons: tuple[WhyLeftOut, Sequence[str]]) -> tuple[LeftOut, ...]:
+    """What was not judged, by reason, with the first names of each."""
     return tuple(LeftOut(why, len(names), tuple(names[:_NAMED])) for why, names in reasons if names)
 
 
@@ -447,7 +464,7 @@ def _rows(
     unjudged: set[str] = set()
     if topology and thresholds.scope == "outputs":
         # What an output only forwards is judged in its place.
-        shown = stand_ins(topology, {pair.reference for pair in pairs})
+        shown = compared_outputs(topology, {pair.reference for pair in pairs})
         unjudged = set(infos) - {name for name in shown.values() if name is not None}
     rows = []
     places = {name: place for place, name in enumerate(infos)}
@@ -587,10 +604,10 @@ def _remarked(
     """The rows, with what differs in those that pass and stand out; and that in sentences."""
     ordered = job.sources[0].ordered
     told, remarks = list(rows), []
-    for place in standing_out(rows, ordered=ordered)[:_WORST]:
+    for place in local_outliers(rows, ordered=ordered)[:_WORST]:
         text = job.look_again(pairs[place], measured[place]).text
         told[place] = replace(rows[place], difference=text)
-        own, around = rows[place].score.values["sqnr_db"], surroundings_db(rows, place, ordered=ordered)
+        own, around = rows[place].score.values["sqnr_db"], neighbour_sqnr_db(rows, place, ordered=ordered)
         key = "compare.stands_out" if ordered else "compare.stands_out_of_all"
         name = rows[place].reference
         exact = around is not None and around >= EXACT_DB

@@ -15,7 +15,7 @@ from roundoff.graph.insertion import Edges
 from roundoff.graph.interface import hidden_tensors
 from roundoff.graph.nodes import reads
 from roundoff.graph.quantized_model import QuantizedModel, fake_quantized
-from roundoff.graph.reading.points import quantizer_names
+from roundoff.graph.readers.points import quantizer_names
 from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import ratio_db
 from roundoff.measure.statistics import CentralMoments, TensorStats

@@ -7,7 +7,7 @@ from dataclasses import replace
 from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.measure.metrics import is_metric, summary_of
-from roundoff.messages.catalogue import bilingual, in_all, plain, translate
+from roundoff.messages.catalogue import bilingual, in_all_languages, plain, translate
 from roundoff.messages.message import shown
 from roundoff.messages.numbers import named_score, score_heading, score_text, share_text
 from roundoff.messages.phrases import count_of, few, semicolons
@@ -39,7 +39,7 @@ def partial_page(document: RunDocument) -> pages.Page | None:
         bilingual("partial.title"),
         (
             _headline(found),
-            pages.spoken_facts(lambda: _lines(found)),
+            pages.bilingual_facts(lambda: _lines(found)),
             chart,
             _table(found),
             *pages.notes(found.notes),
@@ -49,7 +49,7 @@ def partial_page(document: RunDocument) -> pages.Page | None:
 
 
 def _headline(found: PartialQuantization) -> pages.Headline:
-    goal, changed = in_all(lambda: _goal(found)), bilingual(f"partial.{_CHANGES[found.to]}")
+    goal, changed = in_all_languages(lambda: _goal(found)), bilingual(f"partial.{_CHANGES[found.to]}")
     tone: pages.Tone = "good"
     if found.knee is not None and found.judgement is not None and not found.judgement.good:
         return pages.Headline(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.measure.metrics import summary_of
-from roundoff.messages.catalogue import bilingual, in_all, plain, translate
+from roundoff.messages.catalogue import bilingual, in_all_languages, plain, translate
 from roundoff.messages.numbers import decibels_with_unit, in_decibels, named_score, score_heading, score_text
 from roundoff.messages.phrases import commas, semicolons
 from roundoff.pages.coverage import judgement_lines
@@ -33,8 +33,8 @@ def samples_page(document: RunDocument, view: pages.View = pages.View()) -> page
         "samples",
         bilingual("samples.title"),
         (
-            pages.Headline("plain", in_all(lambda: _headline(found))),
-            pages.spoken_facts(lambda: judgement_lines(found.judgement)),
+            pages.Headline("plain", in_all_languages(lambda: _headline(found))),
+            pages.bilingual_facts(lambda: judgement_lines(found.judgement)),
             _table(found, view),
             *pages.notes(found.notes),
             *pages.preparation_note(found.preparation),

@@ -8,7 +8,7 @@ from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.core.quantizers import SubjectKind
 from roundoff.measure.metrics import mean_of, summary_of
-from roundoff.messages.catalogue import Phrase, bilingual, in_all, plain, translate
+from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, plain, translate
 from roundoff.messages.numbers import in_decibels, percentage, score_heading, score_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.pages.coverage import judgement_lines
@@ -53,7 +53,7 @@ def sensitivity_page(document: RunDocument, view: pages.View = pages.View()) -> 
         bilingual("sensitivity.title"),
         (
             _headline(report),
-            pages.spoken_facts(lambda: _lines(report)),
+            pages.bilingual_facts(lambda: _lines(report)),
             *rankings,
             *_legend(report, view),
             *pages.notes(report.notes),
@@ -64,11 +64,14 @@ def sensitivity_page(document: RunDocument, view: pages.View = pages.View()) -> 
 
 
 def _headline(report: SensitivityReport) -> pages.Headline:
-    samples = in_all(lambda: _samples(report))
+    samples = in_all_languages(lambda: _samples(report))
     if not report.verdicts:
         return pages.Headline("bad", samples, "", bilingual("sensitivity.nothing_measured"))
     first = report.verdicts[0]
-    kind, of_all = bilingual(f"sensitivity.kind_{first.kind}"), in_all(lambda: count_of(first.count, first.kind))
+    kind, of_all = (
+        bilingual(f"sensitivity.kind_{first.kind}"),
+        in_all_languages(lambda: count_of(first.count, first.kind)),
+    )
     gaps = {"kind": kind, "all": of_all, "how": bilingual(f"sensitivity.{report.mode}"), "samples": samples}
     word = bilingual(f"sensitivity.word_{first.standing}", count=len(first.names))
     return pages.Headline(_TONES[first.standing], bilingual(f"sensitivity.{first.standing}", **gaps), "", word)

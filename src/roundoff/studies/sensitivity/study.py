@@ -37,7 +37,7 @@ _FIRST_SHARE = 0.6
 _Values = tuple[tuple[int, ...], Array]
 
 
-class Audience:
+class ProgressListeners:
     """Who is told of what is done.
 
     Args:
@@ -82,7 +82,7 @@ class SensitivityStages:
         settings: SensitivitySettings,
         subjects: Sequence[SwitchedSubject],
         journal: Journal,
-        audience: Audience,
+        audience: ProgressListeners,
     ) -> None:
         self._engine, self._settings, self._subjects = engine, settings, tuple(subjects)
         self._journal, self._audience = journal, audience
@@ -240,7 +240,7 @@ def analyze_sensitivity(
     engine = ExactEngine(quantized, samples, settings, subjects=chosen, outputs=wanted, indices=indices)
     reached = tuple(subject for subject in chosen if engine.reaches(subject))
     memory = Journal(journal)
-    stages = SensitivityStages(engine, settings, reached, memory, Audience(progress, on_result))
+    stages = SensitivityStages(engine, settings, reached, memory, ProgressListeners(progress, on_result))
     if memory.damaged:
         stages.notes.append(message("sensitivity.note_damaged", file=str(journal), count=memory.damaged))
     try:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import bilingual, in_all, plain, translate
+from roundoff.messages.catalogue import bilingual, in_all_languages, plain, translate
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import score_text
 from roundoff.messages.phrases import commas, count_of
-from roundoff.pages.blocks import Column, Headline, Page, TableBlock, View, notes, spoken_facts
+from roundoff.pages.blocks import Column, Headline, Page, TableBlock, View, bilingual_facts, notes
 from roundoff.pages.coverage import doubt_line, judged_line
 from roundoff.quantize.page import agreement_line
 from roundoff.quantize.step_report import StepReport, TransformReport, TransformScore
@@ -33,7 +33,7 @@ def transform_page(document: RunDocument, view: View = View()) -> Page | None:  
     if report is None:
         return None
     said = [note for step in report.steps for note in step.notes]
-    blocks = (_headline(report), spoken_facts(lambda: _lines(report)), _table(report, view))
+    blocks = (_headline(report), bilingual_facts(lambda: _lines(report)), _table(report, view))
     return Page("transform", bilingual("transform.title"), (*blocks, *notes(said, report.notes)))
 
 
@@ -47,7 +47,7 @@ def _headline(found: TransformReport) -> Headline:
     # As many digits as it takes to see which one is better.
     differing = (count for count in (1, 2, 3) if f"{before:.{count}f}" != f"{after:.{count}f}")
     digits = next(differing, 1)
-    gain = in_all(
+    gain = in_all_languages(
         lambda: commas(
             "" if found.score is None else _score(found.score),
             f"sqnr {before:.{digits}f} -> {after:.{digits}f} dB",

@@ -20,7 +20,7 @@ from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.quantize.agreement import judge_outputs
 from roundoff.quantize.pipeline import Quantization, QuantizeSettings, quantize_model
-from roundoff.quantize.recipes import Built, added_cost
+from roundoff.quantize.recipes import BuiltModel, added_cost
 from roundoff.quantize.step_report import TransformReport, TransformScore
 from roundoff.quantize.steps import correction_names, transform_names
 from roundoff.run.bench import Bench, spread
@@ -62,7 +62,7 @@ class TransformTrial:
     """
 
     report: TransformReport
-    built: Built
+    built: BuiltModel
 
     @property
     def quantized(self) -> QuantizedModel:
@@ -123,7 +123,9 @@ def try_steps(
     builder, plain = first.builder, first.best.recipe
     recipe = replace(
         plain,
-        transforms=tuple(each for each in steps if each.name in transform_names()),
+        transforms=tuple(
+            dict.fromkeys((*plain.transforms, *(each for each in steps if each.name in transform_names())))
+        ),
         corrections=tuple(each for each in steps if each.name in correction_names()),
     )
     built = builder.build(recipe)
@@ -133,10 +135,12 @@ def try_steps(
     return TransformTrial(report, built if report.kept else builder.build(plain))
 
 
-def _judged(first: Quantization, built: Built, *, judge: Judge, progress: Progress) -> TransformReport:
+def _judged(first: Quantization, built: BuiltModel, *, judge: Judge, progress: Progress) -> TransformReport:
     quantized = built.quantized
     reference = first.prepared.model
-    before = switch_on(reference, first.quantized.quantizers)
+    before = switch_on(first.float_model, first.quantized.quantizers)
+    # What quantizing does by itself is in both.
+    steps = tuple(each for each in built.steps if each not in first.builder.reports(first.best.recipe))
     after = switch_on(quantized.float_model, quantized.quantizers)
     judged = [
         judge_outputs(
@@ -153,13 +157,13 @@ def _judged(first: Quantization, built: Built, *, judge: Judge, progress: Progre
     return TransformReport(
         target=first.target.name,
         method=first.best.method,
-        steps=built.steps,
+        steps=steps,
         samples=len(judge.samples.names),
         unseen=judge.unseen,
         before=agreements[0],
         after=agreements[1],
         score=None if measured is None else measured.score,
-        kept=any(each.taken for each in built.steps) and not _worse(measured, agreements),
+        kept=any(each.taken for each in steps) and not _worse(measured, agreements),
         notes=built.numbers.notes,
         doubts=judged[1].judgement.doubts,
         coverage=judged[1].judgement.coverage,

@@ -14,7 +14,7 @@ from roundoff.tensors.ascend_dump.names import DumpName, fits, parse_dump_name, 
 from roundoff.tensors.ascend_dump.source import DumpFile, arrange_dumps, list_dumps
 from roundoff.tensors.folders import CERTAIN, LIKELY, is_tensor_file, walk_files
 from roundoff.tensors.manifest import find_manifest
-from roundoff.tensors.opening import ANY_RUN, RunWish, as_source
+from roundoff.tensors.sources import ANY_RUN, RunSelection, as_source
 
 __all__ = ["open", "sniff"]
 
@@ -33,7 +33,7 @@ def sniff(path: Path) -> int:
 
 
 def open(  # noqa: A001 - every format has an `open`
-    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunWish = ANY_RUN
+    path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunSelection = ANY_RUN
 ) -> TensorSource:
     """Open a dump file or a folder of them.
 

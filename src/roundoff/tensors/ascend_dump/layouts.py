@@ -133,7 +133,7 @@ _LEADING = "abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class LaidOutValues:
     """Values whose axes are known.
 
     Attributes:
@@ -172,7 +172,7 @@ def candidates(format: str, shape: tuple[int, ...], original: tuple[int, ...]) -
                 yield order
 
 
-def way_back(
+def inverse_layout(
     format: str,  # noqa: A002
     shape: tuple[int, ...],
     *,
@@ -210,12 +210,12 @@ def way_back(
     return LayoutUndo(tuple(sizes[letter] for letter in axes), axes, undo)
 
 
-def restore(array: Array, way: LayoutUndo) -> Laid:
+def restore(array: Array, way: LayoutUndo) -> LaidOutValues:
     """Undo a device format."""
-    return Laid(array if way.undo is None else way.undo(array), way.axes, way.restored)
+    return LaidOutValues(array if way.undo is None else way.undo(array), way.axes, way.restored)
 
 
-def relayout(laid: Laid, axes: str) -> Array | None:
+def relayout(laid: LaidOutValues, axes: str) -> Array | None:
     """Put axes into another order; None when the letters do not allow it. Missing axes have one element."""
     if laid.axes == axes:
         return laid.array
@@ -224,7 +224,7 @@ def relayout(laid: Laid, axes: str) -> Array | None:
     return laid.array.transpose([laid.axes.index(letter) for letter in axes])
 
 
-def to_device(laid: Laid, format: str, *, block: int) -> Array | None:  # noqa: A002
+def to_device(laid: LaidOutValues, format: str, *, block: int) -> Array | None:  # noqa: A002
     """Bring values into a device format, padded with zeros; None when there is no way.
 
     Args:
@@ -235,13 +235,13 @@ def to_device(laid: Laid, format: str, *, block: int) -> Array | None:  # noqa: 
     if format in _MATRICES and laid.array.ndim >= 2:
         lead = _LEADING[: laid.array.ndim - 2]
         pattern = " ".join([*lead, _MATRICES[format]])
-        return _scatter(Laid(laid.array, f"{lead}MK"), pattern, block=block)
+        return _scatter(LaidOutValues(laid.array, f"{lead}MK"), pattern, block=block)
     if format not in _PATTERNS or not laid.axes:
         return None
     return _scatter(laid, _PATTERNS[format], block=block)
 
 
-def as_format(laid: Laid, format: str, *, block: int) -> Array | None:  # noqa: A002
+def as_format(laid: LaidOutValues, format: str, *, block: int) -> Array | None:  # noqa: A002
     """Bring values into any format, plain or of the device; None when there is no way."""
     if format in ("ND", "MD") or (laid.array.ndim < 4 and format in PLAIN):
         return laid.array
@@ -377,7 +377,7 @@ def _gather(array: Array, *, pattern: str, axes: str, sizes: dict[str, int]) -> 
     return whole.reshape(merged)[tuple(slice(sizes[letter]) for letter in axes)]
 
 
-def _scatter(laid: Laid, pattern: str, *, block: int) -> Array | None:
+def _scatter(laid: LaidOutValues, pattern: str, *, block: int) -> Array | None:
     tokens = _TOKEN.findall(pattern)
     letters = {token[0] for token in tokens}
     if not set(laid.axes) <= letters:

@@ -17,7 +17,7 @@ from roundoff.core.tensors import Array
 from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.element_types import AscendType, element_type, values_of
 from roundoff.tensors.ascend_dump.header import NOWHERE, Dump, DumpTensor, read_dump
-from roundoff.tensors.ascend_dump.layouts import Laid, LayoutUndo, restore, way_back
+from roundoff.tensors.ascend_dump.layouts import LaidOutValues, LayoutUndo, inverse_layout, restore
 from roundoff.tensors.ascend_dump.names import (
     DumpName,
     TensorStatistics,
@@ -56,7 +56,7 @@ def map_tensor(path: Path, tensor: DumpTensor) -> Array:
     return values_of(kind, raw, count).reshape(shape)
 
 
-def original_values(path: Path, tensor: DumpTensor) -> Laid:
+def original_values(path: Path, tensor: DumpTensor) -> LaidOutValues:
     """The values of a tensor with the device's format undone."""
     return restore(map_tensor(path, tensor), _way(tensor))
 
@@ -76,7 +76,9 @@ def _load(path: Path, tensor: DumpTensor) -> Array:
 
 
 def _way(tensor: DumpTensor) -> LayoutUndo:
-    return way_back(tensor.format, device_shape(tensor), original=tensor.original_shape, groups=tensor.groups)
+    return inverse_layout(
+        tensor.format, device_shape(tensor), original=tensor.original_shape, groups=tensor.groups
+    )
 
 
 def _checked(path: Path, tensor: DumpTensor) -> tuple[AscendType, tuple[int, ...]]:
@@ -195,7 +197,7 @@ def sliced_content(slices: Sequence[Slice], role: str, index: int) -> Content:
     """What is known of a tensor of a sliced operator, and how to read it."""
     whole = merge(slices, role, index=index)
     tensor = whole.places[0][1]
-    way = way_back(tensor.format, whole.shape, original=tensor.original_shape, groups=tensor.groups)
+    way = inverse_layout(tensor.format, whole.shape, original=tensor.original_shape, groups=tensor.groups)
     kind = element_type(tensor.element_type).name
     return Content(kind, way.shape, functools.partial(_restored, whole, way))
 

@@ -9,7 +9,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.nodes import attribute
 from roundoff.graph.weights import Weights
 from roundoff.quantize.planning.planner import plan_quantization
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 
 LAYER_TYPES = ("Conv", "Gemm", "MatMul", "ConvTranspose", "AveragePool")
 """Operations that are quantized; a model need not have any of them."""

@@ -19,14 +19,14 @@ from roundoff.errors import ModelFailed
 from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model, model_from_proto
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.graph.save import save_model
 from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import english
 from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer
 from roundoff.run.capture import check_feed
-from roundoff.run.session import Session, listen, open_session, unlisten
+from roundoff.run.session import Session, add_session_observer, open_session, remove_session_observer
 from roundoff.vendors.amct.config import parse_config, with_algorithm
 from roundoff.vendors.amct.layers import AmctLayer, find_layers
 from roundoff.vendors.amct.quantizers import (
@@ -366,12 +366,12 @@ _IN_MEMORY = Path("model_in_memory.onnx")
 
 def watch() -> None:
     """Watch sessions that are opened from now on; a second call changes nothing."""
-    listen(_NAME, _opened)
+    add_session_observer(_NAME, _opened)
 
 
 def unwatch() -> None:
     """Leave sessions alone that are opened from now on."""
-    unlisten(_NAME)
+    remove_session_observer(_NAME)
 
 
 def _opened(session: Any, source: Any) -> None:

@@ -15,7 +15,7 @@ from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextEntry, TextMessage
 from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model, inside_bytes
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.graph.save import drop_unused
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import english

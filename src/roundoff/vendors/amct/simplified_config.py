@@ -158,11 +158,11 @@ def simplified_document(
             line=message.line("nuq_config"),
         )
         raise WrongValue(what, fix=english("remove nuq_config"))
-    wishes = _Wishes(message, layers, name, types)
+    requests = _LayerRequests(message, layers, name, types)
     document: dict[str, Any] = {
         "version": 1,
         "batch_num": message.get("batch_num", 1),
-        "activation_offset": wishes.offset,
+        "activation_offset": requests.offset,
     }
     for key in ("joint_quant", "weight_offset"):
         if key in message:
@@ -174,11 +174,11 @@ def simplified_document(
     tensors = [_tensor(each) for each in message.messages("tensor_quantize")]
     if tensors:
         document["tensor_quantize"] = tensors
-    return document | {layer: wishes.entry(layers[layer]) for layer in sorted(layers)}
+    return document | {layer: requests.entry(layers[layer]) for layer in sorted(layers)}
 
 
-class _Wishes:
-    """What is wished for each layer: the most specific wish counts, for input, weight and balancing apart."""
+class _LayerRequests:
+    """What is requested for each layer: the most specific request counts, for input, weight and balancing."""
 
     def __init__(
         self,

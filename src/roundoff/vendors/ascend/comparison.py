@@ -18,13 +18,14 @@ from roundoff.vendors.ascend.folders import Kind, load_operator, open_folder
 from roundoff.vendors.ascend.network import (
     NetworkOutcome,
     compare_group,
-    compare_twin,
+    compare_pair,
     group_names,
     pair_by_name,
     with_inputs_of_slices,
 )
 from roundoff.vendors.ascend.rows import Columns, Row, chosen_groups, stamp, write_table
 from roundoff.vendors.ascend.rules import Operator, Relation, Warn, is_dequantizer, relation_of
+from roundoff.vendors.ascend.scales import ScaleFiles, Scales, read_scales
 from roundoff.vendors.ascend.scenarios import RuleFiles, check_scenario, load_rule
 
 _NEVER_DUMPED = (
@@ -63,6 +64,8 @@ class Request:
     strict: bool = False
     restore: bool = False
     prefix: str = ""
+    record: Path | None = None
+    deploy: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +96,14 @@ def open_job(request: Request, *, warn: Warn) -> CompareJob:
         for path in (request.mine, request.golden)
     )
     check_scenario(mine, golden, request.files, strict=request.strict)
+    rule = load_rule(request.files, mine, warn=warn, strict=request.strict, golden=golden)
+    scales = Scales()
+    if mine.kind is Kind.NPU and golden.kind is not Kind.NPU and not request.strict:
+        scales = read_scales(ScaleFiles(request.record, request.deploy, request.files.quantized), rule, warn=warn)
     return CompareJob(
         mine,
         golden,
-        load_rule(request.files, warn=warn, strict=request.strict),
+        rule,
         select_algorithms(
             request.algorithms, scripts=request.scripts, options=request.options, warn=warn, strict=request.strict
         ),
@@ -106,6 +113,7 @@ def open_job(request: Request, *, warn: Warn) -> CompareJob:
         most=request.most,
         conversions=own_conversions(request.scripts, warn=warn),
         restore=request.restore,
+        scales=scales,
     )
 
 
@@ -148,7 +156,7 @@ def _outcomes(job: CompareJob, request: Request, *, progress: Progress) -> Itera
         groups = (job.rule.groups[key] for key in keys if key in job.rule.groups)
         steps = [functools.partial(compare_group, job, group) for group in groups]
     else:
-        steps = [functools.partial(compare_twin, job, twin) for twin in pair_by_name(job.mine, job.golden)]
+        steps = [functools.partial(compare_pair, job, twin) for twin in pair_by_name(job.mine, job.golden)]
     progress.start("comparing", len(steps))
     for step in steps:
         yield step()

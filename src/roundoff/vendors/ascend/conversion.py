@@ -15,7 +15,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import MissingExtra
 from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS, Dump, DumpTensor, read_dump
-from roundoff.tensors.ascend_dump.layouts import as_format, restore, way_back
+from roundoff.tensors.ascend_dump.layouts import as_format, inverse_layout, restore
 from roundoff.tensors.ascend_dump.names import parse_dump_name, read_record, true_name
 from roundoff.tensors.ascend_dump.source import map_tensor
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
@@ -144,7 +144,7 @@ def _formatted(values: Array, tensor: DumpTensor, *, conversion: Conversion) -> 
         return own(values.shape, original, values.reshape(-1))
     if tensor.format == conversion.format:
         return values
-    way = way_back(tensor.format, values.shape, original=original, groups=tensor.groups)
+    way = inverse_layout(tensor.format, values.shape, original=original, groups=tensor.groups)
     block = _BLOCKS.get(values.dtype.itemsize, 16)
     if conversion.format == ORIGINAL:
         return restore(values, way).array

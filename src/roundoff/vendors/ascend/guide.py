@@ -37,7 +37,7 @@ _BEYOND = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GuideInput:
     """What there is to look at; everything may be missing but one comparison.
 
     Attributes:
@@ -84,7 +84,7 @@ class GuideStep:
     skipped: bool = False
 
 
-def walk(given: Given, *, out: Path, warn: Warn, progress: Progress) -> list[GuideStep]:
+def walk(given: GuideInput, *, out: Path, warn: Warn, progress: Progress) -> list[GuideStep]:
     """Walk all steps that the data allow, in the guide's order.
 
     Args:
@@ -118,7 +118,7 @@ def walk(given: Given, *, out: Path, warn: Warn, progress: Progress) -> list[Gui
     return [*steps, *lacking]
 
 
-def _lacking(given: Given) -> Iterator[GuideStep]:
+def _lacking(given: GuideInput) -> Iterator[GuideStep]:
     """Steps whose sides were given, but not the rules that tell what belongs to what."""
     missing = "not looked at: the rules that tell which operator is which are missing"
     for title, sides, known, fix in (
@@ -132,7 +132,7 @@ def _lacking(given: Given) -> Iterator[GuideStep]:
             yield GuideStep(title, missing, fix, skipped=True)
 
 
-def _before(given: Given) -> Iterator[GuideStep]:
+def _before(given: GuideInput) -> Iterator[GuideStep]:
     accuracies = [one for one in (given.float_accuracy, given.quant_accuracy) if one is not None]
     if any(not 0 <= one <= _WHOLE for one in accuracies):
         what = english("{accuracies} is no accuracy in per cent.", accuracies=" and ".join(map(str, accuracies)))
@@ -160,7 +160,7 @@ def _loss(loss: float) -> GuideStep:
     return GuideStep(title, f"{loss:.2f} % is more than {_LARGE:g} %: it cannot be ignored", advice, bad=True)
 
 
-def _calibration(given: Given) -> GuideStep:
+def _calibration(given: GuideInput) -> GuideStep:
     title = "calibration set"
     if given.calibration.isdigit():
         count, reach = int(given.calibration), ""
@@ -237,7 +237,7 @@ _STEPS = {
 }
 
 
-def _comparisons(given: Given, out: Path) -> Iterator[tuple[str, Request, tuple[str, str]]]:
+def _comparisons(given: GuideInput, out: Path) -> Iterator[tuple[str, Request, tuple[str, str]]]:
     def request(mine: Path, golden: Path, files: RuleFiles, *, prefix: str) -> Request:
         return Request(mine, golden, files, out=out, prefix=prefix)
 

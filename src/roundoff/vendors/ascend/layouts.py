@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from roundoff.core.tensors import Array
 from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS
-from roundoff.tensors.ascend_dump.layouts import Laid, as_format, relayout, restore, way_back
+from roundoff.tensors.ascend_dump.layouts import LaidOutValues, as_format, inverse_layout, relayout, restore
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.rules import Warn
 
@@ -22,7 +22,7 @@ _FRACTAL_STEP = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Mine:
+class DeviceTensor:
     """The tensor under test: its values as the device laid them out, and in which format."""
 
     values: Array
@@ -63,7 +63,7 @@ def shown(shape: tuple[int, ...] | list[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class ComparisonContext:
     """The circumstances of a comparison.
 
     Attributes:
@@ -81,14 +81,14 @@ class How:
     detail: bool = False
 
 
-def fit_equal(mine: Array, golden: Array, *, how: How) -> Fitted:
+def fit_equal(mine: Array, golden: Array, *, how: ComparisonContext) -> Fitted:
     """Two tensors of original models, whose shapes must be equal."""
     if mine.shape != golden.shape:
         raise _different(mine.shape, golden.shape, how=how)
     return Fitted(mine.reshape(-1), golden.reshape(-1), mine.shape)
 
 
-def fit(mine: Mine, golden: GoldenTensor, *, how: How) -> Fitted:
+def fit(mine: DeviceTensor, golden: GoldenTensor, *, how: ComparisonContext) -> Fitted:
     """Bring both tensors into one layout, cut off what is beyond the golden one, and flatten them.
 
     Raises:
@@ -103,7 +103,7 @@ def fit(mine: Mine, golden: GoldenTensor, *, how: How) -> Fitted:
         left, right = mine.values.reshape(-1), golden.values.reshape(-1)
     else:
         left = _convert(mine, mine_to, shape=shape, how=how)
-        right = _convert(Mine(golden.values, layout), golden_to, shape=golden.values.shape, how=how)
+        right = _convert(DeviceTensor(golden.values, layout), golden_to, shape=golden.values.shape, how=how)
     whole = left.shape
     # A device pads channels to whole blocks; what lies beyond the golden shape is that padding, at the end.
     if mine.format != "ND" or (tensor and left.size != right.size):
@@ -136,7 +136,7 @@ def _detail_layouts(mine: str, golden: str) -> tuple[str, str]:
     return (golden, golden) if mine == "FRACTAL_Z" else ("NCHW", "NCHW")
 
 
-def _convert(source: Mine, layout: str, *, shape: tuple[int, ...], how: How) -> Array:
+def _convert(source: DeviceTensor, layout: str, *, shape: tuple[int, ...], how: ComparisonContext) -> Array:
     """Bring values from their format into a layout; padding of channels may stay, and is cut off later."""
     values, own = source.values, how.conversions.get(f"convert_{source.format}_to_{layout}")
     if own is not None:
@@ -159,20 +159,20 @@ def _convert(source: Mine, layout: str, *, shape: tuple[int, ...], how: How) -> 
     return found
 
 
-def _restored(source: Mine, layout: str, shape: tuple[int, ...]) -> Array | None:
+def _restored(source: DeviceTensor, layout: str, shape: tuple[int, ...]) -> Array | None:
     values = source.values
     if source.format in _FOUR:
-        return as_format(Laid(values, source.format), layout, block=_FRACTAL_STEP)
+        return as_format(LaidOutValues(values, source.format), layout, block=_FRACTAL_STEP)
     # The padded original is enough where axes stand alone; else the wanted shape tells how to split them.
     wanted = shape if source.format.startswith("FRACTAL") else ()
-    way = way_back(source.format, values.shape, original=wanted, groups=source.groups, order=layout)
+    way = inverse_layout(source.format, values.shape, original=wanted, groups=source.groups, order=layout)
     if not way.restored:
         return None
     laid = restore(values, way)
     return laid.array if layout == "ND" else relayout(laid, layout)
 
 
-def _from_fractal(values: Array, layout: str, *, shape: tuple[int, ...], how: How) -> Array:
+def _from_fractal(values: Array, layout: str, *, shape: tuple[int, ...], how: ComparisonContext) -> Array:
     """Undo FRACTAL_NZ, whose wanted shape must fit to less than one block."""
     if values.ndim < 4 or not shape:
         raise _unfit_fractal(shape, values.shape, how=how)
@@ -187,11 +187,11 @@ def _from_fractal(values: Array, layout: str, *, shape: tuple[int, ...], how: Ho
         fits = fits and padded - step < size <= padded
     if not fits:
         raise _unfit_fractal(shape, whole, how=how)
-    found = restore(values, way_back("FRACTAL_NZ", values.shape, original=shape)).array
+    found = restore(values, inverse_layout("FRACTAL_NZ", values.shape, original=shape)).array
     return found.reshape(-1, *found.shape[-2:]) if how.strict and found.ndim > 3 else found
 
 
-def _unfit_fractal(shape: tuple[int, ...], whole: tuple[int, ...], *, how: How) -> NotCompared:
+def _unfit_fractal(shape: tuple[int, ...], whole: tuple[int, ...], *, how: ComparisonContext) -> NotCompared:
     what = english(
         "The target shape {shape} is invalid. The recommended shape is {whole}.",
         shape=shown(shape),
@@ -202,7 +202,7 @@ def _unfit_fractal(shape: tuple[int, ...], whole: tuple[int, ...], *, how: How) 
     return NotCompared(message, code=Code.FRACTAL)
 
 
-def _cut(mine: Array, golden: tuple[int, ...], *, how: How) -> Array:
+def _cut(mine: Array, golden: tuple[int, ...], *, how: ComparisonContext) -> Array:
     """Cut the tensor under test to the golden shape, as far as the vendor does."""
     if mine.ndim < len(golden):
         left, right = ([size for size in shape if size != 1] for shape in (mine.shape, golden))
@@ -225,7 +225,7 @@ def _cut(mine: Array, golden: tuple[int, ...], *, how: How) -> Array:
     return mine
 
 
-def _different(mine: tuple[int, ...], golden: tuple[int, ...], *, how: How) -> NotCompared:
+def _different(mine: tuple[int, ...], golden: tuple[int, ...], *, how: ComparisonContext) -> NotCompared:
     message = english(
         "[{op}] Due to the different shapes on the left and right,the left dump data{mine} "
         "can not be compared to the right dump data{golden}. Please check the batch of the "
@@ -238,7 +238,7 @@ def _different(mine: tuple[int, ...], golden: tuple[int, ...], *, how: How) -> N
     return NotCompared(message, code=Code.SHAPE)
 
 
-def _told_cut(mine: Mine, whole: tuple[int, ...], kept: tuple[int, ...]) -> str:
+def _told_cut(mine: DeviceTensor, whole: tuple[int, ...], kept: tuple[int, ...]) -> str:
     """Say when more was cut off than padding of the device."""
     before = math.prod(mine.original) if mine.original else 0
     after = math.prod(kept)

@@ -12,28 +12,16 @@ from roundoff.core.tensors import Array, as_values
 from roundoff.measure.statistics import release_pages
 from roundoff.messages.message import english
 from roundoff.tensors import open_source
-from roundoff.tensors.ascend_dump.layouts import restore, way_back
+from roundoff.tensors.ascend_dump.layouts import inverse_layout, restore
 from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, GoldenPair, compare_values
-from roundoff.vendors.ascend.counterparts import (
-    CompareJob,
-    counterpart,
-    decoded,
-    decoded_counterpart,
-    find_golden,
-    golden_of,
-    holds_codes,
-    may_hold_codes,
-)
+from roundoff.vendors.ascend.counterparts import CompareJob, paired
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.folders import Folder, FoundFile, Kind, Loaded, Tensor, load_operator
 from roundoff.vendors.ascend.layouts import Fitted, shown
 from roundoff.vendors.ascend.rows import Row
-from roundoff.vendors.ascend.rules import Operator, OperatorOrigin, Relation, is_dequantizer, relation_of
+from roundoff.vendors.ascend.rules import Operator, Relation, is_dequantizer, relation_of
 
 _FLOAT16_MAX = 65504
-_IN_PAIR = english(
-    "runs between a quantizer and its dequantizer: it writes sums of codes, which no golden tensor has"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +154,7 @@ def _compare_tensor(
     name = f"{operator.name}:{about.role}:{about.index}"
     base = replace(_empty(operator, names, ""), tensor=name, mine_address=tensor.address)
     try:
-        origin, golden, where = _golden(job, operator, tensor)
-        fitted = golden_of(job, operator, tensor, golden=golden, origin=origin)
-        kind, remark = fitted.mine.dtype.name, ""
-        if not job.strict and job.mine.kind is Kind.NPU and holds_codes(about.element_type, fitted.golden):
-            fitted, remark = decoded(fitted)
+        found = paired(job, operator, tensor)
     except NotCompared as error:
         return replace(base, shape=_bracketed(_safe_shape(tensor)), reason=_reason(job, operator, name, error))
     except (Unreadable, OSError) as error:
@@ -179,37 +163,17 @@ def _compare_tensor(
         job.warn(reason)
         return replace(base, shape=_bracketed(about.shape), reason=reason)
     release_pages(tensor.values)  # read again where they are compared as they lie in the file
-    values, messages = sides(job, fitted, mine=loaded.path, golden=where)
-    told = [f"[{operator.name}] {text}" for text in (fitted.cut, remark) if text]
+    fitted = found.fitted
+    values, messages = sides(job, fitted, mine=loaded.path, golden=found.where)
+    told = [f"[{operator.name}] {text}" for text in (fitted.cut, found.remark) if text]
     return replace(
         base,
-        mine_type=kind,
+        mine_type=found.type,
         golden_type=fitted.golden.dtype.name,
         shape=_bracketed(fitted.shape),
         values=tuple(values),
         reason=",".join([*messages, *told]),
     )
-
-
-def _golden(job: CompareJob, operator: Operator, tensor: Tensor) -> tuple[OperatorOrigin, Tensor, str]:
-    """The golden tensor, what the rule says of it, and its file."""
-    about = tensor.about
-    is_input = about.role == "input"
-    codes = may_hold_codes(about.element_type) and not job.strict and job.golden.kind is not Kind.NPU
-    asking = replace(job, warn=lambda text: None) if codes else job
-    try:
-        origin = counterpart(asking, operator, about.index, is_input=is_input)
-        golden, where = find_golden(asking, origin, operator)
-        if operator.in_quant_pair and about.element_type == "INT32" and golden.dtype.startswith("float"):
-            raise NotCompared(
-                english("[{name}] This op {in_pair}.", name=operator.name, in_pair=_IN_PAIR), code=Code.UNSUPPORTED
-            )
-        return origin, golden, where
-    except NotCompared as error:
-        if not codes or error.code is not Code.NO_DUMP:
-            raise
-    origin = decoded_counterpart(job, operator, about.index, is_input=is_input)
-    return origin, *find_golden(job, origin, operator)
 
 
 def sides(job: CompareJob, fitted: Fitted, *, mine: str, golden: str) -> tuple[list[str], list[str]]:
@@ -303,7 +267,7 @@ _MISSING_SLICES = "This is a FFTS+ mode dump data, The number of files does not 
 
 
 @dataclass(frozen=True, slots=True)
-class Twin:
+class OperatorPair:
     """An operator and its files on both sides; none on a side that lacks it."""
 
     index: int
@@ -312,19 +276,19 @@ class Twin:
     golden: tuple[FoundFile, ...]
 
 
-def pair_by_name(mine: Folder, golden: Folder) -> list[Twin]:
+def pair_by_name(mine: Folder, golden: Folder) -> list[OperatorPair]:
     """All operators of both sides, those under test first, each in the order of execution."""
     found: dict[str, None] = {}
     for folder in (mine, golden):
         in_order = sorted(folder.files.items(), key=lambda item: item[1][-1].time)
         found |= dict.fromkeys(op for op, _ in in_order)
     return [
-        Twin(index, op, tuple(mine.files.get(op, ())), tuple(golden.files.get(op, ())))
+        OperatorPair(index, op, tuple(mine.files.get(op, ())), tuple(golden.files.get(op, ())))
         for index, op in enumerate(found)
     ]
 
 
-def compare_twin(job: CompareJob, twin: Twin) -> NetworkOutcome:
+def compare_pair(job: CompareJob, twin: OperatorPair) -> NetworkOutcome:
     """Compare one operator."""
     if not twin.mine or not twin.golden:
         return _alone(job, twin)
@@ -361,7 +325,7 @@ def _told(job: CompareJob, reasons: Sequence[str], *, mine: Loaded, golden: Load
     return [reason for reason in reasons if "There is no" not in reason] + damaged
 
 
-def _alone(job: CompareJob, twin: Twin) -> NetworkOutcome:
+def _alone(job: CompareJob, twin: OperatorPair) -> NetworkOutcome:
     side = "ground truth" if twin.mine else "my output"
     message = f'[{twin.op}] There is no the {side} dump file for the op "{twin.op}".'
     job.warn(message)
@@ -398,7 +362,7 @@ def _difference(job: CompareJob, mine: Tensor, golden: Tensor) -> str:
 
 
 def _compare(
-    job: CompareJob, twin: Twin, name: str, *, tensors: tuple[Tensor, Tensor], paths: tuple[str, str]
+    job: CompareJob, twin: OperatorPair, name: str, *, tensors: tuple[Tensor, Tensor], paths: tuple[str, str]
 ) -> Row:
     mine, golden = tensors
     kind = twin.mine[-1].name
@@ -428,11 +392,11 @@ def _compare(
 
 def _restored(tensor: Tensor) -> Array:
     about = tensor.about
-    way = way_back(about.format, tensor.shape, original=about.original_shape, groups=about.groups)
+    way = inverse_layout(about.format, tensor.shape, original=about.original_shape, groups=about.groups)
     return restore(tensor.values, way).array
 
 
-def _row(twin: Twin, op_type: str, *, tensor: str = "NaN", reason: str = "") -> Row:
+def _row(twin: OperatorPair, op_type: str, *, tensor: str = "NaN", reason: str = "") -> Row:
     return Row(twin.index, 0, op_type, twin.op, golden=twin.op, tensor=tensor, reason=reason)
 
 

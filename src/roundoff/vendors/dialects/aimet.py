@@ -15,7 +15,14 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import LAYERS
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, as_message, english
-from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, lost, scaled, unsaid_codes
+from roundoff.vendors.dialects.settings import (
+    Decisions,
+    Dialect,
+    Written,
+    scaled,
+    unsupported_codes,
+    unsupported_of,
+)
 
 VERSION = "0.6.1"
 
@@ -49,9 +56,11 @@ def _write(decisions: Decisions) -> Written:
         },
     }
     missing = (
-        *lost("several scales for the readers of a tensor: {names}", twice),
-        *lost("rounding otherwise than half to even: {names}", rounded),
-        *lost("tensors that some nodes read in float and others quantized: {names}", _read_in_float(decisions)),
+        *unsupported_of("several scales for the readers of a tensor: {names}", twice),
+        *unsupported_of("rounding otherwise than half to even: {names}", rounded),
+        *unsupported_of(
+            "tensors that some nodes read in float and others quantized: {names}", _read_in_float(decisions)
+        ),
     )
     name = f"{decisions.made.stem}.encodings"
     said = scaled(decisions, len(activations) + len(parameters))
@@ -62,7 +71,7 @@ def _write(decisions: Decisions) -> Written:
         name=name,
     )
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    return Written({name: text}, said, (*missing, *unsaid_codes(decisions)), use)
+    return Written({name: text}, said, (*missing, *unsupported_codes(decisions)), use)
 
 
 def _bits(dtype: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from roundoff.messages.message import english
 from roundoff.vendors.amct.config import IFMR_DEFAULTS, default_document, dump, layer_entry
 from roundoff.vendors.amct.layers import LAYER_TYPES, AmctLayer, find_layers
-from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, lost, unsaid
+from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, unsupported, unsupported_of
 
 _METHODS = {"ifmr": "ifmr", "hfmg": "hfmg"}
 _OTHER_WIDTH = 16
@@ -57,9 +57,9 @@ def _missing(decisions: Decisions, layers: Mapping[str, AmctLayer]) -> list[str]
     odd = [node.name for node in decisions.wide if node.name in layers and node.bits != _OTHER_WIDTH]
     kinds = ", ".join(LAYER_TYPES)
     return [
-        *lost("integers at operations other than {kinds}: {names}", others, kinds=kinds),
-        *lost("widths other than 8 and 16 bits: {names}", odd),
-        *unsaid(decisions, _METHODS, "ifmr"),
+        *unsupported_of("integers at operations other than {kinds}: {names}", others, kinds=kinds),
+        *unsupported_of("widths other than 8 and 16 bits: {names}", odd),
+        *unsupported(decisions, _METHODS, "ifmr"),
     ]
 
 

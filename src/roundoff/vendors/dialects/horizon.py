@@ -11,9 +11,9 @@ from roundoff.vendors.dialects.settings import (
     Dialect,
     NodeDecision,
     Written,
-    lost,
-    said_of,
-    unsaid,
+    decision_summary,
+    unsupported,
+    unsupported_of,
 )
 
 _METHODS = {"minmax": "max", "percentile": "max", "entropy": "kl"}
@@ -24,10 +24,10 @@ _OTHER_WIDTH = 16
 def _write(decisions: Decisions) -> Written:
     yaml_name, json_name = f"{decisions.made.stem}_node_info.yaml", f"{decisions.made.stem}_quant_config.json"
     odd = [node.name for node in decisions.wide if node.bits != _OTHER_WIDTH]
-    missing = lost("widths other than 8 and 16 bits (int16 instead): {names}", odd)
+    missing = unsupported_of("widths other than 8 and 16 bits (int16 instead): {names}", odd)
     if decisions.made.method == "percentile":
         missing.append(english("which percentile: add max_percentile beside calibration_type"))
-    missing += unsaid(decisions, _METHODS, english("its own search"))
+    missing += unsupported(decisions, _METHODS, english("its own search"))
     files = {yaml_name: _yaml(decisions), json_name: _json(decisions)}
     use = english(
         "{yaml}: into the YAML file of hb_mapper makertbin; {json}: as quant_config of hb_compile. Names of nodes "
@@ -36,7 +36,7 @@ def _write(decisions: Decisions) -> Written:
         json=json_name,
         model=decisions.model,
     )
-    return Written(files, said_of(decisions), tuple(missing), use)
+    return Written(files, decision_summary(decisions), tuple(missing), use)
 
 
 def _yaml(decisions: Decisions) -> str:

@@ -3,7 +3,15 @@
 import json
 
 from roundoff.messages.message import english
-from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, lost, names_of, said_of, unsaid
+from roundoff.vendors.dialects.settings import (
+    Decisions,
+    Dialect,
+    Written,
+    decision_summary,
+    names_of,
+    unsupported,
+    unsupported_of,
+)
 
 _METHODS = {"minmax": "min_max"}
 
@@ -37,8 +45,8 @@ def _write(decisions: Decisions) -> Written:
         "preset": "performance" if decisions.mostly_symmetric("activation") else "mixed",
     }
     missing = (
-        *lost("16-bit integers (float instead): {names}", names_of(decisions.wide)),
-        *unsaid(decisions, _METHODS, english("its own ranges")),
+        *unsupported_of("16-bit integers (float instead): {names}", names_of(decisions.wide)),
+        *unsupported(decisions, _METHODS, english("its own ranges")),
     )
     files = {
         settings_name: json.dumps(settings, indent=1, ensure_ascii=False) + "\n",
@@ -49,7 +57,7 @@ def _write(decisions: Decisions) -> Written:
         model=decisions.model,
         script=script,
     )
-    return Written(files, said_of(decisions), missing, use)
+    return Written(files, decision_summary(decisions), missing, use)
 
 
 DIALECT = Dialect("nncf", "IgnoredScope of nncf.quantize", _write)

@@ -17,10 +17,10 @@ from roundoff.vendors.dialects.settings import (
     NodeDecision,
     Written,
     graph_digest,
-    lost,
     names_of,
     scaled,
-    unsaid_codes,
+    unsupported_codes,
+    unsupported_of,
 )
 
 _TYPES = {"u8": "QUInt8", "s8": "QInt8", "u16": "QUInt16", "s16": "QInt16", "u4": "QUInt4", "s4": "QInt4"}
@@ -143,10 +143,10 @@ def _write(decisions: Decisions) -> Written:
         ),
     }
     kept = [node.name for node in decisions.computing if not node.in_float and node.precision.output == FLOAT]
-    missing += lost("results of quantized nodes that stay in float: {names}", kept)
+    missing += unsupported_of("results of quantized nodes that stay in float: {names}", kept)
     said = scaled(decisions, len(overrides))
     use = f"python {script} {decisions.model} OUT.onnx SAMPLES.npz"
-    return Written(files, said, (*missing, *unsaid_codes(decisions)), use)
+    return Written(files, said, (*missing, *unsupported_codes(decisions)), use)
 
 
 def _excluded(node: NodeDecision) -> bool:
@@ -193,10 +193,10 @@ def _overrides(decisions: Decisions) -> tuple[dict[str, list[dict[str, Any]]], l
         if first.spec.rounding != "half_even":
             rounded.append(tensor)
     missing = [
-        *lost("one scale per slice of activations: {names}", sliced),
-        *lost("codes of other widths than 4, 8 and 16 bits: {names}", unknown),
-        *lost("several scales for the readers of a tensor: {names}", twice),
-        *lost("rounding otherwise than half to even: {names}", rounded),
+        *unsupported_of("one scale per slice of activations: {names}", sliced),
+        *unsupported_of("codes of other widths than 4, 8 and 16 bits: {names}", unknown),
+        *unsupported_of("several scales for the readers of a tensor: {names}", twice),
+        *unsupported_of("rounding otherwise than half to even: {names}", rounded),
     ]
     return found, missing
 

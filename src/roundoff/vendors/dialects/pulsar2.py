@@ -4,8 +4,16 @@ import json
 
 from roundoff.core.plan import FLOAT
 from roundoff.messages.message import english
-from roundoff.vendors.dialects.settings import Decisions, Dialect, NodeDecision, Written, lost, said_of, unsaid
-from roundoff.vendors.pulsar2.config.decoding import to_json
+from roundoff.vendors.dialects.settings import (
+    Decisions,
+    Dialect,
+    NodeDecision,
+    Written,
+    decision_summary,
+    unsupported,
+    unsupported_of,
+)
+from roundoff.vendors.pulsar2.config.document import to_json
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     CalibrationMethod,
@@ -48,11 +56,11 @@ def _write(decisions: Decisions) -> Written:
     config = BuildConfig(quant=QuantConfig(layer_configs=layers, calibration_method=method))
     name = f"{decisions.made.stem}_pulsar2.json"
     missing = (
-        *lost("float for operations it has only integers for (U16 instead): {names}", refused),
-        *lost("inputs of different widths at one node (the widest instead): {names}", mixed),
-        *unsaid(decisions, _METHODS, "MinMax"),
+        *unsupported_of("float for operations it has only integers for (U16 instead): {names}", refused),
+        *unsupported_of("inputs of different widths at one node (the widest instead): {names}", mixed),
+        *unsupported(decisions, _METHODS, "MinMax"),
     )
-    text, said, model = to_json(config), said_of(decisions), decisions.model
+    text, said, model = to_json(config), decision_summary(decisions), decisions.model
     if not json.loads(text):
         said = english("{said}; no file: nothing that it can be told differs from its default", said=said)
         use = english("pulsar2 build --input {model}, as without settings", model=model)

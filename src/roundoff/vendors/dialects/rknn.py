@@ -3,7 +3,15 @@
 import json
 
 from roundoff.messages.message import english
-from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, lost, names_of, said_of, unsaid
+from roundoff.vendors.dialects.settings import (
+    Decisions,
+    Dialect,
+    Written,
+    decision_summary,
+    names_of,
+    unsupported,
+    unsupported_of,
+)
 
 _METHODS = {"minmax": "normal", "entropy": "kl_divergence", "mse": "mmse"}
 _FLOAT = "float16"
@@ -65,8 +73,8 @@ def _write(decisions: Decisions) -> Written:
         method="channel" if decisions.mostly_per_channel else "layer",
     )
     missing = (
-        *lost("16-bit integers (float16 instead): {names}", names_of(decisions.wide)),
-        *unsaid(decisions, _METHODS, "normal"),
+        *unsupported_of("16-bit integers (float16 instead): {names}", names_of(decisions.wide)),
+        *unsupported(decisions, _METHODS, "normal"),
     )
     use = english(
         "python {script} {model} DATASET.txt PLATFORM OUT.rknn, or copy the lines of {layers} into the file of "
@@ -75,7 +83,7 @@ def _write(decisions: Decisions) -> Written:
         model=decisions.model,
         layers=layers_name,
     )
-    return Written({layers_name: "\n".join(lines) + "\n", script: code}, said_of(decisions), missing, use)
+    return Written({layers_name: "\n".join(lines) + "\n", script: code}, decision_summary(decisions), missing, use)
 
 
 DIALECT = Dialect("rknn", "custom_quantize_layers of hybrid quantization", _write)

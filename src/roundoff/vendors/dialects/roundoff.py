@@ -5,7 +5,14 @@ from collections.abc import Iterable
 
 from roundoff.core.plan import FLOAT, PRECISION_PARTS, Precision, Rule
 from roundoff.messages.message import english
-from roundoff.vendors.dialects.settings import Decisions, Dialect, Written, said_of, unsaid_codes, unsaid_scales
+from roundoff.vendors.dialects.settings import (
+    Decisions,
+    Dialect,
+    Written,
+    decision_summary,
+    unsupported_codes,
+    unsupported_scales,
+)
 
 
 def _write(decisions: Decisions) -> Written:
@@ -21,8 +28,8 @@ def _write(decisions: Decisions) -> Written:
     calibration = f" --calibration {decisions.made.method}" if decisions.made.method else ""
     return Written(
         {name: "\n".join(lines).rstrip() + "\n"},
-        said_of(decisions, weights=True),
-        (*unsaid_scales(decisions), *unsaid_codes(decisions)),
+        decision_summary(decisions, weights=True),
+        (*unsupported_scales(decisions), *unsupported_codes(decisions)),
         english(
             "roundoff quantize {model} --data DATA --target {target}{calibration} --rules {name} -o DIR; the "
             "scales are in plan.json, which --quantized DIR reads",

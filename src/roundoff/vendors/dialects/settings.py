@@ -75,7 +75,7 @@ class NodeDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ModelOrigin:
     """How a quantized model was made, as far as that is known.
 
     Attributes:
@@ -99,7 +99,7 @@ class Made:
     @classmethod
     def by_plan(
         cls, plan: QuantPlan | None, *, stem: str, method: str, samples: int = 0, graph: str = ""
-    ) -> "Made":
+    ) -> "ModelOrigin":
         """How a model was made for which a plan is known, or None is."""
         if plan is None:
             return cls(stem, method=method, samples=samples, graph=graph)
@@ -126,7 +126,7 @@ class Decisions:
 
     quantized: QuantizedModel
     nodes: tuple[NodeDecision, ...]
-    made: Made = Made()
+    made: ModelOrigin = ModelOrigin()
 
     @property
     def model(self) -> str:
@@ -170,7 +170,7 @@ class Decisions:
 
 
 def decisions_of(
-    quantized: QuantizedModel, made: Made | None = None, *, origins: Mapping[str, str] | None = None
+    quantized: QuantizedModel, made: ModelOrigin | None = None, *, origins: Mapping[str, str] | None = None
 ) -> Decisions:
     """Look at a quantized model.
 
@@ -180,7 +180,7 @@ def decisions_of(
         origins: Names of nodes in the user's model, each with that of the node that took it over. Not needed where
             the tool is given another graph than the user's: names are that graph's then.
     """
-    made = made or Made()
+    made = made or ModelOrigin()
     names = _original_names({} if made.graph else origins or {})
     precisions = NodePrecisions(quantized.float_model, quantized.quantizers)
     nodes = []
@@ -251,7 +251,7 @@ def names_of(nodes: Iterable[NodeDecision]) -> list[str]:
     return [node.name for node in nodes]
 
 
-def lost(template: str, names: Iterable[str], **gaps: str) -> list[str]:
+def unsupported_of(template: str, names: Iterable[str], **gaps: str) -> list[str]:
     """What a tool cannot be told of these, if there are any.
 
     Args:
@@ -263,7 +263,7 @@ def lost(template: str, names: Iterable[str], **gaps: str) -> list[str]:
     return [english(template, names=some(found, _MOST_NAMED, quoted=True), **gaps)] if found else []
 
 
-def unsaid(decisions: Decisions, methods: Mapping[str, str], instead: str) -> list[str]:
+def unsupported(decisions: Decisions, methods: Mapping[str, str], instead: str) -> list[str]:
     """What tools that calibrate by themselves cannot be told.
 
     Args:
@@ -274,14 +274,14 @@ def unsaid(decisions: Decisions, methods: Mapping[str, str], instead: str) -> li
     method = decisions.made.method
     other = english("calibration by {method}: {instead} instead", method=method, instead=instead)
     return [
-        *unsaid_weights(decisions),
+        *unsupported_weights(decisions),
         *([] if not method or method in methods else [other]),
-        *unsaid_scales(decisions),
-        *unsaid_codes(decisions),
+        *unsupported_scales(decisions),
+        *unsupported_codes(decisions),
     ]
 
 
-def unsaid_scales(decisions: Decisions) -> list[str]:
+def unsupported_scales(decisions: Decisions) -> list[str]:
     """That scales cannot be said."""
     scaled = {each.tensor for each in (*decisions.of_kind("activation"), *decisions.of_kind("weight"))}
     if not scaled:
@@ -294,7 +294,7 @@ def unsaid_scales(decisions: Decisions) -> list[str]:
     ]
 
 
-def unsaid_weight_scales(decisions: Decisions) -> list[str]:
+def unsupported_weight_scales(decisions: Decisions) -> list[str]:
     """That scales of weights cannot be said."""
     own = {each.tensor for each in _weights(decisions)}
     return (
@@ -302,24 +302,26 @@ def unsaid_weight_scales(decisions: Decisions) -> list[str]:
     )
 
 
-def unsaid_codes(decisions: Decisions) -> list[str]:
+def unsupported_codes(decisions: Decisions) -> list[str]:
     """That codes cannot be said which are not what rounding gives."""
     corrected = [each.tensor for each in decisions.of_kind("weight") if each.codes is not None]
     biases = [each.tensor for each in decisions.of_kind("bias") if each.codes is not None]
     return [
-        *lost("weights whose rounding was corrected: {names}", corrected),
-        *lost("biases that were corrected: {names}", biases),
+        *unsupported_of("weights whose rounding was corrected: {names}", corrected),
+        *unsupported_of("biases that were corrected: {names}", biases),
     ]
 
 
-def unsaid_weights(decisions: Decisions, allowed: Sequence[str] = ("s8",)) -> list[str]:
+def unsupported_weights(decisions: Decisions, allowed: Sequence[str] = ("s8",)) -> list[str]:
     """That weights of other widths cannot be said."""
     found: dict[str, list[str]] = {}
     for each in _weights(decisions):
         if each.spec.dtype not in allowed:
             found.setdefault(each.spec.dtype, []).append(each.tensor)
     return [
-        text for dtype, tensors in found.items() for text in lost("{dtype} weights: {names}", tensors, dtype=dtype)
+        text
+        for dtype, tensors in found.items()
+        for text in unsupported_of("{dtype} weights: {names}", tensors, dtype=dtype)
     ]
 
 
@@ -333,7 +335,7 @@ def _weights(decisions: Decisions) -> list[Quantizer]:
     ]
 
 
-def said_of(decisions: Decisions, *, weights: bool = False) -> str:
+def decision_summary(decisions: Decisions, *, weights: bool = False) -> str:
     """How many nodes are otherwise than plain int8.
 
     Args:
@@ -355,7 +357,7 @@ def said_of(decisions: Decisions, *, weights: bool = False) -> str:
 
 def scaled(decisions: Decisions, tensors: int) -> str:
     """The same for tools that are told the scales of so many tensors."""
-    said = said_of(decisions, weights=True)
+    said = decision_summary(decisions, weights=True)
     return english("{said}, scales of {count} tensors", said=said, count=tensors)
 
 

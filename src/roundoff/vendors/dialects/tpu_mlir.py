@@ -6,12 +6,12 @@ from roundoff.vendors.dialects.settings import (
     Decisions,
     Dialect,
     Written,
-    lost,
+    decision_summary,
     names_of,
-    said_of,
-    unsaid_codes,
-    unsaid_weight_scales,
-    unsaid_weights,
+    unsupported_codes,
+    unsupported_of,
+    unsupported_weight_scales,
+    unsupported_weights,
 )
 
 _FLOAT, _HALF = "F32", "F16"
@@ -42,12 +42,12 @@ def _write(decisions: Decisions) -> Written:
         if row not in rows:
             rows.append(row)
     missing = (
-        *lost("16-bit integers (F16 instead): {names}", names_of(decisions.wide)),
-        *lost("one scale per slice of activations: {names}", sliced),
-        *lost("names with blanks: {names}", spaced),
-        *unsaid_weights(decisions),
-        *unsaid_weight_scales(decisions),
-        *unsaid_codes(decisions),
+        *unsupported_of("16-bit integers (F16 instead): {names}", names_of(decisions.wide)),
+        *unsupported_of("one scale per slice of activations: {names}", sliced),
+        *unsupported_of("names with blanks: {names}", spaced),
+        *unsupported_weights(decisions),
+        *unsupported_weight_scales(decisions),
+        *unsupported_codes(decisions),
     )
     use = english(
         "{model} into model_transform, then model_deploy --quantize INT8 --quantize_table {table} "
@@ -57,7 +57,7 @@ def _write(decisions: Decisions) -> Written:
         ranges=ranges,
     )
     files = {table: "\n".join(lines) + "\n", ranges: "\n".join(rows) + "\n"}
-    said = english("{said}, ranges of {count} tensors", said=said_of(decisions), count=len(rows) - 1)
+    said = english("{said}, ranges of {count} tensors", said=decision_summary(decisions), count=len(rows) - 1)
     return Written(files, said, missing, use)
 
 

@@ -13,8 +13,8 @@ from roundoff.vendors.horizon.plots import (
     plot_distribution,
     tensor_analysis,
 )
-from roundoff.vendors.horizon.ranking import get_sensitivity_of_nodes
 from roundoff.vendors.horizon.run_all import runall, select_sensitive_samples, sensitivity_analysis
+from roundoff.vendors.horizon.sensitivity import get_sensitivity_of_nodes
 
 __all__ = [
     "CalibrationDataSet",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from roundoff.vendors.horizon import plots, ranking
+from roundoff.vendors.horizon import plots, sensitivity
 from roundoff.vendors.horizon.plots import get_channelwise_data_distribution, plot_distribution
 from roundoff.vendors.horizon.run_all import runall
 
@@ -26,8 +26,8 @@ def get_sensitivity_of_nodes(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     verbose: bool = False,
     interested_nodes: Any = None,
 ) -> dict[str, dict[str, float]]:
-    """See `roundoff.vendors.horizon.ranking.get_sensitivity_of_nodes`."""
-    return ranking.get_sensitivity_of_nodes(
+    """See `roundoff.vendors.horizon.sensitivity.get_sensitivity_of_nodes`."""
+    return sensitivity.get_sensitivity_of_nodes(
         model_or_file,
         metrics,
         calibrated_data,

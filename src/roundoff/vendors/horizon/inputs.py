@@ -18,7 +18,7 @@ from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model, load_model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel, has_exact_weights
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.graph.switches import Switches
 from roundoff.measure.metrics import MEAN
 from roundoff.messages.message import english

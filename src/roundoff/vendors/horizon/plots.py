@@ -26,7 +26,7 @@ from roundoff.studies.distribution.study import (
     describe_channels,
     describe_distributions,
 )
-from roundoff.vendors.facade import WrongType, WrongValue, progress, tell
+from roundoff.vendors.facade import WrongType, WrongValue, print_table, progress
 from roundoff.vendors.horizon.inputs import (
     CalibratedModel,
     CalibrationNodes,
@@ -38,7 +38,7 @@ from roundoff.vendors.horizon.inputs import (
     open_calibrated,
     our_metric,
 )
-from roundoff.vendors.horizon.ranking import (
+from roundoff.vendors.horizon.sensitivity import (
     DEFAULT_FOLDER,
     framed_table,
     result_folder,
@@ -134,7 +134,7 @@ def tensor_analysis(
     if calibrating:
         draw_channels(opened, calibrating, folder / "channelwise_distribution", limits=limits)
     table = _tensor_table(opened, report)
-    tell(table)
+    print_table(table)
     csv = table_csv(distribution_table(report))
     save_tables(folder, "tensor_analysis", log=table, csv=csv, data=report)
 

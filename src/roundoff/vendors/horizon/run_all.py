@@ -19,7 +19,7 @@ from roundoff.studies.samples.study import WorstSampleSettings, find_worst_sampl
 from roundoff.studies.sensitivity.result import SubjectScore
 from roundoff.studies.sensitivity.study import whole_sensitivity
 from roundoff.studies.sensitivity.subjects import SensitivitySettings
-from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue, progress, say, tell
+from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue, log_table, print_table, progress
 from roundoff.vendors.horizon.inputs import (
     METRICS,
     NODE_TYPES,
@@ -33,7 +33,7 @@ from roundoff.vendors.horizon.inputs import (
     open_calibrated,
 )
 from roundoff.vendors.horizon.plots import asked_curves, draw_channels, draw_curves, draw_distributions
-from roundoff.vendors.horizon.ranking import (
+from roundoff.vendors.horizon.sensitivity import (
     DEFAULT_FOLDER,
     HorizonRanking,
     framed_table,
@@ -111,7 +111,7 @@ def sensitivity_analysis(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     opened = open_calibrated(model_or_file, calibrated_data).limited(data_num)
     chosen = given or _picked(opened, name, pick_threshold)
     found = analyze_switching(opened, chosen, name, qtype=qtype, folder=folder)
-    tell(found.table)
+    print_table(found.table)
     return found.by_output if output_separated else found.means
 
 
@@ -318,7 +318,7 @@ def runall(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     for ranking in rankings:
         save_ranking(ranking, folder / "node_sensitivity", f"sensitivity_of_{ranking.node_type}")
         if verbose:
-            say(ranking.table())
+            log_table(ranking.table())
     worst = _worst(opened, rankings)
     draw_distributions(opened, drawn or worst, folder / "data_distribution")
     draw_channels(opened, boxed or worst, folder / "channelwise_distribution", axis=axis)
@@ -326,7 +326,7 @@ def runall(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     chosen = switched or pick(_node_scores(few, rankings, metrics), metrics[0], pick_threshold)
     switching = analyze_switching(few, chosen, metrics[0], folder=folder / "sensitivity_analysis")
     if verbose:
-        say(switching.table)
+        log_table(switching.table)
 
 
 def _kinds(opened: CalibratedModel, node_type: str | None) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from roundoff.core.plan import FLOAT
 from roundoff.core.target import Target
 from roundoff.quantize.planning.view import PRODUCTS, FusedUnit, GraphView
-from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.targets.files import load_target
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, DataType, TargetHardware
 
 # How Pulsar2 draws a table: rich, with a heavy head and a line between rows.

@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 
 from roundoff.case.archive import npy_bytes, zip_bytes
-from roundoff.case.disguise import Disguised, FoundDisguise, sample_like
 from roundoff.case.excerpt import (
     FACTOR_DB,
     CaseNumbers,
     CaseSamples,
-    Chosen,
+    ChosenSamples,
+    FaultMatch,
     QuantizedCase,
-    Shown,
     measure,
     same_fault,
 )
 from roundoff.case.sources import BundleSettings, CaseSource, Extra, refuse_changed
+from roundoff.case.synthetic import FoundSynthetic, SyntheticCase, sample_like
 from roundoff.core.document import Environment, InputFile, environment_content, read_environment
 from roundoff.core.files import read_small
 from roundoff.core.names import FileNames, shown
@@ -37,7 +37,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model
-from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.messages.message import english
 from roundoff.messages.numbers import counted, number
 from roundoff.run.budget import RunBudget
@@ -48,8 +48,8 @@ from roundoff.vendors.pulsar2.building.files import AXMODEL, OPTIMIZED
 from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.config import schema
 from roundoff.vendors.pulsar2.config import schema as enums
-from roundoff.vendors.pulsar2.config.checks import Settled, settle
-from roundoff.vendors.pulsar2.config.decoding import Document, to_json
+from roundoff.vendors.pulsar2.config.checks import ResolvedConfig, resolve_config
+from roundoff.vendors.pulsar2.config.document import Document, to_json
 from roundoff.vendors.pulsar2.config.files import parse_config
 from roundoff.vendors.pulsar2.config.schema import (
     EVERY,
@@ -103,7 +103,7 @@ def open_build(path: Path, settings: BundleSettings) -> Iterator[CaseSource]:
         what = english("{folder} was built with highest_mix_precision: nothing in it is quantized.", folder=folder)
         raise BadInput(what, fix=english("leave it out of the configuration, and build again"))
     with tempfile.TemporaryDirectory() as unpacked:
-        material = recipe.gather(config, Path(unpacked), base=record.base, log=Log())
+        material = recipe.read_build_input(config, Path(unpacked), base=record.base, log=Log())
         samples = material.samples
         if not samples.names:
             what = english("The model has no inputs, so that there is no sample that shows a fault.")
@@ -174,7 +174,7 @@ MODEL, OUTPUT, ANALYSIS_DATA = "model/float.onnx", "out", "data/analysis"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DisguisedSamples:
+class SyntheticSamples:
     """Samples of which nothing can be recognised; each is made when it is asked for.
 
     Attributes:
@@ -222,7 +222,7 @@ def analysis_places(samples: CaseSamples) -> dict[str, Array]:
     return found
 
 
-def archive_names(settled: Settled) -> dict[str, str]:
+def archive_names(settled: ResolvedConfig) -> dict[str, str]:
     """The archive of each input's calibration data; inputs that shared one still do."""
     names = FileNames()
     given: dict[str, str] = {}
@@ -234,7 +234,7 @@ def archive_names(settled: Settled) -> dict[str, str]:
     return found
 
 
-def inside(config: BuildConfig, settled: Settled, archives: Mapping[str, str]) -> BuildConfig:
+def inside(config: BuildConfig, settled: ResolvedConfig, archives: Mapping[str, str]) -> BuildConfig:
     """The same configuration for the files of a ticket.
 
     What it changes of the float model has been done to the one in the ticket.
@@ -264,7 +264,7 @@ def inside(config: BuildConfig, settled: Settled, archives: Mapping[str, str]) -
 
 
 def anonymous_config(
-    config: BuildConfig, settled: Settled, *, disguised: Disguised, frontend: Frontend
+    config: BuildConfig, settled: ResolvedConfig, *, case: SyntheticCase, frontend: Frontend
 ) -> BuildConfig:
     """The same configuration for a model of which everything is called otherwise.
 
@@ -274,10 +274,10 @@ def anonymous_config(
     Args:
         config: The configuration.
         settled: What counts for which input.
-        disguised: The model, and what everything in it was called.
+        case: The model, and what everything in it was called.
         frontend: The graph that is quantized, with the names it has in the user's model.
     """
-    tensors = disguised.tensors
+    tensors = case.tensors
     renamed = {tensors[name]: settings for name, settings in settled.inputs.items()}
     inputs = tuple(
         InputQuantConfig(
@@ -292,7 +292,7 @@ def anonymous_config(
     quant = replace(
         config.quant,
         input_configs=inputs,
-        layer_configs=_layers(config.quant.layer_configs, disguised, frontend),
+        layer_configs=_layers(config.quant.layer_configs, case, frontend),
         input_sample_dir=ANALYSIS_DATA if config.quant.input_sample_dir else "",
         enable_smooth_quant=False,
     )
@@ -331,9 +331,9 @@ def _processor(name: str, processor: InputProcessor) -> InputProcessor:
     return replace(processor, tensor_name=name)
 
 
-def _layers(configs: Sequence[LayerConfig], disguised: Disguised, frontend: Frontend) -> tuple[LayerConfig, ...]:
+def _layers(configs: Sequence[LayerConfig], case: SyntheticCase, frontend: Frontend) -> tuple[LayerConfig, ...]:
     """Entries under other names; what was folded into something else is called as that is."""
-    nodes, tensors = disguised.names, disguised.tensors
+    nodes, tensors = case.names, case.tensors
     found = []
     for entry in read_entries(configs, frontend):
         config = entry.config
@@ -371,7 +371,7 @@ class Rebuilt:
     quantizing: recipe.ConfigQuantizer
     outcome: recipe.BuildOutcome
     numbers: CaseNumbers
-    shown: Shown
+    shown: FaultMatch
 
 
 def rebuild(  # noqa: PLR0913 - a model, its data, and what both are to show
@@ -403,7 +403,7 @@ def rebuild(  # noqa: PLR0913 - a model, its data, and what both are to show
         BadInput: Something asked for cannot be applied.
         ModelFailed: The model cannot be run.
     """
-    settle(config, inputs(model), outputs(model))
+    resolve_config(config, inputs(model), outputs(model))
     count = max(1, min(first, len(order)))
     while True:
         indices = tuple(sorted(order[:count]))
@@ -455,9 +455,9 @@ class BuildExtras:
     settings: BundleSettings
     folder: Path
     config: BuildConfig
-    material: recipe.Material
+    material: recipe.BuildInput
 
-    def open(self, case: QuantizedCase, chosen: Chosen) -> Extra:
+    def open(self, case: QuantizedCase, chosen: ChosenSamples) -> Extra:
         """Configuration, data and tables as they are."""
         material = self.material
         archives = archive_names(material.settled)
@@ -470,22 +470,22 @@ class BuildExtras:
         }
         return self._extra(members, config, rebuilt, case.samples)
 
-    def secret(self, found: FoundDisguise, chosen: Chosen) -> Extra:
+    def secret(self, found: FoundSynthetic, chosen: ChosenSamples) -> Extra:
         """The same for another model: names replaced, data as arrays, tables made anew."""
         material = self.material
         optimize = not self.config.onnx_opt.disable_onnx_optimization
         frontend = recipe.ConfigQuantizer(
             material.model, material.samples, target_of(self.config), optimize=optimize
         ).frontend
-        config = anonymous_config(self.config, material.settled, disguised=found.disguised, frontend=frontend)
-        case = found.disguised.case
+        config = anonymous_config(self.config, material.settled, case=found.case, frontend=frontend)
+        case = found.case.case
         # Calibration samples under other names; those of the case as they are in it.
         ready = {} if self.config.quant.input_sample_dir else dict(zip(
-            chosen.indices, found.disguised.case.samples.feeds, strict=True
+            chosen.indices, found.case.case.samples.feeds, strict=True
         ))  # fmt: skip
-        samples = DisguisedSamples(
+        samples = SyntheticSamples(
             self.material.samples,
-            found.disguised.tensors,
+            found.case.tensors,
             ready,
             seed=self.settings.seed,
             keep=self.settings.keep_data,
@@ -508,7 +508,7 @@ class BuildExtras:
         model: Model,
         samples: Samples,
         config: BuildConfig,
-        chosen: Chosen,
+        chosen: ChosenSamples,
         fed: CaseSamples,
         wanted: CaseNumbers,
     ) -> Rebuilt:

@@ -34,11 +34,11 @@ from roundoff.vendors.pulsar2.building.recipe import (
     ConfigQuantizer,
     PrecisionSettings,
     analyze_precision,
-    gather,
     located,
+    read_build_input,
     sample_directory,
 )
-from roundoff.vendors.pulsar2.config.decoding import to_json
+from roundoff.vendors.pulsar2.config.document import to_json
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     CalibrationMethod,
@@ -327,7 +327,7 @@ def _followed(
     goal: ChartGoal,
     options: BuildOptions,
 ) -> ChartsFollowed:
-    material = gather(config, unpacked, base=options.base, log=Log())
+    material = read_build_input(config, unpacked, base=options.base, log=Log())
     measured = None
     if config.quant.input_sample_dir:
         measured = sample_directory(located(config.quant.input_sample_dir, options.base), material.model)

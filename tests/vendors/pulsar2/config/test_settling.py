@@ -4,7 +4,7 @@ import pytest
 
 from roundoff.core.tensors import InputSpec
 from roundoff.errors import BadInput
-from roundoff.vendors.pulsar2.config.checks import not_applicable, settle
+from roundoff.vendors.pulsar2.config.checks import not_applicable, resolve_config
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     ColorSpace,
@@ -35,7 +35,7 @@ def test_an_entry_of_its_own_counts_more_than_default() -> None:
         input_processors=(InputProcessor("x", src_dtype=DataType.U8, mean=(5.0,)),),
         output_processors=(OutputProcessor("DEFAULT", dst_perm=(1, 0)),),
     )
-    settled = settle(config, SPECS, ["out"])
+    settled = resolve_config(config, SPECS, ["out"])
     x, y = settled.inputs["x"], settled.inputs["y"]
     sets = [each.calibration.calibration_dataset for each in (x, y) if each.calibration is not None]
     assert sets == ["all.tar", "y.tar"]
@@ -49,7 +49,7 @@ def test_an_entry_of_its_own_counts_more_than_default() -> None:
 
 
 def test_gaps_are_announced() -> None:
-    notes = settle(BuildConfig(), SPECS, ["out"]).notes
+    notes = resolve_config(BuildConfig(), SPECS, ["out"]).notes
     assert [note.split(";")[0] for note in notes] == [
         "no calibration data is configured for x, y",
         "no input processing is configured for x, y",
@@ -64,7 +64,7 @@ def test_entries_for_what_the_model_does_not_have_are_refused_together() -> None
         output_processors=(OutputProcessor("x"),),
     )
     with pytest.raises(BadInput) as caught:
-        settle(config, SPECS, ["out"])
+        resolve_config(config, SPECS, ["out"])
     assert caught.value.what.splitlines() == [
         "The configuration has 3 errors:",
         "  quant.input_configs[0].tensor_name: the model has no input 'xx'; did you mean 'x'?",

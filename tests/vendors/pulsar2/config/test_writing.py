@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.vendors.pulsar2.config.decoding import read_message, to_json
+from roundoff.vendors.pulsar2.config.document import read_message, to_json
 from roundoff.vendors.pulsar2.config.files import load_config, parse_relaxed_json
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,

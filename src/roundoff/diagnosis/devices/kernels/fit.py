@@ -9,7 +9,7 @@ import numpy as np
 
 from roundoff.core.quantizers import fake_quantize, representable_range
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.kernels import elementwise, layers, pictures
+from roundoff.diagnosis.devices.kernels import elementwise, layers, spatial
 from roundoff.diagnosis.devices.kernels.kernel import KERNELS, DeviceKernel, KernelNode, WrongKernel, cut_kernel
 from roundoff.diagnosis.devices.kernels.results import ResultSample, fitted_results
 from roundoff.diagnosis.devices.kernels.sums import ShortSum, short_sums
@@ -19,7 +19,7 @@ from roundoff.diagnosis.devices.suspects import ONE_KERNEL, DeviceSuspect
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import Message, message
 
-_TABLES = (elementwise, layers, pictures)
+_TABLES = (elementwise, layers, spatial)
 
 # Nodes of a span whose kernels are tried; of more, a dump should tell which. Of more than one kernel has, a way is
 # believed only when it leaves no more than rounding does, in so many values.

@@ -37,17 +37,17 @@ from roundoff.vendors.pulsar2.building.files import (
 from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.building.recipe import (
     Analysis,
+    BuildInput,
     BuildOutcome,
     ConfigQuantizer,
-    Material,
     PrecisionSettings,
     analyze_precision,
-    gather,
     located,
+    read_build_input,
     sample_directory,
 )
 from roundoff.vendors.pulsar2.config.checks import not_applicable
-from roundoff.vendors.pulsar2.config.decoding import to_document
+from roundoff.vendors.pulsar2.config.document import to_document
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, ModelType, PrecisionAnalysisMethod
 from roundoff.vendors.pulsar2.layer_configs import (
     ResolvedLayers,
@@ -132,7 +132,7 @@ def context_document(
 _LISTED = 5
 
 
-def tell_configuration(log: Log, config: BuildConfig, material: Material, tree: Tree) -> None:
+def tell_configuration(log: Log, config: BuildConfig, material: BuildInput, tree: Tree) -> None:
     """Show what inputs are calibrated with, what is asked for layers, and what has no meaning here."""
     for each in not_applicable(config):
         log.alert(
@@ -367,7 +367,7 @@ class _Build:
 
     def run(self) -> tuple[BuildOutcome, Analysis | None, int]:
         config, log = self.config, self.log
-        material = gather(config, self.tree.folder / DATASET, base=self.options.base, log=log)
+        material = read_build_input(config, self.tree.folder / DATASET, base=self.options.base, log=log)
         target = target_of(config)
         optimize = not config.onnx_opt.disable_onnx_optimization
         quantizing = ConfigQuantizer(
@@ -466,7 +466,7 @@ class _Build:
                     )
                 )
 
-    def _write(self, outcome: BuildOutcome, material: Material, document: dict[str, object]) -> None:
+    def _write(self, outcome: BuildOutcome, material: BuildInput, document: dict[str, object]) -> None:
         tree, log = self.tree, self.log
         tree.write_quantized(outcome.quantized, document, frontend_too=self.config.debug.dump_frontend_graph)
         log.tell(f"quant.axmodel export success: {tree.shown(AXMODEL)}")
@@ -491,7 +491,9 @@ class _Build:
         else:
             self.log.tell(english("no tensor has outliers of level {level} or more", level=TABLE_LEVELS[0]))
 
-    def _analyze(self, quantizing: ConfigQuantizer, outcome: BuildOutcome, material: Material) -> Analysis | None:
+    def _analyze(
+        self, quantizing: ConfigQuantizer, outcome: BuildOutcome, material: BuildInput
+    ) -> Analysis | None:
         quant, log = self.config.quant, self.log
         if not quant.precision_analysis:
             return None

@@ -28,8 +28,8 @@ from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.session import open_session
 from roundoff.run.variants import Copies, LayerTensor, Variant, build_copies, layer_tensors, written_quantizers
 from roundoff.vendors.pulsar2.building.recipe import Analysis
-from roundoff.vendors.pulsar2.config.checks import Settled
-from roundoff.vendors.pulsar2.config.decoding import to_document
+from roundoff.vendors.pulsar2.config.checks import ResolvedConfig
+from roundoff.vendors.pulsar2.config.document import to_document
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, PrecisionAnalysisMethod, PrecisionAnalysisMode
 from roundoff.vendors.pulsar2.deployed import deployed_model
 from roundoff.vendors.pulsar2.layer_configs import Frontend, ResolvedLayers, resolution_json
@@ -469,7 +469,7 @@ class Tree:
             save_model(again, self.folder / OPTIMIZED_QUANTIZED)
         write_text(self.folder / AXMODEL_JSON, json_text(document))
 
-    def write_deployed(self, quantized: QuantizedModel, settled: Settled) -> tuple[str, ...]:
+    def write_deployed(self, quantized: QuantizedModel, settled: ResolvedConfig) -> tuple[str, ...]:
         """Write the quantized model with the processing of its inputs and outputs; says what was put in.
 
         Where there is none, or the model is too large to be changed in memory, nothing is written.

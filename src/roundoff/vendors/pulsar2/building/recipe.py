@@ -20,15 +20,15 @@ from roundoff.graph.preparation.steps import prepare
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
-from roundoff.quantize.recipes import Built, Making, RecipeBuilder
+from roundoff.quantize.recipes import BuildSettings, BuiltModel, RecipeBuilder
 from roundoff.run.capture import NO_INPUTS, Samples
 from roundoff.run.variants import FUSED
 from roundoff.samples.sample_set import open_samples
 from roundoff.studies.layers.result import LayerReport, LayerRow, Method
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
 from roundoff.vendors.pulsar2.building.log import Log
-from roundoff.vendors.pulsar2.config.checks import Settled, arrange, settle, strangers
-from roundoff.vendors.pulsar2.config.decoding import ConfigProblem, parse_input_shapes, problem_of
+from roundoff.vendors.pulsar2.config.checks import ResolvedConfig, arrange, resolve_config, unknown_entries
+from roundoff.vendors.pulsar2.config.document import ConfigProblem, parse_input_shapes, problem_of
 from roundoff.vendors.pulsar2.config.schema import (
     EVERY,
     BuildConfig,
@@ -49,7 +49,7 @@ _LISTED = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Material:
+class BuildInput:
     """A model and what it is calibrated on.
 
     Attributes:
@@ -61,7 +61,7 @@ class Material:
 
     model: Model
     samples: Samples
-    settled: Settled
+    settled: ResolvedConfig
     folders: Mapping[str, Path] = field(default_factory=dict)
 
     def rows(self, named: Callable[[Path], str]) -> list[QuantConfigRow]:
@@ -85,7 +85,7 @@ class Material:
         return found
 
 
-def gather(config: BuildConfig, folder: Path, *, base: Path | None, log: Log) -> Material:
+def read_build_input(config: BuildConfig, folder: Path, *, base: Path | None, log: Log) -> BuildInput:
     """Read the model and unpack its calibration data.
 
     Args:
@@ -101,18 +101,18 @@ def gather(config: BuildConfig, folder: Path, *, base: Path | None, log: Log) ->
     for note in changes:
         log.tell(note)
     specs = inputs(model)
-    settled = settle(config, specs, outputs(model))
+    settled = resolve_config(config, specs, outputs(model))
     for note in settled.notes:
         log.alert(note)
     if not specs:
-        return Material(model, NO_INPUTS, settled)
+        return BuildInput(model, NO_INPUTS, settled)
     samples = open_datasets(settled, folder, base=base)
     for note in samples.notes:
         log.alert(note)
     if samples.skipped:
         log.alert(english("not taken for samples: {names}", names=", ".join(samples.skipped[:_LISTED])))
     log.tell(f"{counted(len(samples.names), 'File(s)').removesuffix('s')} Loaded.")
-    return Material(model, samples, settled, samples.folders)
+    return BuildInput(model, samples, settled, samples.folders)
 
 
 def located(given: str, base: Path | None) -> Path:
@@ -167,7 +167,7 @@ def model_problems(config: BuildConfig, wrong: bool, *, base: Path | None = None
     settled = arrange(config, specs, names)
     found = [
         *edit_problems(model, config, base=base),
-        *strangers(config, specs, names),
+        *unknown_entries(config, specs, names),
         *_per_channel(config, settled),
         *dataset_problems(config, settled, base=base),
         *_sample_folder(config, base),
@@ -175,7 +175,7 @@ def model_problems(config: BuildConfig, wrong: bool, *, base: Path | None = None
     return [*found, *(_layers(config, model) if wrong or found else ())]
 
 
-def _per_channel(config: BuildConfig, settled: Settled) -> Iterator[ConfigProblem]:
+def _per_channel(config: BuildConfig, settled: ResolvedConfig) -> Iterator[ConfigProblem]:
     """Means and deviations that are neither one number nor one per channel of their input."""
     for settings in settled.inputs.values():
         spec, processor = settings.spec, settings.processor
@@ -276,7 +276,7 @@ class BuildOutcome:
     """
 
     quantized: QuantizedModel
-    built: Built | None
+    built: BuiltModel | None
     resolved: ResolvedLayers
     same_as_minmax: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()
@@ -306,7 +306,7 @@ class ConfigQuantizer:
     ) -> None:
         self.samples = samples
         self._model = model
-        making = Making(max_memory=max_memory, progress=progress, fold=optimize)
+        making = BuildSettings(max_memory=max_memory, progress=progress, fold=optimize)
         self._builder = RecipeBuilder(model, samples, target, making=making)
 
     @cached_property

@@ -11,7 +11,7 @@ from roundoff.core.tensors import InputSpec
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 from roundoff.preprocessing.colours import Csc
-from roundoff.vendors.pulsar2.config.decoding import (
+from roundoff.vendors.pulsar2.config.document import (
     ConfigProblem,
     Document,
     Place,
@@ -398,7 +398,7 @@ class InputSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class ResolvedConfig:
     """A configuration brought together with a model.
 
     Attributes:
@@ -412,7 +412,7 @@ class Settled:
     notes: tuple[str, ...]
 
 
-def settle(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequence[str]) -> Settled:
+def resolve_config(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequence[str]) -> ResolvedConfig:
     """Find what counts for each input and output: an entry of its own, else ``DEFAULT``, else the defaults.
 
     Args:
@@ -423,11 +423,13 @@ def settle(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequence[s
     Raises:
         BadInput: An entry names an input or output that the model does not have; all such are listed.
     """
-    refuse(Document(english("The configuration"), {}), strangers(config, inputs, outputs))
+    refuse(Document(english("The configuration"), {}), unknown_entries(config, inputs, outputs))
     return arrange(config, inputs, outputs)
 
 
-def strangers(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequence[str]) -> list[ConfigProblem]:
+def unknown_entries(
+    config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequence[str]
+) -> list[ConfigProblem]:
     """Entries that name inputs or outputs which the model does not have."""
     names = [spec.name for spec in inputs]
     return [
@@ -437,7 +439,7 @@ def strangers(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequenc
     ]
 
 
-def arrange(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequence[str]) -> Settled:
+def arrange(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequence[str]) -> ResolvedConfig:
     """The same as `settle`, with entries left alone that name nothing."""
     names = [spec.name for spec in inputs]
     calibrations = {name: _entry(config.quant.input_configs, name) for name in names}
@@ -460,7 +462,7 @@ def arrange(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequence[
         ),
         *_gap(english("output processing"), results, english("FP32, axes as they are")),
     )
-    return Settled(settings, {name: each or OutputProcessor(name) for name, each in results.items()}, notes)
+    return ResolvedConfig(settings, {name: each or OutputProcessor(name) for name, each in results.items()}, notes)
 
 
 def _entry(entries: Iterable[_Entry], name: str) -> _Entry | None:

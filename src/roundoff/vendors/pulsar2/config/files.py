@@ -14,7 +14,7 @@ from roundoff.core.text_proto import FieldTable, TextMessage, TextValue, parse_t
 from roundoff.errors import BadInput, MissingExtra, nearest
 from roundoff.messages.message import english
 from roundoff.vendors.pulsar2.config.checks import contradictions
-from roundoff.vendors.pulsar2.config.decoding import ConfigProblem, Document, Place, read_message, refuse
+from roundoff.vendors.pulsar2.config.document import ConfigProblem, Document, Place, read_message, refuse
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, MessageField, message_fields
 
 _DEEPEST = 64

@@ -215,7 +215,7 @@ class InputQuantConfig:
 
 @dataclass(frozen=True, slots=True)
 class LayerConfig:
-    """A wish for the precision of some operations: exactly one kind of selector, and what is asked for."""
+    """A request for the precision of some operations: exactly one kind of selector, and what is asked for."""
 
     layer_name: str = ""
     op_type: str = ""

@@ -1,0 +1,395 @@
+"""From the file of a quantized model to a float model and its quantizers."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, get_args
+
+import numpy as np
+
+from roundoff.core.quantizers import Rounding
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.load import Model, name_nodes
+from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, attribute, by_dtype, opset_of, subgraphs
+from roundoff.graph.quantized_model import Oddity, OddityKind, QuantizedModel
+from roundoff.graph.readers.ascend import rewrite_ascend
+from roundoff.graph.readers.extraction import Extraction
+from roundoff.graph.readers.float_model import float_model_of, quantizers_of, restore_activations
+from roundoff.graph.readers.integer_operators import rewrite_integer_products, rewrite_qoperators
+from roundoff.graph.readers.points import QUANTIZE, CannotRepresent, Coding, DialectDraft, Rewriting
+from roundoff.graph.readers.transfer import transfer_quantizers
+from roundoff.messages.message import Message, english, message, some
+
+# Quantized parts that are not in the main graph: functions are put in line, subgraphs stay and are reported.
+
+_QUANTIZES = ("QuantizeLinear", "HzCalibration", "AscendQuant", "FakeQuantize", "DynamicQuantizeLinear", "QLinear")
+
+
+def inlined(model: Model) -> Model:
+    """The model with those of its functions that quantize something replaced by what they do."""
+    if not any(_quantizes(node) for function in model.proto.functions for node in function.node):
+        return model
+    from onnx.inliner import inline_local_functions
+
+    # It names what it puts in line, but not always uniquely.
+    proto = inline_local_functions(model.proto)
+    name_nodes(proto.graph)
+    return replace(model, proto=proto)
+
+
+def inside_subgraphs(model: Model) -> Iterator[Oddity]:
+    """Say which nodes have quantizers in their subgraphs."""
+    for node in model.proto.graph.node:
+        count = sum(_quantizes(inner) for graph in subgraphs(node) for inner in _nodes(graph))
+        if count:
+            text = message("graph.inside_subgraph", count=count, node=node.name, op=node.op_type)
+            yield Oddity("not_represented", node.name, text)
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from _nodes(inner)
+
+
+def _quantizes(node: Any) -> bool:
+    return bool(node.op_type.startswith(_QUANTIZES))
+
+
+# Refusing nodes that lack the inputs or outputs their operation must have, before anything looks for them.
+
+# Operators that onnx does not know.
+_NEEDED = {
+    "HzCalibration": 1,
+    "FakeQuantize": 1,
+    "Quant": 1,
+    "AscendQuant": 1,
+    "AscendQuantV2": 1,
+    "AscendDequant": 1,
+    "AscendAntiQuant": 1,
+    "AscendWeightQuant": 1,
+    "QuantizeLinear": 2,
+    "DequantizeLinear": 2,
+    "QGemm": 6,
+    "DynamicQuantizeMatMul": 3,
+    "MatMulIntegerToFloat": 4,
+}
+_OUTPUTS = {"DynamicQuantizeLinear": 3}
+
+
+def check_arity(model: Model) -> None:
+    """Refuse a damaged model.
+
+    Raises:
+        BadInput: Naming the first node that lacks something.
+    """
+    opset = opset_of(model.proto)
+    for node in model.proto.graph.node:
+        needed = _needed(node.op_type, node.domain, opset)
+        missing = len(node.input) < needed or any(not name for name in node.input[: min(needed, 1)])
+        if missing:
+            _refuse(
+                model,
+                node,
+                english(
+                    "has {count} {count:input|inputs}; it needs {needed}", count=len(node.input), needed=needed
+                ),
+            )
+        outputs = _OUTPUTS.get(node.op_type, 1)
+        if len(node.output) < outputs or not node.output[0]:
+            _refuse(
+                model,
+                node,
+                english(
+                    "has {count} {count:output|outputs}; it needs {outputs}",
+                    count=len(node.output),
+                    outputs=outputs,
+                ),
+            )
+
+
+@cache
+def _needed(op_type: str, domain: str, opset: int) -> int:
+    from onnx import defs
+
+    if domain in STANDARD_DOMAINS:
+        try:
+            return int(defs.get_schema(op_type, opset, "").min_input)
+        except defs.SchemaError:
+            pass
+    return _NEEDED.get(op_type, 0)
+
+
+def _refuse(model: Model, node: Any, what: str) -> None:
+    text = english(
+        "{path} is damaged: node {name!r} ({op_type}) {what}.",
+        path=model.path,
+        name=node.name,
+        op_type=node.op_type,
+        what=what,
+    )
+    raise BadInput(text, fix=english("check it with onnx.checker.check_model, and export it again"))
+
+
+# Single nodes that quantize and dequantize: HzCalibration, OpenVINO's FakeQuantize, QONNX's Quant.
+
+_HORIZON_COMPILED = ("HzSQuantized", "HzQuantize", "HzDequantize", "HzRequantize", "HzLut", "HzSElementwise")
+_CALIBRATION = "HzCalibration"
+_ROUNDINGS: dict[str, Rounding] = {"ROUND": "half_even", "FLOOR": "floor", "HALF_UP": "half_up"}
+_WIDTHS = (4, 8, 16)
+_FEWEST_LEVELS = 2
+_GRID_TOLERANCE = 1e-3
+"""How far, in steps, a range may miss the grid on which zero has a code; float32 limits miss it by less."""
+
+
+class _NotQuantized(Exception):
+    """The node passes values on as they are."""
+
+
+def rewrite_fake_nodes(draft: DialectDraft) -> None:
+    """Replace such nodes by QuantizeLinear and DequantizeLinear.
+
+    Raises:
+        BadInput: The model is of a later stage of a toolchain, or its scales are kept in another file.
+    """
+    readers: dict[str, Callable[[DialectDraft, Any], Coding]] = {
+        _CALIBRATION: _horizon,
+        "FakeQuantize": _openvino,
+        "Quant": _qonnx,
+    }
+    if not any(node.op_type in readers or _other_stage(node) for node in draft.nodes.values()):
+        return
+    rewriting = Rewriting(draft)
+    for node in draft.nodes.values():
+        _refuse_other_stages(draft, node)
+        if node.op_type not in readers:
+            rewriting.keep(node)
+            continue
+        try:
+            coding = readers[node.op_type](draft, node)
+        except CannotRepresent as reason:
+            text = message("graph.passes_float", op=node.op_type, node=node.name, why=str(reason))
+            draft.odd("not_represented", node.name, text)
+            rewriting.rename(node.output[0], node.input[0])
+        except _NotQuantized:
+            rewriting.rename(node.output[0], node.input[0])
+        else:
+            _rewrite(rewriting, node, coding)
+    rewriting.finish()
+
+
+def _other_stage(node: Any) -> bool:
+    return bool(node.op_type.startswith((*_HORIZON_COMPILED, "QcQuantize")))
+
+
+def _refuse_other_stages(draft: DialectDraft, node: Any) -> None:
+    if node.op_type.startswith(_HORIZON_COMPILED):
+        raise BadInput(
+            english(
+                "{path} is a compiled integer model: node {name!r} is {op_type}.",
+                path=draft.model.path,
+                name=node.name,
+                op_type=node.op_type,
+            ),
+            fix=english("give the *_calibrated_model.onnx that the same conversion wrote"),
+        )
+    if node.op_type.startswith("QcQuantize"):
+        raise BadInput(
+            english(
+                "{path} has {op_type} nodes, whose scales are kept in another file.",
+                path=draft.model.path,
+                op_type=node.op_type,
+            ),
+            fix=english("export the model with QuantizeLinear and DequantizeLinear nodes (to_onnx_qdq)"),
+        )
+
+
+def _rewrite(rewriting: Rewriting, node: Any, coding: Coding) -> None:
+    source = rewriting.current(node.input[0])
+    ending = f"_{_CALIBRATION}"
+    # A calibration node is named after its tensor, which names the quantizer.
+    name = node.name.removesuffix(ending) if node.name.endswith(ending) else node.name
+    name = name.removesuffix(f"_{QUANTIZE}")
+    codes = rewriting.quantize(source, coding, name=name)
+    rewriting.dequantize(codes, coding, node.output[0])
+
+
+def _integer(bits: int, *, signed: bool) -> OnnxType:
+    width = next((width for width in _WIDTHS if width >= bits), 0) if bits > signed else 0
+    element = by_dtype(f"{'int' if signed else 'uint'}{width}") if width else None
+    if element is None:
+        raise CannotRepresent(english("it has codes of {bits} bits", bits=bits))
+    return element
+
+
+def _constants(
+    draft: DialectDraft, node: Any, scale: Array, zero_point: Array, element: OnnxType
+) -> tuple[str, str]:
+    """Add scale and zero point; those of one number are taken for the whole tensor."""
+    whole = scale.size == 1
+    scale_name = draft.add_constant(scale.astype(np.float32).reshape(() if whole else -1), f"{node.name}_scale")
+    zeros = np.broadcast_to(zero_point.ravel(), scale.size).astype(np.int64).reshape(() if whole else -1)
+    return scale_name, draft.add_constant(zeros, f"{node.name}_zero_point", element)
+
+
+# Horizon -------------------------------------------------------------------------------------------------------
+
+
+def _horizon(draft: DialectDraft, node: Any) -> Coding:
+    """Scales, or thresholds to divide by the largest code; attributes are found by what their names contain."""
+    bits = _horizon_bits(draft, node)
+    scale = _numbers(draft, node, "scale")
+    if scale is None:
+        threshold = _numbers(draft, node, "threshold")
+        if threshold is None:
+            raise CannotRepresent(english("it has neither scales nor thresholds"))
+        # One below zero stays so, and is told: a largest magnitude cannot be.
+        scale = threshold.astype(np.float64) / ((1 << (bits - 1)) - 1)
+    zeros = _numbers(draft, node, "zero")
+    element = _integer(bits, signed=True)
+    names = _constants(draft, node, scale, np.zeros(1) if zeros is None else zeros, element)
+    given = next((attribute(node, item.name) for item in node.attribute if "axis" in item.name.lower()), None)
+    axis = given if isinstance(given, int) else None
+    if scale.size > 1 and axis is None:
+        axis = 0 if node.input[0] in draft.constants else 1
+    return Coding(*names, axis=axis if scale.size > 1 else None)
+
+
+def _horizon_bits(draft: DialectDraft, node: Any) -> int:
+    for item in node.attribute:
+        value = attribute(node, item.name)
+        if "type" in item.name.lower() and isinstance(value, str):
+            if value.lower().startswith(("float", "bfloat", "fp")):
+                raise _NotQuantized
+            found = re.search(r"int(\d+)$", value.lower())
+            if found:
+                return int(found.group(1))
+    widths = _numbers(draft, node, "bit")
+    return 8 if widths is None else int(widths.ravel()[0])
+
+
+def _numbers(draft: DialectDraft, node: Any, word: str) -> Array | None:
+    """The first attribute, or constant input, with a word in its name that holds numbers."""
+    from onnx.numpy_helper import to_array
+
+    for item in node.attribute:
+        if word not in item.name.lower():
+            continue
+        value = to_array(item.t) if item.HasField("t") else attribute(node, item.name)
+        array = np.atleast_1d(np.asarray(value)) if not isinstance(value, str) else np.zeros(0)
+        if array.size and array.dtype.kind in "fiu":
+            return array
+    named = (name for name in node.input[1:] if word in name.lower() and name in draft.constants)
+    return next((np.atleast_1d(draft.constants.value(name)) for name in named), None)
+
+
+# OpenVINO ------------------------------------------------------------------------------------------------------
+
+
+def _openvino(draft: DialectDraft, node: Any) -> Coding:
+    """x, lowest and highest value in, lowest and highest value out; ``levels`` values between."""
+    names = list(node.input[1:5])
+    if len(names) != 4 or any(name not in draft.constants for name in names):
+        raise CannotRepresent(english("its range is computed while the model runs"), dynamic=True)
+    low, high, out_low, out_high = (draft.constants.value(name).astype(np.float64) for name in names)
+    levels = int(attribute(node, "levels", 256))
+    if levels < _FEWEST_LEVELS:
+        raise CannotRepresent(english("it has {levels} levels", levels=levels))
+    if not (np.allclose(low, out_low, rtol=1e-6) and np.allclose(high, out_high, rtol=1e-6)):
+        raise CannotRepresent(english("its output has another range than its input"))
+    low, high = np.broadcast_arrays(low, high)
+    scale = (high - low) / (levels - 1)
+    if not np.all(scale > 0):
+        raise CannotRepresent(english("its range is empty"))
+    exact = -low / scale
+    lowest = np.rint(exact)
+    if np.any(np.abs(exact - lowest) > _GRID_TOLERANCE) or np.any(lowest < 0) or np.any(lowest > levels - 1):
+        raise CannotRepresent(english("zero is not one of its levels"))
+    bits = (levels - 1).bit_length()
+    narrow = levels == (1 << bits) - 1
+    if not narrow and levels != 1 << bits:
+        raise CannotRepresent(english("its {levels} levels are no whole number of bits", levels=levels))
+    signed = narrow or bool(np.all(lowest == levels // 2))
+    zero_point = lowest + (-(1 << (bits - 1)) + narrow if signed else 0)
+    constants = _constants(draft, node, scale, zero_point, _integer(bits, signed=signed))
+    return Coding(*constants, axis=_sliced_axis(draft, node, scale), form=(bits, signed, narrow))
+
+
+def _sliced_axis(draft: DialectDraft, node: Any, scale: Array) -> int | None:
+    """The axis along which a scale that is broadcast has several values, counted from the end."""
+    axes = [axis - scale.ndim for axis, size in enumerate(scale.shape) if size > 1]
+    if len(axes) > 1:
+        raise CannotRepresent(english("its scale has the shape {shape}", shape=list(scale.shape)))
+    if not axes:
+        return None
+    rank = len(draft.constants.shape(node.input[0])) if node.input[0] in draft.constants else scale.ndim
+    return axes[0] + rank
+
+
+# QONNX ---------------------------------------------------------------------------------------------------------
+
+
+def _qonnx(draft: DialectDraft, node: Any) -> Coding:
+    """x, scale, zero point, bit width; attributes ``signed``, ``narrow``, ``rounding_mode``."""
+    names = list(node.input[1:4])
+    if len(names) != 3 or any(name not in draft.constants for name in names):
+        raise CannotRepresent(english("its scale is computed while the model runs"), dynamic=True)
+    scale, zero_point, width = (draft.constants.value(name) for name in names)
+    bits, signed = int(width.ravel()[0]), bool(attribute(node, "signed", 1))
+    rounding = _ROUNDINGS.get(str(attribute(node, "rounding_mode", "ROUND")).upper())
+    if rounding is None:
+        raise CannotRepresent(english("it rounds by {attribute}", attribute=attribute(node, "rounding_mode")))
+    axis = _sliced_axis(draft, node, scale)
+    constants = _constants(draft, node, scale, zero_point, _integer(bits, signed=signed))
+    form = (bits, signed, bool(attribute(node, "narrow", 0)))
+    return Coding(*constants, axis=axis, form=form, rounding=rounding)
+
+
+_LISTED = 5
+_DIALECTS = (rewrite_fake_nodes, rewrite_ascend, rewrite_qoperators, rewrite_integer_products)
+
+
+def read_quantized(model: Model, *, float_model: Model | None = None) -> QuantizedModel:
+    """Read a quantized model, whichever tool made it.
+
+    QuantizeLinear and DequantizeLinear in all their arrangements, onnxruntime's operators on codes (QLinearConv,
+    QGemm ...) and on codes of dynamic scale, HzCalibration nodes, AMCT's models, OpenVINO's FakeQuantize and
+    QONNX's Quant become quantizers. What cannot be said by quantizers stays a node, and is reported. Subgraphs (of
+    If, Loop, Scan) stay as they are.
+
+    Args:
+        model: The quantized model.
+        float_model: The float model it was made from; quantizers are then moved onto its tensors and nodes, and
+            keep the codes of weights where rounding gives others. Without it the float model is what remains when
+            the quantizers are taken out, its weights being the values of their codes.
+
+    Raises:
+        BadInput: The model is of a kind that cannot be read, or the float model is not the one it was made from.
+    """
+    check_arity(model)
+    draft = DialectDraft(inlined(model))
+    draft.oddities += inside_subgraphs(draft.model)
+    for rewrite in _DIALECTS:
+        rewrite(draft)
+    extraction = Extraction(draft)
+    extraction.run()
+    restore_activations(extraction)
+    if float_model is not None:
+        found = transfer_quantizers(extraction, float_model)
+    else:
+        twin = float_model_of(extraction)
+        found = QuantizedModel(twin, quantizers_of(extraction, twin))
+    own = [oddity for oddity in draft.oddities if float_model is None or oddity.kind != "restored"]
+    oddities = (*own, *found.oddities)
+    return replace(found, notes=tuple(_notes(oddities)), oddities=oddities)
+
+
+def _notes(oddities: Sequence[Oddity]) -> Iterator[Message]:
+    """All oddities of one kind in a sentence."""
+    for kind in get_args(OddityKind):
+        names = list(dict.fromkeys(oddity.node for oddity in oddities if oddity.kind == kind))
+        if names:
+            yield message(f"graph.odd_{kind}", nodes=some(names, _LISTED))
