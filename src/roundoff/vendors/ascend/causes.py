@@ -1,0 +1,132 @@
+"""What is wrong with a tensor, by what it is and what it should be: its scale, its offset, its ends, its channels."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.messages.message import english
+
+CauseKind = Literal["scale", "offset", "saturation", "sums", "channel", "other"]
+Numbers = Literal["codes", "sums", "values"]
+"""What a tensor holds: codes less their offset, sums of them, or numbers."""
+
+_CLIPPED = 0.005
+"""A share of values cut off at one end that is no accident."""
+
+_FEW = 16
+"""Values from which a line can be told."""
+
+_EXPLAINED = 0.35
+"""What of an error a cause may leave."""
+
+_GAIN = 0.02
+_SHIFT = 0.75
+"""From how much on a scale is another one; and how many codes an offset must be off."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultCause:
+    """Why a tensor is wrong.
+
+    Attributes:
+        kind: Which cause.
+        text: The cause with its numbers.
+    """
+
+    kind: CauseKind
+    text: str
+
+
+def cause_of(found: Array, exact: Array, *, numbers: Numbers, coded: bool) -> FaultCause | None:
+    """The cause that explains most of an error; None when none of these does.
+
+    Args:
+        found: What the device holds, in the shape of the original.
+        exact: What it should hold.
+        numbers: What they are.
+        coded: Whether a scale or an offset can be at fault here: codes, and what was made of codes.
+    """
+    left, right = (side.astype(np.float64) for side in (found, exact))
+    if left.shape != right.shape or not left.size or not (np.isfinite(left).all() and np.isfinite(right).all()):
+        return None
+    return (
+        _dead_channels(left, right)
+        or _clipped(left.ravel(), right.ravel(), numbers=numbers)
+        or (_line(left.ravel(), right.ravel(), numbers=numbers) if coded else None)
+    )
+
+
+def _dead_channels(found: Array, exact: Array) -> FaultCause | None:
+    if found.ndim < 3 or found.shape[1] < 2:
+        return None
+    others = tuple(axis for axis in range(found.ndim) if axis != 1)
+    flat = (found == found.max(axis=others, keepdims=True)).all(axis=others)
+    alive = exact.std(axis=others) > 0.05 * float(exact.std())
+    dead = np.flatnonzero(flat & alive)
+    error = np.square(found - exact).sum(axis=others)
+    if not 0 < dead.size < found.shape[1] or error[dead].sum() < (1 - _EXPLAINED) * error.sum():
+        return None
+    named = ", ".join(map(str, dead[:5])) + (", ..." if dead.size > 5 else "")
+    return FaultCause(
+        "channel",
+        english("channel {named} of {all} holds one value only", named=named, all=found.shape[1]),
+    )
+
+
+def _clipped(found: Array, exact: Array, *, numbers: Numbers) -> FaultCause | None:
+    low, high = float(found.min()), float(found.max())
+    above, below = (found >= high) & (exact > high), (found <= low) & (exact < low)
+    clipped = above | below
+    share = float(clipped.mean())
+    rest = found[~clipped] - exact[~clipped]
+    whole = float(np.square(found - exact).sum())
+    if share < _CLIPPED or float(np.square(rest).sum()) > _EXPLAINED**2 * whole:
+        return None
+    end, reach = (high, float(exact.max())) if above.sum() >= below.sum() else (low, float(exact.min()))
+    if numbers == "sums":
+        text = english(
+            "clipped sums: {share:.2%} end at {end:.6g} where they should reach {reach:.6g}",
+            share=share,
+            end=end,
+            reach=reach,
+        )
+        return FaultCause("sums", text)
+    what = english("codes") if numbers == "codes" else english("values")
+    text = english(
+        "saturation: {share:.2%} of the {what} end at {end:.6g} where they should reach {reach:.6g}",
+        share=share,
+        what=what,
+        end=end,
+        reach=reach,
+    )
+    return FaultCause("saturation", text)
+
+
+def _line(found: Array, exact: Array, *, numbers: Numbers) -> FaultCause | None:
+    inside = (found > found.min()) & (found < found.max()) & (exact > exact.min()) & (exact < exact.max())
+    left, right = found[inside], exact[inside]
+    if left.size < _FEW or not right.std() or not left.std():
+        return None
+    before = np.square(left - right).sum()
+    through = float(left @ right / (right @ right))
+    shift = float((left - right).mean())
+    gain = float(np.cov(right, left)[0, 1] / right.var(ddof=1))
+    both = float(left.mean() - gain * right.mean())
+    limit = _EXPLAINED**2 * before
+    # One number before two: a scale alone, an offset alone, then both.
+    if np.square(left - through * right).sum() <= limit and abs(through - 1) > _GAIN:
+        return FaultCause("scale", english("wrong scale: {gain:.4g} times what it should be", gain=1 / through))
+    if np.square(left - right - shift).sum() <= limit:
+        if numbers == "codes" and abs(shift) > _SHIFT:
+            return FaultCause("offset", english("wrong offset: {shift:+.4g} codes from what it should be", shift=shift))
+        return None
+    if np.square(left - gain * right - both).sum() <= limit and abs(gain - 1) > _GAIN and numbers == "codes":
+        text = english(
+            "wrong scale: {gain:.4g} times what it should be, with an offset of {shift:+.4g} codes",
+            gain=1 / gain,
+            shift=both,
+        )
+        return FaultCause("scale", text)
+    return None
