@@ -1,4 +1,4 @@
-"""What is wrong with a tensor, by what it is and what it should be: its scale, its offset, its ends, its channels."""
+"""What is wrong with a tensor, by what it is and what it should be: its scale, offset, ends, channels."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -21,6 +21,14 @@ _FEW = 16
 _EXPLAINED = 0.35
 """What of an error a cause may leave."""
 
+_ENOUGH = 1 << 20
+"""Values from which a cause is told; of more, every so many."""
+
+_CORNER = 8
+_NAMED = 5
+_ALIVE = 0.1
+"""What the spread of a channel is at least, relative to that of the whole, to be missed when it is gone."""
+
 _GAIN = 0.02
 _SHIFT = 0.75
 """From how much on a scale is another one; and how many codes an offset must be off."""
@@ -39,7 +47,7 @@ class FaultCause:
     text: str
 
 
-def cause_of(found: Array, exact: Array, *, numbers: Numbers, coded: bool) -> FaultCause | None:
+def cause_of(found: Array, exact: Array, *, numbers: Numbers, coded: bool, axis: int = 1) -> FaultCause | None:
     """The cause that explains most of an error; None when none of these does.
 
     Args:
@@ -47,32 +55,37 @@ def cause_of(found: Array, exact: Array, *, numbers: Numbers, coded: bool) -> Fa
         exact: What it should hold.
         numbers: What they are.
         coded: Whether a scale or an offset can be at fault here: codes, and what was made of codes.
+        axis: The axis of channels.
     """
-    left, right = (side.astype(np.float64) for side in (found, exact))
-    if left.shape != right.shape or not left.size or not (np.isfinite(left).all() and np.isfinite(right).all()):
+    if found.shape != exact.shape or not found.size:
         return None
-    return (
-        _dead_channels(left, right)
-        or _clipped(left.ravel(), right.ravel(), numbers=numbers)
-        or (_line(left.ravel(), right.ravel(), numbers=numbers) if coded else None)
-    )
+    dead = dead_channels(found, exact, axis=axis)
+    if dead:
+        named = ", ".join(map(str, dead[:_NAMED])) + (", ..." if len(dead) > _NAMED else "")
+        text = english("channel {named} of {all} holds one value only", named=named, all=found.shape[axis])
+        return FaultCause("channel", text)
+    every = found.size // _ENOUGH + 1
+    left, right = (side.reshape(-1)[::every].astype(np.float64) for side in (found, exact))
+    if not (np.isfinite(left).all() and np.isfinite(right).all()):
+        return None
+    return _clipped(left, right, numbers=numbers) or (_line(left, right, numbers=numbers) if coded else None)
 
 
-def _dead_channels(found: Array, exact: Array) -> FaultCause | None:
-    if found.ndim < 3 or found.shape[1] < 2:
-        return None
-    others = tuple(axis for axis in range(found.ndim) if axis != 1)
-    flat = (found == found.max(axis=others, keepdims=True)).all(axis=others)
-    alive = exact.std(axis=others) > 0.05 * float(exact.std())
-    dead = np.flatnonzero(flat & alive)
-    error = np.square(found - exact).sum(axis=others)
-    if not 0 < dead.size < found.shape[1] or error[dead].sum() < (1 - _EXPLAINED) * error.sum():
-        return None
-    named = ", ".join(map(str, dead[:5])) + (", ..." if dead.size > 5 else "")
-    return FaultCause(
-        "channel",
-        english("channel {named} of {all} holds one value only", named=named, all=found.shape[1]),
-    )
+def dead_channels(found: Array, exact: Array, *, axis: int = 1) -> tuple[int, ...]:
+    """Channels of pictures that hold one value while those of the other side do not."""
+    if found.ndim < 4 or found.shape != exact.shape or found.shape[axis] < 2 or found.dtype.kind not in "fiu":
+        return ()
+    mine, golden = (np.moveaxis(side, axis, 0) for side in (found, exact))
+    # A corner tells of most channels that they are alive.
+    part: tuple[slice, ...] = (slice(None), slice(1), *(slice(_CORNER),) * (found.ndim - 2))
+    corner = mine[part].reshape(len(mine), -1)
+    flat = np.flatnonzero((corner == corner[:, :1]).all(axis=1))
+    dead = [int(place) for place in flat if mine[place].min() == mine[place].max()]
+    if not dead or len(dead) == len(mine):
+        return ()
+    with np.errstate(all="ignore"):
+        usual = float(np.std(exact, dtype=np.float64))
+        return tuple(place for place in dead if np.std(golden[place], dtype=np.float64) > _ALIVE * usual)
 
 
 def _clipped(found: Array, exact: Array, *, numbers: Numbers) -> FaultCause | None:
@@ -120,7 +133,9 @@ def _line(found: Array, exact: Array, *, numbers: Numbers) -> FaultCause | None:
         return FaultCause("scale", english("wrong scale: {gain:.4g} times what it should be", gain=1 / through))
     if np.square(left - right - shift).sum() <= limit:
         if numbers == "codes" and abs(shift) > _SHIFT:
-            return FaultCause("offset", english("wrong offset: {shift:+.4g} codes from what it should be", shift=shift))
+            return FaultCause(
+                "offset", english("wrong offset: {shift:+.4g} codes from what it should be", shift=shift)
+            )
         return None
     if np.square(left - gain * right - both).sum() <= limit and abs(gain - 1) > _GAIN and numbers == "codes":
         text = english(

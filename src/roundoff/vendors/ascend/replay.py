@@ -1,7 +1,8 @@
 """Every operator of a device computed again from what the device itself fed it, so that errors are its own."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from roundoff.diagnosis.devices.replay import Pair
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.interface import inputs as model_inputs
 from roundoff.graph.load import Model, load_model
+from roundoff.graph.shapes import ranks, values
 from roundoff.messages.message import english, shown
 from roundoff.tensors.ascend_dump.layouts import inverse_layout, restore
 from roundoff.vendors.amct.deploy import PlainOperators, integer_model
@@ -24,9 +26,17 @@ from roundoff.vendors.amct.quantizers import records_of_qat
 from roundoff.vendors.amct.workflow import convert, get_flavour
 from roundoff.vendors.ascend.causes import FaultCause, Numbers, cause_of
 from roundoff.vendors.ascend.counterparts import CompareJob, deploy_name
+from roundoff.vendors.ascend.culprits import OperatorError
 from roundoff.vendors.ascend.errors import NotCompared
 from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator
-from roundoff.vendors.ascend.rules import DEQUANT_NAME, Operator, names_quantizer
+from roundoff.vendors.ascend.rows import NEVER_DUMPED
+from roundoff.vendors.ascend.rules import (
+    DEQUANT_NAME,
+    QUANTIZER_TYPES,
+    Operator,
+    is_dequantizer,
+    names_quantizer,
+)
 from roundoff.vendors.ascend.scales import quantized_layer
 
 _QUANTIZES = ("AscendQuant", "QuantizeLinear", "Quant")
@@ -43,28 +53,6 @@ _CHANNEL_SHARE = 0.3
 """The share of one channel that may not be beyond rounding, however small the channel is."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnError:
-    """What one operator adds to the error.
-
-    Attributes:
-        op: The operator.
-        size: The part beyond rounding, relative to what it should write.
-        whole: All of the error, relative likewise.
-        share: The share of values beyond rounding.
-        cause: Why; None when it is right, or nothing explains it.
-        between: Operators in between that were not dumped, so that any of them may be at fault.
-    """
-
-    op: str
-    size: float
-    whole: float
-    share: float
-    wrong: bool = False
-    cause: FaultCause | None = None
-    between: tuple[str, ...] = ()
-
-
 class StageModel:
     """A model in which every step of the device is a tensor: codes less their offset, sums, and numbers.
 
@@ -76,6 +64,9 @@ class StageModel:
         self.golden = Golden(model)
         self._nodes = {node.name: node for node in model.proto.graph.node}
         self._inputs = [each.name for each in model_inputs(model)]
+        self._constants = {tensor.name for tensor in model.proto.graph.initializer}
+        self._ranks = ranks(model)
+        self._shapes = {each.name: each.shape for each in values(model) if each.shape is not None}
 
     def tensor(self, name: str) -> str | None:
         """The tensor that a step of the device writes, by the name of the step; None when there is none."""
@@ -89,10 +80,16 @@ class StageModel:
                 return str(self._nodes[known].output[0])
         return None
 
-    @cached_property
-    def quantized(self) -> bool:
-        """Whether it holds codes."""
-        return any(node.op_type in ("Round", "QuantizeLinear") for node in self._nodes.values())
+    def fed(self, tensors: Sequence[str]) -> list[str]:
+        """Those of some tensors that are no constants."""
+        return [name for name in tensors if name and name not in self._constants]
+
+    def shaped(self, tensor: str, array: Array) -> Array:
+        """Values in the shape that they have in the model, which may be that of a flattened tensor."""
+        shape = self._shapes.get(tensor)
+        if shape is not None and array.size == math.prod(shape):
+            return array.reshape(shape)
+        return array.reshape(len(array), -1) if self._ranks.get(tensor) == 2 and array.ndim > 2 else array
 
 
 def open_stages(path: Path, *, record: Path | None) -> StageModel:
@@ -112,24 +109,24 @@ def open_stages(path: Path, *, record: Path | None) -> StageModel:
     return StageModel(integer_model(*convert(flavour, model_files(path), record), form=PlainOperators()))
 
 
-@dataclass
 class Replay:
-    """A device played again operator by operator.
+    """A device played again operator by operator, as far as scales tell what operators should write.
+
+    Args:
+        job: The dump, its rule, and scales.
 
     Attributes:
-        job: The dump, its rule, and scales.
-        stages: What it should compute.
-        missing: Operators whose part of the model was not found, or that failed, and why.
+        missing: Operators that could not be computed again, and why.
     """
 
-    job: CompareJob
-    stages: StageModel
-    missing: dict[str, str] = field(default_factory=dict)
+    def __init__(self, job: CompareJob) -> None:
+        self.job = job
+        self.missing: dict[str, str] = {}
 
-    def run(self, progress: Progress) -> list[OwnError]:
+    def run(self, progress: Progress) -> list[OperatorError]:
         """What every operator adds, in the order of execution."""
         found = []
-        operators = [operator for operator in self.job.rule.in_order if operator.type not in ("Data", "NetOutput")]
+        operators = [operator for operator in self.job.rule.in_order if operator.type not in NEVER_DUMPED]
         progress.start("replaying", len(operators))
         for operator in operators:
             found += self._judged(operator)
@@ -137,104 +134,142 @@ class Replay:
         progress.finish()
         return found
 
-    def _judged(self, operator: Operator) -> list[OwnError]:
+    def _judged(self, operator: Operator) -> list[OperatorError]:
+        errors: list[OperatorError] = []
         try:
             loaded = load_operator(self.job.mine.find(operator.name), strict=False)
         except NotCompared:
             return []
-        errors = []
         for tensor in loaded.outputs:
             try:
                 errors += self._error(operator, loaded, tensor)
-            except (RoundoffError, Unreadable, OSError, NotCompared) as error:
+            except (RoundoffError, Unreadable, OSError) as error:
                 self.missing[operator.name] = str(error)
         # Of several outputs the worst tells.
         return [max(errors, key=lambda each: (each.wrong, each.size))] if errors else []
 
-    def _error(self, operator: Operator, loaded: Loaded, tensor: Tensor) -> Iterator[OwnError]:
-        if operator.type in _PASSES_ON and loaded.inputs:
-            given = plain_values(loaded.inputs[0])
-            yield _compared(operator.name, plain_values(tensor), given, tensor=tensor)
+    def _error(self, operator: Operator, loaded: Loaded, tensor: Tensor) -> Iterator[OperatorError]:
+        if operator.type in _PASSES_ON:
+            if loaded.inputs:
+                given = plain_values(loaded.inputs[0])
+                yield _compared(operator.name, plain_values(tensor), given, tensor=tensor)
             return
         name = deploy_name(self.job, operator, tensor.about.index, is_input=False)
-        stage = self.stages.tensor(name)
-        if stage is None:
+        exact, between = self.exact(operator, loaded, name)
+        if exact is None:
             return
-        given, between = self._given(operator, loaded, stage)
-        exact = self.stages.golden.compute(stage, given)
-        found = self._numbers(tensor, name)
-        if found.size != exact.size:
-            self.missing[operator.name] = english(
+        found = self.numbers(tensor, name)
+        if found.size == exact.size:
+            error = _compared(operator.name, found.reshape(exact.shape), exact, tensor=tensor)
+            yield replace(error, between=between)
+        else:
+            what = english(
                 "the model gives it the shape {exact}, the dump {found}", exact=exact.shape, found=found.shape
             )
-            return
-        error = _compared(operator.name, found.reshape(exact.shape), exact, tensor=tensor)
-        yield replace(error, between=between)
+            self.missing[operator.name] = what
 
-    def _given(self, operator: Operator, loaded: Loaded, stage: str) -> tuple[Mapping[str, Array], tuple[str, ...]]:
-        """What the operator was fed: its own inputs, else outputs of others; and operators between that are unseen."""
-        own: dict[str, Array] = {}
-        for tensor in loaded.inputs:
-            name = deploy_name(self.job, operator, tensor.about.index, is_input=True)
-            known = self.stages.tensor(name) if name else None
-            if known is not None and known != stage:
-                own[known] = self._numbers(tensor, name)
-        span = self.stages.golden.span(stage, own)
-        if span.reads and all(read in own for read in self._needed(span.reads)):
-            return own, ()
-        known = self._known - {stage}
-        span = self.stages.golden.span(stage, known | own.keys())
-        others = {read: own[read] if read in own else self._written(read) for read in self._needed(span.reads)}
-        steps = {self.stages.tensor(part) for part in operator.parts} | {stage}
-        hidden = [tensor for tensor in span.hidden if tensor not in steps]
-        unseen = tuple(
-            each.name for each in self.job.rule.in_order
-            if each.name != operator.name and any(self.stages.tensor(part) in hidden for part in each.deploys if part)
-        )  # fmt: skip
-        return others, unseen
+    def exact(self, operator: Operator, loaded: Loaded, name: str) -> tuple[Array | None, tuple[str, ...]]:
+        """What an operator should write, and operators without a dump that its inputs come through.
 
-    def _needed(self, reads: tuple[str, ...]) -> list[str]:
-        constant = {tensor.name for tensor in self.stages.golden.model.proto.graph.initializer}
-        return [read for read in reads if read and read not in constant]
+        Here only what changes numbers into codes, or sums into numbers, is known.
+        """
+        if not loaded.inputs or len(operator.parts) > 1:
+            return None, ()
+        first = loaded.inputs[0]
+        if operator.type in QUANTIZER_TYPES:
+            scale = self.job.scales.of_codes(name)
+            if scale is None or scale.step is None or not first.about.element_type.startswith(("FLOAT", "BF16")):
+                return None, ()
+            low, high = (limit - scale.offset for limit in scale.limits)
+            codes = np.rint(plain_values(first).astype(np.float32) / np.float32(scale.step))
+            return np.asarray(np.clip(codes, low, high), np.float32), ()
+        if is_dequantizer(operator) and first.about.element_type == "INT32":
+            sums = self.job.scales.of_sums(deploy_name(self.job, operator, 0, is_input=True))
+            values = plain_values(first).astype(np.float64)
+            if sums is not None and values.ndim > 1 and len(sums.sums) in (1, values.shape[1]):
+                steps = np.asarray(sums.sums).reshape(1, -1, *(1,) * (values.ndim - 2))
+                return np.asarray(values * steps, np.float32), ()
+        return None, ()
 
-    @cached_property
-    def _outputs(self) -> dict[str, tuple[Tensor, str]]:
-        """Where each tensor of the model was dumped."""
-        found: dict[str, tuple[Tensor, str]] = {}
-        for operator in self.job.rule.in_order:
-            try:
-                loaded = load_operator(self.job.mine.find(operator.name), strict=False)
-            except NotCompared:
-                continue
-            for tensor in loaded.outputs:
-                name = deploy_name(self.job, operator, tensor.about.index, is_input=False)
-                stage = self.stages.tensor(name) if name else None
-                if stage is not None:
-                    found.setdefault(stage, (tensor, name))
-            for tensor in loaded.inputs:
-                name = deploy_name(self.job, operator, tensor.about.index, is_input=True)
-                stage = self.stages.tensor(name) if name else None
-                if stage is not None and stage not in found:
-                    found[stage] = (tensor, name)
-        return found
-
-    @property
-    def _known(self) -> set[str]:
-        return set(self._outputs)
-
-    def _written(self, stage: str) -> Array:
-        if stage not in self._outputs:
-            what = english("{stage!r}, which it is computed from, was not dumped.", stage=stage)
-            raise BadInput(what, fix=english("dump inputs, too"))
-        return self._numbers(*self._outputs[stage])
-
-    def _numbers(self, tensor: Tensor, name: str) -> Array:
-        """A tensor as the model holds it."""
+    def numbers(self, tensor: Tensor, name: str) -> Array:
+        """A tensor as a model holds it: codes less their offset, sums, numbers."""
         values = plain_values(tensor)
         if tensor.about.element_type in _CODES and names_quantizer(name):
             scale = self.job.scales.of_codes(name)
             return values.astype(np.float32) - np.float32(scale.offset if scale is not None else 0)
         return values.astype(np.float32)
+
+
+class ModelReplay(Replay):
+    """A device played again operator by operator with a model that tells what each should write.
+
+    Args:
+        job: The dump, its rule, and scales.
+        stages: The model.
+    """
+
+    def __init__(self, job: CompareJob, stages: StageModel) -> None:
+        super().__init__(job)
+        self.stages = stages
+
+    def exact(self, operator: Operator, loaded: Loaded, name: str) -> tuple[Array | None, tuple[str, ...]]:
+        """What an operator should write, from its own inputs, or from outputs of others where it has none."""
+        stage = self.stages.tensor(name)
+        if stage is None:
+            return super().exact(operator, loaded, name)
+        given, between = self._given(operator, loaded, stage)
+        return self.stages.golden.compute(stage, given), between
+
+    def _given(
+        self, operator: Operator, loaded: Loaded, stage: str
+    ) -> tuple[Mapping[str, Array], tuple[str, ...]]:
+        own: dict[str, Array] = {}
+        for tensor in loaded.inputs:
+            known, name = self._stage(operator, tensor, is_input=True)
+            if known and known != stage:
+                own[known] = self.stages.shaped(known, self.numbers(tensor, name))
+        span = self.stages.golden.span(stage, own)
+        if span.reads and all(read in own for read in self.stages.fed(span.reads)):
+            return own, ()
+        dumped = self._dumped.keys() - {stage}
+        span = self.stages.golden.span(stage, dumped | own.keys())
+        given = {read: own[read] if read in own else self._written(read) for read in self.stages.fed(span.reads)}
+        steps = {self.stages.tensor(part) for part in operator.parts} | {stage}
+        hidden = [tensor for tensor in span.hidden if tensor not in steps]
+        unseen = [
+            each.name
+            for each in self.job.rule.in_order
+            if each.name != operator.name
+            and any(self.stages.tensor(part) in hidden for part in each.deploys if part)
+        ]
+        return given, tuple(unseen)
+
+    def _stage(self, operator: Operator, tensor: Tensor, *, is_input: bool) -> tuple[str, str]:
+        """The tensor of the model that an input or output is, and its name on the device; empty for none."""
+        name = deploy_name(self.job, operator, tensor.about.index, is_input=is_input)
+        return (self.stages.tensor(name) or "" if name else ""), name
+
+    @cached_property
+    def _dumped(self) -> dict[str, tuple[Tensor, str]]:
+        """Where each tensor of the model was dumped: as an output, else as an input."""
+        found: dict[str, tuple[Tensor, str]] = {}
+        for is_input in (False, True):
+            for operator in self.job.rule.in_order:
+                try:
+                    loaded = load_operator(self.job.mine.find(operator.name), strict=False)
+                except NotCompared:
+                    continue
+                for tensor in loaded.inputs if is_input else loaded.outputs:
+                    stage, name = self._stage(operator, tensor, is_input=is_input)
+                    if stage:
+                        found.setdefault(stage, (tensor, name))
+        return found
+
+    def _written(self, stage: str) -> Array:
+        if stage not in self._dumped:
+            what = english("{stage!r}, which it is computed from, was not dumped.", stage=stage)
+            raise BadInput(what, fix=english("dump inputs, too"))
+        return self.stages.shaped(stage, self.numbers(*self._dumped[stage]))
 
 
 def plain_values(tensor: Tensor) -> Array:
@@ -244,7 +279,7 @@ def plain_values(tensor: Tensor) -> Array:
     return restore(tensor.values, way).array
 
 
-def _compared(op: str, found: Array, exact: Array, *, tensor: Tensor) -> OwnError:
+def _compared(op: str, found: Array, exact: Array, *, tensor: Tensor) -> OperatorError:
     kind = tensor.about.element_type
     numbers: Numbers = "codes" if kind in _CODES else "sums" if kind == "INT32" else "values"
     tolerance = _tolerance(exact, kind)
@@ -261,7 +296,7 @@ def _compared(op: str, found: Array, exact: Array, *, tensor: Tensor) -> OwnErro
     if bad:
         coded = numbers != "values" or DEQUANT_NAME.search(op) is not None
         cause = cause_of(found, exact, numbers=numbers, coded=coded) or _pattern(found, exact, tolerance)
-    return OwnError(op, excess, whole, share, bad, cause)
+    return OperatorError(op, excess, whole, share, bad, cause)
 
 
 def _tolerance(exact: Array, kind: str) -> Array:
