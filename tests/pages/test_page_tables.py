@@ -53,7 +53,7 @@ def test_a_table_of_results_asks_its_columns_for_the_cells() -> None:
         pages.column("real", "#", "number", on="terminal csv"),
         pages.column("twice", "common.tensor", "number", lambda row: 2 * row, short="common.node", on="html"),
         *pages.csv_columns("imag"),
-        *pages.csv_columns({"text": str}),
+        *pages.csv_columns({"text": lambda row: f"{row}"}),
     ]
     table = pages.table("t", "common.tensor", columns, [1.5, 2.0], file="t.csv")
     assert table.rows == ((1.5, 3.0, 0.0, "1.5"), (2.0, 4.0, 0.0, "2.0"))

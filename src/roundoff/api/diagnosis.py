@@ -447,10 +447,10 @@ class _Work:
     def in_dialects(self, fixed: "Fixed", dialects: tuple[str, ...]) -> "ToolSettings":
         """What was repaired, in the words of other tools."""
         from roundoff.vendors.dialects import find_dialects
-        from roundoff.vendors.dialects.settings import ModelOrigin, decisions_of, float_model_name, settings_for
+        from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name, settings_for
 
         subject, stem = self.subject, model_stem(self.subject.origin)
-        made = ModelOrigin.by_plan(
+        made = Made.by_plan(
             fixed.plan,
             stem=stem,
             method=fixed.method,

@@ -326,6 +326,7 @@ def tune(
                 library=settings.library,
             )
             builder = RecipeBuilder(model, data.calibration, settings.target, making=making)
+        settings = replace(settings, base=builder.plain(settings.base))
         judge = make_judge(builder.prepared.model, data.evaluation, settings.judge)
         parts = split_evaluation(judge, data, settings)
         if parts.held_out and data.calibration is data.evaluation and parts.used is not None:

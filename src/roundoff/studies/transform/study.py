@@ -122,7 +122,9 @@ def try_steps(
     builder, plain = first.builder, first.best.recipe
     recipe = replace(
         plain,
-        transforms=tuple(each for each in steps if each.name in transform_names()),
+        transforms=tuple(
+            dict.fromkeys((*plain.transforms, *(each for each in steps if each.name in transform_names())))
+        ),
         corrections=tuple(each for each in steps if each.name in correction_names()),
     )
     built = builder.build(recipe)
@@ -135,7 +137,9 @@ def try_steps(
 def _judged(first: Quantization, built: BuiltModel, *, judge: Judge, progress: Progress) -> TransformReport:
     quantized = built.quantized
     reference = first.prepared.model
-    before = switch_on(reference, first.quantized.quantizers)
+    before = switch_on(first.float_model, first.quantized.quantizers)
+    # What quantizing does by itself is in both.
+    steps = tuple(each for each in built.steps if each not in first.builder.reports(first.best.recipe))
     after = switch_on(quantized.float_model, quantized.quantizers)
     judged = [
         judge_outputs(
@@ -152,13 +156,13 @@ def _judged(first: Quantization, built: BuiltModel, *, judge: Judge, progress: P
     return TransformReport(
         target=first.target.name,
         method=first.best.method,
-        steps=built.steps,
+        steps=steps,
         samples=len(judge.samples.names),
         unseen=judge.unseen,
         before=agreements[0],
         after=agreements[1],
         score=None if measured is None else measured.score,
-        kept=any(each.taken for each in built.steps) and not _worse(measured, agreements),
+        kept=any(each.taken for each in steps) and not _worse(measured, agreements),
         notes=built.numbers.notes,
         doubts=judged[1].judgement.doubts,
         coverage=judged[1].judgement.coverage,
