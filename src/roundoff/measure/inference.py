@@ -130,6 +130,15 @@ def paired_probability(left: Array, right: Array) -> float | None:
     return two_sided_probability(mean / spread * math.sqrt(differences.size), differences.size - 1)
 
 
+def unpaired_interval(left: Array, right: Array) -> tuple[float, float] | None:
+    """Where the difference of two means lies, left less right, by Welch's t; None for fewer than two values."""
+    if min(left.size, right.size) < 2:
+        return None
+    difference, spread, freedom = _welch(left, right)
+    half = two_sided_quantile(max(1, math.floor(freedom))) * spread
+    return difference - half, difference + half
+
+
 def unpaired_probability(left: Array, right: Array) -> float | None:
     """How probable means that differ at least this much are when both are draws of one population.
 
@@ -144,14 +153,22 @@ def unpaired_probability(left: Array, right: Array) -> float | None:
     """
     if min(left.size, right.size) < 2:
         return None
+    difference, spread, freedom = _welch(left, right)
+    if spread <= _NO_SPREAD * abs(difference):
+        return 1.0 if difference == 0 else 0.0
+    return two_sided_probability(difference / spread, freedom)
+
+
+def _welch(left: Array, right: Array) -> tuple[float, float, float]:
+    """The difference of two means, its standard error, and the degrees of freedom of that."""
     difference = float(left.mean() - right.mean())
     shares = [float(side.var(ddof=1)) / side.size for side in (left, right)]
     spread = math.sqrt(sum(shares))
-    if spread <= _NO_SPREAD * abs(difference):
-        return 1.0 if difference == 0 else 0.0
+    if spread == 0:
+        return difference, 0.0, 1.0
     parts = [share / spread**2 for share in shares]
     freedom = 1.0 / sum(part**2 / (side.size - 1) for part, side in zip(parts, (left, right), strict=True))
-    return two_sided_probability(difference / spread, freedom)
+    return difference, spread, freedom
 
 
 def false_discoveries(probabilities: Sequence[float]) -> tuple[float, ...]:
