@@ -134,7 +134,8 @@ def _missed_goal(folder: Path) -> str:
     """What was asked of a build that was tuned and did not reach it."""
     file = folder / DECISIONS_NAME
     try:
-        found = json.loads(read_small(file, what=english("The decisions"))) if file.is_file() else {"met": True}
+        text = read_small(file, what=english("The decisions")) if file.is_file() else b'{"met": true}'
+        found: dict[str, Any] = json.loads(text)
         if found["met"]:
             return ""
         goal, cosine = float(found["goal"]["output"]), found["output_cosine"]
