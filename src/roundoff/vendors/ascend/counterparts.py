@@ -7,6 +7,7 @@ from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS
 from roundoff.tensors.ascend_dump.layouts import inverse_layout
 from roundoff.vendors.ascend.algorithms import Algorithm
+from roundoff.vendors.ascend.causes import Numbers
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.folders import Folder, Kind, Tensor, load_golden, load_operator
 from roundoff.vendors.ascend.layouts import (
@@ -282,6 +283,8 @@ class PairedTensor:
         origin: What the rule says of the golden tensor.
         type: Element type of the tensor as it was dumped.
         remark: What was done to codes; empty for nothing.
+        numbers: What the tensor holds.
+        step: What one code stands for; 1 for what is no code.
     """
 
     fitted: Fitted
@@ -289,6 +292,13 @@ class PairedTensor:
     origin: OperatorOrigin
     type: str
     remark: str = ""
+    numbers: Numbers = "values"
+    step: float = 1.0
+
+    @property
+    def channel_axis(self) -> int:
+        """The axis of channels in the layout of the golden tensor."""
+        return self.origin.format.index("C") if self.origin.format in ("NHWC", "HWCN", "NDHWC") else 1
 
 
 def paired(job: CompareJob, operator: Operator, tensor: Tensor, *, detail: bool = False) -> PairedTensor:
@@ -305,11 +315,16 @@ def paired(job: CompareJob, operator: Operator, tensor: Tensor, *, detail: bool 
     origin, golden, where = _golden_tensor(job, operator, tensor, coded=coded, sums=sums)
     fitted = golden_of(job, operator, tensor, golden=golden, origin=origin, detail=detail)
     kind, remark = fitted.mine.dtype.name, ""
-    if coded and fitted.golden.dtype.kind == "f":
-        if about.element_type in _CODES:
-            fitted, remark = decode_codes(fitted, job.scales.of_codes(name))
-        elif sums is not None:
-            fitted, remark = decode_sums(fitted, sums, layout=origin.format)
+    if not coded or fitted.golden.dtype.kind != "f":
+        return PairedTensor(fitted, where, origin, kind)
+    if about.element_type in _CODES:
+        scale = job.scales.of_codes(name)
+        fitted, remark = decode_codes(fitted, scale)
+        step = scale.step if scale is not None and scale.step is not None else 1.0
+        return PairedTensor(fitted, where, origin, kind, remark, "codes" if scale is not None else "values", step)
+    if sums is not None:
+        fitted, remark = decode_sums(fitted, sums, layout=origin.format)
+        return PairedTensor(fitted, where, origin, kind, remark, "sums")
     return PairedTensor(fitted, where, origin, kind, remark)
 
 

@@ -1,5 +1,6 @@
 """Comparing a network: every tensor of an offline model with its golden counterpart, group by group."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,12 +15,13 @@ from roundoff.messages.message import english
 from roundoff.tensors import open_source
 from roundoff.tensors.ascend_dump.layouts import inverse_layout, restore
 from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, GoldenPair, compare_values
-from roundoff.vendors.ascend.counterparts import CompareJob, paired
-from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
+from roundoff.vendors.ascend.causes import FaultCause, cause_of, dead_channels
+from roundoff.vendors.ascend.counterparts import CompareJob, PairedTensor, paired
+from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, farthest
 from roundoff.vendors.ascend.folders import Folder, FoundFile, Kind, Loaded, Tensor, load_operator
 from roundoff.vendors.ascend.layouts import Fitted, shown
 from roundoff.vendors.ascend.rows import Row
-from roundoff.vendors.ascend.rules import Operator, Relation, is_dequantizer, relation_of
+from roundoff.vendors.ascend.rules import DEQUANT_NAME, Operator, Relation, is_dequantizer, relation_of
 
 _FLOAT16_MAX = 65504
 
@@ -166,14 +168,41 @@ def _compare_tensor(
     fitted = found.fitted
     values, messages = sides(job, fitted, mine=loaded.path, golden=found.where)
     told = [f"[{operator.name}] {text}" for text in (fitted.cut, found.remark) if text]
+    dead, cause = _faults(job, operator, tensor, found=found, values=values)
     return replace(
         base,
+        dead=dead,
+        cause=cause,
         mine_type=found.type,
         golden_type=fitted.golden.dtype.name,
         shape=_bracketed(fitted.shape),
         values=tuple(values),
         reason=",".join([*messages, *told]),
     )
+
+
+def _faults(
+    job: CompareJob, operator: Operator, tensor: Tensor, *, found: PairedTensor, values: Sequence[str]
+) -> tuple[tuple[int, ...], FaultCause | None]:
+    """Dead channels of an output, and why it is wrong where it is; the vendor's columns show neither."""
+    fitted = found.fitted
+    if job.strict or tensor.about.role != "output" or math.prod(fitted.shape) != fitted.mine.size:
+        return (), None
+    mine, golden = (side.reshape(fitted.shape) for side in (fitted.mine, fitted.golden))
+    axis = found.channel_axis if found.channel_axis < len(fitted.shape) else 0
+    dead = dead_channels(mine, golden, axis=axis)
+    distance = dict(zip(job.algorithms, values, strict=True)).get("RelativeEuclideanDistance", "0")
+    try:
+        wrong = bool(dead) or not float(distance) <= farthest()
+    except ValueError:
+        return dead, None
+    if not wrong:
+        return dead, None
+    coded = found.numbers != "values" or DEQUANT_NAME.search(operator.name) is not None
+    with np.errstate(all="ignore"):
+        if found.numbers == "codes":
+            mine, golden = mine / found.step, golden / found.step
+        return dead, cause_of(mine, golden, numbers=found.numbers, coded=coded, axis=axis)
 
 
 def sides(job: CompareJob, fitted: Fitted, *, mine: str, golden: str) -> tuple[list[str], list[str]]:
