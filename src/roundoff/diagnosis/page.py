@@ -264,6 +264,8 @@ def _said(name: str, text: str) -> str:
 def _than_above(text: str, finding: Finding, found: Diagnosis) -> str:
     """A proof, and why the number before it is not the one in the line on the loss, where it is not."""
     ours, whole = finding.measures[0], found.measures[:1]
+    if ours.what.key == "diagnosis.measure_device" and 0 < ours.samples < found.samples:
+        return translate("diagnosis.on_samples", text=text, samples=count_of(ours.samples, "sample"))
     if not whole or ours.what != whole[0].what or _number(ours.before, ours) == _number(whole[0].before, ours):
         return text
     if ours.samples != whole[0].samples:

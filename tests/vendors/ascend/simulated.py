@@ -538,7 +538,7 @@ def _broken(net: Net, name: str, values: Array, *, kind: str, rng: np.random.Gen
         limit = np.quantile(np.abs(exact), 0.6)
         exact = np.clip(exact, -limit, limit)
     elif kind == "dead":
-        exact[:, int(np.abs(exact).sum(axis=(0, 2, 3)).argmax())] = 0
+        exact[:, int(np.maximum(exact, 0).sum(axis=(0, 2, 3)).argmax())] = 0
     elif kind == "bias":
         bias = net.codes_of_weights(layer)[1] if layer.name in net.factors else layer.bias
         exact -= 2 * np.abs(np.asarray(bias)).max()

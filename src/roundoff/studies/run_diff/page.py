@@ -10,6 +10,7 @@ from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import counted, decibels
 from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.messages.sanitize import short_name
+from roundoff.pages.coverage import judged_line
 from roundoff.studies.run_diff.result import (
     CEILING_DB,
     Change,
@@ -72,7 +73,9 @@ def _gate_headline(gate: Gate) -> pages.Headline:
     def failed() -> str:
         over = sum(row.passed is False for row in gate.rows)
         other = translate("run_diff.gate_problems", count=len(gate.problems)) if gate.problems else ""
-        return commas(translate("run_diff.gate_failed", over=over, count=count), other)
+        lost = sum(not each.passed and not each.unclear for each in gate.metrics)
+        metrics = translate("run_diff.gate_metrics", count=lost) if lost else ""
+        return commas(translate("run_diff.gate_failed", over=over, count=count), metrics, other)
 
     return pages.Headline("bad", in_all_languages(failed), word=bilingual("run_diff.word_fail"))
 
@@ -205,6 +208,8 @@ def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
         most = next((pair for pair in failed if pair[0] == diff.largest), None)
         if most is not None and most[0].tensor != row.tensor:
             yield translate("run_diff.largest"), _over_budget(*most)
+    if gate.coverage is not None:
+        yield translate("coverage.label"), judged_line(gate.coverage)
     for at, each in enumerate(gate.metrics):
         yield "" if at else translate("run_diff.label_metric"), _metric_line(each)
     for at, problem in enumerate(gate.problems[:_LISTED]):
@@ -241,7 +246,11 @@ def _metric_line(each: GateMetric) -> str:
     if each.low is not None and each.high is not None:
         text = commas(text, translate("run_diff.metric_interval", low=f"{each.low:.4g}", high=f"{each.high:.4g}"))
     on = translate("run_diff.metric_paired" if each.paired else "run_diff.metric_unpaired", count=each.samples)
-    judged = "over" if not each.passed else "within" if each.loss <= each.allowed else "chance"
+    judged = "within" if each.passed else "over"
+    if each.unclear:
+        judged = "chance" if each.loss > each.allowed else "lacking"
+    if each.lacking:
+        on = translate("run_diff.metric_of", text=on, there=each.samples + each.lacking)
     return semicolons(commas(text, on), translate(f"run_diff.metric_{judged}"))
 
 

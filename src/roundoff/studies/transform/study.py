@@ -14,6 +14,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.measure.classes import class_places, class_predictions
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
@@ -24,7 +25,7 @@ from roundoff.quantize.step_report import TransformReport, TransformScore
 from roundoff.quantize.steps import correction_names, transform_names
 from roundoff.run.bench import Bench, spread
 from roundoff.run.capture import Samples, read_feed
-from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions
+from roundoff.run.evaluators import EvaluationSamples, Evaluator
 from roundoff.run.session import open_session
 
 # Samples on which outputs are compared; labels and evaluators see all.
@@ -224,7 +225,8 @@ def _right_answers(model: Model, judge: Judge) -> Array:
     labels, samples = judge.labels, judge.samples
     bench, found = Bench(model, samples), []
     for [results] in bench.run(range(len(samples.names)), bench.open()):
-        rows = next((each for each in map(class_predictions, results.values()) if each is not None), None)
+        given = list(results.values())
+        rows = next((class_predictions(given[at]) for at in class_places(given)), None)
         if rows is None:
             what = english(
                 "No output of the model has a row of scores for several classes, so that labels mean nothing."

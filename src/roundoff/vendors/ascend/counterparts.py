@@ -7,6 +7,7 @@ from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS
 from roundoff.tensors.ascend_dump.layouts import inverse_layout
 from roundoff.vendors.ascend.algorithms import Algorithm
+from roundoff.vendors.ascend.causes import Numbers
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.folders import Folder, Kind, Tensor, load_golden, load_operator
 from roundoff.vendors.ascend.layouts import (
@@ -95,6 +96,9 @@ def _carries(operator: Operator, dtype: str, *, inside: bool, strict: bool, warn
     return _Output.MIDDLE if inside else _Output.NORMAL
 
 
+CONSTANT_TYPES = ("Const", "Constant", "ConstPlaceHolder", "Variable")
+"""Operators that hold constants of the model, which are never dumped and have no golden data."""
+
 _PASSED_ON = ("Cast", "TransData")
 """Operators that only change type or layout: their golden tensor is that of what they read."""
 
@@ -117,6 +121,7 @@ class CompareJob:
         scales: What codes and sums of codes stand for, as far as files tell.
         producers: Which output an input is, as ``op:output:0`` by ``op:input:0``; filled in on the way.
         sliced: Operators that ran in slices; filled in on the way.
+        constants: Inputs that are constants of the model; filled in on the way.
     """
 
     mine: Folder
@@ -132,6 +137,7 @@ class CompareJob:
     scales: Scales = field(default_factory=Scales)
     producers: dict[str, str] = field(default_factory=dict)
     sliced: set[str] = field(default_factory=set)
+    constants: set[str] = field(default_factory=set)
 
 
 def counterpart(job: CompareJob, operator: Operator, index: int, *, is_input: bool) -> OperatorOrigin:
@@ -156,6 +162,15 @@ def deploy_name(job: CompareJob, operator: Operator, index: int, *, is_input: bo
     except NotCompared:
         return ""
     return source.deploys[place] if place < len(source.deploys) else ""
+
+
+def is_constant(job: CompareJob, operator: Operator, index: int) -> bool:
+    """Whether an input is a constant of the model."""
+    try:
+        source, _ = _source(replace(job, warn=lambda text: None), operator, index, is_input=True)
+    except NotCompared:
+        return False
+    return source.type in CONSTANT_TYPES
 
 
 def decoded_counterpart(
@@ -282,6 +297,8 @@ class PairedTensor:
         origin: What the rule says of the golden tensor.
         type: Element type of the tensor as it was dumped.
         remark: What was done to codes; empty for nothing.
+        numbers: What the tensor holds.
+        step: What one code stands for; 1 for what is no code.
     """
 
     fitted: Fitted
@@ -289,6 +306,13 @@ class PairedTensor:
     origin: OperatorOrigin
     type: str
     remark: str = ""
+    numbers: Numbers = "values"
+    step: float = 1.0
+
+    @property
+    def channel_axis(self) -> int:
+        """The axis of channels in the layout of the golden tensor."""
+        return self.origin.format.index("C") if self.origin.format in ("NHWC", "HWCN", "NDHWC") else 1
 
 
 def paired(job: CompareJob, operator: Operator, tensor: Tensor, *, detail: bool = False) -> PairedTensor:
@@ -305,11 +329,16 @@ def paired(job: CompareJob, operator: Operator, tensor: Tensor, *, detail: bool 
     origin, golden, where = _golden_tensor(job, operator, tensor, coded=coded, sums=sums)
     fitted = golden_of(job, operator, tensor, golden=golden, origin=origin, detail=detail)
     kind, remark = fitted.mine.dtype.name, ""
-    if coded and fitted.golden.dtype.kind == "f":
-        if about.element_type in _CODES:
-            fitted, remark = decode_codes(fitted, job.scales.of_codes(name))
-        elif sums is not None:
-            fitted, remark = decode_sums(fitted, sums, layout=origin.format)
+    if not coded or fitted.golden.dtype.kind != "f":
+        return PairedTensor(fitted, where, origin, kind)
+    if about.element_type in _CODES:
+        scale = job.scales.of_codes(name)
+        fitted, remark = decode_codes(fitted, scale)
+        step = scale.step if scale is not None and scale.step is not None else 1.0
+        return PairedTensor(fitted, where, origin, kind, remark, "codes" if scale is not None else "values", step)
+    if sums is not None:
+        fitted, remark = decode_sums(fitted, sums, layout=origin.format)
+        return PairedTensor(fitted, where, origin, kind, remark, "sums")
     return PairedTensor(fitted, where, origin, kind, remark)
 
 

@@ -254,6 +254,12 @@ def _of_record(path: Path) -> _Tables:
     return {name: _layer_scale(record, path.name) for name, record in read_records(path).items()}, {}
 
 
+def widths(path: Path) -> set[int]:
+    """Widths of weights and activations that a record names."""
+    found = {record_bits(record, part) for record in read_records(path).values() for part in ("act", "wts")}
+    return {bits for bits in found if bits is not None}
+
+
 def _layer_scale(record: LayerRecord, source: str) -> LayerScale:
     step = record.scale_d
     sums = tuple(float(np.float32(step) * np.float32(one)) for one in record.scale_w) if step else ()
