@@ -96,6 +96,17 @@ def _shape_wanted(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(",")))
 
 
+def _input_shapes(text: str) -> dict[str, tuple[int, ...]]:
+    """Shapes by input, as on the command line."""
+    found = {}
+    for part in text.split(";"):
+        name, colon, sizes = part.strip().rpartition(":")
+        if not colon or not name:
+            raise refused("{text!r} is no shape of an input; write it as data:1,3,224,224", text=part.strip())
+        found[name] = _shape_wanted(sizes)
+    return found
+
+
 @command(
     opt("source SOURCE", "a net (.prototxt), or a file or folder of tensors"),
     opt(
@@ -106,6 +117,15 @@ def _shape_wanted(text: str) -> tuple[int, ...]:
     opt("-o --output PATH", "the .onnx file, or the folder, to write", required=True),
     opt("--force", "replace PATH"),
     opt("--json", "print what was done as JSON"),
+    group(
+        "nets",
+        opt(
+            "--input-shape SHAPES",
+            "shapes of inputs instead of those in the .prototxt, e.g. 'data:1,3,500,500;im_info:1,3'",
+            type=_input_shapes,
+        ),
+        opt("--random-weights", "draw the numbers of a net that has no .caffemodel, to try its layers"),
+    ),
     group(
         "tensor files",
         opt("--to", "how tensors are stored (default: npy)", choices=_FORMATS),

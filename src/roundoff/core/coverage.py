@@ -1,6 +1,6 @@
 """What a verdict rests on, as data: outputs, tensors, samples and files judged and not, doubts, and the grade."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from roundoff.messages.message import Message, message
@@ -37,11 +37,13 @@ class OutputCoverage:
         judged: Outputs that have a partner of the same shape and scores that are numbers.
         not_judged: The others.
         known: Whether it is known which tensors are outputs; where it is not, any tensor may be one.
+        indices: Those that hold class numbers, indices or truth values, and are judged by how many are equal.
     """
 
     judged: tuple[str, ...]
     not_judged: tuple[Unjudged, ...] = ()
     known: bool = True
+    indices: tuple[str, ...] = field(default=(), metadata={"rare": True})
 
     @property
     def total(self) -> int:
@@ -153,7 +155,7 @@ class Coverage:
 
 DoubtKind = Literal[
     "nonfinite_inputs", "nonfinite_outputs", "constant", "single", "repeated", "time", "labels", "unrepeatable",
-    "one_class", "flat", "lacking",
+    "one_class", "flat", "lacking", "indices",
 ]  # fmt: skip
 
 
@@ -167,7 +169,8 @@ class Doubt:
             sample; ``repeated``: the same one many times. ``time``: it ran out. ``labels``: labels beyond the last
             class. ``unrepeatable``: the evaluator answers differently when asked twice. ``one_class``: the float
             network gives the same class for every sample. ``flat``: it gives the same numbers for every sample.
-            ``lacking``: samples that were fed and are not in the dump.
+            ``lacking``: samples that were fed and are not in the dump. ``indices``: more class numbers or truth
+            values of an output differ than is usual, of so few that it may be chance.
         count: How many samples or labels.
         of: Of how many.
         name: The first of them, or the class.

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,10 +16,10 @@ from roundoff.align.values import SampleSide
 from roundoff.core.coverage import Unjudged
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, dequantize
-from roundoff.core.tensors import Array, TensorInfo, TensorSource, parse_dtype
+from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.diagnosis.devices.expectation import Golden, Span
 from roundoff.errors import BadInput, CannotAlign
-from roundoff.measure.verdicts import is_index
+from roundoff.measure.classes import INDEX_TYPES, IndexCounts
 from roundoff.messages.message import Message, as_message, english, message
 from roundoff.studies.compare.pairs import find_samples, laid_out, read_pair
 from roundoff.studies.compare.study import batch_note
@@ -93,18 +93,32 @@ class Readout:
     indices: Mapping[str, TensorPair] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)
 
-    def equal_indices(self, name: str) -> tuple[int, int]:
-        """Of a tensor of indices, how many are those of the float model, and of how many.
+    def _index_pairs(self, ends: Collection[str]) -> dict[str, TensorPair]:
+        """Outputs of indices that are certain, and can be read in every sample."""
+        dtypes = {info.name: info.dtype for info in self.reference.tensors}
+        found = {}
+        for name in ends:
+            pair = self.pairs.get(name)
+            if (
+                pair is None
+                or pair.how == "shape"
+                or pair.confidence < SURE
+                or dtypes.get(name) not in INDEX_TYPES
+            ):
+                continue
+            with contextlib.suppress(BadInput):
+                for sample in self.samples:
+                    read_pair((self.reference, self.device), pair, sample)
+                found[name] = pair
+        return found
 
-        Raises:
-            BadInput: It cannot be read.
-        """
-        equal = total = 0
-        for sample in self.samples:
+    def equal_indices(self, name: str, right: Callable[[int], Array] | None = None) -> IndexCounts:
+        """Of a tensor of indices, how many are those of the float model, or of what else is right."""
+        counts = IndexCounts()
+        for at, sample in enumerate(self.samples):
             exact, found = read_pair((self.reference, self.device), self.indices[name], sample)
-            same = exact.shape == found.shape
-            equal, total = equal + (int(np.count_nonzero(exact == found)) if same else 0), total + exact.size
-        return equal, total
+            counts = counts.add(exact if right is None else right(at), found)
+        return counts
 
     def read(self, name: str, sample: int) -> Array:
         """Values of a tensor, float32, in the layout of the float model.
@@ -247,15 +261,7 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
         notes.append(message("compare.run_taken", where=device.label, run=run, others=", ".join(others)))
     if fits:
         notes.append(message("diagnosis.note_unknown_scale", count=len(fits)))
-    dtypes = {info.name: info.dtype for info in reference.tensors}
-    indices = {
-        name: pair
-        for name in ends
-        if (pair := by_name.get(name)) is not None
-        and pair.how != "shape"
-        and pair.confidence >= SURE
-        and _holds_indices(dtypes.get(name, ""))
-    }
+    indices = usable._index_pairs(ends)
     left_out = [each for each in left_out if each.name not in indices]
     return Readout(
         reference,
@@ -270,10 +276,6 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
         indices,
         pairing.copies,
     )
-
-
-def _holds_indices(dtype: str) -> bool:
-    return bool(dtype) and is_index(parse_dtype(dtype))
 
 
 def _as_dumped(

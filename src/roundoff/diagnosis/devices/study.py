@@ -1,9 +1,9 @@
 """The diagnosis of a device from its dumps: inputs, then every part by itself, then causes, then the verdict."""
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from roundoff.core.coverage import Coverage, CoverageGap, Doubt, Grade, Judgemen
 from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
-from roundoff.core.tensors import TensorSource
+from roundoff.core.tensors import Array, TensorSource
 from roundoff.diagnosis.devices.kernels.fit import is_known_kernel
 from roundoff.diagnosis.devices.proof import SHIFTED, arithmetics
 from roundoff.diagnosis.devices.readout import KnownNames, read_out, with_predicted
@@ -35,7 +35,8 @@ from roundoff.diagnosis.subject import loss_measures
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.measure.verdicts import usual_limits
+from roundoff.measure.classes import IndexCounts
+from roundoff.measure.verdicts import index_doubts, usual_limits
 from roundoff.messages.message import Argument, Message, as_message, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, decibels_text
 from roundoff.messages.sanitize import short_name
@@ -72,6 +73,7 @@ class DeviceEvidence:
         unexplained: Whether so many tensors are wrong that no part can be blamed.
         not_finite: Tensors that are not all numbers.
         outputs: Which outputs of the network were judged.
+        indices: How many are equal of those that hold indices.
         open: Why outputs that keep what is usual are no ground for a good verdict; None where they are.
     """
 
@@ -84,7 +86,14 @@ class DeviceEvidence:
     unexplained: bool
     not_finite: NotFinite
     outputs: OutputCoverage
+    indices: Mapping[str, IndexCounts] = field(default_factory=dict)
     open: Message | None = None
+
+    @property
+    def differing(self) -> tuple[str, IndexCounts] | None:
+        """The output of indices of which most differ, where more do than is usual."""
+        wrong = [pair for pair in self.indices.items() if pair[1].state == "different"]
+        return min(wrong, key=lambda pair: pair[1].share, default=None)
 
 
 def conclude(evidence: DeviceEvidence, notebook: Investigation) -> Diagnosis:
@@ -135,13 +144,13 @@ def _judgement(evidence: DeviceEvidence, kind: DiagnosisKind) -> Judgement:
         ),
     )
     grade: Grade = "no_evidence"
-    if evidence.loss is not None and not evidence.loss.agrees:
+    if evidence.differing is not None or (evidence.loss is not None and not evidence.loss.agrees):
         grade = "lossy"
     elif evidence.loss is not None and not evidence.outputs.complete:
         grade = "incomplete"
     elif kind in ("healthy", "culprits"):
         grade = "fine"
-    return Judgement(grade, coverage, limits=usual_limits().describe())
+    return Judgement(grade, coverage, index_doubts(evidence.indices), limits=usual_limits().describe())
 
 
 def _gap(evidence: DeviceEvidence, computed: Sequence[str], judged: Collection[str]) -> CoverageGap | None:
@@ -170,7 +179,7 @@ def _numbered(evidence: DeviceEvidence) -> tuple[Finding, ...]:
 def _kind(evidence: DeviceEvidence, findings: tuple[Finding, ...]) -> DiagnosisKind:
     if any(each.proven for each in findings):
         return "culprits"
-    if findings or evidence.unexplained or evidence.not_finite.tensors:
+    if findings or evidence.unexplained or evidence.not_finite.tensors or evidence.differing:
         return "not_enough_evidence"
     loss, expected = evidence.loss, evidence.expected
     # What was not judged may be wrong: nothing good is said of a device whose outputs were not all seen.
@@ -227,7 +236,9 @@ def _fine_text(evidence: DeviceEvidence) -> Message:
     )
 
 
-def _open_text(evidence: DeviceEvidence, findings: tuple[Finding, ...], kept: Message | None) -> Message:
+def _open_text(  # noqa: PLR0911 - one for each reason
+    evidence: DeviceEvidence, findings: tuple[Finding, ...], kept: Message | None
+) -> Message:
     """What can be said without a proof."""
     tensors = len(evidence.replay.tensors)
     if evidence.unexplained:
@@ -235,6 +246,9 @@ def _open_text(evidence: DeviceEvidence, findings: tuple[Finding, ...], kept: Me
         return joined([wrong, message("diagnosis.device_right_dump_asked")])
     if evidence.not_finite.tensors:
         return _with_kept(message("diagnosis.device_not_finite", where=evidence.not_finite.text), kept)
+    if not findings and evidence.differing is not None:
+        name, counts = evidence.differing
+        return message("diagnosis.device_indices", name=name, count=counts.differing, all=counts.total)
     if not findings and not evidence.outputs.complete:
         # What the others keep would read as if it were all of them.
         return message("diagnosis.device_nothing_found", count=tensors)
@@ -284,6 +298,46 @@ def _victims(evidence: DeviceEvidence, findings: tuple[Finding, ...]) -> tuple[s
     wrong = {name: lost.get(name, total[name]) for name in replay.tensors if name in behind - blamed}
     victims = [name for name, error in wrong.items() if error > _WRONG]
     return tuple(sorted(victims, key=lambda name: -wrong[name])[:_MOST_VICTIMS])
+
+
+# Outputs of indices, such as those of ArgMax.
+
+
+def index_findings(replay: DeviceReplay) -> list[Finding]:
+    """Indices that are not those that the device's own tensors give."""
+    findings = []
+    views = [replay.readout.view(at, replay.feed(at)) for at in range(len(replay.readout.samples))]
+
+    def given(name: str) -> Callable[[int], Array]:
+        return lambda at: replay.golden.compute(name, views[at])
+
+    makers = {name: node for node in replay.model.proto.graph.node for name in node.output}
+    for name in replay.readout.indices:
+        counts = replay.readout.equal_indices(name, given(name))
+        if counts.state != "different":
+            continue
+        node, op_type = makers[name].name, makers[name].op_type
+        what = message("diagnosis.measure_indices_equal")
+        findings.append(
+            Finding(
+                number=0,
+                cause="kernel-fault",
+                nodes=(node,),
+                tensors=(name,),
+                summary=message(
+                    "diagnosis.indices_wrong", op=op_type, count=counts.differing, all=counts.total, name=name
+                ),
+                intervention=message("diagnosis.indices_wrong_changed", op=op_type),
+                measures=(Measure(what, "", counts.share, 1.0, samples=len(views)),),
+                remedy=Remedy(
+                    message("diagnosis.kernel_fault_remedy"),
+                    "outside",
+                    (RemedyChange("report", nodes=(node,), tensors=(name,)),),
+                ),
+                proven=True,
+            )
+        )
+    return findings
 
 
 # Devices that stay within a step of the reference and are off in the mean all the same.
@@ -414,6 +468,7 @@ def diagnose_device(
     lacking = len(samples.names) - len(replay.readout.samples)
     doubts = (
         *evidence.judgement.doubts,
+        *(() if found.judgement is None else found.judgement.doubts),
         *((Doubt("lacking", lacking, len(samples.names)),) if lacking else ()),
         *((Doubt("time"),) if late else ()),
     )
@@ -556,7 +611,10 @@ class _DeviceDiagnosis:
         if not too_many:
             accused = frozenset(name for each in findings for name in each.tensors)
             findings += rounding_findings(self._replay, found, accused)
-        weighed = tuple(self._weighed(each, loss, expected) for each in findings)
+        weighed = (
+            *(self._weighed(each, loss, expected) for each in findings),
+            *index_findings(self._replay),
+        )
         evidence = DeviceEvidence(
             replay=self._replay,
             survey=found,
@@ -567,6 +625,7 @@ class _DeviceDiagnosis:
             unexplained=too_many,
             not_finite=nowhere,
             outputs=judged_outputs(self._replay, nowhere),
+            indices={name: self._replay.readout.equal_indices(name) for name in self._replay.readout.indices},
             open=unlike and unlike[1],
         )
         return conclude(evidence, self._notebook)

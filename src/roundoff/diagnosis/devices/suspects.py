@@ -13,13 +13,11 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import fake_quantize
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import Expected, grid_step
-from roundoff.diagnosis.devices.readout import DeviceView, Readout
+from roundoff.diagnosis.devices.readout import DeviceView
 from roundoff.diagnosis.devices.replay import DeviceReplay, NotFinite, Pair
 from roundoff.diagnosis.loss import Loss, LossMeter, output_parts
-from roundoff.errors import BadInput
 from roundoff.graph.interface import topology
 from roundoff.measure.metrics import ratio_db
-from roundoff.measure.verdicts import index_scores, usual_limits
 from roundoff.studies.compare.study import compared_outputs, why_unmatched
 
 # Errors are sorted by how many tolerances they are, in powers of two from this exponent on.
@@ -227,26 +225,15 @@ def judged_outputs(replay: DeviceReplay, not_finite: NotFinite) -> OutputCoverag
     judged, not_judged = [], []
     for name, stand_in in compared_outputs(topology(replay.model), readout.pairs).items():
         if name in readout.indices:
-            if (wrong := _wrong_indices(readout, name)) is None:
-                judged.append(name)
-            else:
-                not_judged.append(wrong)
+            judged.append(name)
         elif stand_in is None:
             not_judged.append(left_out.get(name) or why_unmatched(name, ours.get(name), spare))
         elif stand_in in unknown:
             not_judged.append(Unjudged(name, "nonfinite"))
         else:
             judged.append(name)
-    return OutputCoverage(tuple(judged), tuple(not_judged))
-
-
-def _wrong_indices(readout: Readout, name: str) -> Unjudged | None:
-    """Why an output of indices is not right; None where as many are equal as is usual."""
-    try:
-        found = index_scores(*readout.equal_indices(name))
-    except BadInput as error:
-        return Unjudged(name, "unreadable", error.what.rstrip("."))
-    return None if usual_limits().holds(dict(found)) else Unjudged(name, "indices")
+    equal = tuple(name for name in judged if name in readout.indices)
+    return OutputCoverage(tuple(judged), tuple(not_judged), indices=equal)
 
 
 Flow = Literal["dump only", "flows on", "not known"]

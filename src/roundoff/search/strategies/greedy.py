@@ -205,19 +205,35 @@ def _lower_nodes(problem: TuneProblem, start: Trial) -> Generator[Recipe, Trial,
     return best
 
 
+def architecture(problem: TuneProblem, start: Trial) -> Generator[Recipe, Trial, Trial]:
+    """What a kind of network is known to need, tried as a whole: its parts gain nothing one at a time."""
+    best = start
+    for change in (problem.with_wide_stream, problem.with_smooth_norms):
+        recipe = None if best.met else change(best.recipe)
+        if recipe is None or recipe == best.recipe or not problem.affordable(recipe):
+            continue
+        trial = yield recipe
+        if trial.met or better(trial, best):
+            best = trial
+    return best
+
+
 def greedy(problem: TuneProblem) -> Search:
     """Search for the cheapest recipe that meets the goal.
 
     1. The plain recipe; when it meets the goal that is all.
-    2. Free options on the chip, each kept if it helps.
-    3. More bits, then float, for the nodes of the ranking that stand out, then for twice as many each time, then
+    2. Of a transformer, what its kind needs: the residual stream in more bits as a whole, then smoothing at norms.
+    3. Free options on the chip, each kept if it helps.
+    4. More bits, then float, for the nodes of the ranking that stand out, then for twice as many each time, then
        bisection between the last two.
-    4. Of the cheapest recipe that meets the goal, whatever costs something and can be left out.
+    5. Of the cheapest recipe that meets the goal, whatever costs something and can be left out.
     """
     plain = yield problem.base
     if plain.met:
         return
-    best = yield from climb(problem, plain)
+    best = yield from architecture(problem, plain)
+    if not best.met:
+        best = yield from climb(problem, best)
     if not best.met:
         found = yield from _raise_nodes(problem, best)
         if found is None and best.recipe != problem.base:

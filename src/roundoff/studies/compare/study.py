@@ -25,9 +25,10 @@ from roundoff.core.coverage import (
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array, TensorInfo, TensorSource, Topology
 from roundoff.errors import BadInput
+from roundoff.measure.classes import INDEX_TYPES
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.metrics import Status, TensorScore, score
-from roundoff.measure.verdicts import PROFILE, SampleSanity, ThresholdSet, index_scores, load_profile
+from roundoff.measure.verdicts import PROFILE, SampleSanity, ThresholdSet, index_doubts, load_profile
 from roundoff.messages.message import NOTHING, Message, as_message, english, message
 from roundoff.messages.numbers import EXACT_DB
 from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
@@ -118,7 +119,8 @@ def output_coverage(
             judged.append(name)
         else:
             not_judged.append(why)
-    return OutputCoverage(tuple(judged), tuple(not_judged), known)
+    equal = [name for name in judged if by_name[seen[name] or name].dtypes[0] in INDEX_TYPES]
+    return OutputCoverage(tuple(judged), tuple(not_judged), known, tuple(equal) if topology is not None else ())
 
 
 def why_unmatched(name: str, info: TensorInfo | None, spare: Collection[TensorInfo]) -> Unjudged:
@@ -283,7 +285,8 @@ def compare(
         gated=settings.thresholds is not None,
     )
     judgement = _judgement(rows, (reference, candidate), pairing, verdict, outputs, thresholds)
-    doubts = sanity.doubts(measured)
+    indices = {pair.reference: each.indices for pair, each in zip(pairs, measured, strict=True) if each.indices}
+    doubts = (*sanity.doubts(measured), *index_doubts(indices))
     return Comparison(
         reference=reference.label,
         candidate=candidate.label,
@@ -536,9 +539,9 @@ def _passes(measured: PairMeasurement, scored: TensorScore, thresholds: Threshol
     same_nonfinite = moments.excluded == moments.reference.nonfinite == moments.candidate.nonfinite
     if moments.count == 0 and moments.excluded and measured.failure is None:
         return same_nonfinite
-    if measured.indices[1] and measured.failure is None:
+    if measured.indices is not None and measured.failure is None:
         # The distance of two indices is no size: their share that is equal is judged, whatever else is asked.
-        usual = load_profile(PROFILE).holds(dict(index_scores(*measured.indices)))
+        usual = measured.indices.state != "different"
         if not usual or thresholds.name == PROFILE:
             return usual
     return same_nonfinite and thresholds.holds(scored.values)
@@ -561,6 +564,9 @@ def _with_kinds(
     for index in sorted(failing, key=lambda i: (measured[i].worst_sample, i)):
         result = measured[index]
         found = describe_codes(result.moments) if _is_codes(rows[index]) else None
+        if result.indices is not None:
+            count, total = result.indices.differing, result.indices.total
+            found = Difference("indices", message("compare.indices_differ", count=count, total=total))
         if found is None and index in chosen:
             found = job.look_again(pairs[index], result)
         found = found or describe_from_moments(result.moments)

@@ -1,5 +1,6 @@
 """Comparing a network: every tensor of an offline model with its golden counterpart, group by group."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,26 +15,15 @@ from roundoff.messages.message import english
 from roundoff.tensors import open_source
 from roundoff.tensors.ascend_dump.layouts import inverse_layout, restore
 from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, GoldenPair, compare_values
-from roundoff.vendors.ascend.counterparts import (
-    CompareJob,
-    counterpart,
-    decoded,
-    decoded_counterpart,
-    find_golden,
-    golden_of,
-    holds_codes,
-    may_hold_codes,
-)
-from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
+from roundoff.vendors.ascend.causes import FaultCause, cause_of, dead_channels
+from roundoff.vendors.ascend.counterparts import CompareJob, PairedTensor, paired
+from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, farthest
 from roundoff.vendors.ascend.folders import Folder, FoundFile, Kind, Loaded, Tensor, load_operator
 from roundoff.vendors.ascend.layouts import Fitted, shown
 from roundoff.vendors.ascend.rows import Row
-from roundoff.vendors.ascend.rules import Operator, OperatorOrigin, Relation, is_dequantizer, relation_of
+from roundoff.vendors.ascend.rules import DEQUANT_NAME, Operator, Relation, is_dequantizer, relation_of
 
 _FLOAT16_MAX = 65504
-_IN_PAIR = english(
-    "runs between a quantizer and its dequantizer: it writes sums of codes, which no golden tensor has"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +156,7 @@ def _compare_tensor(
     name = f"{operator.name}:{about.role}:{about.index}"
     base = replace(_empty(operator, names, ""), tensor=name, mine_address=tensor.address)
     try:
-        origin, golden, where = _golden(job, operator, tensor)
-        fitted = golden_of(job, operator, tensor, golden=golden, origin=origin)
-        kind, remark = fitted.mine.dtype.name, ""
-        if not job.strict and job.mine.kind is Kind.NPU and holds_codes(about.element_type, fitted.golden):
-            fitted, remark = decoded(fitted)
+        found = paired(job, operator, tensor)
     except NotCompared as error:
         return replace(base, shape=_bracketed(_safe_shape(tensor)), reason=_reason(job, operator, name, error))
     except (Unreadable, OSError) as error:
@@ -179,11 +165,15 @@ def _compare_tensor(
         job.warn(reason)
         return replace(base, shape=_bracketed(about.shape), reason=reason)
     release_pages(tensor.values)  # read again where they are compared as they lie in the file
-    values, messages = sides(job, fitted, mine=loaded.path, golden=where)
-    told = [f"[{operator.name}] {text}" for text in (fitted.cut, remark) if text]
+    fitted = found.fitted
+    values, messages = sides(job, fitted, mine=loaded.path, golden=found.where)
+    told = [f"[{operator.name}] {text}" for text in (fitted.cut, found.remark) if text]
+    dead, cause = _faults(job, operator, tensor, found=found, values=values)
     return replace(
         base,
-        mine_type=kind,
+        dead=dead,
+        cause=cause,
+        mine_type=found.type,
         golden_type=fitted.golden.dtype.name,
         shape=_bracketed(fitted.shape),
         values=tuple(values),
@@ -191,25 +181,28 @@ def _compare_tensor(
     )
 
 
-def _golden(job: CompareJob, operator: Operator, tensor: Tensor) -> tuple[OperatorOrigin, Tensor, str]:
-    """The golden tensor, what the rule says of it, and its file."""
-    about = tensor.about
-    is_input = about.role == "input"
-    codes = may_hold_codes(about.element_type) and not job.strict and job.golden.kind is not Kind.NPU
-    asking = replace(job, warn=lambda text: None) if codes else job
+def _faults(
+    job: CompareJob, operator: Operator, tensor: Tensor, *, found: PairedTensor, values: Sequence[str]
+) -> tuple[tuple[int, ...], FaultCause | None]:
+    """Dead channels of an output, and why it is wrong where it is; the vendor's columns show neither."""
+    fitted = found.fitted
+    if job.strict or tensor.about.role != "output" or math.prod(fitted.shape) != fitted.mine.size:
+        return (), None
+    mine, golden = (side.reshape(fitted.shape) for side in (fitted.mine, fitted.golden))
+    axis = found.channel_axis if found.channel_axis < len(fitted.shape) else 0
+    dead = dead_channels(mine, golden, axis=axis)
+    distance = dict(zip(job.algorithms, values, strict=True)).get("RelativeEuclideanDistance", "0")
     try:
-        origin = counterpart(asking, operator, about.index, is_input=is_input)
-        golden, where = find_golden(asking, origin, operator)
-        if operator.in_quant_pair and about.element_type == "INT32" and golden.dtype.startswith("float"):
-            raise NotCompared(
-                english("[{name}] This op {in_pair}.", name=operator.name, in_pair=_IN_PAIR), code=Code.UNSUPPORTED
-            )
-        return origin, golden, where
-    except NotCompared as error:
-        if not codes or error.code is not Code.NO_DUMP:
-            raise
-    origin = decoded_counterpart(job, operator, about.index, is_input=is_input)
-    return origin, *find_golden(job, origin, operator)
+        wrong = bool(dead) or not float(distance) <= farthest()
+    except ValueError:
+        return dead, None
+    if not wrong:
+        return dead, None
+    coded = found.numbers != "values" or DEQUANT_NAME.search(operator.name) is not None
+    with np.errstate(all="ignore"):
+        if found.numbers == "codes":
+            mine, golden = mine / found.step, golden / found.step
+        return dead, cause_of(mine, golden, numbers=found.numbers, coded=coded, axis=axis)
 
 
 def sides(job: CompareJob, fitted: Fitted, *, mine: str, golden: str) -> tuple[list[str], list[str]]:

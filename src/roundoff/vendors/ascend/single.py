@@ -15,13 +15,13 @@ from roundoff.core.files import writing
 from roundoff.core.tensors import Array
 from roundoff.measure.statistics import release_pages
 from roundoff.messages.message import english
-from roundoff.vendors.ascend.counterparts import CompareJob, counterpart, find_golden, golden_of
+from roundoff.vendors.ascend.counterparts import CompareJob, paired
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator
 from roundoff.vendors.ascend.layouts import shown
 from roundoff.vendors.ascend.network import group_names, overflows
 from roundoff.vendors.ascend.rows import write_private
-from roundoff.vendors.ascend.rules import Operator, OperatorOrigin
+from roundoff.vendors.ascend.rules import Operator
 
 _BLOCK = 1 << 16
 _MAX_NAME = 254
@@ -357,14 +357,18 @@ def _by_rule(job: CompareJob, asked: Asked) -> Single:
         raise Refused(
             what, code=Code.UNSUPPORTED, fix=english("choose the operator of the group that has an original")
         )
-    if operator.in_quant_pair:
+    if operator.in_quant_pair and job.strict:
         what = english("[{op}] The -op param should not specify an operator in quant/dequant pair.", op=asked.op)
         raise Refused(what, code=Code.UNSUPPORTED, fix=english("choose the dequantizer behind it"))
     tensor = _chosen(asked, _loaded(job, asked, operator))
-    origin, golden = _golden(job, asked, operator)
     try:
-        fitted = golden_of(job, operator, tensor, golden=golden, origin=origin, detail=True)
+        found = paired(job, operator, tensor, detail=True)
     except NotCompared as error:
+        if error.code is Code.NO_DUMP:
+            none = english(
+                "[{op}] There is no the ground truth dump file for {tensor}.", op=asked.op, tensor=asked.tensor
+            )
+            raise Refused(none, code=error.code, fix=_AGAIN) from error
         raise Refused(
             error.message or english("{tensor} cannot be compared.", tensor=asked.tensor),
             code=error.code,
@@ -372,10 +376,10 @@ def _by_rule(job: CompareJob, asked: Asked) -> Single:
         ) from error
     mine_ops, golden_ops = group_names(group)
     return Single(
-        fitted.mine,
-        fitted.golden,
-        fitted.shape,
-        _axes(tensor, origin.format),
+        found.fitted.mine,
+        found.fitted.golden,
+        found.fitted.shape,
+        _axes(tensor, found.origin.format),
         asked.op,
         f"{asked.role}_{asked.index}",
         mine_ops.replace(",", " "),
@@ -390,18 +394,6 @@ def _loaded(job: CompareJob, asked: Asked, operator: Operator) -> Loaded:
     except NotCompared as error:
         none = english('[{op}] There is no dump file for my output operator "{op}".', op=asked.op)
         what = error.message or english("{none} The type is {type}.", none=none, type=operator.type)
-        raise Refused(what, code=error.code, fix=_AGAIN) from error
-
-
-def _golden(job: CompareJob, asked: Asked, operator: Operator) -> tuple[OperatorOrigin, Tensor]:
-    try:
-        origin = counterpart(job, operator, asked.index, is_input=asked.role == "input")
-        return origin, find_golden(job, origin, operator)[0]
-    except NotCompared as error:
-        none = english(
-            "[{op}] There is no the ground truth dump file for {tensor}.", op=asked.op, tensor=asked.tensor
-        )
-        what = none if error.code is Code.NO_DUMP else error.message or none
         raise Refused(what, code=error.code, fix=_AGAIN) from error
 
 
