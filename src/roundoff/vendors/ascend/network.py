@@ -159,10 +159,8 @@ def _compare_tensor(
     base = replace(_empty(operator, names, ""), tensor=name, mine_address=tensor.address)
     if not job.strict and about.role == "input" and is_constant(job, operator, about.index):
         job.constants.add(name)
-        what = english(
-            "[{op}] {name} is a constant, of which there is no golden data.", op=operator.name, name=name
-        )
-        return replace(base, shape=_bracketed(_safe_shape(tensor)), reason=what)
+        # The row says it in the vendor's words; one line for all says it on the terminal.
+        return replace(base, shape=_bracketed(_safe_shape(tensor)), reason=_no_golden(operator, name))
     try:
         found = paired(job, operator, tensor)
     except NotCompared as error:
@@ -245,9 +243,13 @@ def overflows(job: CompareJob, op: str, tensor: Tensor) -> str:
 def _reason(job: CompareJob, operator: Operator, tensor: str, error: NotCompared) -> str:
     if error.code is not Code.NO_DUMP:
         return error.message
-    message = f"[{operator.name}] There is no the ground truth dump file for {tensor}."
+    message = _no_golden(operator, tensor)
     job.warn(message)
     return message
+
+
+def _no_golden(operator: Operator, tensor: str) -> str:
+    return f"[{operator.name}] There is no the ground truth dump file for {tensor}."
 
 
 def _empty(operator: Operator, names: tuple[str, str] | None, reason: str) -> Row:
