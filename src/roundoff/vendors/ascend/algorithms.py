@@ -344,6 +344,14 @@ def _relative_distance(case: ComparedTensors) -> tuple[str, str]:
         return _printed(np.sqrt(share)), ""
 
 
+def _relative_distance_8_1(case: ComparedTensors) -> tuple[str, str]:
+    """The same with the root of CANN 8.1, which is taken in float64."""
+    golden, differences = case.pair.sums[1], case.pair.sums[3]
+    with np.errstate(all="ignore"):
+        share = np.float32(0) if np.sqrt(golden) <= EPSILON else differences / golden
+        return _printed(np.sqrt(np.float64(share))), ""
+
+
 def _divergence(case: ComparedTensors) -> tuple[str, str]:
     if not case.pair.count:
         return failed("KullbackLeiblerDivergence", _EMPTY)
@@ -440,6 +448,8 @@ def select_algorithms(
     own = _scripts(scripts, "algorithm", _ALGORITHM_FILE, warn=warn)
     parsed = parse_options(options)
     known: dict[str, Algorithm] = dict(BUILTIN)
+    if strict:
+        known["RelativeEuclideanDistance"] = _relative_distance_8_1
     for name, module in own.items():
         function = _function(module, "compare", arguments=_ARGUMENTS, warn=warn)
         if function is not None:

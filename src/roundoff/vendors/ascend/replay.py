@@ -20,7 +20,6 @@ from roundoff.graph.interface import inputs as model_inputs
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.shapes import ranks, values
 from roundoff.messages.message import english, shown
-from roundoff.tensors.ascend_dump.layouts import inverse_layout, restore
 from roundoff.vendors.amct.deploy import PlainOperators, integer_model
 from roundoff.vendors.amct.quantizers import records_of_qat
 from roundoff.vendors.amct.workflow import convert, get_flavour
@@ -29,6 +28,7 @@ from roundoff.vendors.ascend.counterparts import CompareJob, deploy_name
 from roundoff.vendors.ascend.culprits import OperatorError
 from roundoff.vendors.ascend.errors import NotCompared
 from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator
+from roundoff.vendors.ascend.network import plain_values
 from roundoff.vendors.ascend.rows import NEVER_DUMPED
 from roundoff.vendors.ascend.rules import (
     DEQUANT_NAME,
@@ -270,13 +270,6 @@ class ModelReplay(Replay):
             what = english("{stage!r}, which it is computed from, was not dumped.", stage=stage)
             raise BadInput(what, fix=english("dump inputs, too"))
         return self.stages.shaped(stage, self.numbers(*self._dumped[stage]))
-
-
-def plain_values(tensor: Tensor) -> Array:
-    """A tensor with the device's format undone."""
-    about = tensor.about
-    way = inverse_layout(about.format, tensor.shape, original=about.original_shape, groups=about.groups)
-    return restore(tensor.values, way).array
 
 
 def _compared(op: str, found: Array, exact: Array, *, tensor: Tensor) -> OperatorError:

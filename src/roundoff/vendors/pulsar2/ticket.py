@@ -134,9 +134,8 @@ def _missed_goal(folder: Path) -> str:
     """What was asked of a build that was tuned and did not reach it."""
     file = folder / DECISIONS_NAME
     try:
-        text = read_small(file, what=english("The decisions")) if file.is_file() else b'{"met": true}'
-        found: dict[str, Any] = json.loads(text)
-        if found["met"]:
+        found = json.loads(read_small(file, what=english("The decisions"))) if file.is_file() else None
+        if found is None or found["met"]:
             return ""
         goal, cosine = float(found["goal"]["output"]), found["output_cosine"]
         reached = "no cosine" if cosine is None else f"a cosine of {float(cosine):.5f}"
