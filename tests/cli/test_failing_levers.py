@@ -211,4 +211,4 @@ def test_remedies_that_cannot_even_begin_are_listed(call: Call, monkeypatch: pyt
     assert found.repair is not None
     assert str(found.repair.steps[0].why) == f"failed: RuntimeError: {BROKEN}"
     # The search goes on where remedies of single places came to nothing.
-    assert str(found.repair.steps[-1].title).startswith("search, ")
+    assert any(str(step.title).startswith("search, ") for step in found.repair.steps)
