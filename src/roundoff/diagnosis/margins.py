@@ -193,10 +193,10 @@ class RangeMargins:
         if not self.fitted:
             return Margin()
         wide = self._best(cut=True)
-        if not self._given or not self._cuts:
+        if not self._cuts:
             return wide
-        kept = self._best(cut=False)
-        return wide if self.loss(wide).sqnr_db - self.loss(kept).sqnr_db > _HARM_DB else kept
+        kept, least = self._best(cut=False), _HARM_DB if self._given else 0.0
+        return wide if self.loss(wide).sqnr_db - self.loss(kept).sqnr_db > least else kept
 
     def _best(self, *, cut: bool) -> Margin:
         found = {period: self.loss(Margin(period, cut)).sqnr_db for period in _PERIODS}

@@ -602,7 +602,7 @@ def judge_repair(
         near = decibel_interval(loss, known, beyond=0)
         sure = near is not None and near[1] - near[0] <= 2 * _CERTAIN_DB
         if told.improved and not sure:
-            doubts.append(message("diagnosis.repair_wide", count=told.samples))
+            doubts.append(message("diagnosis.repair_wide", count=measures[0].samples))
     else:
         in_float = judge.score(source.quantized.float_model, held_out=held_out)
         interval, shown = _against_float(in_float, after, told)

@@ -87,7 +87,7 @@ def repair_diagnosis(
         parts = split_for_repair(source.samples, settings.metric, model, labels=source.labels, test=source.test)
         judge = RepairJudge(found, parts, settings)
         fixed = _repaired(found, source, settings, search, judge=judge)
-        fixed, unseen = _with_margin(fixed, settings, judge)
+        fixed, unseen = _with_margin_or_not(fixed, settings, judge)
         judged = judge_repair(fixed, source, settings, judge, unseen=unseen)
         return _diagnosed_again(judged, settings, judge)
     except Exception as error:  # noqa: BLE001 - what was diagnosed is worth telling all the same
@@ -109,6 +109,19 @@ def _repaired(
     if found.kind != "culprits" or judge.enough(judge.score(fixed.quantized)):
         return fixed
     return better_of(fixed, _searched(found, source, settings, search, judge=judge), judge)
+
+
+def _with_margin_or_not(
+    fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge
+) -> tuple[Fixed, UnseenLoss | None]:
+    """A margin; where that fails, what was repaired is kept without it, and a row says so."""
+    try:
+        return _with_margin(fixed, settings, judge)
+    except Exception as error:  # noqa: BLE001 - what was repaired is worth keeping all the same
+        why, score = message("diagnosis.repair_failed", reason=reason(error)), judge.score(fixed.quantized).value
+        told = replace(judge.measure, before=score, after=score)
+        step = RepairStep(message("diagnosis.repair_margins"), "free", 0, told, kept=False, why=why)
+        return replace(fixed, repair=replace(fixed.repair, steps=(*fixed.repair.steps, step))), None
 
 
 def _with_margin(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge) -> tuple[Fixed, UnseenLoss | None]:
