@@ -1,8 +1,9 @@
 """Speed and memory of `roundoff ascend compare`, each run in a process of its own.
 
 Three cases: 1 GiB of dumps and golden data with all ten algorithms (at least ten times the vendor's 0.03 GiB per
-second of processor time, under 200 MB) and with one (less than half of that time); 2,000 small operators (under 5 s);
-one operator of 16 M elements written out element by element (under 500 MB). Leaves with 1 when a target is missed.
+second of processor time, under 200 MB), and with one (less than half of that time); 2,000 small operators (under
+5 s); one operator of 16 M elements written out element by element (under 500 MB). Leaves with 1 when a target is
+missed.
 """
 
 import json
