@@ -107,15 +107,24 @@ def padded(array: Array, axis: int, length: int, value: float = 0.0) -> Array:
     return np.pad(array, extra, constant_values=value)
 
 
-@pytest.mark.parametrize("value", [0.0, -128.0])
+@pytest.mark.parametrize("codes", [False, True])
 @pytest.mark.parametrize(("axis", "length"), [(1, 64), (3, 16), (0, 4)])
-def test_padding_on_one_axis(axis: int, length: int, value: float) -> None:
+def test_padding_on_one_axis(axis: int, length: int, codes: bool) -> None:
     reference = numbers((2, 60, 5, 6))
-    candidate = padded(reference, axis, length, value)
+    stored = np.rint(reference * 20).astype(np.int8) if codes else reference
+    candidate = padded(stored, axis, length, -128 if codes else 0)
     layout = find_layout(reference, candidate)
     assert layout is not None
     assert layout.name == f"axis {axis} padded {reference.shape[axis]} -> {length}"
-    assert np.array_equal(layout.apply(candidate), reference)
+    assert np.array_equal(layout.apply(candidate), stored)
+
+
+def test_one_number_is_no_padding_unless_it_is_zero_or_a_code() -> None:
+    ones = np.ones(3, np.float32)
+    assert find_layout(ones, np.ones(4, np.float32)) is None
+    assert find_layout(np.arange(3), np.array([0, 1, 2, 2])) is None  # indices are no codes
+    assert find_layout(numbers((3, 4)), padded(numbers((3, 4)), 0, 5, 1.0)) is None
+    assert find_layout(np.arange(3), np.array([0, 1, 2, 0])) is not None
 
 
 def test_padding_in_another_order() -> None:

@@ -130,3 +130,49 @@ def test_progress_reaches_its_total() -> None:
     stages = {"Comparing layouts": 1, "Matching by value": 10, "Trying layouts": 5, "Trying padding": 0}
     assert progress.steps == progress.totals == stages
     assert not progress.open
+
+
+def test_codes_and_copies_beside_a_tensor_are_not_other_tensors() -> None:
+    boxes, scores = numbers(1, 4, 64, seed=1), numbers(1, 3, 64, seed=2)
+    ours = {"boxes": boxes, "scores": scores, "out": np.concatenate([boxes, scores], axis=1)}
+    theirs = {
+        "out_int8": np.rint(ours["out"] * 20).astype(np.int8),
+        "out-rs": ours["out"].reshape(1, 7, 8, 8),
+        "out": ours["out"],
+    }
+    pairing = align(MemorySource(ours), MemorySource(theirs))
+    assert [(pair.reference, pair.candidate) for pair in pairing.pairs] == [("out", "out")]
+    assert pairing.copies == {"out_int8": "out", "out-rs": "out"}
+    assert set(pairing.unmatched_candidate) == {"out_int8", "out-rs"}
+
+
+def test_what_the_reference_has_under_that_name_or_size_is_no_copy() -> None:
+    values = numbers(2, 9)
+    ours = {"x": values, "x_int8": np.rint(values * 9), "flat": values.reshape(18)}
+    named = align(MemorySource(ours), MemorySource({"x": values, "x_int8": ours["x_int8"]}))
+    assert not named.copies
+    # A reshaped tensor under a name of its own may be the one that the reference has of its size.
+    again = align(MemorySource(ours), MemorySource({"x": values, "x_flat": values.reshape(18)}))
+    assert not again.copies
+    assert ("flat", "x_flat") in [(pair.reference, pair.candidate) for pair in again.pairs]
+
+
+def test_what_is_chosen_instead_of_what_does_not_hold_is_looked_at_too() -> None:
+    # Only the first rows of the wide tensor would be kept, and the others are no padding.
+    ours = {"a": numbers(1, 3, 64, seed=1)}
+    wide = np.concatenate([ours["a"] + 0.9 * numbers(1, 3, 64, seed=2), numbers(1, 4, 64, seed=3)], axis=1)
+    with pytest.raises(CannotAlign):
+        align(MemorySource(ours), MemorySource({"w": wide}))
+
+
+def test_outputs_of_one_shape_are_told_by_values_and_order_together() -> None:
+    ours = {"x": numbers(1, 30), "left": numbers(1, 40, seed=1), "right": numbers(1, 40, seed=2)}
+    wrong = {name: 0.6 * ours[name] + 0.8 * numbers(1, 40, seed=9) for name in ("left", "right")}
+    for theirs in ({"a": wrong["left"], "b": wrong["right"]}, {"a": wrong["right"], "b": -ours["left"]}):
+        pairing = align(MemorySource(ours), MemorySource(theirs), outputs=("left", "right"))
+        told = {pair.reference: pair.candidate for pair in pairing.pairs}
+        first = "a" if "left" in told and theirs["a"] is wrong["left"] else "b"
+        assert told == {"left": first, "right": "b" if first == "a" else "a"}
+    nothing = {"a": numbers(1, 40, seed=11), "b": numbers(1, 40, seed=12)}
+    with pytest.raises(CannotAlign):
+        align(MemorySource(ours), MemorySource(nothing), outputs=("left", "right"))

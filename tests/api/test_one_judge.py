@@ -166,7 +166,10 @@ def test_indices_of_an_output_are_counted_as_they_are() -> None:
     ours, theirs = np.array([[7, 3, 1]]), np.array([[7, 1, 3]])
     tally = OutputTally(1, [])
     tally.add([ours], [theirs], ["a"])
-    assert tally.scores() == {"same_top1": 1 / 3}
+    # The first of a row is the best one, as TopK gives them.
+    assert tally.scores() == {"same_top1": 1.0}
     meter = LossMeter([OutputPart("best")])
     meter.add({"best": ours}, {"best": theirs})
-    assert meter.loss().top1 is None
+    assert meter.loss().top1 == 1.0
+    # Two of three are lost, however far apart they are.
+    assert meter.loss().ratios.tolist() == pytest.approx([2 / 3])

@@ -15,6 +15,7 @@ from roundoff.cli.terminal import Terminal
 from roundoff.core.document import load_document
 from roundoff.demo.stories import STORIES
 from roundoff.errors import BadInput
+from roundoff.messages.catalogue import LANGUAGES, use_language
 
 
 class FakeCompare:
@@ -23,9 +24,10 @@ class FakeCompare:
     def __init__(self, code: int = 0) -> None:
         self.code = code
         self.asked: list[str] = []
+        self.language: list[str] = []
 
     def __call__(self, argv: list[str]) -> int:
-        self.asked = argv
+        self.language, self.asked = argv[:2], argv[2:]
         results = Path(argv[argv.index("-o") + 1])
         results.mkdir(exist_ok=True)
         (results / "run.json").write_text("{}")
@@ -65,6 +67,13 @@ def test_the_command_shown_is_the_command_run(
     shown = capsys.readouterr().err.replace("\\\n", "").splitlines()
     command_line = next(line for line in shown if line.startswith("  roundoff "))
     assert shlex.split(command_line) == ["roundoff", *compare.asked]
+
+
+def test_the_command_speaks_the_language_of_the_demo(tmp_path: Path, compare: FakeCompare) -> None:
+    for language in LANGUAGES:
+        with use_language(language):
+            run("board", "-o", str(tmp_path / language))
+        assert compare.language == ["--lang", language]
 
 
 def test_it_says_what_it_shows_and_names_the_results(

@@ -90,7 +90,7 @@ def test_a_planted_fault_fails_the_gate_and_a_second_run_passes(run: Run) -> Non
     code, out, _ = run("gate", "layers-bad", "--baseline", "layers-good")
     assert code == 1
     assert out.startswith("FAIL: ")
-    assert f"  first  {FAULT}, local: lost " in out
+    assert f"  first     {FAULT}, local: lost " in out
     for same in ("layers-good", "layers-again"):
         code, out, _ = run("gate", same, "--baseline", "layers-good")
         assert (code, out.split(":")[0]) == (0, "PASS")
@@ -98,7 +98,7 @@ def test_a_planted_fault_fails_the_gate_and_a_second_run_passes(run: Run) -> Non
     for other in ("layers-turned", "layers-other"):
         code, out, _ = run("gate", other, "--baseline", "layers-good")
         assert (code, out.split(":")[0]) == (1, "NOT ENOUGH EVIDENCE")
-        assert re.search(r"doubt  0 of \d+ samples of the baseline are in the run", out)
+        assert re.search(r"doubt +0 of \d+ samples of the baseline are in the run", out)
 
 
 def test_one_sample_is_judged_but_not_tested(run: Run) -> None:

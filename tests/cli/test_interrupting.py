@@ -9,7 +9,7 @@ import pytest
 _SCRIPT = """
 import os, signal, sys, time
 from importlib.machinery import ExtensionFileLoader
-from roundoff.cli.process import interrupt_tidily
+from roundoff.cli.process import interrupt_on_terminate
 
 class Loader(ExtensionFileLoader):
     def exec_module(self, module):
@@ -17,7 +17,7 @@ class Loader(ExtensionFileLoader):
         time.sleep(0.1)
         print("loaded", flush=True)
 
-interrupt_tidily()
+interrupt_on_terminate()
 try:
     if {loading}:
         Loader("x", "x.so").exec_module(None)
@@ -29,9 +29,9 @@ except KeyboardInterrupt:
 """
 _IGNORING = """
 import signal
-from roundoff.cli.process import interrupt_tidily
+from roundoff.cli.process import interrupt_on_terminate
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-interrupt_tidily()
+interrupt_on_terminate()
 print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
 """
 _STARTING = """
@@ -69,7 +69,7 @@ def test_it_is_quiet_while_the_command_line_is_loaded() -> None:
 
 _NAMING = """
 import os, signal, time
-from roundoff.cli.process import interrupt_tidily
+from roundoff.cli.process import interrupt_on_terminate
 
 class Field:
     def __set_name__(self, owner, name):
@@ -77,7 +77,7 @@ class Field:
         time.sleep(0.1)
         print("named", flush=True)
 
-interrupt_tidily()
+interrupt_on_terminate()
 try:
     class Model:
         field = Field()

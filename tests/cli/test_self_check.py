@@ -78,3 +78,16 @@ def test_measurements_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["summary"] == host.summary()
     assert facts["saturates"] == host.saturates
     assert facts["fused"][0]["elements"] == host.fused[0].elements
+
+
+def test_kinds_of_data_are_named_in_chinese(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = EXACT.fused[0]
+    paths = (replace(first, data="whole range"), replace(first, name="network", data="bell-shaped"))
+    monkeypatch.setattr(roundoff.run.host_arithmetic, "measure_host", lambda: replace(EXACT, fused=paths))
+    assert main(["--lang", "zh", "self-check"]) == 0
+    text = capsys.readouterr().out
+    assert "满量程数据" in text
+    assert "整个网络" in text
+    assert "正态分布数据" in text

@@ -120,7 +120,7 @@ def test_a_fast_run_says_how_few_samples_it_took(run: Run) -> None:
 
 
 def test_an_interrupted_run_shows_what_is_done_and_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    audience = importlib.import_module("roundoff.studies.sensitivity.study").Audience
+    audience = importlib.import_module("roundoff.studies.sensitivity.study").ProgressListeners
     seen: list[SubjectScore] = []
 
     class Impatient(audience):  # type: ignore[misc, valid-type]

@@ -73,7 +73,7 @@ def test_every_entry_explains_something(name: str) -> None:
         assert kind
         return
     column = name.rpartition("__")[2]
-    known = set(re.findall(r'Column\(\s*f?"([a-z_0-9]+?)(?:_\{\w+\})?"', code)) | {
+    known = set(re.findall(r'[Cc]olumn\(\s*f?"([a-z_0-9]+?)(?:_\{\w+\})?"', code)) | {
         each.name for each in all_metrics()
     }
     asked = set(re.findall(r'explained\(f"\{method\}_(\w+)"\)', code))

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from roundoff.errors import BadInput
+from roundoff.messages.catalogue import use_language
+from roundoff.messages.message import shown
 from roundoff.preprocessing.colours import Csc, packed
 from roundoff.preprocessing.steps import InputProcessing, doubts, padded, sliced
 from tests.preprocessing.yuv import to_yuv
@@ -133,7 +135,10 @@ def test_arrays_that_do_not_fit_are_refused(fields: dict[str, Any], shape: tuple
     ],
 )
 def test_slips_are_doubted(fields: dict[str, Any], words: str) -> None:
-    assert any(words in doubt for doubt in doubts(InputProcessing(**fields)))
+    found = doubts(InputProcessing(**fields))
+    assert any(words in doubt for doubt in found)
+    with use_language("zh"):
+        assert all(any("\u4e00" <= letter <= "\u9fff" for letter in shown(doubt)) for doubt in found)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pytest
 from onnx import helper, numpy_helper
 
 from roundoff.core.plan import PlannedQuantizer, QuantPlan
-from roundoff.core.quantizers import Consumer, Quantizer, QuantSpec, quantize
+from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec, quantize
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.quantize.parameters import find_parameters, weight_parameters
+from roundoff.quantize.parameters import find_parameters, levels_left, weight_parameters
 from tests.models import value, wrapped
 
 U8 = QuantSpec(8, signed=False, symmetric=False)
@@ -138,3 +138,19 @@ def test_constants_that_are_not_finite_are_named(weight: float, bias: float, nam
     with pytest.raises(BadInput, match=f"'{name}' holds 1 value that is NaN or infinite") as caught:
         weight_parameters(_plan(per_channel=True), _gemm(weights, biases))
     assert "--set 'fc=float'" in caught.value.fix
+
+
+def test_levels_left_for_the_rest_of_a_tensor() -> None:
+    """One value of 255 among normal ones sets a step of 1: the middle of them gets the codes from -3 to 3."""
+    values = np.random.default_rng(0).standard_normal(20_000).astype(np.float32)
+    values[7] = 255.0
+
+    def with_step(scale: float) -> Quantizer:
+        params = QuantParams(np.asarray(scale, np.float32), np.asarray(0, np.int64))
+        return Quantizer("q", "x", "activation", U8, params, ())
+
+    quantizer = with_step(1.0)
+    expected = len(set(np.rint(np.sort(values)[100:-100]).tolist()))
+    assert levels_left(values, quantizer) == expected == 7
+    assert levels_left(values, with_step(3.0)) == 3
+    assert levels_left(np.zeros(100, np.float32), quantizer) is None

@@ -55,7 +55,10 @@ class FakeStepLibrary(StepLibrary):
     def transform(self, step: Step, model: Model, context: StepContext) -> Any:
         self.done.append(step.name)
         return SimpleNamespace(
-            model=replace(model), taken=(Participation("everybody", "", verbatim("")),), notes=("transformed",)
+            model=replace(model),
+            taken=(Participation("everybody", "", verbatim("")),),
+            notes=("transformed",),
+            ranges={},
         )
 
     def correct(self, step: Step, quantized: QuantizedModel, context: StepContext) -> Any:
@@ -152,7 +155,7 @@ def test_tensors_that_a_transform_adds_are_observed(tmp_path: Path) -> None:
             for node in proto.graph.node:
                 for names in (node.input, node.output):
                     names[:] = ["renamed" if name == "relu1" else name for name in names]
-            return SimpleNamespace(model=replace(model, proto=proto), taken=(), notes=())
+            return SimpleNamespace(model=replace(model, proto=proto), taken=(), notes=(), ranges={})
 
     builder = RecipeBuilder(
         loaded(conv_net(), tmp_path), Images(), TARGET, making=BuildSettings(library=Renaming())

@@ -30,50 +30,13 @@ ASKED_FOR = {
 }
 
 
-class TestAscend(TargetContract):
-    name = "ascend"
+# A file beside the others is held to the contract without being named here.
+for _name in target_names():
+    globals()[f"Test_{_name}"] = type(f"Test_{_name}", (TargetContract,), {"name": _name})
 
 
-class TestAxera(TargetContract):
-    name = "axera-ax650"
-
-
-class TestGeneric(TargetContract):
-    name = "generic-int8"
-
-
-class TestPerTensor(TargetContract):
-    name = "generic-int8-per-tensor"
-
-
-class TestPowerOfTwo(TargetContract):
-    name = "generic-power-of-two"
-
-
-class TestHorizon(TargetContract):
-    name = "horizon-bayes"
-
-
-class TestLitert(TargetContract):
-    name = "litert"
-
-
-class TestOnnxruntime(TargetContract):
-    name = "onnxruntime"
-
-
-class TestRknn(TargetContract):
-    name = "rknn-like"
-
-
-class TestTensorrt(TargetContract):
-    name = "tensorrt-like"
-
-
-def test_every_shipped_target_is_under_contract() -> None:
-    tested = {each.name for each in TargetContract.__subclasses__()}
-    assert set(target_names()) == tested
-    assert tested >= ASKED_FOR
+def test_the_targets_that_were_asked_for_are_shipped() -> None:
+    assert set(target_names()) >= ASKED_FOR
 
 
 @pytest.mark.parametrize("path", real_models())
@@ -325,7 +288,7 @@ def test_a_name_is_not_taken_for_a_file_beside_it(tmp_path: Path, monkeypatch: p
     assert caught.value.fix == "write chip.toml to use it"
     with pytest.raises(BadInput) as caught:
         load_target("xyz")
-    assert caught.value.fix.startswith("choose one of: ascend, ")
+    assert caught.value.fix.startswith("choose one of: ")
     assert caught.value.fix.endswith("; or give a .toml file")
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, ModelFailed
-from roundoff.run.evaluators import EvaluationSamples, class_predictions, load_evaluator
+from roundoff.measure.classes import class_predictions
+from roundoff.run.evaluators import EvaluationSamples, load_evaluator
 from tests.models import loaded, residual
 from tests.run.samples import MemorySamples
 

@@ -47,6 +47,12 @@ class FakeProblem:
     def with_option(self, recipe: Recipe, option: FreeOption) -> Recipe:
         return replace(recipe, variations=tuple(sorted({*recipe.variations, option.name})))
 
+    def with_wide_stream(self, recipe: Recipe) -> Recipe | None:
+        return None
+
+    def with_smooth_norms(self, recipe: Recipe) -> Recipe | None:
+        return None
+
     def proxy_db(self, recipe: Recipe) -> float | None:
         return None if self.promised is None else self.promised[frozenset(recipe.variations)]
 

@@ -43,7 +43,7 @@ class Rounding(StepLibrary):
         return ("round",)
 
     def transform(self, step: Step, model: Model, context: StepContext) -> Any:
-        return SimpleNamespace(model=model, taken=(), notes=())
+        return SimpleNamespace(model=model, taken=(), notes=(), ranges={})
 
     def correct(self, step: Step, quantized: QuantizedModel, context: StepContext) -> Any:
         weights = Weights(quantized.float_model)

@@ -125,3 +125,52 @@ def test_samples_in_one_tensor_are_told_apart(tmp_path: Path) -> None:
     swapped = {name: array[::-1] for name, array in arrays.items()}
     found = roundoff.compare(demo.model_path(), swapped, data=tmp_path / "x.npy")
     assert found.result.state == "fail"
+
+
+def test_golden_copies_are_known_by_the_names_of_their_files(tmp_path: Path) -> None:
+    write(tmp_path / "dump", 2.0, "conv.0", "relu", "only_here")
+    for name in ("conv.0.golden", "relu.golden"):
+        np.save(tmp_path / "dump" / f"{name}.npy", np.ones((1, 4), np.float32))
+    source = open_source(tmp_path / "dump")
+    assert runs_of(source) == ("unmarked", "golden")
+    assert [info.name for info in source.tensors] == ["conv.0", "only_here", "relu"]
+    assert float(source.read("relu", "").max()) == 2.0
+    golden = open_source(tmp_path / "dump", run="golden")
+    assert [info.name for info in golden.tensors] == ["conv.0", "relu"]
+    assert float(golden.read("relu", "").max()) == 1.0
+    with pytest.raises(BadInput, match="holds no run 'other'"):
+        open_source(tmp_path / "dump", run="other")
+
+
+def test_both_runs_may_be_marked(tmp_path: Path) -> None:
+    write(tmp_path / "dump", 2.0, "a_npu", "b_npu", "a_ref", "b_ref")
+    source = open_source(tmp_path / "dump")
+    assert runs_of(source) == ("npu", "ref")
+    assert [info.name for info in source.tensors] == ["a", "b"]
+
+
+def test_a_tensor_called_so_is_no_golden_copy(tmp_path: Path) -> None:
+    write(tmp_path / "dump", 2.0, "a", "b", "c", "d_ref")
+    source = open_source(tmp_path / "dump")
+    assert runs_of(source) == ()
+    assert len(source.tensors) == 4
+
+
+def test_a_list_of_layers_and_files_names_tensors_in_their_order(tmp_path: Path) -> None:
+    for sample in ("s0", "s1"):
+        for value, run in enumerate(("golden", "simulator")):
+            write(tmp_path / sample / run / "npy", value, "a_b", "a_b_1", "last")
+        lines = ("layer_name file_name", "-" * 24, "z/last    last.txt", "a/b    a_b.txt", "a_b    a_b_1.txt  ")
+        (tmp_path / sample / "map_name_to_file.txt").write_text("\n".join(lines))
+    for path in (tmp_path, tmp_path / "s0", tmp_path / "s1" / "simulator"):
+        source = open_source(path)
+        assert [info.name for info in source.tensors] == ["z/last", "a/b", "a_b"]
+        assert source.ordered
+        assert float(source.read("a_b", source.samples[-1]).max()) == 1.0
+    assert open_source(tmp_path).samples == ("s0", "s1")
+    (tmp_path / "s0" / "simulator" / "npy" / "extra.npy").write_bytes(
+        (tmp_path / "s0" / "simulator" / "npy" / "last.npy").read_bytes()
+    )
+    more = open_source(tmp_path / "s0")
+    assert [info.name for info in more.tensors] == ["z/last", "a/b", "a_b", "extra"]
+    assert not more.ordered

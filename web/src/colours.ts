@@ -1,14 +1,9 @@
 // Colours come from the style sheet, so that light, dark and print agree.
-import type { Colours } from "./chart_options";
 
-const STEPS = ["--scale-0", "--scale-1", "--scale-2", "--scale-3", "--scale-4"];
-const SERIES = ["--series-0", "--series-1", "--series-2", "--series-3", "--series-4", "--series-5"];
-
-export function colours(): Colours {
-  const style = getComputedStyle(document.documentElement);
-  const read = (name: string): string => style.getPropertyValue(name).trim();
-  return { text: read("--text"), grid: read("--line"), series: SERIES.map(read), scale: STEPS.map(read) };
-}
+/** Shades of the style sheet, from good to bad. */
+export const SHADES = 6;
+/** Decibels have the same six classes in every report: 40 and more, ..., under 0. */
+export const DECIBELS: readonly [number, number] = [-10, 50];
 
 /** The place of a value on the scale from good (0) to bad (1); null without a value. */
 export function badness(value: number | null, limits: readonly [number, number], higherIsBetter: boolean): number | null {
@@ -19,7 +14,7 @@ export function badness(value: number | null, limits: readonly [number, number],
   return higherIsBetter ? 1 - part : part;
 }
 
-export function colourAt(bad: number | null, scale: readonly string[]): string | null {
-  if (bad === null) return null;
-  return scale[Math.min(scale.length - 1, Math.floor(bad * scale.length))] ?? null;
+/** Which shade stands for it; null without a value. A limit belongs to the better class, whatever was lost in dividing. */
+export function shadeAt(bad: number | null): number | null {
+  return bad === null ? null : Math.min(SHADES - 1, Math.max(0, Math.floor(bad * SHADES - 1e-9)));
 }

@@ -1,5 +1,5 @@
 // What the colours of a network mean: the scale from the best value to the worst.
-import { colours } from "./colours";
+import { SHADES } from "./colours";
 import { current, onChange } from "./language";
 import { word } from "./words";
 
@@ -8,7 +8,8 @@ const SVG = "http://www.w3.org/2000/svg";
 /** Nothing where no node has a value. */
 export function legendOf([low, high]: readonly [number, number], kind: string, higherIsBetter: boolean): HTMLElement[] {
   if (!(low <= high)) return [];
-  const [best, worst] = (higherIsBetter ? [high, low] : [low, high]).map((value) => endText(value, kind));
+  const ends = (higherIsBetter ? [high, low] : [low, high]).map((value) => endText(value, kind));
+  const [best, worst] = kind === "decibels" ? ["\u2265 40 dB", "< 0 dB"] : ends;
   const legend = document.createElement("div");
   legend.className = "legend";
   const show = (): void => legend.replaceChildren(part(best), steps(), part(worst), part(word("noValue", current())));
@@ -27,16 +28,14 @@ function steps(): SVGElement {
   const drawing = document.createElementNS(SVG, "svg");
   drawing.classList.add("steps");
   drawing.setAttribute("aria-hidden", "true");
-  const scale = colours().scale;
-  scale.forEach((colour, at) => {
+  for (let at = 0; at < SHADES; at++) {
     const step = document.createElementNS(SVG, "rect");
-    step.setAttribute("x", `${(100 * at) / scale.length}%`);
-    step.setAttribute("width", `${100 / scale.length}%`);
+    step.setAttribute("x", `${(100 * at) / SHADES}%`);
+    step.setAttribute("width", `${100 / SHADES}%`);
     step.setAttribute("height", "100%");
-    step.style.fill = colour;
-    step.style.stroke = "none";
+    step.classList.add(`h${at}`);
     drawing.append(step);
-  });
+  }
   return drawing;
 }
 

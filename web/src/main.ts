@@ -1,14 +1,11 @@
 // Makes a report lively. Without this script the page can be read all the same.
 import { setUpCards } from "./card";
-import { rememberOrder, setUpCharts } from "./charts";
-import type { ChartSpec } from "./chart_options";
 import { LANGUAGES, NAMES, changed, choose, current, onChange, remember, remembered } from "./language";
 import { type NetworkSpec, setUpNetworks } from "./network";
 import { setUpTables } from "./tables";
 import { word } from "./words";
 
 interface ReportData {
-  charts: ChartSpec[];
   networks: NetworkSpec[];
 }
 
@@ -65,9 +62,7 @@ function start(): void {
   document.querySelector("header")?.append(settings);
   setUpLanguage(settings);
   setUpTheme(settings);
-  rememberOrder();
   setUpTables();
-  setUpCharts(data.charts);
   setUpNetworks(data.networks);
   setUpCards(data.networks);
   document.documentElement.dataset.ready = "yes";

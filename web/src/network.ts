@@ -1,6 +1,6 @@
 // The network as a graph: boxes coloured by one number, moved by dragging, wheel, buttons and keys.
 import { textOf } from "./cells";
-import { badness, colourAt, colours } from "./colours";
+import { DECIBELS, badness, shadeAt } from "./colours";
 import { matcher } from "./glob";
 import { type Grouped, closedAtFirst, grouped, scopesOf } from "./groups";
 import { type Spoken, current, onChange } from "./language";
@@ -47,7 +47,7 @@ class NetworkView {
   private readonly svg = document.createElementNS(SVG, "svg");
   private readonly world = document.createElementNS(SVG, "g");
   private readonly byName: Map<string, NodeSpec>;
-  private readonly limits: [number, number];
+  private readonly limits: readonly [number, number];
   private closed: Set<string>;
   private places = new Map<string, { x: number; y: number }>();
   private scale = 1;
@@ -57,7 +57,7 @@ class NetworkView {
     this.byName = new Map(spec.nodes.map((node) => [node.name, node]));
     const values = spec.nodes.map((node) => numberOf(node.value)).filter((v): v is number => v !== null && Number.isFinite(v));
     const [low, high] = values.reduce<[number, number]>(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [Infinity, -Infinity]);
-    this.limits = spec.best === null || !values.length ? [low, high] : spec.higherIsBetter ? [Math.min(low, spec.best), spec.best] : [spec.best, Math.max(high, spec.best)];
+    this.limits = spec.kind === "decibels" ? DECIBELS : spec.best === null || !values.length ? [low, high] : spec.higherIsBetter ? [Math.min(low, spec.best), spec.best] : [spec.best, Math.max(high, spec.best)];
     this.closed = closedAtFirst(this.boxes(), MANY_BOXES);
     this.svg.append(this.world);
     this.svg.setAttribute("tabindex", "0");
@@ -126,13 +126,12 @@ class NetworkView {
     const boxes = grouped(this.boxes(), (scope) => this.closed.has(scope));
     const laid = layOut(boxes);
     this.places = new Map([...laid].map(([id, at]) => [id, { x: at.x * (WIDTH + GAP_X), y: at.layer * (HEIGHT + GAP_Y) }]));
-    const scale = colours().scale;
     const parts: SVGElement[] = [];
     for (const edge of edgesOf(boxes)) {
       const from = this.places.get(edge.from), to = this.places.get(edge.to);
       if (from && to) parts.push(this.edge(from, to));
     }
-    for (const box of boxes) parts.push(this.box(box, scale));
+    for (const box of boxes) parts.push(this.box(box));
     this.world.replaceChildren(...parts);
   }
 
@@ -150,7 +149,7 @@ class NetworkView {
     return known.length ? Math.max(...known) : null;
   }
 
-  private box(box: Grouped, scale: readonly string[]): SVGElement {
+  private box(box: Grouped): SVGElement {
     const at = this.places.get(box.id) ?? { x: 0, y: 0 };
     const alone = box.members.length === 1;
     const link = document.createElementNS(SVG, "a");
@@ -170,8 +169,8 @@ class NetworkView {
     shape.setAttribute("width", String(WIDTH));
     shape.setAttribute("height", String(HEIGHT));
     shape.setAttribute("rx", alone ? "6" : "2");
-    const fill = colourAt(this.worst(box), scale);
-    if (fill) shape.style.fill = fill;
+    const shade = shadeAt(this.worst(box));
+    if (shade !== null) link.classList.add(`f${shade}`);
     link.append(shape, label(shorten(alone ? lastPart(box.label) : box.label), 17), label(alone ? this.byName.get(box.id)?.op ?? "" : word("group", current(), { n: box.members.length }), 33, "small"));
     const title = document.createElementNS(SVG, "title");
     title.textContent = alone ? box.id : box.label;

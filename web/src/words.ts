@@ -28,8 +28,6 @@ const WORDS = {
   group: { en: "{n} nodes", zh: "{n} 个节点" },
   expand: { en: "Open all groups", zh: "展开全部分组" },
   collapse: { en: "Close all groups", zh: "收起全部分组" },
-  seeTables: { en: "The numbers of this chart are in the tables of its {n} rows, below.", zh: "此图的数据见下方 {n} 个张量各自的表。" },
-  seeTable: { en: "The numbers of this chart are in the table {table}.", zh: "此图的数据见表：{table}。" },
 } as const;
 
 export type WordKey = keyof typeof WORDS;

@@ -134,7 +134,7 @@ def _misread(at: Edited, _rng: np.random.Generator) -> bool:
     weight = at.constant(1)
     if weight is None or min(weight.shape[:2]) < 2:
         return False
-    order = (0, 2, 3, 1) if weight.ndim == 4 else (1, 0)
+    order = (0, *range(2, weight.ndim), 1) if weight.ndim > 2 else (1, 0)
     other = weight.transpose(order).reshape(weight.shape)
     if np.array_equal(other, weight):
         return False

@@ -452,7 +452,7 @@ _CONSTANT = 1e-5
 """A spread this small, relative to the largest value, is rounding and not signal."""
 
 _PADDING_SPREAD = 1e-3
-"""Padding may vary this much of what the kept elements vary."""
+"""Padding may be this far from zero, over what the kept elements vary."""
 
 
 def find_layout(reference: Array, candidate: Array) -> Layout | None:
@@ -465,7 +465,9 @@ def find_layout(reference: Array, candidate: Array) -> Layout | None:
     if reference.shape == candidate.shape:
         return _restoring(reference, candidate)
     options = [
-        layout for layout in layouts_between(reference.shape, candidate.shape) if only_padding(layout, candidate)
+        layout
+        for layout in layouts_between(reference.shape, candidate.shape)
+        if only_padding(layout, reference, candidate)
     ]
     return _decided(reference, candidate, options=options) if options else None
 
@@ -481,8 +483,8 @@ def correlation(left: Floats, right: Floats) -> float:
     return max(-1.0, min(1.0, product))
 
 
-def only_padding(layout: Layout, candidate: Array) -> bool:
-    """Whether everything that `layout` crops away is one constant, or nothing beside what is kept."""
+def only_padding(layout: Layout, reference: Array, candidate: Array) -> bool:
+    """Whether everything that `layout` crops away is padding: zeros, or in codes of real numbers one code."""
     if layout.crop is None:
         return True
     if not is_real(candidate):
@@ -491,11 +493,12 @@ def only_padding(layout: Layout, candidate: Array) -> bool:
     axis = next(axis for axis, size in enumerate(layout.crop) if size != whole.shape[axis])
     ordered = np.moveaxis(whole, axis, 0)
     kept, extra = ordered[: layout.crop[axis]], ordered[layout.crop[axis] :]
-    spread = float(extra.max()) - float(extra.min())
-    if spread == 0:
-        return True
+    low, high = float(extra.min()), float(extra.max())
+    if candidate.dtype.kind in "iu" and reference.dtype.kind not in "iu":
+        return low == high  # the zero point, whatever it is
     signal = kept[np.isfinite(kept)]
-    return signal.size > 0 and spread <= _PADDING_SPREAD * (float(signal.max()) - float(signal.min()))
+    spread = float(signal.max()) - float(signal.min()) if signal.size else 0.0
+    return max(abs(low), abs(high)) <= _PADDING_SPREAD * spread
 
 
 def _restoring(reference: Array, candidate: Array) -> Layout | None:

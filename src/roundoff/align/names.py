@@ -164,6 +164,39 @@ def _grouped(tensors: Sequence[NamedTensor], key: Callable[[NamedTensor], str]) 
     return groups
 
 
+# Tensors that a tool wrote twice: values beside their codes, or in another form.
+
+_FORMS = frozenset(
+    f"{kind}{bits}"
+    for kinds, widths in (
+        (("int", "uint", "i", "u", "s", "si", "ui"), (4, 8, 16)),
+        (("float", "fp", "f"), (16, 32)),
+        (("bf", "bfloat"), (16,)),
+    )
+    for kind in kinds
+    for bits in widths
+)
+"""Types of numbers, as tools append them to the name of a tensor that they store a second time."""
+
+
+def other_forms(tensors: Sequence[NamedTensor]) -> Iterator[tuple[NamedTensor, NamedTensor, bool]]:
+    """Tensors whose name is another's and something more, of the same size, with that other one.
+
+    Yields:
+        The tensor, the one it is named after, and whether what it has more is a type of numbers.
+    """
+    key = SPELLINGS[1].key
+    owners = {key(tensor.name): tensor for tensor in tensors}
+    for tensor in tensors:
+        name = key(tensor.name)
+        at = len(name)
+        while (at := name.rfind("_", 0, at)) > 0:
+            first = owners.get(name[:at])
+            if first is not None and first.info.size == tensor.info.size:
+                yield tensor, first, name[at + 1 :] in _FORMS
+                break
+
+
 # Matching by what each tensor is of the original model, as recorded by the tool that fused or renamed it.
 
 

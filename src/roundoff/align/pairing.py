@@ -1,7 +1,7 @@
 """Which tensor of the candidate is which tensor of the reference, and how its axes are arranged."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from roundoff.core.tensors import Array, TensorInfo
@@ -68,11 +68,19 @@ class TensorPair:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """All pairs, in the reference's order, and everything that found no partner."""
+    """All pairs, in the reference's order, and everything that found no partner.
+
+    Attributes:
+        pairs: The pairs.
+        unmatched_reference: Tensors of the reference without a partner.
+        unmatched_candidate: Tensors of the candidate without one, copies among them.
+        copies: Tensors of the candidate that are another one of it as codes or in another form, and which.
+    """
 
     pairs: tuple[TensorPair, ...]
     unmatched_reference: tuple[str, ...] = ()
     unmatched_candidate: tuple[str, ...] = ()
+    copies: Mapping[str, str] = field(default_factory=dict)
 
 
 def pair_samples(reference: Sequence[str], candidate: Sequence[str]) -> tuple[tuple[str, str], ...]:

@@ -63,25 +63,40 @@ Reader = Callable[[int], Array | None]
 
 
 def verified(
-    evidence: Sequence[MatchEvidence], chosen: Choice, *, reference: Reader, candidate: Reader
+    evidence: Sequence[MatchEvidence], anchors: Sequence[tuple[int, int]], *, reference: Reader, candidate: Reader
 ) -> list[MatchEvidence]:
-    """Measure anew, with more elements and in float64, what was chosen and what rivals it, where in doubt.
+    """Measure anew, with more elements and in float64, what is chosen and what rivals it, where in doubt.
 
-    Evidence that does not hold, or that would crop away more than padding, is dropped.
+    Evidence that does not hold, or that would crop away more than padding, is dropped; what is chosen in its place
+    is measured as well.
 
     Args:
         evidence: Everything found, at most one item per pair.
-        chosen: The choice so far.
+        anchors: Pairs known to be right (reference index, candidate index).
         reference: Reads a tensor of the reference by index.
         candidate: Reads a tensor of the candidate by index.
     """
+    seen: set[tuple[int, int]] = set()
+    while True:
+        chosen, _ = choose_partners(evidence, anchors)
+        doubtful = [each for each in _doubtful(evidence, chosen) if each.key not in seen]
+        if not doubtful:
+            return list(evidence)
+        seen.update(each.key for each in doubtful)
+        evidence = _anew(evidence, doubtful, reference, candidate)
+
+
+def _anew(
+    evidence: Sequence[MatchEvidence], items: Sequence[MatchEvidence], reference: Reader, candidate: Reader
+) -> list[MatchEvidence]:
+    """The evidence with some of it measured again; each tensor of the reference is read once."""
     doubtful = defaultdict(list)
-    for item in _doubtful(evidence, chosen):
+    for item in items:
         doubtful[item.reference].append(item)
     settled = {item.key: item for item in evidence}
-    for index, items in doubtful.items():
+    for index, some in doubtful.items():
         array = reference(index)
-        for item in items:
+        for item in some:
             other = candidate(item.candidate)
             anew = None if array is None or other is None else _measured(item, array, other)
             if anew is None:
@@ -110,7 +125,7 @@ def _clear(item: MatchEvidence) -> bool:
 
 
 def _measured(item: MatchEvidence, reference: Array, candidate: Array) -> MatchEvidence | None:
-    if item.layout and not only_padding(item.layout, candidate):
+    if item.layout and not only_padding(item.layout, reference, candidate):
         return None
     left = take(reference, positions(reference.size, _SAMPLES))
     right = take(candidate, seen_through(item.layout, reference.shape, candidate.shape, count=_SAMPLES))
@@ -343,8 +358,7 @@ def match_by_value(
             moved = _rearranged(rest, their_rest, views=views, candidate=candidate, progress=progress)
             evidence = _best_of_each_pair([*evidence, *moved])
     # Fingerprints are few elements in float32: what was chosen, and what came near it, is measured anew.
-    chosen, _ = choose_partners(evidence, anchors)
-    evidence = verified(evidence, chosen, reference=reference.read, candidate=candidate.read)
+    evidence = verified(evidence, anchors, reference=reference.read, candidate=candidate.read)
     chosen, sure = choose_partners(evidence, anchors)
     return [
         Match(row, item.candidate, "value", sure[row], item.layout)

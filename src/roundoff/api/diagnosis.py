@@ -22,7 +22,7 @@ from roundoff.api.inputs import (
     open_labels,
 )
 from roundoff.api.outcome import Outcome
-from roundoff.api.subject import Subject, SubjectOptions, check_subject, open_subject
+from roundoff.api.subject import Subject, SubjectOptions, check_quantizers, check_subject, open_subject
 from roundoff.api.tuning import judge_options
 from roundoff.core.files import model_stem, output_directory, write_text
 from roundoff.core.progress import Deadline
@@ -187,6 +187,8 @@ def diagnose(
         raise BadInput(english("Both --evaluator and --labels were given."), fix=english("leave one of them out"))
     check_files(("The labels", labels))
     subject = open_subject(call, model, required=False, explore=explore)
+    if dumps is None:
+        check_quantizers(subject)
     work = _Work(subject, evaluator, labels, dumps, aliases, run)
     settings = work.settings(time, tell)
     if dumps is not None:
@@ -447,10 +449,10 @@ class _Work:
     def in_dialects(self, fixed: "Fixed", dialects: tuple[str, ...]) -> "ToolSettings":
         """What was repaired, in the words of other tools."""
         from roundoff.vendors.dialects import find_dialects
-        from roundoff.vendors.dialects.settings import ModelOrigin, decisions_of, float_model_name, settings_for
+        from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name, settings_for
 
         subject, stem = self.subject, model_stem(self.subject.origin)
-        made = ModelOrigin.by_plan(
+        made = Made.by_plan(
             fixed.plan,
             stem=stem,
             method=fixed.method,

@@ -266,7 +266,7 @@ def _decided(
     """What was decided, and the float model as the user gave it, where that is known."""
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.graph.readers.reader import read_quantized
-    from roundoff.vendors.dialects.settings import ModelOrigin, decisions_of, float_model_name
+    from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name
 
     if is_path(source) and Path(source).is_dir():
         return _decided_in(Path(source), given, tell)
@@ -282,7 +282,7 @@ def _decided(
             english("Nothing in {called} is quantized.", called=called),
             fix=english("give a quantized model, or a folder with plan.json"),
         )
-    made = ModelOrigin(stem, graph=float_model_name(stem, known, quantized.float_model))
+    made = Made(stem, graph=float_model_name(stem, known, quantized.float_model))
     return decisions_of(quantized, made), known
 
 
@@ -290,7 +290,7 @@ def _decided_in(
     folder: Path, given: GivenModel | None, tell: Callable[[str], None]
 ) -> "tuple[Decisions, Model | None]":
     from roundoff.quantize.plan_file import PLAN_NAME, load_plan
-    from roundoff.vendors.dialects.settings import ModelOrigin, decisions_of, float_model_name
+    from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name
 
     if not (folder / PLAN_NAME).is_file():
         what = english(
@@ -309,7 +309,7 @@ def _decided_in(
     known = None if "float" in saved.files else stored.model
     stem = model_stem(Path(saved.model)).removesuffix("_float_model")
     graph = float_model_name(stem, known, stored.quantized.float_model)
-    made = ModelOrigin.by_plan(saved.plan, stem=stem, method=saved.method, samples=saved.samples, graph=graph)
+    made = Made.by_plan(saved.plan, stem=stem, method=saved.method, samples=saved.samples, graph=graph)
     return decisions_of(stored.quantized, made), known
 
 

@@ -132,7 +132,14 @@ def gate(
         floor: Smaller changes are none; in decibels.
         paired: Samples of one name are the same ones, although their files differ.
     """
-    from roundoff.studies.run_diff.gate import Budgets, gate_doubts, judge_diff, new_problems, read_budgets
+    from roundoff.studies.run_diff.gate import (
+        Budgets,
+        gate_coverage,
+        gate_doubts,
+        judge_diff,
+        new_problems,
+        read_budgets,
+    )
     from roundoff.studies.run_diff.metrics import judge_metrics, metric_budget, metrics_of, read_scores
 
     call = Call("gate", {}, Limits)
@@ -158,7 +165,8 @@ def gate(
             strict=strict,
         )
         old, new = ((*metrics_of(each), *more) for each, more in zip((before, after), given, strict=True))
-        return replace(found, gate=replace(judged, metrics=judge_metrics(old, new, allowed, strict=strict)))
+        metrics = judge_metrics(old, new, allowed, strict=strict)
+        return replace(found, gate=replace(judged, metrics=metrics, coverage=gate_coverage(after, found)))
 
     return _compared(call, baseline, run, floor=floor, paired=paired, judge=judge)
 

@@ -168,7 +168,25 @@ def open_subject(
         raise BadInput(what, fix=english("add --quantized FILE or --target NAME"))
     if call.get("target") is not None:
         return _quantized_here(call, model, explore=explore)
-    return _quantized_before(call, model, needs_samples=needs_samples)
+    found = _quantized_before(call, model, needs_samples=needs_samples)
+    if required:
+        check_quantizers(found)
+    return found
+
+
+def check_quantizers(subject: Subject) -> None:
+    """Refuse a file that was given as the quantized one and quantizes nothing.
+
+    Raises:
+        BadInput: It does not; the float model is not to blame.
+    """
+    quantized, file = subject.quantized, subject.file
+    if file is None or quantized.quantizers or quantized.oddities:
+        return
+    raise BadInput(
+        english("{path}, given with --quantized, holds no quantizers: it is a float model.", path=file.path),
+        fix=english("give the file that was quantized, or --target NAME to quantize the float model here"),
+    )
 
 
 def samples_for(call: Call, model: "Model", *, needed: bool = True) -> "Samples":

@@ -27,8 +27,10 @@ from roundoff.core.files import (
     disk_budget,
     is_caffe,
     output_directory,
+    pair_path,
     write_text,
 )
+from roundoff.core.provenance import bytes_input
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.messages.catalogue import plain
 from roundoff.messages.message import english
@@ -298,6 +300,8 @@ def convert(
     to: str | None = None,
     layout: str | None = None,
     shape: Sequence[int] | None = None,
+    input_shape: Mapping[str, Sequence[int]] | None = None,
+    random_weights: bool = False,
     force: bool = False,
     progress: "Progress | None" = None,
 ) -> "PageOutcome[Imported | TensorConversion]":
@@ -310,6 +314,8 @@ def convert(
         to: How tensors are stored: ``npy``, ``npz``, ``bin``, ``ascend-npy``.
         layout: Memory format of device dumps, such as NCHW.
         shape: Shape of FRACTAL_NZ tensors, with `layout`.
+        input_shape: Shapes of a net's inputs instead of those in its .prototxt, by name.
+        random_weights: Draw the numbers of a net that has no .caffemodel.
         force: Replace what is there.
         progress: Told how far it is.
     """
@@ -329,6 +335,12 @@ def convert(
         if weights is not None:
             what = english("{path} is no Caffe net, so that {weights} means nothing.", path=path, weights=weights)
             raise BadInput(what, fix=english("roundoff convert net.prototxt net.caffemodel -o net.onnx"))
+        for option, wanted in (("--input-shape", input_shape), ("--random-weights", random_weights)):
+            if wanted:
+                raise BadInput(
+                    english("{option} is for nets, not for files of tensors.", option=option),
+                    fix=english("leave out {option}", option=option),
+                )
         found = _converted(call, path, target, to=to, layout=layout, shape=shape, force=force)
         code = EXIT_THRESHOLD_MISSED if found.failed else EXIT_OK
         rows = [
@@ -346,14 +358,29 @@ def convert(
                 english("{option} is for files of tensors, not for nets.", option=option),
                 fix=english("leave out {option}", option=option),
             )
-    imported = _imported(path, weights, target, force=force)
+    imported = _imported(path, weights, target, shapes=input_shape, fill=random_weights, force=force)
     graph = imported.model.proto.graph
     rows = [("model", target), ("layers", len(imported.net.layers)), ("nodes", len(graph.node))]
     rows += [("dropped", each.name) for each in imported.dropped]
-    return PageOutcome(imported, call.document(file_inputs(("model", path))), shown=_page("convert", rows))
+    net = imported.net
+    given = (
+        # Without its numbers it is no pair, whatever lies beside it.
+        (bytes_input("model", str(path), net.path.read_bytes()),)
+        if net.weights_path is None
+        else file_inputs(("model", pair_path(net.path, net.weights_path)))
+    )
+    return PageOutcome(imported, call.document(given), shown=_page("convert", rows))
 
 
-def _imported(path: Path, weights: PathLike | None, target: Path, *, force: bool) -> "Imported":
+def _imported(
+    path: Path,
+    weights: PathLike | None,
+    target: Path,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None,
+    fill: bool,
+    force: bool,
+) -> "Imported":
     from roundoff.graph.caffe.convert import import_caffe
     from roundoff.graph.save import save_model
 
@@ -365,7 +392,10 @@ def _imported(path: Path, weights: PathLike | None, target: Path, *, force: bool
     if not is_caffe(path):
         what = english("{path} is no Caffe net; those are called .prototxt.", path=path)
         raise BadInput(what, fix=english("roundoff convert net.prototxt net.caffemodel -o net.onnx"))
-    imported = import_caffe(*caffe_pair(path if weights is None else Path(f"{path},{weights}")))
+    pair: tuple[Path, Path | None] = (path, None)
+    if not fill or weights is not None or "," in path.name:
+        pair = caffe_pair(path if weights is None else Path(f"{path},{weights}"))
+    imported = import_caffe(*pair, shapes=shapes, fill=fill)
     save_model(imported.model, target, replace=force)
     return imported
 

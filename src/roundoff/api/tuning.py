@@ -559,10 +559,10 @@ def _source_of(given: Any) -> str:
 def _in_dialects(dialect: Any, given: GivenModel, built: "BuiltModel") -> "ToolSettings":
     """The answer in the words of other tools."""
     from roundoff.vendors.dialects import find_dialects
-    from roundoff.vendors.dialects.settings import ModelOrigin, decisions_of, float_model_name, settings_for
+    from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name, settings_for
 
     stem = model_stem(given.path)
-    made = ModelOrigin.by_plan(
+    made = Made.by_plan(
         built.plan,
         stem=stem,
         method=built.recipe.method,

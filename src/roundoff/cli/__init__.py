@@ -22,6 +22,7 @@ from roundoff.cli.parser import (
 )
 from roundoff.cli.process import interrupt_on_terminate, warnings_as_notes
 from roundoff.cli.terminal import Terminal
+from roundoff.core.files import joined_pairs
 from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, on_the_command_line
 from roundoff.messages.catalogue import translate, use_language
 from roundoff.messages.message import english
@@ -175,6 +176,7 @@ def command_of(name: str) -> Command:
 
 def parse_words(argv: Sequence[str]) -> argparse.Namespace | None:
     """The options of the command that words choose; None when there is none to choose, and the help is shown."""
+    argv = joined_pairs(argv)
     formatter = help_formatter()
     parser = CommandParser(
         prog="roundoff",

@@ -192,7 +192,13 @@ def _model(args: argparse.Namespace) -> "tuple[Flavour, Files]":
         return OnnxFlavour(), (model,)
     from roundoff.vendors.amct.caffe import CaffeFlavour
 
-    return CaffeFlavour(), caffe_pair(model if args.weights is None else Path(f"{model},{args.weights}"))
+    prototxt, caffemodel = caffe_pair(model if args.weights is None else Path(f"{model},{args.weights}"))
+    if caffemodel is None:
+        raise BadInput(
+            english("{prototxt} has no .caffemodel beside it.", prototxt=prototxt),
+            fix=english("name it with --weights"),
+        )
+    return CaffeFlavour(), (prototxt, caffemodel)
 
 
 def _write_config(flavour: "Flavour", files: "Files", args: argparse.Namespace, *, path: Path) -> None:

@@ -21,6 +21,9 @@ _HERE = opt("-out --output DIR", "folder for results (default: here)", default=P
 _OFFLINE = opt("-f --fusion_rule_file JSON", "offline model as JSON", type=Path)
 _NOT_FUSED = opt("-cf --close_fusion_rule_file JSON", "offline model without fusion as JSON", type=Path)
 _QUANTIZED = opt("-q --quant_fusion_rule_file JSON", "quantization information of AMCT", type=Path)
+_RECORD = opt("--record FILE", "AMCT's record, for scales (beside -q)", type=Path)
+_DEPLOY = opt("--deploy MODEL", "the model that was compiled, for scales (beside -q)", type=Path)
+_REPLAY = opt("--replay MODEL", "compute every operator again from its own inputs", type=Path)
 _VERSION = opt("-v --version", "version of the dumps; has no effect", type=int, choices=[1, 2], default=2)
 
 
@@ -30,6 +33,9 @@ _VERSION = opt("-v --version", "version of the dumps; has no effect", type=int, 
     opt("-f --fusion_rule_file JSON", "offline model as JSON, or a folder of them", type=Path),
     _QUANTIZED,
     _NOT_FUSED,
+    _RECORD,
+    _DEPLOY,
+    _REPLAY,
     _HERE,
     opt("-c --custom_script_path DIR", "folder of your algorithms and conversions"),
     opt("-a --algorithm_options TEXT", 'their options, "NAME:key=value;..."', default=""),
@@ -116,6 +122,9 @@ def _request(found: argparse.Namespace) -> "Request":
         separate_slices=found.ffts,
         strict=found.strict_vendor,
         restore=found.generation != "8.1",
+        record=found.record,
+        deploy=found.deploy,
+        replay=found.replay,
     )
 
 
@@ -294,6 +303,9 @@ def _advisor(found: argparse.Namespace, terminal: Terminal) -> int:
     _OFFLINE,
     _NOT_FUSED,
     _QUANTIZED,
+    _RECORD,
+    _DEPLOY,
+    _REPLAY,
     opt("--float-accuracy PERCENT", "accuracy of the float original", type=float),
     opt("--quant-accuracy PERCENT", "accuracy of the quantized model", type=float),
     opt("--calibration N|DIR", "samples of the calibration set, or how many", default=""),
@@ -309,15 +321,19 @@ def _guide(found: argparse.Namespace, terminal: Terminal) -> int:
     given = GuideInput(
         found.float, found.fake_quant, found.npu, found.npu_off, found.fusion_rule_file,
         found.close_fusion_rule_file, found.quant_fusion_rule_file, found.float_accuracy, found.quant_accuracy,
-        found.calibration,
+        found.calibration, found.record, found.deploy, found.replay,
     )  # fmt: skip
     quiet: list[str] = []
     steps = walk(given, out=found.output, warn=quiet.append, progress=terminal)
     for step in steps:
-        mark = "BAD" if step.bad else "--" if step.skipped else "ok"
+        mark = "BAD" if step.bad else "--" if step.skipped else "note" if step.noted else "ok"
         terminal.text(f"{mark:<4} {step.title}")
         for text in (step.verdict, *([f"next: {step.advice}"] if step.advice else [])):
-            terminal.text("\n".join(textwrap.wrap(text, 74, initial_indent=" " * 5, subsequent_indent=" " * 5)))
+            # A name that is cut in two cannot be copied.
+            wrapper = textwrap.TextWrapper(74, initial_indent=" " * 5, subsequent_indent=" " * 5)
+            wrapper.break_long_words = wrapper.break_on_hyphens = False
+            lines = wrapper.wrap(text)
+            terminal.text("\n".join(lines))
     if quiet:
         notes.warn(
             f"{len(quiet)} tensors or operators could not be compared; the tables in {found.output} say why"

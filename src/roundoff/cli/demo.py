@@ -6,6 +6,7 @@ from pathlib import Path
 from roundoff.cli.options import command, opt
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
+from roundoff.messages.catalogue import current_language
 from roundoff.messages.message import english
 
 # Known without importing the stories, so that --help stays quick.
@@ -46,7 +47,7 @@ def demo(args: argparse.Namespace, terminal: Terminal) -> int:
     lines[-1] += ["--force"] * args.force
     shown = " \\\n    ".join(shlex.join(line) for line in lines)
     terminal.note(english("{introduction}\n\n  roundoff {shown}\n", introduction=told.introduction, shown=shown))
-    code = main([word for line in lines for word in line])
+    code = main(["--lang", current_language(), *(word for line in lines for word in line)])
     if code not in (EXIT_OK, EXIT_THRESHOLD_MISSED):
         return code
     terminal.note(told.conclusion(inputs, results))

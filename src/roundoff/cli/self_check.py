@@ -91,7 +91,9 @@ def _fused(host: "HostArithmetic") -> tuple[str, str, str]:
 
 
 def _path(path: "FusedPath") -> str:
-    subject = translate("cli.path", name=path.name, data=path.data)
+    name = translate("cli.path_network") if path.name == "network" else path.name
+    data = translate(f"cli.data_{path.data.replace('-', '_').replace(' ', '_')}")
+    subject = translate("cli.path", name=name, data=data)
     if not path.kernels:
         return translate("cli.path_not_fused", path=subject)
     if not path.moved:

@@ -96,6 +96,17 @@ def _shape_wanted(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(",")))
 
 
+def _input_shapes(text: str) -> dict[str, tuple[int, ...]]:
+    """Shapes by input, as on the command line."""
+    found = {}
+    for part in text.split(";"):
+        name, colon, sizes = part.strip().rpartition(":")
+        if not colon or not name:
+            raise refused("{text!r} is no shape of an input; write it as data:1,3,224,224", text=part.strip())
+        found[name] = _shape_wanted(sizes)
+    return found
+
+
 @command(
     opt("source SOURCE", "a net (.prototxt), or a file or folder of tensors"),
     opt(
@@ -106,6 +117,15 @@ def _shape_wanted(text: str) -> tuple[int, ...]:
     opt("-o --output PATH", "the .onnx file, or the folder, to write", required=True),
     opt("--force", "replace PATH"),
     opt("--json", "print what was done as JSON"),
+    group(
+        "nets",
+        opt(
+            "--input-shape SHAPES",
+            "shapes of inputs instead of those in the .prototxt, e.g. 'data:1,3,500,500;im_info:1,3'",
+            type=_input_shapes,
+        ),
+        opt("--random-weights", "draw the numbers of a net that has no .caffemodel, to try its layers"),
+    ),
     group(
         "tensor files",
         opt("--to", "how tensors are stored (default: npy)", choices=_FORMATS),
@@ -173,13 +193,16 @@ def _print_net(args: argparse.Namespace, terminal: Terminal, imported: "Imported
     )
     terminal.text(shown(written))
     for value in graph.input:
-        terminal.text(f"  input   {value.name}: {'x'.join(map(str, _shape(value)))}")
+        shape = "x".join(map(str, _shape(value)))
+        terminal.text(shown(english("  input   {name}: {shape}", name=value.name, shape=shape)))
     for value in graph.output:
-        terminal.text(f"  output  {value.name}")
+        terminal.text(shown(english("  output  {name}", name=value.name)))
     for each in imported.dropped[:_SHOWN]:
-        terminal.text(f"  dropped {each.name} ({each.type}): {each.why}")
+        dropped = english("  dropped {name} ({type}): {why}", name=each.name, type=each.type, why=each.why)
+        terminal.text(shown(dropped))
     if len(imported.dropped) > _SHOWN:
-        terminal.text(f"  dropped {len(imported.dropped) - _SHOWN} more; --json lists them all")
+        more = english("  dropped {count} more; --json lists them all", count=len(imported.dropped) - _SHOWN)
+        terminal.text(shown(more))
     for note in imported.notes:
         terminal.note(note)
 

@@ -1,6 +1,6 @@
 """What a verdict rests on, as data: outputs, tensors, samples and files judged and not, doubts, and the grade."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from roundoff.messages.message import Message, message
@@ -37,11 +37,13 @@ class OutputCoverage:
         judged: Outputs that have a partner of the same shape and scores that are numbers.
         not_judged: The others.
         known: Whether it is known which tensors are outputs; where it is not, any tensor may be one.
+        indices: Those that hold class numbers, indices or truth values, and are judged by how many are equal.
     """
 
     judged: tuple[str, ...]
     not_judged: tuple[Unjudged, ...] = ()
     known: bool = True
+    indices: tuple[str, ...] = field(default=(), metadata={"rare": True})
 
     @property
     def total(self) -> int:
@@ -56,11 +58,12 @@ class OutputCoverage:
 
 WhyLeftOut = Literal[
     "not_asked", "few_suffice", "time", "memory", "nonfinite", "unmatched", "unreadable", "shape", "profile",
-    "not_placed", "folded",
+    "not_placed", "folded", "copy",
 ]  # fmt: skip
 """Why some of many were not judged: ``not_asked`` for by the user; ``few_suffice`` for what is measured; no time
 or memory; not finite; without a partner; not readable; of another shape; outside what a profile judges; files
-that belong to no tensor; tensors that the other side does not have because it computes them with others."""
+that belong to no tensor; tensors that the other side does not have because it computes them with others; tensors
+that hold what another one holds, as codes or in another form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,7 @@ class Coverage:
 
 DoubtKind = Literal[
     "nonfinite_inputs", "nonfinite_outputs", "constant", "single", "repeated", "time", "labels", "unrepeatable",
-    "one_class", "flat", "lacking",
+    "one_class", "flat", "lacking", "indices",
 ]  # fmt: skip
 
 
@@ -166,7 +169,8 @@ class Doubt:
             sample; ``repeated``: the same one many times. ``time``: it ran out. ``labels``: labels beyond the last
             class. ``unrepeatable``: the evaluator answers differently when asked twice. ``one_class``: the float
             network gives the same class for every sample. ``flat``: it gives the same numbers for every sample.
-            ``lacking``: samples that were fed and are not in the dump.
+            ``lacking``: samples that were fed and are not in the dump. ``indices``: more class numbers or truth
+            values of an output differ than is usual, of so few that it may be chance.
         count: How many samples or labels.
         of: Of how many.
         name: The first of them, or the class.

@@ -247,7 +247,10 @@ def _plain(value: object, of_message: Callable[[Message], object]) -> object:
     if isinstance(value, Message):
         value = of_message(value)
     elif is_dataclass(value):
-        value = {each.name: getattr(value, each.name) for each in fields(value)}
+        found = {each.name: getattr(value, each.name) for each in fields(value)}
+        # What few runs have is not mentioned in the others.
+        rare = {each.name for each in fields(value) if "rare" in each.metadata}
+        value = {name: item for name, item in found.items() if item or name not in rare}
     if isinstance(value, str):
         return shown(value)
     if isinstance(value, dict):

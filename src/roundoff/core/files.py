@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -373,8 +373,8 @@ def is_caffe(path: Path) -> bool:
     return path.suffix.lower() in (_TEXT, _NUMBERS)
 
 
-def caffe_pair(path: Path) -> tuple[Path, Path]:
-    """The .prototxt and the .caffemodel of a Caffe net.
+def caffe_pair(path: Path) -> tuple[Path, Path | None]:
+    """The .prototxt and the .caffemodel of a Caffe net; None where there is none, as of a net without numbers.
 
     Args:
         path: Both with a comma between them, in either order; or the .prototxt, next to which the .caffemodel
@@ -404,9 +404,21 @@ def pair_path(prototxt: Path, caffemodel: Path | None) -> Path:
     return Path(f"{prototxt},{caffemodel}")
 
 
+def joined_pairs(words: Sequence[str]) -> list[str]:
+    """Words of a command line, the two files of a net that stand one behind the other joined by a comma."""
+    joined: list[str] = []
+    for word in words:
+        before = joined[-1] if joined else ""
+        if word.lower().endswith(_NUMBERS) and before.lower().endswith(_TEXT) and not before.startswith("-"):
+            joined[-1] = f"{before},{word}"
+        else:
+            joined.append(word)
+    return joined
+
+
 def model_files(path: Path) -> tuple[Path, ...]:
     """The files that a path which names a model stands for."""
-    return caffe_pair(path) if is_caffe(path) else (path,)
+    return tuple(file for file in caffe_pair(path) if file is not None) if is_caffe(path) else (path,)
 
 
 def model_stem(path: Path) -> str:
@@ -419,7 +431,7 @@ def _parts(path: Path) -> list[Path]:
     return [path] if "," not in text or path.exists() else [Path(part.strip()) for part in text.split(",")]
 
 
-def _beside(prototxt: Path) -> Path:
+def _beside(prototxt: Path) -> Path | None:
     same = prototxt.with_suffix(_NUMBERS)
     if same.is_file() or not prototxt.is_file():
         return same
@@ -427,14 +439,13 @@ def _beside(prototxt: Path) -> Path:
     if prototxt.stem.endswith("_model") and weights.is_file():
         return weights
     others = sorted(path for path in prototxt.parent.iterdir() if path.suffix.lower() == _NUMBERS)
-    if len(others) == 1:
-        return others[0]
-    found = english("there are {count}", count=len(others)) if others else english("there is none")
+    if len(others) < 2:
+        return others[0] if others else None
     raise BadInput(
         english(
-            "{prototxt} needs a .caffemodel; beside it {found}, and none is called {name}.",
+            "{prototxt} needs a .caffemodel; beside it there are {count}, and none is called {name}.",
             prototxt=prototxt,
-            found=found,
+            count=len(others),
             name=same.name,
         ),
         fix=_BOTH,

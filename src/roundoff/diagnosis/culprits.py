@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from roundoff.core.plan import FLOAT, NodePlan, QuantPlan
 from roundoff.core.quantizers import Quantizer
 from roundoff.diagnosis.controls import controlled
-from roundoff.diagnosis.loss import Loss
+from roundoff.diagnosis.loss import NEGLIGIBLE, Loss
 from roundoff.diagnosis.registry import Intervention, explain
 from roundoff.diagnosis.result import Control, Finding, Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.graph.nodes import producer_names
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import message
+from roundoff.run.bench import spread
 
 if TYPE_CHECKING:
     from roundoff.studies.sensitivity.ranking import PlaceCosts
@@ -52,12 +53,29 @@ def rank(
     )
 
 
+def _strays(case: Case, suspects: Sequence[Suspect]) -> dict[str, float]:
+    """By name how many times as much the tensor of each suspect loses as the one in the middle of its kind."""
+    damages = {each.name: case.facts.damage(each) for each in suspects}
+    lost = {name: 0.0 if each is None else each.channel_loss for name, each in damages.items()}
+    by_kind: dict[str, list[float]] = {}
+    for each in suspects:
+        by_kind.setdefault(each.kind, []).append(lost[each.name])
+    middle = {kind: statistics.median(found) for kind, found in by_kind.items()}
+    return {each.name: lost[each.name] / max(middle[each.kind], _NO_LOSS) for each in suspects}
+
+
 def alone_loss(case: Case, *suspects: Suspect) -> Loss:
     """What is lost when nothing but some suspects is quantized."""
     everything: Mapping[str, None] = dict.fromkeys(case.facts.quantizers)
     names = [name for suspect in suspects for name in suspect.quantizers]
     mine = {name: case.mended.get(name, case.facts.quantizers[name]) for name in names}
     return case.loss({**everything, **mine})
+
+
+def _alone(case: Case, *suspects: Suspect) -> Case:
+    """The network with nothing but some suspects quantized."""
+    mine = {name for suspect in suspects for name in suspect.quantizers}
+    return case.mend({name: None for name in case.facts.quantizers if name not in mine})
 
 
 # A loss within so many decibels of what is possible is as good; less than that is chance between samples.
@@ -72,10 +90,14 @@ _NEEDED_DB = 0.5
 _PART_THAT_IS_FEW, _ALWAYS_FEW = 3, 2
 # Few places make the loss when without them it is at least this much smaller, 7 dB.
 _MOST_OF_IT = 0.8
-# In a deep network all others together lose as much as a few: these stand out when each costs so many times what
-# the one in the middle does, and several times the next, and make a part of the loss when without them it is lower
-# by so much.
-_OUTSTANDING, _STEP, _A_PART_DB = 30.0, 5.0, 3.0
+# In a deep network all others together lose as much as a few: these stand out when the tensor of each loses so
+# many times what those of its kind do, and the network by it alone so many times what it does by another. They
+# make a part of the loss when without them it is lower by so much.
+_STRAYED, _OUTSTANDING, _A_PART_DB = 30.0, 50.0, 1.0
+# So many of them are looked at, beside so many others.
+_MOST_STRAYED, _OTHERS = 32, 16
+# Less is no loss: that of 32 bits.
+_NO_LOSS = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,11 +108,13 @@ class Accused:
         suspect: The suspect.
         fixes: What puts it right.
         cost: What it alone adds to the loss where all others are right.
+        apart: Whether that drowns in what all others lose, so that its cause is looked for with these in float.
     """
 
     suspect: Suspect
     fixes: Fixes
     cost: float
+    apart: bool = False
 
 
 def find_needed(
@@ -223,7 +247,12 @@ def find_few(
 
     def suffices(count: int) -> bool:
         fixes = merged(each.fixes for each in worst[:count])
-        return takes_most(before, case.loss(fixes)) if restores is None else restores(fixes)
+        if restores is not None:
+            return restores(fixes)
+        # Ranked by the few samples that lose most, a place may be most of that: all of them have to confirm it.
+        return takes_most(before, case.loss(fixes)) and takes_most(
+            case.loss(more=True), case.loss(fixes, more=True)
+        )
 
     # Galloping: 1, 2, 4, ... of the worst in float until most of the loss is gone, then halving what lies between.
     low, high = 0, min(1, len(worst))
@@ -231,7 +260,7 @@ def find_few(
         if out_of_time():
             return None
         if high == len(worst):
-            return _outstanding(case, ranked, worst, out_of_time=out_of_time)
+            return []
         low, high = high, min(2 * high, len(worst))
     while high - low > 1:
         if out_of_time():
@@ -242,22 +271,43 @@ def find_few(
     return kept if restores is None or restores(merged(each.fixes for each in kept)) else worst[:high]
 
 
-def _outstanding(
-    case: Case, ranked: "PlaceCosts[Suspect]", worst: Sequence[Accused], *, out_of_time: Callable[[], bool]
+def find_outstanding(
+    case: Case, suspects: Sequence[Suspect], *, beside: bool, out_of_time: Callable[[], bool]
 ) -> list[Accused]:
-    """Those that cost far more than others, where they make a good part of a loss that else adds up."""
-    costs = [ranked.costs[each.name] for each in ranked.places]
-    middle, few = statistics.median(costs), min(len(worst), len(costs) - 1)
-    # Where all places cost something there is no step between those that do and the others.
-    steps = {count: costs[count - 1] / costs[count] for count in range(1, few + 1)}
-    count = max(steps, key=lambda each: steps[each], default=0)
-    if ranked.exact or not count or steps[count] < _STEP or costs[count - 1] < _OUTSTANDING * middle:
+    """Of many places those that are far worse than all others, however much these lose together; costliest first.
+
+    What one of them does to the outputs is less than chance among hundreds of others: it is seen without a run
+    that its tensor loses far more than others, and by a run of it alone that the network does.
+
+    Args:
+        case: The network.
+        suspects: Who may be to blame.
+        beside: Whether others were proven to be, so that these need not make a part of the loss by themselves.
+        out_of_time: Whether to stop looking.
+    """
+    if len(suspects) <= _ONE_BY_ONE:
         return []
-    chosen = list(worst[:count])
+    strayed = _strays(case, suspects)
+    ordered = sorted(suspects, key=lambda each: -strayed[each.name])
+    worst = [each for each in ordered if strayed[each.name] >= _STRAYED][:_MOST_STRAYED]
+    if not worst or out_of_time():
+        return []
+    others = ordered[len(worst) :]
+    usual = statistics.median(alone_loss(case, others[at]).value for at in spread(len(others), _OTHERS))
+    costs = {each.name: alone_loss(case, each).value for each in worst if not out_of_time()}
+    least = max(NEGLIGIBLE, _OUTSTANDING * usual)
+    chosen = [
+        Accused(each, case.in_float(each), costs[each.name], apart=True)
+        for each in sorted(worst, key=lambda each: -costs.get(each.name, 0.0))
+        if costs.get(each.name, 0.0) >= least
+    ]
     after = merged(each.fixes for each in chosen)
+    if not chosen or beside:
+        return chosen
     if min(case.loss(more=more).excess_db(case.loss(after, more=more)) for more in (False, True)) < _A_PART_DB:
         return []
-    return _pruned(case, chosen, out_of_time=out_of_time)
+    control = controlled(case, after, out_of_time=out_of_time)
+    return chosen if control is None or control.holds else []
 
 
 # So many of one cause are told one by one.
@@ -285,6 +335,7 @@ def explained(
         if out_of_time():
             break
         others = case.mend(merged(other.fixes for other in accused if other is not each))
+        others = _alone(case, each.suspect) if each.apart else others
         suspect = each.suspect
         finding = explain(
             others,
@@ -293,7 +344,7 @@ def explained(
             nodes=suspect.nodes,
             tensors=suspect.tensors,
             out_of_time=out_of_time,
-            control=partial(_control_of, others, out_of_time) if few else _none,
+            control=partial(_control_of, others, out_of_time) if few or each.apart else _none,
         )
         if finding is not None:
             found.append(replace(_confirmed(finding), share=max(0.0, each.cost) / total))
@@ -305,6 +356,13 @@ def beside_cured(finding: Finding) -> Finding:
     if finding.intervention is None:
         return finding
     return replace(finding, intervention=message("diagnosis.beside_cured", whole=finding.intervention))
+
+
+def _in_silence(finding: Finding) -> Finding:
+    """A finding whose intervention says that in the network it was made in nothing else is quantized."""
+    if finding.intervention is None:
+        return finding
+    return replace(finding, intervention=message("diagnosis.in_silence", whole=finding.intervention))
 
 
 def _control_of(case: Case, out_of_time: Callable[[], bool], proof: Intervention) -> Control | None:
@@ -341,8 +399,8 @@ def _confirmed(finding: Finding) -> Finding:
 
 def grouped(
     case: Case, findings: Sequence[Finding], accused: Sequence[Accused], *, out_of_time: Callable[[], bool]
-) -> list[Finding]:
-    """Findings with their controls, those of one cause told together where they are many.
+) -> list[tuple[Finding, Fixes]]:
+    """Findings with their controls and what puts their places right; of one cause together where they are many.
 
     Args:
         case: The network, with nothing of the accused mended.
@@ -362,8 +420,10 @@ def grouped(
         for group, finding in told:
             alike, others = _apart(group, accused)
             shown = with_control(finding, case.mend(others), alike, out_of_time=out_of_time)
-            result.append(beside_cured(shown) if others else shown)
-    return sorted(result, key=lambda each: (not each.proven, -each.share))
+            alone = len(group) == 1 and any(each.apart for each in accused)
+            shown = _in_silence(shown) if alone else beside_cured(shown) if others else shown
+            result.append((shown, alike))
+    return sorted(result, key=lambda each: (not each[0].proven, -each[0].share))
 
 
 def _jointly_proven(case: Case, findings: Sequence[Finding], accused: Sequence[Accused]) -> list[Finding]:
@@ -389,14 +449,9 @@ def _group(case: Case, members: Sequence[Finding], accused: Sequence[Accused]) -
     alike = [each for each in accused if any(_is_of(member, each) for member in members)]
     others = _apart(members, accused)[1]
     changes = tuple(dict.fromkeys(change for each in members if each.remedy for change in each.remedy.changes))
-    found = together(case.mend(others), members[0], alike)
+    found = replace(together(case.mend(others), members[0], alike), control=None)
     remedy = None if found.remedy is None else replace(found.remedy, changes=changes)
     return replace(found, remedy=remedy, share=sum(each.share for each in members))
-
-
-def fixes_of(finding: Finding, accused: Sequence[Accused]) -> Fixes:
-    """What puts the places of a finding right."""
-    return _apart([finding], accused)[0]
 
 
 def _apart(members: Sequence[Finding], accused: Sequence[Accused]) -> tuple[Fixes, Fixes]:
@@ -475,7 +530,13 @@ class Record:
     _fixes: list[Fixes | None] = field(default_factory=list)
 
     def add(self, finding: Finding, fixes: Fixes | None = None) -> None:
-        """Take in a finding; without fixes it has the share that its first measure, in decibels, says."""
+        """Take in a finding; without fixes it has the share that its first measure, in decibels, says.
+
+        What was suspected before at the same places is not told twice.
+        """
+        same = (finding.cause, finding.tensors)
+        if not finding.proven and same in {(each.cause, each.tensors) for each in self.findings}:
+            return
         self.findings.append(finding)
         self._fixes.append(fixes)
 

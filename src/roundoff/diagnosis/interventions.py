@@ -277,7 +277,7 @@ def _cosine(left: Array, right: Array) -> float:
 
 
 def _is_numeric(array: Any) -> bool:
-    return getattr(array, "dtype", None) is not None and array.dtype.kind in "fiu" and array.size > 0
+    return getattr(array, "dtype", None) is not None and array.dtype.kind in "fiub" and array.size > 0
 
 
 # Other quantizers in the place of one: the same bits over another range, scales of slices, more bits.

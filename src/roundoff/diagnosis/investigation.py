@@ -15,10 +15,11 @@ from roundoff.diagnosis.result import Check
 from roundoff.errors import BadInput
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.measure.classes import class_count, class_places, class_predictions
 from roundoff.measure.verdicts import label_doubts, repeat_doubts
 from roundoff.messages.message import Message, english, message, verbatim
 from roundoff.run.capture import Samples, read_feed
-from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_count, class_predictions, make_run
+from roundoff.run.evaluators import EvaluationSamples, Evaluator, make_run
 
 
 def _no_doubts(_model: Model, _values: Array) -> tuple[Doubt, ...]:
@@ -156,10 +157,11 @@ def _right_rows(
 
 def _classes(found: dict[str, Array], model: Model) -> tuple[Array, int]:
     """The class of each row, and how many classes there are."""
-    for name in outputs(model):
-        classes = class_predictions(found[name])
+    given = [found[name] for name in outputs(model)]
+    for at in class_places(given):
+        classes = class_predictions(given[at])
         if classes is not None:
-            return classes, class_count(found[name]) or 0
+            return classes, class_count(given[at]) or 0
     what = english("{path} has no output of one score per class, so labels say nothing of it.", path=model.path)
     raise BadInput(what, fix=english("write an evaluator and give it with --evaluator"))
 

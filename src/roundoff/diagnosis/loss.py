@@ -13,8 +13,9 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.graph.interface import OutputPart, joined_slices, output_parts
+from roundoff.measure.classes import index_pair, same_classes
 from roundoff.measure.metrics import ratio_db
-from roundoff.measure.verdicts import is_index, load_profile
+from roundoff.measure.verdicts import load_profile
 from roundoff.messages.message import Argument, message
 from roundoff.messages.numbers import EXACT_DB, decibels_text
 
@@ -38,7 +39,6 @@ NEGLIGIBLE = 10**-3.5
 
 # More axes are maps or sequences; a largest element in each row of them means nothing.
 _CLASSIFIER_RANK = 2
-_FEWEST_CLASSES = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,7 +185,7 @@ class LossMeter:
             if ours.shape != theirs.shape:
                 mine[2, at] = np.inf
                 continue
-            ours, theirs = (part.of(each).astype(np.float64).ravel() for each in (ours, theirs))
+            ours, theirs = (part.of(each).astype(np.float64).ravel() for each in index_pair(ours, theirs))
             finite = np.isfinite(ours)
             if not finite.all():
                 ours, theirs = ours[finite], theirs[finite]
@@ -198,13 +198,9 @@ class LossMeter:
             self._compare_classes(reference[name], candidate[name])
 
     def _compare_classes(self, ours: Any, theirs: Any) -> None:
-        # The largest of several indices is no class.
-        if ours.shape != theirs.shape or not 1 <= ours.ndim <= _CLASSIFIER_RANK or is_index(ours.dtype):
-            return
-        if ours.shape[-1] >= _FEWEST_CLASSES:
-            same = ours.argmax(axis=-1) == theirs.argmax(axis=-1)
-            self._rows += int(np.size(same))
-            self._agreeing += int(np.count_nonzero(same))
+        if ours.shape == theirs.shape and 1 <= ours.ndim <= _CLASSIFIER_RANK:
+            same, rows = same_classes(ours, theirs)
+            self._rows, self._agreeing = self._rows + rows, self._agreeing + same
 
     def loss(self) -> Loss:
         """What was lost so far."""

@@ -155,7 +155,7 @@ def _loss(found: Diagnosis) -> Iterator[_Line]:
         if measure.unit == "dB" and measure.after < measure.before:
             text = translate("diagnosis.as_expected", text=text)
         elif measure.unit == "dB":
-            text = translate("diagnosis.expected_value", text=text, value=value)
+            text = _expected(found, text, value)
         elif measure.of_task:
             text = translate("diagnosis.value_in_float", text=text, value=value)
         parts.setdefault(measure.samples or found.samples, []).append(text)
@@ -168,6 +168,20 @@ def _loss(found: Diagnosis) -> Iterator[_Line]:
             for samples, texts in parts.items()
         ]
         yield translate("diagnosis.label_loss"), semicolons(*groups)
+
+
+def _expected(found: Diagnosis, text: str, value: str) -> str:
+    """What was met, beside what is expected and by what; that of ranges alone where nothing else was tried."""
+    levers = next((each.result for each in found.checks if each.name.key == "diagnosis.check_levers"), None)
+    if levers is None:
+        # A device has no ranges to find.
+        key = "expected_value" if found.side == "device" else "best_ranges_value"
+        return translate(f"diagnosis.{key}", text=text, value=value)
+    gaps = dict(levers.arguments)
+    if levers.key != "diagnosis.levers_reach" or gaps["db"] != f"{value} dB":
+        return translate("diagnosis.expected_value", text=text, value=value)
+    names = commas(*map(str, gaps["names"])) if isinstance(gaps["names"], tuple) else str(gaps["names"])
+    return translate("diagnosis.expected_by", text=text, value=value, names=names)
 
 
 def _findings(found: Diagnosis) -> Iterator[_Line]:
@@ -250,6 +264,8 @@ def _said(name: str, text: str) -> str:
 def _than_above(text: str, finding: Finding, found: Diagnosis) -> str:
     """A proof, and why the number before it is not the one in the line on the loss, where it is not."""
     ours, whole = finding.measures[0], found.measures[:1]
+    if ours.what.key == "diagnosis.measure_device" and 0 < ours.samples < found.samples:
+        return translate("diagnosis.on_samples", text=text, samples=count_of(ours.samples, "sample"))
     if not whole or ours.what != whole[0].what or _number(ours.before, ours) == _number(whole[0].before, ours):
         return text
     if ours.samples != whole[0].samples:

@@ -11,8 +11,9 @@ from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec, represen
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.ideal import at_its_range
 from roundoff.diagnosis.interventions import rounded_again, with_bits, with_range, with_slice_ranges
+from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.result import RemedyChange
-from roundoff.diagnosis.subject import Case, Fixes, Suspect
+from roundoff.diagnosis.subject import Case, Fixes, Suspect, open_case
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import Edges
 from roundoff.graph.nodes import producers
@@ -20,6 +21,9 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 from roundoff.quantize.calibration.calibration import value_limits
 from roundoff.quantize.recipes import BIAS_CORRECTION, EXPLICIT_BIAS, PER_CHANNEL, BuiltModel, RecipeBuilder
+from roundoff.quantize.steps import StepContext, apply_correction, apply_transform
+from roundoff.quantize.targets.files import load_target
+from roundoff.run.evaluators import Subset
 
 # Carrying out the changes of remedies on the quantizers of a network.
 
@@ -159,6 +163,44 @@ def _tied(bias: Quantizer, source: Quantizer | None, weight: Quantizer | None) -
     scale = _product(source, weight)
     params = QuantParams(scale, np.zeros(scale.shape, dtype=np.int64))
     return replace(bias, params=params, spec=bias.spec.along(0 if scale.ndim else None), codes=None)
+
+
+# What costs a chip nothing: channels made alike before quantization, ranges found again, biases corrected.
+
+_EQUALIZE = Step("equalize", options=(("clip", "observed"),))  # a Clip that is split adds a node
+_CORRECT = Step(BIAS_CORRECTION)
+_PER_CHANNEL_TARGET, _PER_TENSOR_TARGET = "generic-int8", "generic-int8-per-tensor"
+
+
+def free_levers(case: Case, *, threads: int | None = None) -> Iterator[tuple[tuple[str, ...], Loss]]:
+    """What is lost with levers that cost a chip nothing, by what they are called, where they change anything.
+
+    Args:
+        case: The network, with all put right that is to be.
+        threads: Threads to use.
+
+    Raises:
+        RoundoffError: A lever does not get along with the network.
+    """
+    given = replace(case.facts.quantized, quantizers=tuple(case.quantizers()))
+    sliced = any(each.kind == "weight" and each.params.scale.size > 1 for each in given.quantizers)
+    target = load_target(_PER_CHANNEL_TARGET if sliced else _PER_TENSOR_TARGET)
+    runner, used = case.runner, list[str]()
+    # Fitted to one half of the samples, measured on all.
+    half = Subset(runner.samples, tuple(runner.indices[place] for place in runner.halves()[0]))
+    context = StepContext(target, half, threads=threads)
+    alike = apply_transform(_EQUALIZE, given.float_model, context)
+    if alike.taken:
+        used.append(_EQUALIZE.name)
+        opened = open_case(replace(given, float_model=alike.model), runner.chosen, threads=threads)
+        fitted = [_at_data(opened, suspect) for suspect in opened.facts.suspects]
+        found = {name: each for one in fitted for name, each in one.items()}
+        given = replace(opened.facts.quantized, quantizers=tuple(opened.quantizers(retied(opened, found))))
+        runner = opened.runner
+        yield tuple(used), runner.loss(given.quantizers, more=True)
+    corrected = apply_correction(_CORRECT, given, context)
+    if corrected.taken:
+        yield (*used, _CORRECT.name), runner.loss(corrected.model.quantizers, more=True)
 
 
 _WIDE = 16

@@ -14,7 +14,7 @@ from roundoff.diagnosis.culprits import (
     explained,
     find_few,
     find_needed,
-    fixes_of,
+    find_outstanding,
     grouped,
     merged,
     together,
@@ -37,7 +37,7 @@ _FAULT_DB = 3.0
 # ... and by this much, in what the hardware is asked to do: scales per channel help any network a bit.
 _DESIGN_DB = 6.0
 # Causes that other hardware would take away.
-_DESIGN = frozenset({"mixed-range", "outlier-channel"})
+_DESIGN = frozenset({"mixed-range", "outlier-channel", "residual-outliers"})
 # As often places are looked for that need more than they have.
 _ROUNDS = 3
 # Outputs this good need no better hardware; a cosine of 0.99, with room for chance between samples.
@@ -104,18 +104,21 @@ class CulpritStages:
         notebook: What was asked, and how long it may take.
         record: Where findings go.
         task: The user's metric, where it drops; None where it does not, or there is none.
+        lossy: Whether the judge says so of the network as it is.
         distributed: Whether the loss has no few culprits.
     """
 
     notebook: Investigation
     record: Record
     task: TaskProof | None = None
+    lossy: bool = False
     distributed: bool = False
 
     def look(self, case: Case, better: Sequence[Ideal], *, fine: bool) -> Case:
         """Find faults stage by stage, each put right before the next is looked for."""
         if self._late(message("diagnosis.skip_better")):
             return case
+        case = self._masks(case)
         case = self._settings(case, better)
         if self._late(message("diagnosis.skip_scales")):
             return case
@@ -129,13 +132,55 @@ class CulpritStages:
             case, more = self._inherent(case)
             if not more:
                 break
+        return self._outstanding(case)[0] if self._proven else case
+
+    @property
+    def _proven(self) -> bool:
+        """Whether anybody was proven to be to blame."""
+        return any(each.proven for each in self.record.findings)
+
+    def _outstanding(self, case: Case) -> tuple[Case, bool]:
+        """Places of a deep network that are far worse than all others, each too small to be seen beside these."""
+        known, stop = self.record.tensors, self.notebook.out_of_time
+        suspects = [each for each in _unmended(case) if each.tensor not in known]
+        accused = find_outstanding(case, suspects, beside=self._proven, out_of_time=stop)
+        return self._told(case, accused) if accused else (case, False)
+
+    def _told(self, case: Case, accused: Sequence[Accused]) -> tuple[Case, bool]:
+        """The network with all accused put right, and whether any of them is more than chance."""
+        stop = self.notebook.out_of_time
+        told = grouped(case, explained(case, accused, out_of_time=stop), accused, out_of_time=stop)
+        return self._recorded(case, told, accused), any(not _by_chance(each) for each, _ in told)
+
+    def _masks(self, case: Case) -> Case:
+        """Masks of attention that set the scale of scores: seen in the numbers, and put right before all else.
+
+        Beside them nothing else shows, and beside a stream that is rounded away they do not: where alone they seem
+        to cost nothing, they are looked at in the network with that in float.
+        """
+        from roundoff.diagnosis.causes.attention_mask import masked_scores
+
+        found = masked_scores(case)
+        if found is None:
+            return case
+        kind, fixes = find_cause("attention-mask", "quantization"), found.fixes(case)
+        others = {name: None for name in case.facts.quantizers if name not in fixes}
+        for beside in (case, case.mend(others)):
+            suspect = found.suspect
+            asked = ask(kind, beside, suspect, nodes=suspect.nodes, tensors=suspect.tensors)
+            if asked is None or not asked[0].proven:
+                continue
+            told = with_control(asked[0], beside, fixes, out_of_time=self.notebook.out_of_time)
+            self.record.add(told if beside is case else beside_cured(told), fixes)
+            return case.mend(fixes)
         return case
 
     def _good(self, case: Case, *, fine: bool) -> bool:
         """Whether nothing more is to be looked for; where the user's metric drops, it decides."""
         if self.task is not None:
             return self.task.restored(case)
-        return fine or case.loss(more=True).agrees
+        # What the judge calls lossy is looked into, though a mean over samples may just keep its threshold.
+        return fine or (case.loss(more=True).agrees and not (self.lossy and not case.mended))
 
     def _asks_for_design(self, case: Case, better: Sequence[Ideal], *, fine: bool) -> bool:
         """Whether scales that the hardware may not have would help a network that needs help."""
@@ -199,13 +244,14 @@ class CulpritStages:
             accused = [each for each in accused if each.suspect.tensor in blamed]
         return self._recorded(case, grouped(case, reasons, accused, out_of_time=stop), accused)
 
-    def _recorded(self, case: Case, findings: Sequence[Finding], accused: Sequence[Accused]) -> Case:
+    def _recorded(self, case: Case, told: Sequence[tuple[Finding, Fixes]], accused: Sequence[Accused]) -> Case:
         """Take in findings; the network with all accused mended but those of whom chance is not ruled out."""
+        findings = [finding for finding, _ in told]
         chance = {name for each in findings if _by_chance(each) for name in each.tensors}
         chance -= {name for each in findings if not _by_chance(each) for name in each.tensors}
         mended = case.mend(merged(each.fixes for each in accused if each.suspect.tensor not in chance))
-        for finding in findings:
-            self.record.add(finding, fixes_of(finding, accused))
+        for finding, fixes in told:
+            self.record.add(finding, fixes)
         return mended
 
     def _samples(self, case: Case, better: Sequence[Ideal]) -> Case:
@@ -280,7 +326,11 @@ class CulpritStages:
         if stop():
             self.notebook.skip(message("diagnosis.skip_places"))
             return case, False
-        suspects = [each for each in case.facts.suspects if not case.mended.keys() & each.quantizers]
+        # What is seen without a run is tried first.
+        case, found = self._outstanding(case)
+        if found:
+            return case, True
+        suspects = _unmended(case)
         limit = max(_FEW, math.isqrt(len(suspects)))
         restores = None if self.task is None else partial(self.task.restored, case)
         accused = find_few(case, suspects, limit=limit, out_of_time=stop, restores=restores)
@@ -288,21 +338,26 @@ class CulpritStages:
             self.notebook.skip(message("diagnosis.skip_places"))
             return case, False
         if accused:
-            found = explained(case, accused, out_of_time=stop)
-            told = grouped(case, found, accused, out_of_time=stop)
-            mended = self._recorded(case, told, accused)
-            return mended, any(not _by_chance(each) for each in told)
+            return self._told(case, accused)
         self.distributed = True
-        if any(each.proven for each in self.record.findings):
-            return case, False
+        if not self._proven:
+            self._add_up(case)
+        return case, False
+
+    def _add_up(self, case: Case) -> None:
+        """The proof that a loss has no culprits."""
         if self.notebook.out_of_time(_PROOF_RUNS * case.runner.seconds):
             self.notebook.skip(message("diagnosis.skip_adds_up"))
-            return case, False
+            return
         whole = Suspect("", "activation", (), "", (), "", ())
         asked = ask(find_cause("accumulated-error", "quantization"), case, whole, nodes=(), tensors=())
         if asked is not None:
             self.record.add(replace(asked[0], share=1.0), dict.fromkeys(case.facts.quantizers))
-        return case, False
+
+
+def _unmended(case: Case) -> list[Suspect]:
+    """Suspects of whom nothing is put right."""
+    return [each for each in case.facts.suspects if not case.mended.keys() & each.quantizers]
 
 
 def _by_chance(finding: Finding) -> bool:

@@ -26,10 +26,11 @@ from roundoff.diagnosis.ideal import ideals
 from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
 from roundoff.diagnosis.loss import Loss, LossMeter, decibels_of
+from roundoff.diagnosis.repairable_model import free_levers
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure
 from roundoff.diagnosis.stages import TOLERATED_DROP, CulpritStages, TaskProof, best_fixes
-from roundoff.diagnosis.subject import Case, loss_measures, open_case
-from roundoff.errors import BadInput
+from roundoff.diagnosis.subject import Case, Fixes, loss_measures, open_case
+from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.verdicts import PairedChange, paired_change
@@ -132,6 +133,7 @@ class QuantizationEvidence:
         mended: The network with all that was found put right.
         findings: What was found, stage by stage.
         expected: What the outputs would lose with every quantizer at its best.
+        reachable: What they would lose with that, or with what costs a chip nothing beside it.
         scores: The user's metric.
         distributed: Whether the loss has no few culprits.
         file: What the file loses as it runs, on all samples that are used; None without one.
@@ -148,6 +150,7 @@ class QuantizationEvidence:
     expected: Loss
     scores: Scores | None
     distributed: bool
+    reachable: Loss | None = None
     file: Loss | None = None
     worse: bool = False
     hurried: bool = False
@@ -188,7 +191,7 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
         kind = "not_enough_evidence" if coarse else kind
         verdict = _unseen_text(loss, evidence.expected, coarse)
     hurried = kind == "not_enough_evidence" and bool(notebook.skipped)
-    measures = loss_measures(loss, evidence.expected)
+    measures = loss_measures(loss, evidence.reachable or evidence.expected)
     scores = evidence.scores
     if scores is not None:
         measures += (
@@ -278,7 +281,7 @@ def _verdict(
     hurried: bool,
     judgement: Judgement | None = None,
 ) -> Message:
-    now, best = decibels_of(loss.sqnr_db), decibels_of(evidence.expected.sqnr_db)
+    now, best = decibels_of(loss.sqnr_db), decibels_of((evidence.reachable or evidence.expected).sqnr_db)
     match kind:
         case "healthy":
             return _healthy_text(loss, evidence.expected)
@@ -379,6 +382,8 @@ _LAST_RUNS = 3
 _FEWEST = 4
 # The file as it runs and its quantizers differ by so much that both figures are told.
 _NOTED_DB = 0.5
+# What costs a chip nothing takes about so many runs to try.
+_LEVER_RUNS = 12
 # So many tensors are named in a check.
 _NAMED = 3
 # So many findings are proven by the user's metric, too.
@@ -454,7 +459,8 @@ class _QuantizationDiagnosis:
         self._asked(case)
         self._file(case)
         scores = self._scores(case)
-        better, stages = ideals(case), CulpritStages(self.notebook, self.record, self._task(scores))
+        better, lossy = ideals(case), judgement.grade == "lossy"
+        stages = CulpritStages(self.notebook, self.record, self._task(scores), lossy=lossy)
         settings.progress.start("looking for causes", len(case.facts.suspects))
         try:
             self._sums(case, [each.node for each in remarks if each.kind == "accumulator"])
@@ -462,11 +468,13 @@ class _QuantizationDiagnosis:
             stages.artefacts(mended)
         finally:
             settings.progress.finish()
+        best = best_fixes(better, settings=True)
         evidence = QuantizationEvidence(
             case=case,
             mended=mended,
             findings=self._findings(mended, stages.task),
-            expected=mended.loss(best_fixes(better, settings=True), more=True),
+            expected=mended.loss(best, more=True),
+            reachable=self._reachable(case, mended, best, good=judgement.good),
             scores=scores,
             distributed=stages.distributed,
             file=None if self.file is None else self.file.loss,
@@ -477,6 +485,28 @@ class _QuantizationDiagnosis:
             restored=stages.task is not None and stages.task.restored(mended),
         )
         return conclude(evidence, self.notebook), case
+
+    def _reachable(self, case: Case, mended: Case, best: Fixes, *, good: bool) -> Loss:
+        """What is lost with all findings put right, or by what costs a chip nothing where that gives more."""
+        found = [mended.loss(more=True), mended.loss(best, more=True)]
+        if not good and not self.notebook.out_of_time(_LEVER_RUNS * case.runner.seconds):
+            with self.notebook.check(message("diagnosis.check_levers")) as check:
+                ranges = case.loss(best, more=True)
+                levers = self._levers(case.mend(best))
+                names, after = max(levers, key=lambda each: each[1].sqnr_db, default=((), ranges))
+                told = {"db": decibels_of(after.sqnr_db), "other": decibels_of(ranges.sqnr_db)}
+                helps = ranges.excess_db(after) >= _NOTED_DB
+                check.result = message(f"diagnosis.levers_{'reach' if helps else 'idle'}", names=names, **told)
+                found.append(after)
+        # Of figures that differ by nothing worth the name the one is told that the verdict tells.
+        most = min(found, key=lambda each: each.value)
+        return next(each for each in found if each.excess_db(most) < _NOTED_DB)
+
+    def _levers(self, case: Case) -> list[tuple[tuple[str, ...], Loss]]:
+        try:
+            return list(free_levers(case, threads=self.notebook.settings.threads))
+        except RoundoffError:
+            return []
 
     def _task(self, scores: Scores | None) -> TaskProof | None:
         """The user's metric as part of the proofs, where it drops by more than chance."""

@@ -1,5 +1,6 @@
 """Loading a model: the graph is read and checked, weights outside the file stay there."""
 
+import logging
 import math
 import stat
 from collections.abc import Iterator, Mapping
@@ -252,7 +253,22 @@ def load_model(path: Path | str) -> Model:
         tell(imported)
         return imported.model
     proto, size = _parse(file)
+    for entry in proto.metadata_props:
+        if entry.key == DRAWN_KEY:
+            _LOGGER.warning("%s: %s", file, drawn_text(entry.value))
     return checked_model(proto, path=file, size=size)
+
+
+_LOGGER = logging.getLogger("roundoff.graph")
+DRAWN_KEY = "roundoff.caffe.random_weights"
+"""A model whose net had no numbers says so under this key, in its file too."""
+
+
+def drawn_text(count: int | str) -> str:
+    """That numbers of a model mean nothing."""
+    return english(
+        "the numbers of {count} layers were drawn at random: scores say nothing of a trained net", count=count
+    )
 
 
 def model_from_proto(proto: Any, *, path: Path) -> Model:

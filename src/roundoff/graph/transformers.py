@@ -125,6 +125,7 @@ class TransformerParts:
         rotary: Additions of products with cosines and sines of positions.
         caches: Keys and values of earlier tokens.
         plumbing: Nodes whose results are whole numbers or conditions: shapes, indices, positions.
+        norm_readers: Layers with weights that read a norm, moved at most.
     """
 
     attentions: tuple[Attention, ...]
@@ -136,6 +137,7 @@ class TransformerParts:
     rotary: tuple[str, ...]
     caches: tuple[CachedKeys, ...]
     plumbing: frozenset[str]
+    norm_readers: tuple[str, ...] = ()
 
     @property
     def is_transformer(self) -> bool:
@@ -194,7 +196,17 @@ class _Recogniser:
             rotary,
             tuple(self._caches(attentions)),
             frozenset(node.name for node in self._nodes if self._is_plumbing(node)),
+            tuple(self._readers_of(norms)),
         )
+
+    def _readers_of(self, norms: Iterable[Pattern]) -> Iterator[str]:
+        """Layers that read what norms give, moved at most."""
+        given = {norm.exit for norm in norms}
+        for node in self._nodes:
+            if self._is_layer(node) and node.input[0] in given:
+                yield node.name
+            elif node.op_type in _MOVERS and node.input[0] in given:
+                given.update(node.output)
 
     # What tensors hold
 

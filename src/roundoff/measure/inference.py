@@ -123,7 +123,11 @@ def energy_ratio_interval_db(
     total = float(noise.sum()), float(signal.sum())
     if signal.size < 2 or not all(math.isfinite(each) and each > 0 for each in total):
         return None
-    return _around(_DB * math.log(total[1] / total[0]), noise / total[0] - signal / total[1], confidence)
+    # What each sample changes in the logarithm of the ratio.
+    influence, count = noise / total[0] - signal / total[1], signal.size
+    spread = _DB * math.sqrt(count / (count - 1) * float(np.square(influence).sum()))
+    middle, half = _DB * math.log(total[1] / total[0]), two_sided_quantile(count - 1, confidence) * spread
+    return middle - half, middle + half
 
 
 def paired_energy_gain_db(
@@ -139,18 +143,7 @@ def paired_energy_gain_db(
     Returns:
         The ends in decibels; None for fewer than two samples, or where one of both has no finite error.
     """
-    total = float(before.sum()), float(after.sum())
-    if before.size < 2 or not all(math.isfinite(each) and each > 0 for each in total):
-        return None
-    return _around(_DB * math.log(total[0] / total[1]), before / total[0] - after / total[1], confidence)
-
-
-def _around(middle: float, influence: Array, confidence: float) -> tuple[float, float]:
-    """An interval around a sum of influences of single samples on the logarithm of a ratio."""
-    count = influence.size
-    spread = _DB * math.sqrt(count / (count - 1) * float(np.square(influence).sum()))
-    half = two_sided_quantile(count - 1, confidence) * spread
-    return middle - half, middle + half
+    return energy_ratio_interval_db(before, after, confidence)
 
 
 def paired_probability(left: Array, right: Array) -> float | None:
@@ -179,6 +172,15 @@ def paired_probability(left: Array, right: Array) -> float | None:
     return two_sided_probability(mean / spread * math.sqrt(differences.size), differences.size - 1)
 
 
+def unpaired_interval(left: Array, right: Array) -> tuple[float, float] | None:
+    """Where the difference of two means lies, left less right, by Welch's t; None for fewer than two values."""
+    if min(left.size, right.size) < 2:
+        return None
+    difference, spread, freedom = _welch(left, right)
+    half = two_sided_quantile(max(1, math.floor(freedom))) * spread
+    return difference - half, difference + half
+
+
 def unpaired_probability(left: Array, right: Array) -> float | None:
     """How probable means that differ at least this much are when both are draws of one population.
 
@@ -193,14 +195,22 @@ def unpaired_probability(left: Array, right: Array) -> float | None:
     """
     if min(left.size, right.size) < 2:
         return None
+    difference, spread, freedom = _welch(left, right)
+    if spread <= _NO_SPREAD * abs(difference):
+        return 1.0 if difference == 0 else 0.0
+    return two_sided_probability(difference / spread, freedom)
+
+
+def _welch(left: Array, right: Array) -> tuple[float, float, float]:
+    """The difference of two means, its standard error, and the degrees of freedom of that."""
     difference = float(left.mean() - right.mean())
     shares = [float(side.var(ddof=1)) / side.size for side in (left, right)]
     spread = math.sqrt(sum(shares))
-    if spread <= _NO_SPREAD * abs(difference):
-        return 1.0 if difference == 0 else 0.0
+    if spread == 0:
+        return difference, 0.0, 1.0
     parts = [share / spread**2 for share in shares]
     freedom = 1.0 / sum(part**2 / (side.size - 1) for part, side in zip(parts, (left, right), strict=True))
-    return two_sided_probability(difference / spread, freedom)
+    return difference, spread, freedom
 
 
 def false_discoveries(probabilities: Sequence[float]) -> tuple[float, ...]:

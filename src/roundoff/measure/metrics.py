@@ -5,7 +5,7 @@ table; one that gathers fewer sums than a metric needs refuses it (`require`).
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -101,6 +101,19 @@ def metric(
 
 # What people rank by most; they are named first where a metric is unknown.
 _USUAL = ("sqnr_db", "cosine", "mse", "relative_euclidean", "mean_relative_error", "chebyshev")
+
+
+ALIASES: Mapping[str, str] = {
+    "sqnr": "sqnr_db",
+    "snr": "sqnr_db",
+    "cosine_similarity": "cosine",
+    "cos": "cosine",
+    "kl": "kl_divergence",
+    "kld": "kl_divergence",
+    "l2": "relative_euclidean",
+    "max_error": "max_abs_error",
+}
+"""What people and other tools call a metric; explained, and not written."""
 
 
 def all_metrics() -> Iterator[Metric]:

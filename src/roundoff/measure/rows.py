@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.measure.classes import index_pair
 from roundoff.measure.metrics import Metric, ratio_db
 from roundoff.measure.pairs import NOTHING, Field, PairSums, SideSums
 
@@ -71,7 +72,8 @@ class RowMeter:
         found = np.full((count, len(references), ROW_NUMBERS), np.nan)
         for place, (reference, candidate) in enumerate(zip(references, candidates, strict=True)):
             if reference.shape == candidate.shape:
-                tables = (side.reshape(count, side.size // max(1, count)) for side in (reference, candidate))
+                sides = index_pair(reference, candidate)
+                tables = (side.reshape(count, side.size // max(1, count)) for side in sides)
                 found[:, place] = row_table(*tables, near=self.counts_near)
         return found
 

@@ -17,6 +17,7 @@ import numpy as np
 from roundoff.core.coverage import Coverage, Doubt, DoubtKind, Grade, Judgement
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
+from roundoff.measure.classes import IndexCounts, class_count, class_predictions
 from roundoff.measure.inference import mean_interval, paired_probability
 from roundoff.measure.metrics import all_metrics, get_metric
 from roundoff.messages.message import english
@@ -296,8 +297,8 @@ class SampleSanity:
         if any(each.size and each.dtype.kind == "f" and not np.isfinite(each).any() for each in found.values()):
             self._outputs.append(sample)
         for name, each in found.items():
-            if each.dtype.kind == "f" and 1 <= each.ndim <= _CLASSIFIER_RANK and each.shape[-1] >= _FEWEST_CLASSES:
-                classes = np.atleast_1d(each.argmax(axis=-1))
+            classes = class_predictions(each) if each.size and each.ndim <= _CLASSIFIER_RANK else None
+            if classes is not None and (class_count(each) or _FEWEST_CLASSES) >= _FEWEST_CLASSES:
                 self._classes.setdefault(name, set()).update(classes.tolist())
                 self._class_rows[name] = self._class_rows.get(name, 0) + classes.size
         self._add_answers(arrays, list(outputs.values()))
@@ -361,10 +362,10 @@ def one_class(predicted: Array, classes: int) -> tuple[Doubt, ...]:
 
     Args:
         predicted: Its classes, one for each row.
-        classes: How many it knows.
+        classes: How many it knows; 0 where nobody knows.
     """
     rows = np.asarray(predicted).ravel()
-    if rows.size < _FEWEST_ROWS or classes < _FEWEST_CLASSES or (rows != rows[0]).any():
+    if rows.size < _FEWEST_ROWS or 0 < classes < _FEWEST_CLASSES or (rows != rows[0]).any():
         return ()
     return (Doubt("one_class", rows.size, rows.size, str(int(rows[0]))),)
 
@@ -374,10 +375,10 @@ def label_doubts(labels: Array, classes: int) -> tuple[Doubt, ...]:
 
     Args:
         labels: The right class of each row.
-        classes: How many the network knows.
+        classes: How many the network knows; 0 where it gives class numbers, and nobody knows how many.
     """
     flat = np.asarray(labels).ravel()
-    wrong = flat[(flat < 0) | (flat >= classes)]
+    wrong = flat[(flat < 0) | (flat >= (classes or math.inf))]
     return (Doubt("labels", int(wrong.size), int(flat.size), str(wrong[0])),) if wrong.size else ()
 
 
@@ -398,40 +399,23 @@ def repeat_doubts(first: Array, second: Array) -> tuple[Doubt, ...]:
     return (Doubt("unrepeatable", name=f"{ours:.6g}, {theirs:.6g}"),)
 
 
-# Outputs that are indices, such as those of ArgMax: a difference of two of them is no size.
-
-# So many answers of a healthy 8-bit network may differ: those that the float network is hardly sure of.
-_FLIPS = 0.05
-# And so rare may be as many as differ, before it is a fault: the only answer, or one of two, is never excused.
-_RARE = 0.1
+# Outputs that are indices, such as those of ArgMax.
 
 
-def is_index(dtype: np.dtype[Any]) -> bool:
-    """Whether an output of this type holds indices or truth values; codes of 8 and 16 bits are numbers."""
-    return dtype.kind == "b" or (dtype.kind in "iu" and dtype.itemsize >= 4)
-
-
-def index_scores(equal: int, total: int) -> Mapping[str, float]:
-    """What an output of indices is judged by: perfect scores where they are equal but for what is usual.
-
-    Args:
-        equal: Indices that are equal.
-        total: Of how many.
-    """
-    differing = total - equal
-    usual = not differing or _at_least(differing, total) > _RARE
-    share = equal / total if total else 1.0
+def index_scores(found: IndexCounts) -> Mapping[str, float]:
+    """What an output of indices is judged by, in place of amounts: perfect scores where it does not differ."""
+    usual = found.state != "different"
     perfect = {each.name: each.perfect for each in all_metrics() if each.perfect is not None} if usual else {}
-    return {**perfect, "equal_share": share}
+    return {**perfect, "equal_share": found.share}
 
 
-def _at_least(count: int, total: int) -> float:
-    """How probable so many differing ones are, if each differs with the usual share."""
-    if total > 2000:
-        spread = math.sqrt(total * _FLIPS * (1 - _FLIPS))
-        return 0.5 * math.erfc((count - 0.5 - total * _FLIPS) / (spread * math.sqrt(2.0)))
-    below = sum(math.comb(total, each) * _FLIPS**each * (1 - _FLIPS) ** (total - each) for each in range(count))
-    return 1.0 - below
+def index_doubts(found: Mapping[str, IndexCounts]) -> tuple[Doubt, ...]:
+    """The doubt about outputs of which more indices differ than is usual, of so few that it may be chance."""
+    return tuple(
+        Doubt("indices", each.differing, each.total, name)
+        for name, each in found.items()
+        if each.state == "unclear"
+    )
 
 
 # The grade.

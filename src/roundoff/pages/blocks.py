@@ -4,9 +4,10 @@ A chart draws columns of a table of its page, so that every chart has its table 
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from operator import attrgetter
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from roundoff.messages.catalogue import (
     LANGUAGES,
@@ -38,6 +39,7 @@ __all__ = [
     "Chart",
     "Column",
     "ColumnKind",
+    "ColumnOf",
     "Commands",
     "Contents",
     "Entry",
@@ -57,6 +59,8 @@ __all__ = [
     "bilingual_facts",
     "cell_text",
     "cell_value",
+    "column",
+    "csv_columns",
     "few_names",
     "headline_text",
     "is_hidden",
@@ -65,6 +69,7 @@ __all__ = [
     "notes",
     "preparation_note",
     "role_name",
+    "table",
 ]
 
 
@@ -224,6 +229,79 @@ class TableBlock:
             return self
         rows = tuple(tuple(row[index] for index in kept) for row in self.rows)
         return replace(self, columns=tuple(self.columns[index] for index in kept), rows=rows)
+
+
+_Row = TypeVar("_Row")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOf(Generic[_Row]):
+    """A column of a table whose rows are results, and what such a result has in it."""
+
+    column: Column
+    cell: Callable[[_Row], Cell]
+
+
+def column(
+    id: str,  # noqa: A002 - as of a column
+    label: Phrase | str,
+    kind: ColumnKind = "text",
+    cell: Callable[[_Row], Cell] | None = None,
+    *,
+    on: str = "terminal html csv",
+    short: Phrase | str = "",
+    **more: Any,
+) -> ColumnOf[_Row]:
+    """A column of results.
+
+    Args:
+        id: Its id; without `cell` the attribute that it shows.
+        label: Its heading: the key of a text (with a dot in it), or what is the same in every language.
+        kind: What its cells hold.
+        cell: What a result has in it.
+        on: Where it is shown: words of ``terminal html csv``.
+        short: Its heading in a terminal, if it is another one.
+        more: Other attributes of the column.
+    """
+    places = cast("tuple[Place, ...]", tuple(on.split()))
+    made = Column(id, _heading(label), kind, on=places, short=_heading(short) if short else None, **more)
+    return ColumnOf(made, cell or attrgetter(id))
+
+
+def _heading(label: Phrase | str) -> Phrase:
+    if isinstance(label, Phrase):
+        return label
+    return bilingual(label) if "." in label else plain(label)
+
+
+def csv_columns(of: str | Mapping[str, Callable[[_Row], Cell]]) -> list[ColumnOf[_Row]]:
+    """Columns that files alone have.
+
+    Args:
+        of: What they hold, by their names; or names of attributes, with blanks between them.
+    """
+    cells = of if not isinstance(of, str) else {name: attrgetter(name) for name in of.split()}
+    return [ColumnOf(Column(name, plain(name), "text", on=("csv",)), cell) for name, cell in cells.items()]
+
+
+def table(
+    id: str,  # noqa: A002 - as of a table
+    caption: Phrase | str,
+    columns: Sequence[ColumnOf[_Row]],
+    rows: Iterable[_Row],
+    **more: Any,
+) -> TableBlock:
+    """A table of results.
+
+    Args:
+        id: Its id.
+        caption: What it shows, or the key of that.
+        columns: In their order.
+        rows: The results.
+        more: Other attributes of the table.
+    """
+    cells = tuple(tuple(each.cell(row) for each in columns) for row in rows)
+    return TableBlock(id, _heading(caption), tuple(each.column for each in columns), cells, **more)
 
 
 @dataclass(frozen=True, slots=True)

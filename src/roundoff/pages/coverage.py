@@ -36,6 +36,9 @@ def judgement_lines(judgement: Judgement | None, *, other: OtherSide = "candidat
     if judgement is None:
         return
     yield translate("coverage.label"), judged_line(judgement.coverage, other=other)
+    if indices := judgement.coverage.outputs.indices:
+        names = few([short_name(name) for name in indices], _NAMED)
+        yield translate("coverage.label_indices"), translate("coverage.equal_or_not", names=names)
     yield from _unplaced(judgement.coverage.unplaced)
     if judgement.coverage.outputs.not_judged:
         yield from coverage_lines(judgement.coverage.outputs, other=other)

@@ -313,50 +313,71 @@ def doubts(processing: InputProcessing) -> tuple[str, ...]:
 
 def _about_order(processing: InputProcessing) -> list[str]:
     formats = {processing.source_format, processing.model_format}
-    if formats == {"RGB", "BGR"} and not processing.swaps_channels:
-        source, model = processing.source_format, processing.model_format
-        doubt = (
-            f"the source is {source} and the model was trained with {model}, but channels are not swapped: the "
-            f"compiled model still expects {model}, so feed it that, or swap the channels before"
+    if formats != {"RGB", "BGR"} or processing.swaps_channels:
+        return []
+    return [
+        english(
+            "the source is {source} and the model was trained with {model}, but channels are not swapped: the "
+            "compiled model still expects {model}, so feed it that, or swap the channels before",
+            source=processing.source_format,
+            model=processing.model_format,
         )
-        return [doubt]
-    return []
+    ]
 
 
 def _about_scale(processing: InputProcessing) -> list[str]:
     std = np.abs(processing.std or (1.0,))
     if not _receives_pixels(processing) or (std >= 1).all():
         return []
-    shown = _numbers(processing.std)
     if np.allclose(std, 1 / _BYTES, rtol=0.05):
-        return [f"std {shown} looks like 1/255: x is divided by std, so 0..1 needs std 255, not 1/255"]
-    doubt = (
-        f"std {shown} is below 1 while the source has whole pixel values from 0 to 255: values of up to "
-        f"{_BYTES / std.min():.0f} come out; a std for values from 0 to 1 has to be multiplied by 255 "
-        f"({_numbers(tuple(_BYTES * value for value in processing.std))})"
-    )
-    return [doubt]
+        return [
+            english(
+                "std {std} looks like 1/255: x is divided by std, so 0..1 needs std 255, not 1/255",
+                std=_numbers(processing.std),
+            )
+        ]
+    right = _numbers(tuple(_BYTES * value for value in processing.std))
+    return [
+        english(
+            "std {std} is below 1 while the source has whole pixel values from 0 to 255: values of up to "
+            "{most:.0f} come out; a std for values from 0 to 1 has to be multiplied by 255 ({right})",
+            std=_numbers(processing.std),
+            most=float(_BYTES / std.min()),
+            right=right,
+        )
+    ]
 
 
 def _about_mean(processing: InputProcessing) -> list[str]:
     if not processing.mean:
         return []
     mean, std = np.abs(processing.mean), np.abs(processing.std or (1.0,))
+    told = {"mean": _numbers(processing.mean), "std": _numbers(processing.std)}
     found = []
     if _receives_pixels(processing) and 0 < mean.max() <= _HIGHEST_UNIT_MEAN:
+        right = _numbers(tuple(_BYTES * value for value in processing.mean))
         found.append(
-            f"mean {_numbers(processing.mean)} lies between 0 and 1 while the source has pixel values from 0 to "
-            f"255; for those it is {_numbers(tuple(_BYTES * value for value in processing.mean))}"
+            english(
+                "mean {mean} lies between 0 and 1 while the source has pixel values from 0 to 255; "
+                "for those it is {right}",
+                mean=told["mean"],
+                right=right,
+            )
         )
     elif mean.max() > _HIGHEST_UNIT_MEAN and std.max() < _HIGHEST_UNIT_MEAN:
         found.append(
-            f"mean {_numbers(processing.mean)} is of pixels from 0 to 255 and std {_numbers(processing.std)} of "
-            "values from 0 to 1: both are subtracted from and divide the same numbers"
+            english(
+                "mean {mean} is of pixels from 0 to 255 and std {std} of values from 0 to 1: both are subtracted "
+                "from and divide the same numbers",
+                **told,
+            )
         )
     if _looks_like(mean, _STD_OF_PIXELS) and _looks_like(std, _MEAN_OF_PIXELS):
         found.append(
-            f"mean {_numbers(processing.mean)} looks like the std of pixels and std "
-            f"{_numbers(processing.std)} like their mean: were they exchanged?"
+            english(
+                "mean {mean} looks like the std of pixels and std {std} like their mean: were they exchanged?",
+                **told,
+            )
         )
     return found
 

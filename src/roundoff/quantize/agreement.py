@@ -15,9 +15,10 @@ from roundoff.graph.interface import OutputPart, output_parts, outputs, random_o
 from roundoff.graph.load import Model
 from roundoff.graph.nodes import by_number
 from roundoff.graph.shapes import values
+from roundoff.measure.classes import IndexCounts, is_index, same_classes
 from roundoff.measure.metrics import OutputAgreement, Status, TensorScore, score, sqnr_db
 from roundoff.measure.pairs import PairSums, measure_pair
-from roundoff.measure.verdicts import SampleSanity, index_scores, is_index, judge
+from roundoff.measure.verdicts import SampleSanity, index_doubts, index_scores, judge
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import decibels_message
 from roundoff.run.bench import Bench, spread
@@ -133,7 +134,8 @@ def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may t
         _coverage(tallies), samples=Share(total, measured, tuple(each for each in left_out if each.count))
     )
     scores = {tally.name: tally.judged for tally in (*tallies, *slices) if tally.judged is not None}
-    doubts = (*sanity.doubts(), *((Doubt("time"),) if late else ()))
+    counts = {tally.name: tally.indices for tally in tallies if tally.indices is not None}
+    doubts = (*sanity.doubts(), *index_doubts(counts), *((Doubt("time"),) if late else ()))
     judgement = judge(scores, coverage, doubts=doubts)
     return JudgedOutputs(found, tuple(own.result() for own in slices), judgement)
 
@@ -157,6 +159,9 @@ def _coverage(tallies: "Sequence[_OutputTally]") -> OutputCoverage:
     return OutputCoverage(
         tuple(name for name, each in why.items() if each is None),
         tuple(each for each in why.values() if each is not None),
+        indices=tuple(
+            tally.name for tally in tallies if tally.indices is not None and why.get(tally.name) is None
+        ),
     )
 
 
@@ -168,9 +173,8 @@ class _OutputTally:
         self._chance = chance and f"it depends on {chance}, which gives other values in each run"
         self._moments: PairSums | None = None
         self._samples = self._rows = self._agreeing = self._differing = 0
-        # Of outputs that are indices: elements, and those that are equal.
-        self._elements = self._equal = 0
-        self._indices = self._damaged = False
+        self.indices: IndexCounts | None = None
+        self._damaged = False
         self._problem, self._unreadable = "", False
 
     def add(self, ours: Array, theirs: Array) -> None:
@@ -191,15 +195,12 @@ class _OutputTally:
         moments = measure_pair(ours, theirs)
         self._moments = moments if self._moments is None else self._moments.merge(moments)
         if is_index(ours.dtype):
-            self._indices = True
-            self._elements += int(ours.size)
-            self._equal += int(np.count_nonzero(ours == theirs))
+            self.indices = (self.indices or IndexCounts()).add(ours, theirs)
         elif ours.dtype.kind == "f":
             self._damaged = self._damaged or bool((np.isfinite(ours) & ~np.isfinite(theirs)).any())
-        if 1 <= ours.ndim <= _CLASSIFIER_RANK and ours.shape[-1] > 1 and ours.size and not self._indices:
-            same = np.argmax(ours, axis=-1) == np.argmax(theirs, axis=-1)
-            self._rows += int(np.size(same))
-            self._agreeing += int(np.count_nonzero(same))
+        if 1 <= ours.ndim <= _CLASSIFIER_RANK and ours.size and self.indices is None:
+            agreeing, rows = same_classes(ours, theirs)
+            self._rows, self._agreeing = self._rows + rows, self._agreeing + agreeing
 
     @property
     def unjudged(self) -> Unjudged | None:
@@ -225,8 +226,8 @@ class _OutputTally:
         """What it is judged by; None where nothing can be said of it."""
         if self.unjudged is not None or self.empty:
             return None
-        if self._indices or self._moments is None:
-            return index_scores(self._equal, self._elements)
+        if self.indices is not None or self._moments is None:
+            return index_scores(self.indices or IndexCounts())
         return {} if self._damaged else score(self._moments).values
 
     def result(self) -> OutputAgreement:
@@ -239,9 +240,9 @@ class _OutputTally:
         if moments is None or not (moments.count or moments.excluded):
             detail = "it is empty" if self._samples else "no sample could be measured on"
             return OutputAgreement(self.name, self._samples, TensorScore("degenerate", {}, detail), None)
-        if self._indices and self._elements:
+        if self.indices is not None:
             # A distance of indices is no size: only the share that is equal means anything.
-            share = {"equal_share": self._equal / self._elements}
+            share = {"equal_share": self.indices.share}
             return OutputAgreement(
                 self.name, self._samples, replace(score(moments), values=share, detail=""), None
             )

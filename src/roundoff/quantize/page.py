@@ -71,7 +71,7 @@ def quantization_page(
         model=model,
         target=result.target.name,
         method=result.best.method,
-        samples=in_all_languages(lambda: count_of(result.calibration.samples, "sample")),
+        samples=in_all_languages(lambda: _calibrated(result)),
     )
     word = bilingual(f"quantize.word_{kind}")
     headline = Headline(_TONES.get(kind, "open"), bilingual("quantize.titled", title=title), word=word)
@@ -135,6 +135,14 @@ def _resolution(resolution: Resolution) -> tuple[str, int, int, Phrase]:
         )
     )
     return rule_text(resolution.rule), len(resolution.matched), len(resolution.applied), text
+
+
+def _calibrated(result: Quantization) -> str:
+    """On how many samples ranges were observed; of those that hold NaN only what is finite was."""
+    text, judged = count_of(result.calibration.samples, "sample"), result.best.judged
+    samples = None if judged is None else judged.judgement.coverage.samples
+    broken = sum(each.count for each in (samples.left_out if samples else ()) if each.why == "nonfinite")
+    return translate("quantize.in_part", samples=text, count=broken) if broken else text
 
 
 def agreement_line(agreement: OutputAgreement) -> str:

@@ -22,7 +22,7 @@ from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, english, joined, message, some
 from roundoff.quantize.calibration.calibration import weight_range
 from roundoff.run.bench import spread
-from roundoff.run.capture import Samples, read_feed
+from roundoff.run.capture import LiveSource, Samples, read_feed
 
 if TYPE_CHECKING:
     from roundoff.run.integer.results import AccumulatorOverflow
@@ -356,3 +356,60 @@ def _advice(node: Any, edges: Edges, target: Target, ratio: float) -> Iterator[M
             return
     if target.float_allowed:
         yield message("quantize.sums_avoided", rule=shlex.quote(f"{node.name}=float"))
+
+
+# Scales that one part of a tensor sets, and that leave the rest of it next to nothing.
+
+FEWEST_LEVELS = 4
+"""With fewer levels a tensor is a sign at best."""
+
+# Values beyond these shares of a tensor are what may set its scale; those between are the rest.
+_REST = (0.005, 0.995)
+# A tensor of few values (a mask, a count) needs few levels.
+_MANY_VALUES = 16
+_MOST_LOOKED_AT = 1 << 18
+
+
+def level_notes(
+    model: Model, quantizers: Sequence[Quantizer], samples: Samples, *, max_memory: int | None = None
+) -> tuple[Message, ...]:
+    """Which tensors have a scale that leaves nearly all of their values fewer than four levels.
+
+    Args:
+        model: The float model that is quantized.
+        quantizers: Its quantizers.
+        samples: One of them is looked at.
+        max_memory: Bytes the process may take.
+    """
+    whole = {each.tensor: each for each in quantizers if each.kind == "activation" and not each.params.scale.ndim}
+    if not whole or not samples.names:
+        return ()
+    found: dict[str, tuple[int, float]] = {}
+    source = LiveSource(model, samples, max_memory=max_memory)
+    try:
+        for info in source.tensors:
+            if info.name in whole and not info.problem:
+                levels = levels_left(source.read(info.name, samples.names[0]), whole[info.name])
+                if levels is not None and levels < FEWEST_LEVELS:
+                    found[info.name] = levels, float(whole[info.name].params.scale)
+    finally:
+        source.close()
+    notes = [
+        message("quantize.few_levels", tensor=repr(name), count=levels, scale=f"{scale:.2g}")
+        for name, (levels, scale) in list(found.items())[:_LISTED]
+    ]
+    if len(found) > _LISTED:
+        notes.append(message("quantize.few_levels_more", count=len(found) - _LISTED))
+    return tuple(notes)
+
+
+def levels_left(values: Array, quantizer: Quantizer) -> int | None:
+    """How many codes the middle 99 % of some values get; None where they are few values anyway."""
+    flat = np.asarray(values, np.float64).ravel()
+    flat = flat[:: max(1, flat.size // _MOST_LOOKED_AT)]
+    flat = flat[np.isfinite(flat)]
+    if np.unique(flat[: _MANY_VALUES * _MANY_VALUES]).size < _MANY_VALUES:
+        return None
+    low, high = np.quantile(flat, _REST)
+    middle = flat[(flat >= low) & (flat <= high)]
+    return int(np.unique(np.rint(middle / float(quantizer.params.scale))).size)

@@ -19,7 +19,7 @@ from roundoff.messages.message import Message, english
 from roundoff.quantize.agreement import JudgedOutputs, PreparationCheck, check_preparation, judge_outputs
 from roundoff.quantize.calibration.calibration import Calibration
 from roundoff.quantize.calibration.methods import get_method, options_of
-from roundoff.quantize.parameters import QuantNumbers, sum_notes
+from roundoff.quantize.parameters import QuantNumbers, level_notes, sum_notes
 from roundoff.quantize.plan_file import subgraph_notes
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.recipes import BuildSettings, RecipeBuilder
@@ -114,6 +114,11 @@ class Quantization:
         return self.builder.prepared
 
     @property
+    def float_model(self) -> Model:
+        """The prepared model as the steps of the recipe leave it: what is quantized."""
+        return self.builder.float_model(self.best.recipe)
+
+    @property
     def calibration(self) -> Calibration:
         """What was observed; serves other plans too."""
         return self.builder.calibration(self.best.recipe)
@@ -122,21 +127,22 @@ class Quantization:
     def notes(self) -> tuple[Message, ...]:
         """What the user should know."""
         checked = () if self.check is None else self.check.notes
-        said = (*self.on_samples, *self.prepared.notes, *checked, *self.calibration.notes)
+        steps = (note for step in self.builder.reports(self.best.recipe) for note in step.notes)
+        said = (*self.on_samples, *self.prepared.notes, *checked, *steps, *self.calibration.notes)
         return (*said, *self.best.numbers.notes, *self.remarks)
 
     @property
     def quantized(self) -> QuantizedModel:
         """The float model and its quantizers."""
-        return QuantizedModel(self.prepared.model, self.best.numbers.quantizers, preparation=self.notes)
+        return QuantizedModel(self.float_model, self.best.numbers.quantizers, preparation=self.notes)
 
     def fake_quant_model(self) -> DeferredModel:
         """The model with quantize-dequantize pairs, ready to be saved."""
-        return fake_quant_model(self.prepared.model, self.best.numbers.quantizers)
+        return fake_quant_model(self.float_model, self.best.numbers.quantizers)
 
     def deploy_model(self) -> DeferredModel:
         """The model with integer weights and biases, ready to be saved."""
-        return deploy_model(self.prepared.model, self.best.numbers.quantizers)
+        return deploy_model(self.float_model, self.best.numbers.quantizers)
 
 
 def quantize_model(
@@ -175,6 +181,7 @@ def quantize_model(
         calibration=calibration,
     )
     builder = RecipeBuilder(model, NO_INPUTS if samples is None else samples, settings.target, making=making)
+    recipes = tuple(map(builder.plain, recipes))
     if not all(builder.plan(recipe).quantizers for recipe in recipes):
         raise _nothing(builder.prepared, settings)
     # What is wrong with weights is told before anything runs.
@@ -194,16 +201,22 @@ def quantize_model(
         built = builder.build(recipe)
         judged: JudgedOutputs | None = None
         if samples is not None:
-            quantized = switch_on(prepared.model, built.numbers.quantizers)
+            quantized = switch_on(built.quantized.float_model, built.numbers.quantizers)
             judged = judge_outputs(prepared.model, quantized, samples, threads=settings.threads, progress=progress)
         method = recipe.method or settings.target.calibration.method
         agreement = () if judged is None else judged.agreement
         trials.append(MethodTrial(method, recipe, built.plan, built.numbers, agreement, judged))
     limit = max(trial.sqnr_db for trial in trials) - _NOISE_DB
     best = next(trial for trial in trials if trial.sqnr_db >= limit)
+    changed = builder.float_model(best.recipe)
     remarks = (
-        *subgraph_notes(prepared.model, best.plan),
-        *sum_notes(prepared.model, best.numbers.quantizers, settings.target, samples=samples),
+        *subgraph_notes(changed, best.plan),
+        *sum_notes(changed, best.numbers.quantizers, settings.target, samples=samples),
+        *(
+            ()
+            if samples is None
+            else level_notes(changed, best.numbers.quantizers, samples, max_memory=settings.max_memory)
+        ),
     )
     return Quantization(builder, check, best, tuple(trials), remarks)
 

@@ -27,6 +27,7 @@ from roundoff.quantize.parameters import QuantNumbers, find_parameters, planned_
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.step_report import StepReport
 from roundoff.quantize.steps import INSTALLED, Corrections, StepContext, StepLibrary
+from roundoff.quantize.transforms.clamp_mask import CLAMP_MASK, masked_attentions
 from roundoff.run.capture import Samples
 
 # What may be done otherwise than a target does by default, within what it allows.
@@ -151,6 +152,7 @@ class _Chain:
 
     model: Model
     steps: tuple[StepReport, ...] = ()
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 class RecipeBuilder:
@@ -193,6 +195,8 @@ class RecipeBuilder:
         self._calibrations: dict[tuple[Step, ...], Calibration] = {}
         if self._making.calibration is not None:
             self._calibrations[()] = self._making.calibration
+            # What was observed before was observed of the network as it is made by default.
+            self._calibrations[self.plain(Recipe()).transforms] = self._making.calibration
         self._weights: dict[tuple[tuple[Step, ...], PlannedQuantizer], QuantParams] = {}
         self._ranges: dict[tuple[Step, ...], _KnownRanges] = {}
         self._plans: dict[Recipe, QuantPlan] = {}
@@ -214,6 +218,14 @@ class RecipeBuilder:
     def options(self) -> Mapping[str, float]:
         """Options of calibration methods."""
         return self._making.options
+
+    def plain(self, recipe: Recipe) -> Recipe:
+        """A recipe with what costs nothing and is proven to change nothing: masks of attention are limited."""
+        step = Step(CLAMP_MASK)
+        able = step.name in self.library.transforms() and len(self._samples.names) > 0
+        if not able or step in recipe.transforms or not masked_attentions(self.prepared.model):
+            return recipe
+        return replace(recipe, transforms=(step, *recipe.transforms))
 
     def variations(self) -> tuple[str, ...]:
         """Variations of the target that would change something."""
@@ -247,6 +259,10 @@ class RecipeBuilder:
     def float_model(self, recipe: Recipe) -> Model:
         """The float model as the transforms of a recipe leave it."""
         return self._chain(recipe.transforms).model
+
+    def reports(self, recipe: Recipe) -> tuple[StepReport, ...]:
+        """What the transforms of a recipe did."""
+        return self._chain(recipe.transforms).steps
 
     def calibration(self, recipe: Recipe) -> Calibration:
         """What the scales of a recipe are found from; observed once for each chain of transforms.
@@ -314,6 +330,7 @@ class RecipeBuilder:
             method=recipe.method,
             weight_method=recipe.weight_method,
         )
+        plan = replace(plan, quantizers=_with_ranges(plan.quantizers, self._chain(recipe.transforms).ranges))
         if not recipe.tensor_methods:
             return plan
         observed = self.calibration(recipe)
@@ -332,7 +349,7 @@ class RecipeBuilder:
             before, last = self._chain(steps[:-1]), steps[-1]
             done = self.library.transform(last, before.model, self._context)
             report = StepReport(last.name, "transform", _options(last), tuple(done.taken), tuple(done.notes))
-            chain = _Chain(done.model, (*before.steps, report))
+            chain = _Chain(done.model, (*before.steps, report), {**before.ranges, **done.ranges})
         self._chains[steps] = chain
         return chain
 
@@ -408,6 +425,19 @@ def _with_methods(
             replace(each, method=method) if method and each.kind == "activation" and each.method else each
         )
     return tuple(found)
+
+
+def _with_ranges(
+    quantizers: tuple[PlannedQuantizer, ...], ranges: Mapping[str, tuple[float, float]]
+) -> tuple[PlannedQuantizer, ...]:
+    """Quantizers with the ranges that transforms ask for; one that shares its scale brings its group along."""
+    groups = {each.group: ranges[each.tensor] for each in quantizers if each.group and each.tensor in ranges}
+    return tuple(
+        replace(each, fixed_range=ranges.get(each.tensor) or groups[each.group])
+        if each.kind == "activation" and (each.tensor in ranges or each.group in groups)
+        else each
+        for each in quantizers
+    )
 
 
 class _KnownRanges:

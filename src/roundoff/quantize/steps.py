@@ -210,11 +210,13 @@ class StepOutcome(Generic[Network]):
         model: The model.
         taken: The nodes that took part; empty when nothing was changed.
         notes: What was left as it was and why, and how outputs compare.
+        ranges: Tensors whose codes are to cover these values whatever else is observed: masks may saturate.
     """
 
     model: Network
     taken: tuple[Participation, ...]
     notes: tuple[Message, ...]
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 TransformJob: TypeAlias = StepJob[Model]
@@ -304,7 +306,7 @@ def apply_transform(step: Step, model: Model, context: StepContext) -> Transform
     """
     done = TRANSFORMS.apply(step, model, context)
     if not done.taken:
-        return StepOutcome(model, (), done.notes)
+        return StepOutcome(model, (), done.notes, done.ranges)
     check = check_preparation(model, done.model, context.samples, count=_CHECKED_SAMPLES, threads=context.threads)
     if not check.agrees:
         undone = message("quantize.step_undone", step=step.name)
@@ -314,7 +316,7 @@ def apply_transform(step: Step, model: Model, context: StepContext) -> Transform
         note = message("quantize.step_same_bits", step=step.name, count=check.samples)
     else:
         note = message("quantize.step_same_rounding", step=step.name, most=f"{worst:.2g}", count=check.samples)
-    return StepOutcome(done.model, done.taken, (*done.notes, note))
+    return StepOutcome(done.model, done.taken, (*done.notes, note), done.ranges)
 
 
 class StepLibrary:

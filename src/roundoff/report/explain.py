@@ -9,6 +9,7 @@ from roundoff.core.document import RunDocument
 from roundoff.diagnosis.page import control_text
 from roundoff.diagnosis.result import Finding
 from roundoff.errors import BadInput, nearest
+from roundoff.measure.metrics import ALIASES
 from roundoff.messages.catalogue import english_of, phrase_names, translate
 from roundoff.messages.message import english, shown
 from roundoff.messages.numbers import decibels, decibels_with_unit, named_score, score_text
@@ -293,7 +294,7 @@ def explain(name: str, document: RunDocument | None = None, *, metrics: Sequence
     number = _FINDING.fullmatch(name.strip())
     if number is not None:
         return _finding(int(number[1]), document)
-    text = term_text(name, metrics)
+    text = term_text(name, metrics) or term_text(ALIASES.get(name.strip().casefold(), name), metrics)
     if text is not None:
         return text
     if document is None:

@@ -91,7 +91,9 @@ def gate_junit(diff: "RunDiff", gate: "Gate") -> str:
     cases = [_gated(row) for row in gate.rows]
     for each in gate.metrics:
         loss = "not in the run" if each.loss is None else f"loses {each.loss:.4g}, {each.allowed:.4g} is allowed"
+        loss += "; not enough samples to tell" if each.unclear else ""
         cases.append(_Case("metric", each.name, "passed" if each.passed else "failure", loss, loss))
+    cases += [_Case("coverage", "evidence", "failure", str(each)) for each in gate.doubts]
     cases += [_Case("run", str(each), "failure", str(each)) for each in gate.problems]
     cases += [_Case("tensor", name, "skipped", "only in the baseline") for name in diff.only_before]
     cases += [_Case("tensor", name, "skipped", "only in the run") for name in diff.only_after]

@@ -133,8 +133,6 @@ _EXAMPLE = english(
 
 
 _WHAT = english("The evaluator")
-# Rows, places (such as the words of a text) and classes; nobody knows where the classes are among more.
-_MOST_AXES = 3
 
 
 class EvaluationSamples(Sequence[Mapping[str, Array]]):
@@ -293,29 +291,6 @@ def make_run(model: Model, *, threads: int | None = None) -> Run:
         return dict(zip(names, session.run(feed), strict=True))
 
     return run
-
-
-def class_predictions(output: Array) -> Array | None:
-    """The class with the highest score in each row of an output; None when it has no rows of several scores.
-
-    Args:
-        output: Of shape (rows, classes), (rows, places, classes), or one of these with axes of size 1 behind it.
-
-    Returns:
-        int64 of shape (rows,).
-    """
-    classes = class_count(output)
-    return None if classes is None else np.asarray(output.reshape(-1, classes).argmax(axis=-1))
-
-
-def class_count(output: Array) -> int | None:
-    """How many classes an output scores, see `class_predictions`; None when it has no rows of several scores."""
-    if not isinstance(output, np.ndarray) or output.dtype.kind not in "fiu":
-        return None
-    shape = output.shape
-    while len(shape) > 2 and shape[-1] == 1:
-        shape = shape[:-1]
-    return None if not 1 <= len(shape) <= _MOST_AXES or shape[-1] < 2 else int(shape[-1])
 
 
 # A hold-out: samples on which a repair or a search is judged, and which neither sees before.

@@ -18,6 +18,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.save import save_model
+from roundoff.measure.classes import class_places, class_predictions
 from roundoff.measure.verdicts import repeat_doubts
 from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import Bench, spread
@@ -29,7 +30,6 @@ from roundoff.run.evaluators import (
     Evaluator,
     brief,
     call_user_code,
-    class_predictions,
     evaluator_in,
     load_user_module,
     make_run,
@@ -419,7 +419,9 @@ def make_judge(
         return SignalJudge(bench)
     (_, first), *_ = bench.run_together(model, [0])
     scores = [class_predictions(array) for array in first if getattr(array, "ndim", 0) == 2]
-    return ClassJudge(bench, None) if any(found is not None for found in scores) else SignalJudge(bench)
+    numbers = all(isinstance(array, np.ndarray) and array.dtype.kind in "iu" for array in first)
+    classes = any(found is not None for found in scores) or (numbers and bool(class_places(first)))
+    return ClassJudge(bench, None) if classes else SignalJudge(bench)
 
 
 def _vendor(instance: Any, model: Model, *, path: Path) -> TrialJudge:

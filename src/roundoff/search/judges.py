@@ -9,13 +9,13 @@ from roundoff.core.coverage import Doubt
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
+from roundoff.measure.classes import class_count, class_places, class_predictions, is_index
 from roundoff.measure.metrics import get_metric
 from roundoff.measure.rows import RowMeter, sample_scores
 from roundoff.measure.verdicts import label_doubts, one_class
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import counted
 from roundoff.run.bench import Bench
-from roundoff.run.evaluators import class_count, class_predictions
 
 
 class TrialJudge(Protocol):
@@ -145,9 +145,9 @@ class ClassJudge:
         """The first output with a row of scores for each label, or with any; and how many rows each sample has."""
         (chunk, arrays), *_ = self._bench.run_together(self._bench.model, [0])
         sizes = [0 if (found := class_predictions(array)) is None else found.size for array in arrays]
-        for place, size in enumerate(sizes):
-            if size and (labels is None or size * self.total == labels.size):
-                return place, size
+        for place in class_places(arrays):
+            if labels is None or sizes[place] * self.total == labels.size:
+                return place, sizes[place]
         rows = max(sizes, default=0) * self.total // len(chunk)
         if labels is None or not rows:
             what = english(
@@ -193,7 +193,9 @@ class SignalJudge:
         self.total = len(bench.samples.names)
         (_, first), *_ = bench.run_together(bench.model, [0])
         self._places = [
-            at for at, array in enumerate(first) if isinstance(array, np.ndarray) and array.dtype.kind == "f"
+            at
+            for at, array in enumerate(first)
+            if isinstance(array, np.ndarray) and (array.dtype.kind == "f" or is_index(array.dtype))
         ]
         if not self._places:
             what = english("No output of {path} holds float numbers to compare.", path=bench.model.path)

@@ -41,6 +41,8 @@ def tuning_page(document: RunDocument) -> pages.Page | None:
 def _headline(found: Tuning) -> pages.Headline:
     best, term = found.best, f"tuning_{found.verdict}"
     goal = {"metric": in_all_languages(lambda: _name(found)), "goal": phrase_of(found.goal)}
+    if found.doubts and found.verdict != "best_effort" and all(each.kind == "time" for each in found.doubts):
+        return pages.Headline("open", bilingual("search.cut", **goal), term, bilingual("search.word_cut"))
     if found.doubts and found.verdict != "best_effort":
         return pages.Headline(
             "open", bilingual("search.doubted", **goal), term, bilingual("search.word_no_evidence")

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-from roundoff.core.plan import FLOAT, Precision, Recipe, Rule, inputs_text
+from roundoff.core.plan import FLOAT, Precision, Recipe, Rule, Step, inputs_text
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, reason
@@ -16,6 +17,7 @@ from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.nodes import reads
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.transformers import TransformerParts, find_parts
 from roundoff.graph.units import derived_constants
 from roundoff.measure.metrics import mean_of, require
 from roundoff.measure.rows import ROW_FIELDS, RowMeter, merged_rows
@@ -218,6 +220,14 @@ class TuneProblem(Protocol):
         """A recipe with a free option taken; the same recipe when that changes nothing."""
         ...
 
+    def with_wide_stream(self, recipe: Recipe) -> Recipe | None:
+        """A recipe with the residual stream of a transformer in more bits; None where there is none."""
+        ...
+
+    def with_smooth_norms(self, recipe: Recipe) -> Recipe | None:
+        """A recipe with layers that read norms smoothed; None where there are none."""
+        ...
+
     def proxy_db(self, recipe: Recipe) -> float | None:
         """Signal to noise of the outputs in decibels, on a few samples; None where that is not known."""
         ...
@@ -321,6 +331,34 @@ class ModelProblem:
         except Exception as error:  # noqa: BLE001 - other options do not depend on it
             self.failed[f"{option.kind} {option.name}".strip().replace("_", " ")] = reason(error)
             return recipe
+
+    @cached_property
+    def _parts(self) -> TransformerParts:
+        return find_parts(self._builder.prepared.model)
+
+    def with_wide_stream(self, recipe: Recipe) -> Recipe | None:
+        """Additions, norms and sums of embeddings, as one: each alone gains nothing while others are narrow."""
+        wide = [precision for precision in self.precisions if precision != FLOAT and "weight" not in precision]
+        if not self._parts.stream or not wide:
+            return None
+        return self.raised(recipe, self._parts.stream, wide[0])
+
+    def with_smooth_norms(self, recipe: Recipe) -> Recipe | None:
+        """Smoothing of layers that read norms; a Mul that is inserted for it reads as many bits as the stream."""
+        layers = self._parts.norm_readers
+        if not layers or "smooth" not in self._builder.library.transforms():
+            return None
+        step = Step("smooth", (("insert", True), ("threshold", 1.0)), layers)
+        smoothed = replace(recipe, transforms=(*recipe.transforms, step), tensor_methods=())
+        try:
+            graph = self._builder.float_model(smoothed).proto.graph
+        except Exception as error:  # noqa: BLE001 - other recipes do not depend on it
+            self.failed["smooth norms"] = reason(error)
+            return None
+        known = {node.name for node in self._builder.prepared.model.proto.graph.node}
+        added = [node.name for node in graph.node if node.op_type == "Mul" and node.name not in known]
+        had = dict.fromkeys(self.raised_nodes(recipe).values())
+        return self.raised(smoothed, added, next(iter(had))) if added and had else smoothed
 
     def worth_trying(self, recipe: Recipe, other: Recipe) -> bool:
         """Whether the outputs have more signal to noise, on a few calibration samples, or it is not known."""

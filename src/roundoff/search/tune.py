@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from roundoff.core.coverage import Doubt
 from roundoff.core.names import shown
 from roundoff.core.plan import QuantPlan, Recipe, inputs_text
 from roundoff.core.progress import SILENT, Progress
@@ -326,6 +327,7 @@ def tune(
                 library=settings.library,
             )
             builder = RecipeBuilder(model, data.calibration, settings.target, making=making)
+        settings = replace(settings, base=builder.plain(settings.base))
         judge = make_judge(builder.prepared.model, data.evaluation, settings.judge)
         parts = split_evaluation(judge, data, settings)
         if parts.held_out and data.calibration is data.evaluation and parts.used is not None:
@@ -437,7 +439,7 @@ class _TuneSearch:
                     (*self._judge.notes, *self._parts.notes, *self._fed(), *self._skipped(), *built.notes)
                 )
             ),
-            doubts=self._judge.doubts,
+            doubts=(*self._judge.doubts, *_out_of_time(found.stopped)),
         )
         return Tuned(tuning, built)
 
@@ -525,3 +527,8 @@ def forced_nodes(plan: QuantPlan, plain: QuantPlan) -> tuple[ForcedNode, ...]:
         if node.node in before and node.node not in named and node.unit not in units
         if (node.seen.activation, node.seen.weight) != before[node.node]
     )
+
+
+def _out_of_time(stopped: Message) -> tuple[Doubt, ...]:
+    """What was not tried for want of time may be better: nothing good is said of a search that did not end."""
+    return (Doubt("time"),) if stopped.key == "search.ended_time" else ()

@@ -236,7 +236,38 @@ def choose_run(
                 "/".join(each): "/".join([*each[:depth], *each[depth + 1 :]] if len(each) > depth + 1 else each)
                 for each in kept
             }, names
-    return {path: path for path in paths}, ()
+    return _marked_run(paths, asked, golden=golden) or ({path: path for path in paths}, ())
+
+
+_MARKS = frozenset({"golden", "reference", "ref", "expected"})
+"""What files of the right run have in their names beside those of another: ``x.golden.npy`` and ``x.npy``."""
+_MARK = re.compile(rf"^(?:(.+)[._-])?({'|'.join((*sorted(_MARKS), *_RUNS, 'my'))})$", re.IGNORECASE)
+UNMARKED = "unmarked"
+"""The run of files whose names say nothing of a run."""
+
+
+def _marked_run(
+    paths: Sequence[str], asked: str | None, *, golden: bool
+) -> tuple[dict[str, str], tuple[str, ...]] | None:
+    """One of runs that are told by the ends of their files' names; None where these tell none."""
+    runs: dict[str, dict[str, str]] = {}
+    for path in paths:
+        folder, slash, name = path.rpartition("/")
+        found = _MARK.match(name)
+        mark, bare = (found[2].lower(), found[1]) if found and found[1] else (UNMARKED, name)
+        runs.setdefault(mark, {})[path] = f"{folder}{slash}{bare}"
+    right = [mark for mark in runs if mark in _MARKS]
+    judged = sorted((mark for mark in runs if mark not in _MARKS), key=_rank)
+    if not right or not judged:
+        return None
+    # Every golden copy has its partner, and most that is judged has a golden copy.
+    copies = set(runs[right[0]].values())
+    if not copies <= set(runs[judged[0]].values()) or len(copies) < _MOSTLY * len(runs[judged[0]]):
+        return None
+    names = (*right, *judged) if golden else (*judged, *right)
+    if asked is not None:
+        names = _as_asked(dict.fromkeys(names, ()), asked)
+    return (runs[names[0]], names) if names else None
 
 
 def _as_asked(runs: Mapping[str, Collection[str]], asked: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from roundoff.core.array_files import Unreadable
+from roundoff.core.files import read_small
 from roundoff.core.names import FileNames, natural_key, shown
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
@@ -20,6 +21,7 @@ from roundoff.tensors.folders import (
     is_sample_folder,
     is_tensor_file,
     locate,
+    suffix_of,
     unreadable_unit,
     walk_files,
     without_suffix,
@@ -217,7 +219,7 @@ def open_folder(
         chosen = [
             unit if unit.archive else replace(unit, name=kept[unit.route]) for unit in units if unit.route in kept
         ]
-        arranged = replace(arrange(chosen), runs=runs)
+        arranged = _by_name_list(replace(arrange(chosen), runs=runs), folder)
     return as_source(arranged, label=shown(path), kind=kind)
 
 
@@ -267,6 +269,34 @@ def as_source(arranged: Arranged, *, label: str, kind: str) -> StoredSource:
         broken=arranged.broken,
         runs=arranged.runs,
     )
+
+
+NAME_LIST = "map_name_to_file.txt"
+"""The list of layers and their files, in the order of execution, that RKNN-Toolkit2 writes beside its runs."""
+
+
+def _by_name_list(arranged: Arranged, folder: Path) -> Arranged:
+    """Name tensors as a list of layers and files does that lies in the folder, below it or beside it.
+
+    Files that it does not list come last under names of their own.
+    """
+    beside = [file for file in walk_files(folder) if file.rpartition("/")[2] == NAME_LIST]
+    lists = [folder / file for file in beside] or [folder.parent / NAME_LIST]
+    names: dict[str, str] = {}
+    for path in lists:
+        if not path.is_file():
+            continue
+        for line in read_small(path, what=english("The list")).decode("utf-8", "replace").splitlines():
+            layer, _, file = line.strip().rpartition(" ")
+            if layer.strip() and suffix_of(file):
+                names.setdefault(without_suffix(file), layer.strip())
+    known = [place for place in arranged.stored if place.name in names]
+    if not known:
+        return arranged
+    order = {layer: at for at, layer in enumerate(names.values())}
+    listed = sorted((replace(place, name=names[place.name]) for place in known), key=lambda each: order[each.name])
+    rest = [place for place in arranged.stored if place.name not in names]
+    return replace(arranged, stored=[*listed, *rest], ordered=not rest)
 
 
 def _arrange_by(manifest: Path, units: Sequence[TensorPlace], folder: Path) -> Arranged:

@@ -353,6 +353,43 @@ class MappingSource:
         return self._arrays[name]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SomeTensors:
+    """Some tensors of a source; a `TensorSource`.
+
+    Attributes:
+        source: The source.
+        names: Those wanted.
+    """
+
+    source: TensorSource
+    names: frozenset[str]
+
+    @property
+    def label(self) -> str:
+        """That of the source."""
+        return self.source.label
+
+    @property
+    def samples(self) -> tuple[str, ...]:
+        """Those of the source."""
+        return self.source.samples
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        """Those wanted, in the source's order."""
+        return tuple(info for info in self.source.tensors if info.name in self.names)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the source is."""
+        return self.source.ordered
+
+    def read(self, name: str, sample: str) -> Array:
+        """The values of one of them."""
+        return self.source.read(name, sample)
+
+
 # Several samples in one tensor.
 
 # So many of the tensors must hold one slice for each sample, for the first axis to be a batch.

@@ -51,28 +51,24 @@ def test_a_network_that_gives_labels(wrong: int, dtype: type, network: tuple[Pat
     compared = roundoff.compare(model, dump, data=data)
     loose = roundoff.compare(model, dump, data=data, threshold="cosine=0.5")
     if wrong:
-        assert (found.result.kind, found.exit_code) == ("not_enough_evidence", 1)
+        assert (found.result.kind, found.exit_code) == ("culprits", 1)
         assert found.result.outputs is not None
-        assert [each.why for each in found.result.outputs.not_judged] == ["indices"]
+        assert (found.result.outputs.judged, found.result.outputs.indices) == (("label",), ("label",))
+        [finding] = found.result.findings
+        assert (finding.cause, finding.nodes, finding.tensors) == ("kernel-fault", ("argmax",), ("label",))
+        assert (finding.measures[0].before, finding.measures[0].after) == (1 - wrong / SAMPLES, 1.0)
         assert (compared.result.state, loose.result.state) == ("fail", "fail")
     else:
         assert (found.result.kind, found.exit_code) == ("healthy", 0)
         assert (compared.result.state, compared.exit_code, loose.exit_code) == ("pass", 0, 0)
 
 
-def test_the_only_answer_is_never_excused() -> None:
-    from roundoff.measure.verdicts import index_scores, usual_limits
-
-    judged = {
-        (differing, total): usual_limits().holds(dict(index_scores(total - differing, total)))
-        for differing, total in ((0, 1), (1, 1), (1, 2), (1, 20), (4, 20), (60, 1000), (90, 1000))
-    }
-    assert judged == {
-        (0, 1): True,
-        (1, 1): False,
-        (1, 2): False,
-        (1, 20): True,
-        (4, 20): False,
-        (60, 1000): False,
-        (90, 1000): False,
-    }
+def test_one_wrong_label_of_eight_is_no_good_verdict(network: tuple[Path, Path], tmp_path: Path) -> None:
+    dump = dumped(network, tmp_path / "dump", wrong=1, dtype=np.int64)
+    model, data = network
+    found, compared = roundoff.diagnose(model, data=data, dumps=dump), roundoff.compare(model, dump, data=data)
+    assert (found.result.kind, found.exit_code) == ("not_enough_evidence", 1)
+    assert (compared.result.state, compared.exit_code) == ("no_evidence", 1)
+    for judgement in (found.result.judgement, compared.result.judgement):
+        assert judgement is not None
+        assert [(each.kind, each.count, each.of) for each in judgement.doubts] == [("indices", 1, SAMPLES)]

@@ -1,18 +1,26 @@
 """The parts that interventions on devices are made of."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
+from benchmarks.planted.device import Device, few_samples
 from benchmarks.planted.subject import subject
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.causes.device_layout import slice_order
+from roundoff.diagnosis.causes.device_stale_tensor import StaleTensor
 from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
 from roundoff.diagnosis.devices.expectation import Expected, Golden, in_half, is_emulated
 from roundoff.diagnosis.devices.proof import pattern
 from roundoff.diagnosis.devices.replay import Pair
-from roundoff.diagnosis.devices.suspects import fitted_input
+from roundoff.diagnosis.devices.study import diagnose_device
+from roundoff.diagnosis.devices.suspects import DeviceSuspect, LocalError, fitted_input
+from roundoff.samples.sample_set import ArraySamples
+from tests.diagnosis.devices.devices import HeldDumps
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -129,3 +137,29 @@ def test_gain_and_offset_of_an_input_follow_from_what_is_computed(seed: int, gai
 def test_no_gain_of_an_input_without_values() -> None:
     assert fitted_input(lambda x: x, np.ones(5), np.ones(5)) is None
     assert fitted_input(lambda x: x, np.arange(5.0), np.full(5, np.nan)) is None
+
+
+def test_an_operation_with_several_results_is_judged_on_a_float_device() -> None:
+    network = subject("shuffle", 0)
+    split = [node for node in network.model.proto.graph.node if len(node.output) > 1]
+    assert split
+    rows = Device(network, half=True).run(few_samples(network))
+    found = diagnose_device(network.model, ArraySamples(few_samples(network)), HeldDumps(rows))
+    assert found.kind == "healthy"
+
+
+def test_what_is_only_nearer_to_another_sample_is_not_stale() -> None:
+    rng = np.random.default_rng(0)
+    first, second = rng.standard_normal((2, 200)).astype(np.float32)
+    case: Any = SimpleNamespace(
+        tensors=(), indices=(0, 1), readout=SimpleNamespace(samples=(("0", "0"), ("1", "1")))
+    )
+    for found, stale in ((first, True), (first + np.float32(0.1) * second, False)):
+        expected = Expected(np.asarray(1e-2), 1e-6)
+        pairs = Pair(first, first, expected), Pair(found, second, expected)
+        error = LocalError()
+        for each in pairs:
+            error.add(each.exact, each.found, expected)
+        suspect = DeviceSuspect("x", ("node",), error, "flows on", pairs, (0, 1))
+        assert StaleTensor().signal(case, suspect) is not None
+        assert (StaleTensor().intervene(case, suspect) is not None) == stale

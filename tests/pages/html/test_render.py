@@ -64,7 +64,6 @@ def test_what_the_script_draws_is_json() -> None:
     found = re.search(r'<script type="application/json" id="report-data">(.*?)</script>', text, re.DOTALL)
     assert found is not None
     data = json.loads(found[1])
-    assert {chart["table"] for chart in data["charts"]} >= {"layers", "curves", "partial"}
     assert data["networks"][0]["nodes"][-1]["name"].endswith(HOSTILE)
 
 
@@ -78,8 +77,8 @@ def test_a_report_of_nothing_is_a_page() -> None:
     assert Elements(html_report((), title="nothing")).tags.count("section") == 0
 
 
-@pytest.mark.parametrize(("nodes", "most"), [(500, 5), (2000, 10)])
-def test_large_reports_are_small(nodes: int, most: int) -> None:
+@pytest.mark.parametrize(("nodes", "most"), [(500, 0.4), (2000, 1.2)])
+def test_large_reports_are_small(nodes: int, most: float) -> None:
     text = html_report(all_pages(large_document(nodes)), title="large")
     assert len(text.encode()) < most * MEGABYTE
 

@@ -292,3 +292,26 @@ def test_samples_that_can_show_no_fault_give_no_good_verdict() -> None:
     found = compare(source(lost), source(lost), by_name(), settings=JUDGED)
     assert found.judgement is not None
     assert (found.state, [each.kind for each in found.judgement.doubts]) == ("no_evidence", ["nonfinite_inputs"])
+
+
+def test_what_is_cropped_is_padding_in_every_sample() -> None:
+    wide = [np.pad(tensors(seed)["y"], ((0, 0), (0, 4), (0, 0), (0, 0))) for seed in range(2)]
+    pairs = Pairing((TensorPair("y", "y", layout=Layout("axis 1 padded 4 -> 8", crop=(1, 4, 6, 6))),))
+    ours = source(*({"y": tensors(seed)["y"]} for seed in range(2)))
+    assert compare(ours, source(*({"y": each} for each in wide)), pairs).state == "pass"
+    wide[1][0, 6] = 1.0
+    found = compare(ours, source(*({"y": each} for each in wide)), pairs)
+    assert (found.state, row(found, "y").score.status) == ("fail", "shape")
+    assert "no padding" in row(found, "y").score.detail
+
+
+def test_copies_of_the_candidate_are_counted_apart() -> None:
+    theirs = source(tensors() | {"y_int8": tensors()["y"], "z": np.zeros(3)})
+    pairing = replace(by_name(), unmatched_candidate=("z", "y_int8"), copies={"y_int8": "y"})
+    found = compare(source(tensors()), theirs, pairing, settings=JUDGED)
+    assert found.judgement is not None
+    files = found.judgement.coverage.files
+    assert files is not None
+    assert (files.there, files.judged) == (6, 4)
+    assert [(each.why, each.names) for each in files.left_out] == [("not_placed", ("z",)), ("copy", ("y_int8",))]
+    assert [each.name for each in found.judgement.coverage.unplaced] == ["z"]

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roundoff.cli import main
-from roundoff.vendors.ascend.counterparts import decoded, holds_codes
+from roundoff.vendors.ascend.errors import NotCompared
 from roundoff.vendors.ascend.layouts import Fitted
+from roundoff.vendors.ascend.scales import LayerScale, decode_codes, decode_sums
 from tests.ascend_dumps import TIME, item, write_dump
 from tests.vendors.ascend.models import op, output, write_model
 from tests.vendors.ascend.networks import golden_folder
@@ -24,9 +25,9 @@ from tests.vendors.ascend.networks import golden_folder
 def test_scale_and_offset_are_found(codes: list[int], scale: float, offset: float) -> None:
     mine = np.array(codes, np.int8)
     golden = (mine * np.float64(scale) + offset).astype(np.float32)
-    found, told = decoded(Fitted(mine, golden, mine.shape))
+    found, told = decode_codes(Fitted(mine, golden, mine.shape), None)
     np.testing.assert_allclose(found.mine, golden, atol=1e-3)
-    assert "The codes were taken times" in told
+    assert "No file tells the scale of these codes; fitted" in told
 
 
 def test_codes_stay_where_there_is_no_line_or_the_golden_tensor_has_codes() -> None:
@@ -37,10 +38,34 @@ def test_codes_stay_where_there_is_no_line_or_the_golden_tensor_has_codes() -> N
         (codes, np.array([np.nan, 1, 2, 3], np.float32)),
         (codes[:0], codes[:0].astype(np.float32)),
     ):
-        found, told = decoded(Fitted(mine, golden, mine.shape))
+        found, told = decode_codes(Fitted(mine, golden, mine.shape), None)
         assert (found.mine is mine, told) == (True, "")
-    assert not holds_codes("INT8", codes)
-    assert not holds_codes("FLOAT16", np.ones(2, np.float32))
+    with pytest.raises(NotCompared):
+        decode_codes(Fitted(codes, -codes.astype(np.float32), codes.shape), None)
+
+
+@given(st.integers(-128, 127), st.floats(0.001, 3))
+def test_codes_are_decoded_by_the_scale_of_a_file(offset: int, step: float) -> None:
+    mine = np.arange(-128, 128).astype(np.int8)
+    # The golden numbers do not matter: another scale than that of the file shows.
+    golden = mine.astype(np.float32) * 1.7 + 0.1
+    found, told = decode_codes(Fitted(mine, golden, mine.shape), LayerScale("record.txt", step, offset))
+    expected = [(code - offset) * step for code in range(-128, 128)]
+    np.testing.assert_allclose(found.mine, expected, rtol=1e-6)
+    assert "of record.txt" in told
+
+
+@pytest.mark.parametrize(("shape", "layout", "axis"), [((2, 3, 4, 5), "NCHW", 1), ((2, 4, 5, 3), "NHWC", 3),
+                                                       ((2, 3), "ND", 1), ((3,), "ND", 0)])  # fmt: skip
+def test_sums_are_decoded_channel_by_channel(shape: tuple[int, ...], layout: str, axis: int) -> None:
+    sums = np.arange(np.prod(shape), dtype=np.int32) * 7 - 40
+    steps = (0.5, 0.25, 2.0)
+    golden = np.full(sums.size, 0.5, np.float32)
+    found, _ = decode_sums(Fitted(sums, golden, shape), LayerScale("r", sums=steps), layout=layout)
+    expected = np.moveaxis(np.moveaxis(sums.reshape(shape).astype(np.float64), axis, -1) * steps, -1, axis)
+    np.testing.assert_allclose(found.mine, expected.reshape(-1))
+    with pytest.raises(NotCompared):
+        decode_sums(Fitted(sums, golden, shape), LayerScale("r", sums=(1.0,) * 7), layout=layout)
 
 
 def test_a_fused_network_is_compared_throughout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

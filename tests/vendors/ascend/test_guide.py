@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from roundoff.cli import main
-from roundoff.vendors.ascend.advisor import locate
+from roundoff.vendors.ascend.culprits import locate
 from roundoff.vendors.ascend.rows import Columns, Row
 from tests.vendors.ascend.networks import golden_folder, write_sides
 

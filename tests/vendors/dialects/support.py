@@ -16,7 +16,7 @@ from roundoff.quantize.planning.rules import parse_rule
 from roundoff.quantize.targets.files import load_target
 from roundoff.samples.sample_set import ArraySamples
 from roundoff.vendors.dialects import find_dialect
-from roundoff.vendors.dialects.settings import Decisions, ModelOrigin, Written, decisions_of
+from roundoff.vendors.dialects.settings import Decisions, Made, Written, decisions_of
 from tests.models import loaded
 from tests.vendors.pulsar2.nets import mixed
 
@@ -29,7 +29,7 @@ def decided(folder: Path, *rules: str, target: str = "generic-int8", net: Any = 
     model = loaded(mixed() if net is None else net, folder)
     settings = QuantizeSettings(load_target(target), rules=tuple(map(parse_rule, rules)))
     result = quantize_model(model, ArraySamples({"image": FEEDS}), settings)
-    made = ModelOrigin.by_plan(result.best.plan, stem="net", method=result.best.method, samples=len(FEEDS))
+    made = Made.by_plan(result.best.plan, stem="net", method=result.best.method, samples=len(FEEDS))
     return decisions_of(result.quantized, made, origins=result.prepared.origins)
 
 

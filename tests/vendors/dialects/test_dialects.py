@@ -12,7 +12,7 @@ from roundoff.core.quantizers import QuantParams, quantize
 from roundoff.errors import BadInput
 from roundoff.graph.weights import Weights
 from roundoff.vendors.dialects import DIALECTS, find_dialect, find_dialects
-from roundoff.vendors.dialects.settings import Decisions, ModelOrigin, decisions_of, graph_digest
+from roundoff.vendors.dialects.settings import Decisions, Made, decisions_of, graph_digest
 from tests.vendors.dialects.support import RULES, decided
 
 
@@ -125,7 +125,7 @@ def test_one_scale_per_slice_of_an_activation_is_told(plain: Decisions) -> None:
             quantizers.append(replace(each, spec=each.spec.along(1), params=params))
         else:
             quantizers.append(each)
-    changed = decisions_of(replace(plain.quantized, quantizers=tuple(quantizers)), ModelOrigin("net"))
+    changed = decisions_of(replace(plain.quantized, quantizers=tuple(quantizers)), Made("net"))
     for name in ("onnxruntime", "tpu-mlir"):
         assert "one scale per slice of activations: 's1'" in find_dialect(name).write(changed).missing
 
@@ -148,7 +148,7 @@ def test_names_with_blanks_have_no_place_in_a_table_of_tpu_mlir(plain: Decisions
         replace(each, tensor="s 1" if each.tensor == "s1" else each.tensor) for each in plain.quantized.quantizers
     )
     changed = replace(plain.quantized, float_model=replace(model, proto=proto), quantizers=quantizers)
-    found = find_dialect("tpu-mlir").write(decisions_of(changed, ModelOrigin("net")))
+    found = find_dialect("tpu-mlir").write(decisions_of(changed, Made("net")))
     assert "names with blanks: 's 1'" in found.missing
     assert not any(line.startswith("s 1") for line in found.files["net_cali_table"].splitlines())
 

@@ -25,7 +25,7 @@ from roundoff.quantize.targets.files import load_target
 from roundoff.samples.sample_set import ArraySamples
 from roundoff.vendors.dialects import find_dialect
 from roundoff.vendors.dialects.aimet import read_encodings
-from roundoff.vendors.dialects.settings import Decisions, ModelOrigin
+from roundoff.vendors.dialects.settings import Decisions, Made
 from roundoff.vendors.horizon.run_all import sensitivity_analysis
 from roundoff.vendors.pulsar2.building.build import BuildOptions, build
 from roundoff.vendors.pulsar2.building.log import Log
@@ -182,7 +182,7 @@ def test_our_rules_give_the_same_plan(tmp_path: Path) -> None:
 
 def test_rules_are_found_where_none_are_known(tmp_path: Path) -> None:
     known = decided(tmp_path, *RULES)
-    written("roundoff", Decisions(known.quantized, known.nodes, ModelOrigin("net", "generic-int8")), tmp_path)
+    written("roundoff", Decisions(known.quantized, known.nodes, Made("net", "generic-int8")), tmp_path)
     settings = QuantizeSettings(load_target("generic-int8"), rules=load_rules(tmp_path / "net_rules.toml"))
     samples = ArraySamples({"image": FEEDS})
     again = quantize_model(load_model(save(mixed(), tmp_path / "net.onnx")), samples, settings)
@@ -194,7 +194,7 @@ def test_rules_are_found_where_none_are_known(tmp_path: Path) -> None:
 def test_rules_survive_any_names(tmp_path_factory: pytest.TempPathFactory, names: list[str], kind: str) -> None:
     rule = Rule(kind, tuple(names), Precision("u16", FLOAT, "u8"))  # type: ignore[arg-type]
     folder = tmp_path_factory.mktemp("rules")
-    decisions = Decisions(decided_once(folder), (), ModelOrigin("net", rules=(rule,)))
+    decisions = Decisions(decided_once(folder), (), Made("net", rules=(rule,)))
     try:
         text = find_dialect("roundoff").write(decisions).files["net_rules.toml"].encode()
     except UnicodeEncodeError:

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,14 +16,14 @@ from roundoff.align.values import SampleSide
 from roundoff.core.coverage import Unjudged
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, dequantize
-from roundoff.core.tensors import Array, TensorInfo, TensorSource, parse_dtype
+from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.diagnosis.devices.expectation import Golden, Span
 from roundoff.errors import BadInput, CannotAlign
-from roundoff.measure.verdicts import is_index
+from roundoff.measure.classes import INDEX_TYPES, IndexCounts
 from roundoff.messages.message import Message, as_message, english, message
 from roundoff.studies.compare.pairs import find_samples, laid_out, read_pair
 from roundoff.studies.compare.study import batch_note
-from roundoff.tensors.stored import runs_of, split_batch
+from roundoff.tensors.stored import SomeTensors, runs_of, split_batch
 
 SURE = 0.5
 """Pairs that are less certain are not used to accuse anybody."""
@@ -31,8 +31,8 @@ SURE = 0.5
 _FEWEST_FITTED = 8
 # Axes of a tensor that has more than channels.
 _MAP = 3
-# One against so many that are as they should be is wrong; one that has the shape it should have against these.
-_ONE_AGAINST, _MISLABELLED_AGAINST = 5, 2
+# One against so many that are as they should be is wrong.
+_ONE_AGAINST = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ class Readout:
         notes: What was assumed.
         ends: Inputs and outputs of the network, which a device may hold in a layout of their own.
         indices: Outputs of the network that hold indices, such as those of ArgMax: they are equal or not.
+        copies: Tensors of the device that are others in another form, and which.
     """
 
     reference: TensorSource
@@ -90,19 +91,34 @@ class Readout:
     notes: tuple[Message, ...] = ()
     ends: Collection[str] = ()
     indices: Mapping[str, TensorPair] = field(default_factory=dict)
+    copies: Mapping[str, str] = field(default_factory=dict)
 
-    def equal_indices(self, name: str) -> tuple[int, int]:
-        """Of a tensor of indices, how many are those of the float model, and of how many.
+    def _index_pairs(self, ends: Collection[str]) -> dict[str, TensorPair]:
+        """Outputs of indices that are certain, and can be read in every sample."""
+        dtypes = {info.name: info.dtype for info in self.reference.tensors}
+        found = {}
+        for name in ends:
+            pair = self.pairs.get(name)
+            if (
+                pair is None
+                or pair.how == "shape"
+                or pair.confidence < SURE
+                or dtypes.get(name) not in INDEX_TYPES
+            ):
+                continue
+            with contextlib.suppress(BadInput):
+                for sample in self.samples:
+                    read_pair((self.reference, self.device), pair, sample)
+                found[name] = pair
+        return found
 
-        Raises:
-            BadInput: It cannot be read.
-        """
-        equal = total = 0
-        for sample in self.samples:
+    def equal_indices(self, name: str, right: Callable[[int], Array] | None = None) -> IndexCounts:
+        """Of a tensor of indices, how many are those of the float model, or of what else is right."""
+        counts = IndexCounts()
+        for at, sample in enumerate(self.samples):
             exact, found = read_pair((self.reference, self.device), self.indices[name], sample)
-            same = exact.shape == found.shape
-            equal, total = equal + (int(np.count_nonzero(exact == found)) if same else 0), total + exact.size
-        return equal, total
+            counts = counts.add(exact if right is None else right(at), found)
+        return counts
 
     def read(self, name: str, sample: int) -> Array:
         """Values of a tensor, float32, in the layout of the float model.
@@ -245,23 +261,21 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
         notes.append(message("compare.run_taken", where=device.label, run=run, others=", ".join(others)))
     if fits:
         notes.append(message("diagnosis.note_unknown_scale", count=len(fits)))
-    dtypes = {info.name: info.dtype for info in reference.tensors}
-    indices = {
-        name: pair
-        for name in ends
-        if (pair := by_name.get(name)) is not None
-        and pair.how != "shape"
-        and pair.confidence >= SURE
-        and _holds_indices(dtypes.get(name, ""))
-    }
+    indices = usable._index_pairs(ends)
     left_out = [each for each in left_out if each.name not in indices]
     return Readout(
-        reference, device, kept, matched.pairs, quantizers, fits, tuple(left_out), tuple(notes), ends, indices
+        reference,
+        device,
+        kept,
+        matched.pairs,
+        quantizers,
+        fits,
+        tuple(left_out),
+        tuple(notes),
+        ends,
+        indices,
+        pairing.copies,
     )
-
-
-def _holds_indices(dtype: str) -> bool:
-    return bool(dtype) and is_index(parse_dtype(dtype))
 
 
 def _as_dumped(
@@ -296,8 +310,7 @@ def _one_of_its_own(
     pair = odd[0]
     shape, stored = ours[pair.reference], theirs[pair.candidate]
     plain = [each for each in pairs.values() if each.layout is None and len(ours[each.reference] or ()) >= _MAP]
-    against = _MISLABELLED_AGAINST if shape == stored else _ONE_AGAINST
-    if shape is None or stored is None or len(plain) < against or math.prod(shape) != math.prod(stored):
+    if shape is None or stored is None or len(plain) < _ONE_AGAINST or math.prod(shape) != math.prod(stored):
         return {}
     return {pair.reference: replace(pair, layout=None if shape == stored else relabelled(shape, stored))}
 
@@ -380,33 +393,6 @@ class _Predicted:
         return self.arrays[name] if name in self.arrays else self.source.read(name, sample)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Some:
-    """Some tensors of a source."""
-
-    source: TensorSource
-    names: frozenset[str]
-
-    @property
-    def label(self) -> str:
-        return self.source.label
-
-    @property
-    def samples(self) -> tuple[str, ...]:
-        return self.source.samples
-
-    @property
-    def tensors(self) -> tuple[TensorInfo, ...]:
-        return tuple(info for info in self.source.tensors if info.name in self.names)
-
-    @property
-    def ordered(self) -> bool:
-        return self.source.ordered
-
-    def read(self, name: str, sample: str) -> Array:
-        return self.source.read(name, sample)
-
-
 def with_predicted(
     readout: Readout, golden: Golden, *, feed: Mapping[str, Array], tensors: Sequence[str]
 ) -> Readout:
@@ -446,7 +432,11 @@ class _Prediction:
         everything = readout.reference.tensors, readout.device.tensors
         self._layout = usual_layout(*everything, _matches(everything, self._pairs))
         self._looks: dict[tuple[str, tuple[int, ...]], Array | None] = {}
-        self._device = {info.name: info for info in readout.device.tensors if not info.problem}
+        self._device = {
+            info.name: info
+            for info in readout.device.tensors
+            if not info.problem and info.name not in readout.copies
+        }
 
     @property
     def left(self) -> list[str]:
@@ -478,7 +468,7 @@ class _Prediction:
         infos = tuple(self._infos[name] for name in arrays)
         predicted = _Predicted(self._readout.reference, (theirs,), infos, arrays, ordered=False)
         try:
-            pairing = align(predicted, _Some(self._readout.device, frozenset(self.left)))
+            pairing = align(predicted, SomeTensors(self._readout.device, frozenset(self.left)))
         except CannotAlign:
             return False
         found = {

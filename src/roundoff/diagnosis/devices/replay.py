@@ -11,6 +11,7 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import (
+    UNLIMITED,
     Coarseness,
     DeviceNumbers,
     Expected,
@@ -198,8 +199,9 @@ class DeviceReplay:
         simulated = self._simulation.compute(tensor, given) if numbers.kind == "integer" else None
         largest = cancelling_input(self.golden, self.spans[tensor], given)
         free = exact
-        if simulated is not None and tensor in numbers.limits:
-            simulated, exact = (np.clip(each, *numbers.limits[tensor]) for each in (simulated, exact))
+        if tensor in numbers.limits:
+            exact = np.clip(exact, *numbers.limits[tensor])
+            simulated = None if simulated is None else np.clip(simulated, *numbers.limits[tensor])
         expected = expect_uncoded(
             tensor, exact, found, numbers=numbers, simulated=simulated, largest_input=largest
         )
@@ -214,7 +216,7 @@ class DeviceReplay:
         if coarse.weights and tensor in self._layers:
             expected = expected.with_error(coarse.weights * (self._rough.compute(tensor, given) - exact))
         noise = _PASSED_ON * coarse.relative * float(exact.std())
-        limits = possible_values(self.golden.limits[tensor], exact, self.numbers.kind, noise)
+        limits = possible_values(self.golden.limits.get(tensor, UNLIMITED), exact, self.numbers.kind, noise)
         return replace(expected.wider(noise), limits=limits)
 
     @cached_property

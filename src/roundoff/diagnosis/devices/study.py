@@ -1,9 +1,9 @@
 """The diagnosis of a device from its dumps: inputs, then every part by itself, then causes, then the verdict."""
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,7 +11,8 @@ from roundoff.core.coverage import Coverage, CoverageGap, Doubt, Grade, Judgemen
 from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
-from roundoff.core.tensors import TensorSource
+from roundoff.core.tensors import Array, TensorSource
+from roundoff.diagnosis.devices.kernels.fit import is_known_kernel
 from roundoff.diagnosis.devices.proof import SHIFTED, arithmetics
 from roundoff.diagnosis.devices.readout import KnownNames, read_out, with_predicted
 from roundoff.diagnosis.devices.replay import DeviceReplay, NotFinite, find_not_finite
@@ -34,19 +35,19 @@ from roundoff.diagnosis.subject import loss_measures
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.measure.verdicts import usual_limits
+from roundoff.measure.classes import IndexCounts
+from roundoff.measure.verdicts import index_doubts, usual_limits
 from roundoff.messages.message import Argument, Message, as_message, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, decibels_text
+from roundoff.messages.sanitize import short_name
 from roundoff.quantize.agreement import judge_outputs
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource, Samples
-from roundoff.studies.compare.study import unplaced_files
+from roundoff.studies.compare.study import files_share, left_out, unplaced_files
 
 # A tensor whose error has this part of its energy is wrong; behind a culprit it is a victim.
 _WRONG = 0.01
 _MOST_VICTIMS = 12
-# So many names of what was left out are kept.
-_NAMED = 3
 # A device this much worse than its arithmetic has something wrong that no part shows.
 _UNEXPLAINED_DB = 6.0
 # One in float may add up in half precision, too, which costs as much more than storing what it computes there;
@@ -72,6 +73,7 @@ class DeviceEvidence:
         unexplained: Whether so many tensors are wrong that no part can be blamed.
         not_finite: Tensors that are not all numbers.
         outputs: Which outputs of the network were judged.
+        indices: How many are equal of those that hold indices.
         open: Why outputs that keep what is usual are no ground for a good verdict; None where they are.
     """
 
@@ -84,7 +86,14 @@ class DeviceEvidence:
     unexplained: bool
     not_finite: NotFinite
     outputs: OutputCoverage
+    indices: Mapping[str, IndexCounts] = field(default_factory=dict)
     open: Message | None = None
+
+    @property
+    def differing(self) -> tuple[str, IndexCounts] | None:
+        """The output of indices of which most differ, where more do than is usual."""
+        wrong = [pair for pair in self.indices.items() if pair[1].state == "different"]
+        return min(wrong, key=lambda pair: pair[1].share, default=None)
 
 
 def conclude(evidence: DeviceEvidence, notebook: Investigation) -> Diagnosis:
@@ -120,31 +129,28 @@ def _judgement(evidence: DeviceEvidence, kind: DiagnosisKind) -> Judgement:
     lost = [name for name in computed if name not in judged]
     files = readout.device.tensors
     taken = {pair.candidate for pair in (*readout.pairs.values(), *readout.indices.values())}
-    spare = [info.name for info in files if info.name not in taken]
-    unplaced = (LeftOut("not_placed", len(spare), tuple(spare[:_NAMED])),) if spare else ()
-    unmatched = (LeftOut("unmatched", len(lost), tuple(lost[:_NAMED])),) if lost else ()
+    spare = [info for info in files if info.name not in taken]
     fed, used = len(readout.reference.samples), len(replay.indices)
     lacking = fed - len(readout.samples)
     few = (LeftOut("unmatched", lacking), LeftOut("few_suffice", fed - lacking - used))
     coverage = Coverage(
         evidence.outputs,
-        tensors=Share(len(computed), len(computed) - len(lost), unmatched),
+        tensors=Share(len(computed), len(computed) - len(lost), left_out(("unmatched", lost))),
         samples=Share(fed, used, tuple(each for each in few if each.count)),
-        files=Share(len(files), len(files) - len(spare), unplaced),
+        files=files_share(files, spare, readout.copies),
         gap=_gap(evidence, computed, judged),
         unplaced=unplaced_files(
-            [info for info in files if info.name not in taken],
-            [info for info in readout.reference.tensors if info.name in set(lost)],
+            spare, [info for info in readout.reference.tensors if info.name in set(lost)], readout.copies
         ),
     )
     grade: Grade = "no_evidence"
-    if evidence.loss is not None and not evidence.loss.agrees:
+    if evidence.differing is not None or (evidence.loss is not None and not evidence.loss.agrees):
         grade = "lossy"
     elif evidence.loss is not None and not evidence.outputs.complete:
         grade = "incomplete"
     elif kind in ("healthy", "culprits"):
         grade = "fine"
-    return Judgement(grade, coverage, limits=usual_limits().describe())
+    return Judgement(grade, coverage, index_doubts(evidence.indices), limits=usual_limits().describe())
 
 
 def _gap(evidence: DeviceEvidence, computed: Sequence[str], judged: Collection[str]) -> CoverageGap | None:
@@ -173,7 +179,7 @@ def _numbered(evidence: DeviceEvidence) -> tuple[Finding, ...]:
 def _kind(evidence: DeviceEvidence, findings: tuple[Finding, ...]) -> DiagnosisKind:
     if any(each.proven for each in findings):
         return "culprits"
-    if findings or evidence.unexplained or evidence.not_finite.tensors:
+    if findings or evidence.unexplained or evidence.not_finite.tensors or evidence.differing:
         return "not_enough_evidence"
     loss, expected = evidence.loss, evidence.expected
     # What was not judged may be wrong: nothing good is said of a device whose outputs were not all seen.
@@ -211,7 +217,7 @@ def _verdict(kind: DiagnosisKind, evidence: DeviceEvidence, findings: tuple[Find
         return _culprits_text(evidence.replay, [each for each in findings if each.proven], kept)
     tensors = len(evidence.replay.tensors)
     if kind == "healthy":
-        return _with_kept(message("diagnosis.device_fine", count=tensors), kept)
+        return _with_kept(_fine_text(evidence), kept)
     if kind == "elsewhere":
         if kept is None:
             return message("diagnosis.device_fine_costs", count=tensors)
@@ -219,7 +225,20 @@ def _verdict(kind: DiagnosisKind, evidence: DeviceEvidence, findings: tuple[Find
     return _open_text(evidence, findings, kept)
 
 
-def _open_text(evidence: DeviceEvidence, findings: tuple[Finding, ...], kept: Message | None) -> Message:
+def _fine_text(evidence: DeviceEvidence) -> Message:
+    """That nothing is wrong, with those named that are off by too little to be a fault."""
+    tensors, beside = len(evidence.replay.tensors), [short_name(each.tensor) for each in evidence.suspects]
+    if not beside:
+        return message("diagnosis.device_fine", count=tensors)
+    names = beside[0] if len(beside) == 1 else message("terminal.and_more", names=beside[0], count=len(beside) - 1)
+    return message(
+        "diagnosis.device_fine_beside", count=tensors - len(beside), all=tensors, names=names, others=len(beside)
+    )
+
+
+def _open_text(  # noqa: PLR0911 - one for each reason
+    evidence: DeviceEvidence, findings: tuple[Finding, ...], kept: Message | None
+) -> Message:
     """What can be said without a proof."""
     tensors = len(evidence.replay.tensors)
     if evidence.unexplained:
@@ -227,6 +246,9 @@ def _open_text(evidence: DeviceEvidence, findings: tuple[Finding, ...], kept: Me
         return joined([wrong, message("diagnosis.device_right_dump_asked")])
     if evidence.not_finite.tensors:
         return _with_kept(message("diagnosis.device_not_finite", where=evidence.not_finite.text), kept)
+    if not findings and evidence.differing is not None:
+        name, counts = evidence.differing
+        return message("diagnosis.device_indices", name=name, count=counts.differing, all=counts.total)
     if not findings and not evidence.outputs.complete:
         # What the others keep would read as if it were all of them.
         return message("diagnosis.device_nothing_found", count=tensors)
@@ -276,6 +298,46 @@ def _victims(evidence: DeviceEvidence, findings: tuple[Finding, ...]) -> tuple[s
     wrong = {name: lost.get(name, total[name]) for name in replay.tensors if name in behind - blamed}
     victims = [name for name, error in wrong.items() if error > _WRONG]
     return tuple(sorted(victims, key=lambda name: -wrong[name])[:_MOST_VICTIMS])
+
+
+# Outputs of indices, such as those of ArgMax.
+
+
+def index_findings(replay: DeviceReplay) -> list[Finding]:
+    """Indices that are not those that the device's own tensors give."""
+    findings = []
+    views = [replay.readout.view(at, replay.feed(at)) for at in range(len(replay.readout.samples))]
+
+    def given(name: str) -> Callable[[int], Array]:
+        return lambda at: replay.golden.compute(name, views[at])
+
+    makers = {name: node for node in replay.model.proto.graph.node for name in node.output}
+    for name in replay.readout.indices:
+        counts = replay.readout.equal_indices(name, given(name))
+        if counts.state != "different":
+            continue
+        node, op_type = makers[name].name, makers[name].op_type
+        what = message("diagnosis.measure_indices_equal")
+        findings.append(
+            Finding(
+                number=0,
+                cause="kernel-fault",
+                nodes=(node,),
+                tensors=(name,),
+                summary=message(
+                    "diagnosis.indices_wrong", op=op_type, count=counts.differing, all=counts.total, name=name
+                ),
+                intervention=message("diagnosis.indices_wrong_changed", op=op_type),
+                measures=(Measure(what, "", counts.share, 1.0, samples=len(views)),),
+                remedy=Remedy(
+                    message("diagnosis.kernel_fault_remedy"),
+                    "outside",
+                    (RemedyChange("report", nodes=(node,), tensors=(name,)),),
+                ),
+                proven=True,
+            )
+        )
+    return findings
 
 
 # Devices that stay within a step of the reference and are off in the mean all the same.
@@ -406,6 +468,7 @@ def diagnose_device(
     lacking = len(samples.names) - len(replay.readout.samples)
     doubts = (
         *evidence.judgement.doubts,
+        *(() if found.judgement is None else found.judgement.doubts),
         *((Doubt("lacking", lacking, len(samples.names)),) if lacking else ()),
         *((Doubt("time"),) if late else ()),
     )
@@ -532,7 +595,7 @@ class _DeviceDiagnosis:
         with self._notebook.check(message("diagnosis.check_parts")) as check:
             self._notebook.notes += _coarse_notes(self._replay)
             found = survey(self._replay, progress)
-            suspects = find_suspects(self._replay, found, progress)
+            suspects, faint = find_suspects(self._replay, found, progress)
             # What reads NaN can only hand it on, unless that is in the dump alone.
             nowhere = nowhere.without_wrong_dumps(self._replay.believed, self._replay)
             self._notebook.notes += nowhere.notes
@@ -543,10 +606,15 @@ class _DeviceDiagnosis:
         unlike = None if loss is None or expected is not None else self._unlike(loss)
         too_many = len(suspects) > max(_MOST_SUSPECTS // 2, _MOST_SHARE * len(self._replay.tensors))
         findings = self._explained(inputs, [] if too_many else suspects)
+        if not too_many and not nowhere.tensors:
+            findings += self._faint(faint)
         if not too_many:
             accused = frozenset(name for each in findings for name in each.tensors)
             findings += rounding_findings(self._replay, found, accused)
-        weighed = tuple(self._weighed(each, loss, expected) for each in findings)
+        weighed = (
+            *(self._weighed(each, loss, expected) for each in findings),
+            *index_findings(self._replay),
+        )
         evidence = DeviceEvidence(
             replay=self._replay,
             survey=found,
@@ -557,6 +625,7 @@ class _DeviceDiagnosis:
             unexplained=too_many,
             not_finite=nowhere,
             outputs=judged_outputs(self._replay, nowhere),
+            indices={name: self._replay.readout.equal_indices(name) for name in self._replay.readout.indices},
             open=unlike and unlike[1],
         )
         return conclude(evidence, self._notebook)
@@ -596,7 +665,10 @@ class _DeviceDiagnosis:
         else:
             return None
         if loss.excess_db(usual, negligible=10 ** (-(_AS_HALF_DB + _COARSER_FLOAT_DB) / 10)) <= margin:
-            return None
+            unscaled = tuple(
+                f"'{short_name(name)}'" for name in outputs(replay.model) if name in replay.readout.fits
+            )
+            return (loss, message("diagnosis.device_unscaled", names=unscaled, kept=kept)) if unscaled else None
         return usual, message(key, kept=kept, usual=decibels_text(usual.sqnr_db), count=count)
 
     def _explained(self, inputs: Sequence[DeviceSuspect], suspects: Sequence[DeviceSuspect]) -> list[Finding]:
@@ -612,7 +684,21 @@ class _DeviceDiagnosis:
                 kernel = find_cause("kernel-fault", "device")
                 asked = ask(kernel, self._replay, suspect, nodes=nodes, tensors=tensors)
                 told = told if asked is None else asked[0]
-            if told is not None:
+            # What explains less than nothing explains nothing: the tensor is off by too little to tell why.
+            if told is not None and (told.proven or suspect.whole or not _worsens(told)):
+                findings.append(told)
+        return findings
+
+    def _faint(self, suspects: Sequence[DeviceSuspect]) -> list[Finding]:
+        """Tensors that a known wrong kernel or a gain gives, although no value by itself is off by too much."""
+        findings = []
+        for suspect in suspects[:_MOST_SUSPECTS]:
+            if self._notebook.out_of_time():
+                break
+            nodes, tensors = suspect.nodes, (suspect.tensor,)
+            told = explain(self._replay, suspect, of="device", nodes=nodes, tensors=tensors)
+            known = told is not None and (told.cause != "kernel-fault" or is_known_kernel(self._replay, suspect))
+            if told is not None and told.proven and known:
                 findings.append(told)
         return findings
 
@@ -634,6 +720,14 @@ class _DeviceDiagnosis:
             nothing = message("diagnosis.integer_implementation_costs_nothing")
             return replace(finding, summary=joined([finding.summary, nothing]))
         return finding
+
+
+def _worsens(finding: Finding) -> bool:
+    """Whether what was tried leaves more of the error than there was."""
+    return any(
+        each.after < each.before if each.higher_is_better else each.after > each.before
+        for each in finding.measures[:1]
+    )
 
 
 def _coarse_notes(replay: DeviceReplay) -> list[Message]:

@@ -1,6 +1,7 @@
 """The conversion of one layer: what it reads, what it says, and the nodes it becomes."""
 
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
@@ -152,6 +153,7 @@ class LayerJob:
         tops: What was made of its tops so far.
         batch_fixed: Why the model only works for the batch size of the .prototxt; empty when it does for any.
         notes: What the user should know.
+        filled: Stored blobs that were drawn, because the net has none.
 
     Args:
         layer: The layer.
@@ -175,6 +177,7 @@ class LayerJob:
         self.tops: dict[int, BlobValue] = {}
         self.batch_fixed = ""
         self.notes: list[str] = []
+        self.filled: dict[int, Array] = {}
         self._top_names = tuple(top_names)
         self.net = net
         self._layer_names = net.layer_names
@@ -220,7 +223,12 @@ class LayerJob:
         Raises:
             BadInput: It is not there, or of another shape.
         """
+        if self.net.fills and index >= len(self.layer.blobs):
+            self.filled[index] = _drawn(self.layer, index, shape)
+            return self.filled[index]
         stored = self.raw_blob(index)
+        if self.layer.shares_freely(index) and stored.size == math.prod(shape):
+            stored = stored.reshape(shape)
         wanted = "x".join(map(str, shape)) or english("of a single number")
         if not same_shape(stored.shape, shape):
             found = "x".join(map(str, stored.shape)) or english("of a single number")
@@ -234,7 +242,9 @@ class LayerJob:
                     source=source,
                     found=found,
                 ),
-                fix=english("give the .caffemodel that belongs to this .prototxt"),
+                fix=english("give the .caffemodel that belongs to this .prototxt")
+                if not self.net.shapes
+                else english("leave out --input-shape: this layer takes one size of input only"),
             )
         return stored.reshape(shape).astype(np.float32, copy=False)
 
@@ -255,7 +265,10 @@ class LayerJob:
             )
             raise BadInput(
                 english("{who} needs blob {index}, but {source}.", who=self._who(), index=index, source=source),
-                fix=english("give the .caffemodel that belongs to this .prototxt"),
+                fix=english(
+                    "name both files, as in net.prototxt,net.caffemodel; or try the net without its numbers: "
+                    "roundoff convert --random-weights"
+                ),
             )
         return blobs[index]
 
@@ -342,9 +355,9 @@ class LayerJob:
         outputs = [self._announce(index, shape) for index, shape in enumerate(shapes)]
         self._draft.add_node(op_type, inputs, outputs, name=self.layer.name, attributes=attributes)
 
-    def varies(self, *axes: int) -> None:
-        """The size of the first top along these axes depends on the values that the net is fed."""
-        self.tops[0] = replace(self.tops[0], varying=axes)
+    def varies(self, *axes: int, index: int = 0) -> None:
+        """The size of a top along these axes depends on the values that the net is fed."""
+        self.tops[index] = replace(self.tops[index], varying=axes)
 
     def _announce(self, index: int, shape: Shape) -> str:
         if any(size < 1 for size in shape) or math.prod(shape) > _MOST_VALUES:
@@ -354,8 +367,50 @@ class LayerJob:
                 fix=english("check its sizes and its input's"),
             )
         name = self._top_names[index]
-        self.tops[index] = BlobValue(name, shape)
+        # What is computed for each of a number of parts is there for as many as there are.
+        many = any(0 in bottom.varying and bottom.shape[:1] == shape[:1] for bottom in self.bottoms)
+        self.tops[index] = BlobValue(name, shape, (0,) if many else ())
         return name
+
+
+# What stands for the numbers of a net that has none: by layer, one value for each stored blob. Numbers along one
+# axis are spread a little around it, those along several are drawn so that values neither grow nor vanish.
+_AROUND = {
+    "BatchNorm": (0.0, 1.0, 1.0, 1.0, 0.0), "BN": (1.0, 0.0, 0.0, 1.0), "Scale": (1.0, 0.0), "PReLU": (0.25,),
+    "Normalize": (1.0,),
+}  # fmt: skip
+_SPREAD = 0.1
+
+
+def _drawn(layer: CaffeLayer, index: int, shape: Shape) -> Array:
+    """Numbers in place of stored ones, the same in every run."""
+    generator = np.random.default_rng([zlib.crc32((layer.shared(index) or layer.name).encode()), index])
+    if _filler(layer, index) == "bilinear":
+        return _bilinear(shape)
+    if len(shape) > 1 and layer.type not in _AROUND:
+        fan_in = math.prod(shape[1:])
+        return generator.normal(0, math.sqrt(2 / fan_in), shape).astype(np.float32)
+    middles = _AROUND.get(layer.type, ())
+    middle = middles[index] if index < len(middles) else 0.0
+    if not shape:
+        return np.array(middle, np.float32)
+    drawn = middle + _SPREAD * generator.uniform(-1, 1, shape)
+    return np.asarray(drawn, np.float32)
+
+
+def _filler(layer: CaffeLayer, index: int) -> str:
+    params = layer.message.message("convolution_param") or TextMessage()
+    filler = params.message("weight_filler" if index == 0 else "bias_filler") or TextMessage()
+    return str(filler.get("type", ""))
+
+
+def _bilinear(shape: Shape) -> Array:
+    """Caffe's filler for enlarging planes: the same pyramid for each pair of channels."""
+    size = shape[-1]
+    factor = math.ceil(size / 2)
+    middle = (2 * factor - 1 - factor % 2) / (2.0 * factor)
+    side = 1 - np.abs(np.arange(size) / factor - middle)
+    return np.broadcast_to(np.outer(side, side), shape).astype(np.float32)
 
 
 def _has_integers(layer: CaffeLayer) -> bool:

@@ -4,24 +4,33 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from roundoff.core.files import caffe_pair, is_caffe, pair_path
+from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextMessage
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.caffe.conversion import NOT_RUN, BlobValue, LayerJob, Params, Shape, converter_of, layer_types
 from roundoff.graph.caffe.net import CaffeLayer, Net, read_net
 from roundoff.graph.caffe.wire import message_spec
 from roundoff.graph.draft import Assembly
-from roundoff.graph.load import Model, checked_model
+from roundoff.graph.load import DRAWN_KEY, Model, checked_model, drawn_text
 from roundoff.graph.nodes import make_model
-from roundoff.messages.message import english
+from roundoff.messages.message import as_message, english, joined
 
 DATA_TYPES = frozenset({
     "AnnotatedData", "Data", "DummyData", "HDF5Data", "ImageData", "Input", "MemoryData", "WindowData",
 })  # fmt: skip
+
+
+def brings_data(layer: CaffeLayer) -> bool:
+    """Whether a layer feeds the net: one of Caffe's, or one in Python that reads nothing."""
+    return layer.type in DATA_TYPES or (layer.type == "Python" and not layer.bottoms)
+
 
 _SAY = (
     'replace it by: layer {{ name: "{name}" type: "Input" top: "{top}" '
@@ -41,13 +50,17 @@ def input_shapes(layer: CaffeLayer, net: Net, *, needed: Sequence[int]) -> dict[
     Raises:
         BadInput: The .prototxt does not say them.
     """
-    if layer.type == "Input":
+    given = {index: net.shapes[top] for index, top in enumerate(layer.tops) if top in net.shapes}
+    if set(needed) <= given.keys():
+        shapes = {}
+    elif layer.type == "Input":
         shapes = _spread([_dims(shape) for shape in _params(layer, "input_param", net).every("shape")], layer)
     elif layer.type == "DummyData":
         shapes = _spread(_dummy(_params(layer, "dummy_data_param", net)), layer)
     else:
         image = _image_shape(layer, net)
         shapes = {0: image} if image else {}
+    shapes = {**shapes, **given}
     for index in needed:
         shape = shapes.get(index)
         if not shape or any(size < 1 for size in shape):
@@ -177,13 +190,25 @@ class Imported:
     notes: tuple[str, ...]
 
 
-def import_caffe(prototxt: Path, caffemodel: Path | None) -> Imported:
+def import_caffe(
+    prototxt: Path,
+    caffemodel: Path | None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    fill: bool = False,
+) -> Imported:
     """Read a Caffe net and convert it.
+
+    Args:
+        prototxt: The net.
+        caffemodel: Its numbers; None for a net that has none.
+        shapes: Other shapes of inputs than the .prototxt has, by blob: for nets that take any size.
+        fill: Draw the numbers that are missing, the same in every run: for trying a net before it is trained.
 
     Raises:
         BadInput: A file is missing or damaged, the two do not belong together, or a layer cannot be converted.
     """
-    return import_net(read_net(prototxt, caffemodel))
+    return import_net(read_net(prototxt, caffemodel, shapes=shapes, fill=fill))
 
 
 def import_net(net: Net) -> Imported:
@@ -217,7 +242,7 @@ def runs_of(net: Net) -> tuple[CaffeLayer, ...]:
 
 def _sorted_out(net: Net) -> tuple[list[CaffeLayer], list[Dropped]]:
     """Tell the layers that run from those that serve training, and what hangs on them."""
-    dropped = [Dropped(layer.name, layer.type, "belongs to another phase") for layer in net.excluded]
+    dropped = [Dropped(layer.name, layer.type, english("belongs to another phase")) for layer in net.excluded]
     gone: set[str] = set()
     kept = []
     for layer in net.layers:
@@ -226,10 +251,14 @@ def _sorted_out(net: Net) -> tuple[list[CaffeLayer], list[Dropped]]:
         without = gone.intersection(layer.bottoms)
         if layer.type in NOT_RUN and converter_of(layer.type) is None:
             gone.update(set(layer.tops) - set(layer.bottoms))
-            dropped.append(Dropped(layer.name, layer.type, "serves training or scoring"))
+            dropped.append(Dropped(layer.name, layer.type, english("serves training or scoring")))
         elif without:
             gone.update(layer.tops)
-            dropped.append(Dropped(layer.name, layer.type, f"reads {sorted(without)[0]!r} of a dropped layer"))
+            dropped.append(
+                Dropped(
+                    layer.name, layer.type, english("reads {name!r} of a dropped layer", name=sorted(without)[0])
+                )
+            )
         else:
             _check_known(layer, net)
             kept.append(layer)
@@ -237,7 +266,7 @@ def _sorted_out(net: Net) -> tuple[list[CaffeLayer], list[Dropped]]:
 
 
 def _check_known(layer: CaffeLayer, net: Net) -> None:
-    if layer.type in DATA_TYPES or converter_of(layer.type) is not None:
+    if brings_data(layer) or converter_of(layer.type) is not None:
         return
     known = [*layer_types(), *sorted(DATA_TYPES)]
     raise BadInput(
@@ -267,6 +296,7 @@ class _Importer:
         self._unread: dict[str, None] = {}
         self._inputs: list[BlobValue] = []
         self._tops: dict[str, tuple[str, int]] = {}
+        self._drawn: dict[str, tuple[Array, ...]] = {}
         self._written = Counter(top for layer in kept for top in layer.tops)
         empty = make_model(_graph(net.name or net.path.stem))
         self._draft = Assembly(Model(empty, net.path, 0))
@@ -274,8 +304,9 @@ class _Importer:
     def run(self) -> Imported:
         # Names that blobs and layers have go first; names of steps get out of their way.
         self._reserve()
+        self._check_shapes()
         for layer in self._kept:
-            if layer.type in DATA_TYPES:
+            if brings_data(layer):
                 self._add_inputs(layer)
             else:
                 self._add_layer(layer)
@@ -286,7 +317,27 @@ class _Importer:
         path = pair_path(self._net.path, self._net.weights_path)
         model = checked_model(proto, path=path, size=size)
         note_tops(model, self._tops)
-        return Imported(model, self._net, tuple(self._dropped), tuple(self._notes))
+        if self._drawn:
+            self._notes.append(drawn_text(len(self._drawn)))
+            model.proto.metadata_props.add(key=DRAWN_KEY, value=str(len(self._drawn)))
+        return Imported(model, self._with_drawn(), tuple(self._dropped), tuple(self._notes))
+
+    def _check_shapes(self) -> None:
+        """Refuse shapes for inputs that the net does not have."""
+        inputs = [top for layer in self._kept if brings_data(layer) for top in layer.tops]
+        for name in self._net.shapes:
+            if name not in inputs:
+                raise BadInput(
+                    english("{path} has no input {name!r}.", path=self._net.path, name=name),
+                    fix=nearest(name, inputs),
+                )
+
+    def _with_drawn(self) -> Net:
+        """The net with the numbers that were drawn for it."""
+        layers = [
+            replace(layer, blobs=layer.blobs + self._drawn.get(layer.name, ())) for layer in self._net.layers
+        ]
+        return replace(self._net, layers=tuple(layers)) if self._drawn else self._net
 
     def _reserve(self) -> None:
         for name in self._written:
@@ -307,7 +358,9 @@ class _Importer:
         ]
         for index, top in enumerate(layer.tops):
             if index not in needed:
-                self._dropped.append(Dropped(top, f"input of {layer.type}", "is read by no layer that runs"))
+                self._dropped.append(
+                    Dropped(top, f"input of {layer.type}", english("is read by no layer that runs"))
+                )
         for index, shape in input_shapes(layer, self._net, needed=needed).items():
             top = layer.tops[index]
             if top in self._blobs:
@@ -346,6 +399,8 @@ class _Importer:
             self._blobs[top] = job.tops[index]
             self._tops[job.tops[index].name] = layer.name, index
             self._unread[top] = None
+        if job.filled:
+            self._drawn[layer.name] = tuple(np.atleast_1d(job.filled[index]) for index in sorted(job.filled))
         self._batch_fixed = self._batch_fixed or job.batch_fixed
         self._notes += job.notes
         self._note_unknown(layer)
@@ -375,8 +430,15 @@ class _Importer:
         known = message_spec("LayerParameter").by_name
         strange = [entry for entry in layer.message.entries if entry.name not in known and entry.line]
         for entry in strange:
-            where = f"line {entry.line}: layer {layer.name!r} has {entry.name!r}"
-            self._notes.append(f"{where}, which roundoff does not know and leaves out of account")
+            self._notes.append(
+                english(
+                    "line {line}: layer {name!r} has {field!r}, which roundoff does not know "
+                    "and leaves out of account",
+                    line=entry.line,
+                    name=layer.name,
+                    field=entry.name,
+                )
+            )
 
     def _finish(self) -> None:
         from onnx.helper import make_tensor_value_info
@@ -402,19 +464,35 @@ class _Importer:
             graph.output.append(make_tensor_value_info(value.name, _FLOAT, sizes))
         names = Counter(layer.name for layer in self._kept)
         for name in (name for name, count in names.items() if count > 1):
-            self._notes.append(f"{names[name]} layers are called {name!r}; all but the first got another name")
+            self._notes.append(
+                english(
+                    "{count} layers are called {name!r}; all but the first got another name",
+                    count=names[name],
+                    name=name,
+                )
+            )
         if self._net.unused:
             few = ", ".join(self._net.unused[:3]) + (" ..." if len(self._net.unused) > 3 else "")
-            self._notes.append(f"the .caffemodel has numbers for {len(self._net.unused)} layers more: {few}")
+            self._notes.append(
+                english(
+                    "the .caffemodel has numbers for {count} layers more: {few}",
+                    count=len(self._net.unused),
+                    few=few,
+                )
+            )
         if self._net.unknown:
-            self._notes.append(f"the .caffemodel has {self._net.unknown} fields that Caffe does not; left out")
+            self._notes.append(
+                english(
+                    "the .caffemodel has {count} fields that Caffe does not; left out", count=self._net.unknown
+                )
+            )
 
     def _free_batch(self) -> str:
         """The name of the batch axis, if any number of samples can be fed at a time."""
         sizes = {value.shape[0] for value in self._inputs if value.shape}
         flat = any(len(value.shape) < 2 for value in self._inputs)
         if self._batch_fixed:
-            self._notes.append(f"the batch size is fixed: {self._batch_fixed}")
+            self._notes.append(english("the batch size is fixed: {why}", why=self._batch_fixed))
         return "" if self._batch_fixed or len(sizes) != 1 or flat else _BATCH
 
     def _wrong(self, layer: CaffeLayer, text: str, fix: str = english("correct that layer")) -> BadInput:
@@ -445,20 +523,24 @@ _SHOWN = 3
 def tell(imported: Imported) -> None:
     """Say it, as warnings of a logger; the command line prints them, each once."""
     for text in _texts(imported):
-        _LOGGER.warning("%s", text)
+        # As it is, not as an argument, which would make plain English of it.
+        _LOGGER.warning(text)
 
 
 def _texts(imported: Imported) -> Iterator[str]:
     if imported.dropped:
-        yield f"{imported.net.path}: {dropped_text(imported.dropped)}"
+        yield english("{path}: {note}", path=imported.net.path, note=dropped_text(imported.dropped))
     for note in imported.notes:
-        yield f"{imported.net.path}: {note}"
+        yield english("{path}: {note}", path=imported.net.path, note=note)
 
 
 def dropped_text(dropped: tuple[Dropped, ...]) -> str:
     """Dropped layers in one line, the first of them with the reasons."""
-    few = [f"{each.name} ({each.type}) {each.why}" for each in dropped[:_SHOWN]]
+    few = [
+        english("{name} ({type}) {why}", name=each.name, type=each.type, why=each.why) for each in dropped[:_SHOWN]
+    ]
     if len(dropped) > _SHOWN:
-        few.append(f"{len(dropped) - _SHOWN} more; 'roundoff convert' lists them")
-    count = "1 layer is" if len(dropped) == 1 else f"{len(dropped)} layers are"
-    return f"{count} left out: {'; '.join(few)}"
+        few.append(english("{count} more; 'roundoff convert' lists them", count=len(dropped) - _SHOWN))
+    return english(
+        "{count} {count:layer is|layers are} left out: {few}", count=len(dropped), few=joined(map(as_message, few))
+    )

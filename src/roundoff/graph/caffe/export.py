@@ -13,7 +13,7 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextEntry, TextMessage, text_proto_text
 from roundoff.errors import BadInput
-from roundoff.graph.caffe.convert import DATA_TYPES, import_net, input_shapes, layer_tops, runs_of
+from roundoff.graph.caffe.convert import brings_data, import_net, input_shapes, layer_tops, runs_of
 from roundoff.graph.caffe.net import CaffeLayer, Net, blob_message
 from roundoff.graph.caffe.wire import encode, text_table
 from roundoff.graph.load import Model
@@ -461,7 +461,7 @@ class _CaffeWriter:
 
     def _written(self, layer: CaffeLayer) -> Iterator[tuple[TextMessage, tuple[Array, ...]]]:
         """A layer with the Quant layers in front of it and the DeQuant layer behind."""
-        if layer.type in DATA_TYPES:
+        if brings_data(layer):
             yield from self._input(layer)
             return
         tops = [self._renamed.get(top, top) for top in layer.tops]
@@ -547,7 +547,7 @@ class _CaffeWriter:
 
 def _renamed(placement: CaffePlacement) -> dict[str, str]:
     """What a layer writes gets the name that the last layer folded into it wrote, if nobody else reads it."""
-    written = {top for layer in placement.layers if layer.type not in DATA_TYPES for top in layer.tops}
+    written = {top for layer in placement.layers if not brings_data(layer) for top in layer.tops}
     read = Counter(bottom for layer in placement.layers for bottom in layer.bottoms if bottom not in layer.tops)
     names: dict[str, str] = {}
     for layer in reversed(placement.layers):

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -332,6 +332,16 @@ class CaffeLayer:
     line: int = 0
     blobs: tuple[Array, ...] = ()
 
+    def shared(self, index: int) -> str:
+        """The name under which layers share one of their stored blobs; empty when it is this layer's own."""
+        params = self.message.messages("param")
+        return str(params[index].get("name", "")) if index < len(params) else ""
+
+    def shares_freely(self, index: int) -> bool:
+        """Whether a blob of another shape, but as many values, may be shared."""
+        params = self.message.messages("param")
+        return index < len(params) and params[index].get("share_mode") == "PERMISSIVE"
+
 
 @dataclass(frozen=True, slots=True)
 class CaffeWeights:
@@ -358,6 +368,8 @@ class Net:
         weights_path: The .caffemodel; None when the net has no numbers.
         unknown: How many fields of the .caffemodel no table knows.
         unused: Layers of the .caffemodel with numbers that the net does not have.
+        shapes: Shapes of inputs that were given instead of those in the .prototxt.
+        fills: Whether numbers are drawn where there are none.
         layer_names: Names of all layers.
     """
 
@@ -368,21 +380,35 @@ class Net:
     weights_path: Path | None = None
     unknown: int = 0
     unused: tuple[str, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    fills: bool = False
     layer_names: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layer_names", frozenset(layer.name for layer in self.layers))
 
 
-def read_net(prototxt: Path, caffemodel: Path | None) -> Net:
+def read_net(
+    prototxt: Path,
+    caffemodel: Path | None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    fill: bool = False,
+) -> Net:
     """Read a net and its numbers.
+
+    Args:
+        prototxt: The net.
+        caffemodel: Its numbers; None for a net that has none.
+        shapes: Other shapes of inputs than the .prototxt has, by blob.
+        fill: Draw the numbers that are missing.
 
     Raises:
         BadInput: A file is missing, damaged, or not of its kind.
     """
     message = read_prototxt(prototxt)
     weights = CaffeWeights({}) if caffemodel is None else read_weights(caffemodel)
-    every = tuple(_layers(message, prototxt, weights))
+    every = _sharing(tuple(_layers(message, prototxt, weights)))
     runs = [_runs(layer, message, prototxt) for layer in every]
     names = {layer.name for layer in every}
     return Net(
@@ -393,7 +419,31 @@ def read_net(prototxt: Path, caffemodel: Path | None) -> Net:
         weights_path=caffemodel,
         unknown=weights.unknown,
         unused=tuple(name for name in weights.blobs if name not in names),
+        shapes={name: tuple(shape) for name, shape in (shapes or {}).items()},
+        fills=fill,
     )
+
+
+def _sharing(layers: tuple[CaffeLayer, ...]) -> tuple[CaffeLayer, ...]:
+    """Layers that name a blob alike have the same numbers: those that were stored last, as Caffe loads them."""
+    stored = {
+        name: blob for layer in layers for index, blob in enumerate(layer.blobs) if (name := layer.shared(index))
+    }
+    if not stored:
+        return layers
+    return tuple(replace(layer, blobs=_shared_blobs(layer, stored)) for layer in layers)
+
+
+def _shared_blobs(layer: CaffeLayer, stored: Mapping[str, Array]) -> tuple[Array, ...]:
+    count = max(len(layer.blobs), len(layer.message.messages("param")))
+    every = []
+    for index in range(count):
+        own = layer.blobs[index] if index < len(layer.blobs) else None
+        blob = stored.get(layer.shared(index), own)
+        if blob is None:
+            break
+        every.append(blob)
+    return tuple(every)
 
 
 def read_prototxt(path: Path) -> TextMessage:

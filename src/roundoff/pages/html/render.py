@@ -1,9 +1,9 @@
-"""From pages to HTML. Everything can be read without JavaScript; the script adds charts, sorting and searching."""
+"""From pages to HTML. All can be read without JavaScript; the script adds the network, sorting and searching."""
 
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -13,17 +13,16 @@ from roundoff.messages.catalogue import LANGUAGES, Language, Phrase, bilingual, 
 from roundoff.messages.sanitize import sanitize_for_display
 from roundoff.pages.blocks import (
     Block,
-    Chart,
     NetworkBlock,
     Page,
     Picture,
-    Series,
     TableBlock,
     cell_text,
     cell_value,
     is_hidden,
 )
 from roundoff.pages.glossary import column_meaning
+from roundoff.pages.html.charts import svg_chart
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -47,6 +46,7 @@ def html_report(
     """
     script, style = _asset("report.js"), _asset("report.css")
     safe = tuple(_for_browsers(sanitize_for_display(page)) for page in pages)
+    tables = {each.id: each for each in _blocks(safe) if isinstance(each, TableBlock)}
     text: str = _template().render(
         pages=safe,
         title=title,
@@ -57,6 +57,7 @@ def html_report(
         style=style,
         policy=_policy(script, style),
         data=_data(safe),
+        drawn=lambda chart: svg_chart(chart, tables, language),
     )
     return text.lstrip()
 
@@ -82,10 +83,8 @@ def _digest(text: str) -> str:
 
 def _data(pages: Sequence[Page]) -> str:
     """What the script draws from besides the tables, as JSON that cannot end the element it stands in."""
-    tables = {each.id: each for each in _blocks(pages) if isinstance(each, TableBlock)}
-    charts = [_chart(each, tables) for each in _blocks(pages) if isinstance(each, Chart)]
     networks = [_network(each) for each in _blocks(pages) if isinstance(each, NetworkBlock)]
-    text = json.dumps({"charts": charts, "networks": networks}, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps({"networks": networks}, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -93,41 +92,6 @@ def _blocks(pages: Sequence[Page]) -> Iterator[Block]:
     for page in pages:
         yield from page.blocks
         yield from _blocks(page.sections)
-
-
-def _chart(chart: Chart, tables: Mapping[str, TableBlock]) -> dict[str, Any]:
-    return {
-        "id": chart.id,
-        "table": chart.table,
-        "x": chart.x,
-        "series": [
-            {
-                "columns": each.columns,
-                "label": _spoken(each.label),
-                "role": each.role,
-                "only": each.only,
-                **_heat(each, tables),
-            }
-            for each in chart.series
-        ],
-        "xLabel": _spoken(chart.x_label),
-        "yLabel": _spoken(chart.y_label),
-        "yScale": chart.y_scale,
-        "marks": [{"at": at, "label": _spoken(label)} for at, label in chart.marks],
-    }
-
-
-def _heat(series: Series, tables: Mapping[str, TableBlock]) -> dict[str, Any]:
-    """What the rows of a heat map are called, where they stand, and which way their values are better."""
-    if series.role != "heat":
-        return {}
-    sides = zip(series.columns, series.tables, strict=True)
-    shown = [column for name, table in sides for column in tables[table].columns if column.id == name]
-    return {
-        "tables": series.tables,
-        "names": [_spoken(each) for each in series.names],
-        "higherIsBetter": all(each.higher_is_better is True for each in shown),
-    }
 
 
 def _network(network: NetworkBlock) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.switches import Switches
 from roundoff.graph.units import derived_constants
+from roundoff.measure.classes import index_pair
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.light_pairs import LIGHT_FIELDS, ErrorTotals, LightMeter, MeterJob
 from roundoff.measure.metrics import Metric, require, sample_sqnr_db, sqnr_db
@@ -105,7 +106,8 @@ def compare(meter: LightMeter, metric: Metric, pairs: Sequence[Pair]) -> list[Pa
     if not metric.needs <= LIGHT_FIELDS:
         for at in alike:
             reference, candidate = pairs[at]
-            found[at] = measure_pair(reference, candidate, channel_axis=channel_axis_of(reference.shape))
+            axis = channel_axis_of(reference.shape)
+            found[at] = measure_pair(*index_pair(reference, candidate), channel_axis=axis)
         return found
     totals = {at: ErrorTotals() for at in alike}
     with np.errstate(all="ignore"):
@@ -118,7 +120,8 @@ def compare(meter: LightMeter, metric: Metric, pairs: Sequence[Pair]) -> list[Pa
 def _jobs(pairs: Sequence[Pair], totals: Mapping[int, ErrorTotals]) -> Iterator[MeterJob]:
     for _, group in groupby(totals, key=lambda at: id(pairs[at][0])):
         for part in _batched(group, _AT_A_TIME):
-            yield MeterJob(pairs[part[0]][0], [pairs[at][1] for at in part], [totals[at] for at in part])
+            sides = [index_pair(*pairs[at]) for at in part]
+            yield MeterJob(sides[0][0], [each for _, each in sides], [totals[at] for at in part])
 
 
 def _batched(items: Iterable[int], size: int) -> Iterator[list[int]]:

@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from operator import attrgetter
 
+from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.core.plan import FLOAT, PRECISION_PARTS, Precision
 from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, plain, translate
 from roundoff.messages.message import shown
 from roundoff.messages.phrases import commas, count_of, semicolons
-from roundoff.pages.blocks import Cell, Column, Headline, Page, Place, TableBlock, View, bilingual_facts, notes
 from roundoff.studies.audit.result import Audit, AuditRow, QuantizedPart, Severity
 
 EVERYTHING = "all"
@@ -26,7 +26,10 @@ _PHRASED = frozenset({
 """Kinds of silent findings for which there are words."""
 
 
-def audit_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+def audit_page(
+    document: RunDocument,
+    view: pages.View = pages.View(),  # noqa: B008 - frozen
+) -> pages.Page | None:
     """The page on an audit; None when none was made.
 
     What is remarkable about a run of ours was decided by us, and told then: a terminal shows it on request only.
@@ -42,11 +45,13 @@ def audit_page(document: RunDocument, view: View = View()) -> Page | None:  # no
     silent, numbers = found.count("silent"), {"nodes": len(found.rows), "subject": found.subject}
     if silent:
         said = bilingual("audit.headline_silent", count=silent, **numbers)
-        headline = Headline("bad", said, word=bilingual("audit.word_silent"))
+        headline = pages.Headline("bad", said, word=bilingual("audit.word_silent"))
     else:
-        headline = Headline("good", bilingual("audit.headline_ok", **numbers), word=bilingual("audit.word_ok"))
-    facts = bilingual_facts(lambda: _lines(found))
-    return Page("audit", bilingual("audit.title"), (headline, facts, _table(found, view), *notes(found.notes)))
+        said = bilingual("audit.headline_ok", **numbers)
+        headline = pages.Headline("good", said, word=bilingual("audit.word_ok"))
+    facts = pages.bilingual_facts(lambda: _lines(found))
+    table, notes = _table(found, view), pages.notes(found.notes)
+    return pages.Page("audit", bilingual("audit.title"), (headline, facts, table, *notes))
 
 
 def _lines(audit: Audit) -> Iterator[tuple[str, str]]:
@@ -89,8 +94,9 @@ def _computed(audit: Audit) -> Iterator[tuple[str, str]]:
     floats = [row for row in rows if row.effective.arithmetic == FLOAT and row not in at_run_time]
     text = translate("audit.of_nodes", count=len(rows) - len(floats), all=len(rows))
     text = semicolons(text, translate("audit.in_float", types=_by_type(floats)) if floats else "")
-    weights = sum(bool(row.effective.weight) and FLOAT not in row.effective.weight.split("/") for row in floats)
-    text = translate("audit.quantized_weights", text=text, count=weights) if weights else text
+    narrow = [row for row in floats if row.effective.weight and FLOAT not in row.effective.weight.split("/")]
+    kinds = ", ".join(sorted({row.effective.weight for row in narrow}))
+    text = translate("audit.quantized_weights", text=text, count=len(narrow), kinds=kinds) if narrow else text
     yield translate("audit.quantized"), text
     if at_run_time:
         yield "", translate("audit.run_time", count=len(at_run_time))
@@ -131,17 +137,8 @@ _FILE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _NodeColumn:
-    """A column, and what a node has in it."""
-
-    column: Column
-    cell: Callable[[AuditRow], Cell]
-
-
-def _table(audit: Audit, view: View) -> TableBlock:
+def _table(audit: Audit, view: pages.View) -> pages.TableBlock:
     everything = view.sort == EVERYTHING
-    columns = _columns(audit, everything=everything)
     places = list(range(len(audit.rows)))
     if not everything:
         hidden = ("info", None) if audit.of_a_run else (None,)
@@ -149,11 +146,11 @@ def _table(audit: Audit, view: View) -> TableBlock:
         places.sort(key=lambda place: _ORDER.index(audit.rows[place].severity))
     order = tuple(places if everything else places[:_MOST_ROWS])
     left = len(places) - len(order)
-    return TableBlock(
+    return pages.table(
         "audit",
-        bilingual("audit.table"),
-        tuple(each.column for each in columns),
-        tuple(tuple(each.cell(row) for each in columns) for row in audit.rows),
+        "audit.table",
+        _columns(audit, everything=everything),
+        audit.rows,
         sort="how_bad",
         most=len(order),
         order=order,
@@ -162,48 +159,47 @@ def _table(audit: Audit, view: View) -> TableBlock:
     )
 
 
-def _columns(audit: Audit, *, everything: bool) -> list[_NodeColumn]:
+def _columns(audit: Audit, *, everything: bool) -> list[pages.ColumnOf[AuditRow]]:
     asked = any(row.requested != Precision() for row in audit.rows)
-    drawn: tuple[Place, ...] = ("terminal",)
     last = bilingual("audit.column_scales" if everything else "audit.column_finding")
     told_all = everything or not audit.of_a_run
     return [
-        _NodeColumn(Column("node", bilingual("common.node"), "node"), lambda row: row.node),
-        _NodeColumn(
-            Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
-            lambda row: row.op_type,
+        pages.column("node", "common.node", "node"),
+        pages.column("op_type", "common.operation", short="terminal.operation"),
+        pages.column(
+            "asked", "audit.column_asked", cell=lambda row: _short(row.requested), on="terminal" if asked else ""
         ),
-        _NodeColumn(
-            Column("asked", bilingual("audit.column_asked"), "text", on=drawn if asked else ()),
-            lambda row: _short(row.requested),
-        ),
-        _NodeColumn(
-            Column("types", bilingual("audit.column_types"), "text", on=drawn), lambda row: _short(row.effective)
-        ),
-        _NodeColumn(
-            Column("remarks", last, "text", on=drawn),
-            lambda row: in_all_languages(lambda: _remarks(row, everything=everything, info=told_all)),
+        pages.column("types", "audit.column_types", cell=lambda row: _short(row.effective), on="terminal"),
+        pages.column(
+            "remarks",
+            last,
+            cell=lambda row: in_all_languages(lambda: _remarks(row, everything=everything, info=told_all)),
+            on="terminal",
         ),
         *(
-            _precision(side, part, ("html", "csv") if asked or side == "effective" else ("csv",))
+            _precision(side, part, "html csv" if asked or side == "effective" else "csv")
             for side in ("requested", "effective")
             for part in PRECISION_PARTS
         ),
         # A digit before the word puts the worst first in every language.
-        _NodeColumn(
-            Column("how_bad", bilingual("audit.severity"), "text", on=("html",)),
-            lambda row: None if row.severity is None else bilingual(f"audit.ranked_{row.severity}"),
+        pages.column(
+            "how_bad",
+            "audit.severity",
+            cell=lambda row: None if row.severity is None else bilingual(f"audit.ranked_{row.severity}"),
+            on="html",
         ),
-        _NodeColumn(Column("finding", bilingual("audit.finding"), "text", on=("html",)), _finding),
-        _NodeColumn(
-            Column("scales", bilingual("audit.scales"), "text", on=("html",)),
-            lambda row: "; ".join(f"{part.part} {_scale_text(part)}" for part in row.parts),
+        pages.column("finding", "audit.finding", cell=_finding, on="html"),
+        pages.column(
+            "scales",
+            "audit.scales",
+            cell=lambda row: "; ".join(f"{part.part} {_scale_text(part)}" for part in row.parts),
+            on="html",
         ),
-        *(_NodeColumn(Column(name, plain(name), "text", on=("csv",)), cell) for name, cell in _FILE_ALONE.items()),
+        *pages.csv_columns(_FILE_ALONE),
     ]
 
 
-_FILE_ALONE: dict[str, Callable[[AuditRow], Cell]] = {
+_FILE_ALONE: dict[str, Callable[[AuditRow], pages.Cell]] = {
     "severity": lambda row: row.severity or "",
     "granularity": lambda row: "; ".join(f"{part.part} {part.tensor}: {part.granularity}" for part in row.parts),
     "scale_min": lambda row: "; ".join(f"{part.scale_min!r}" for part in row.parts),
@@ -214,11 +210,9 @@ _FILE_ALONE: dict[str, Callable[[AuditRow], Cell]] = {
 }
 
 
-def _precision(side: str, part: str, on: tuple[Place, ...]) -> _NodeColumn:
+def _precision(side: str, part: str, on: str) -> pages.ColumnOf[AuditRow]:
     label = bilingual("audit.column", side=bilingual(f"audit.{side}"), part=bilingual(f"audit.{part}"))
-    return _NodeColumn(
-        Column(f"{side}_{part}", label, "text", on=on), lambda row: getattr(getattr(row, side), part)
-    )
+    return pages.column(f"{side}_{part}", label, cell=attrgetter(f"{side}.{part}"), on=on)
 
 
 def _finding(row: AuditRow) -> Phrase:

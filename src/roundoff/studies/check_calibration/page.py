@@ -8,46 +8,41 @@ from roundoff.messages.catalogue import bilingual, in_all_languages, plain, tran
 from roundoff.messages.message import shown
 from roundoff.messages.numbers import number, percentage
 from roundoff.messages.phrases import commas, count_of, semicolons
-from roundoff.studies.check_calibration.result import CalibrationCheck, InputFacts, RangeRow
+from roundoff.studies.check_calibration.result import CalibrationCheck, ConvergencePoint, InputFacts, RangeRow
 
 _MOST_CHANNELS = 4
 # A range that a single sample widens by less is not set by it alone.
 _SHOWN_FACTOR = 1.005
-_KEPT: tuple[pages.Place, ...] = ("html", "csv")
-_POINTS = (
-    pages.Column("samples", bilingual("check_calibration.samples"), "count", on=_KEPT),
-    pages.Column("typical", bilingual("check_calibration.typical"), "share", on=_KEPT),
-    pages.Column("low", bilingual("check_calibration.low"), "share", on=_KEPT),
-)
-_RANGES = (
-    pages.Column("tensor", bilingual("common.tensor"), "node"),
-    pages.Column(
-        "low", bilingual("distribution.minimum"), "number", short=bilingual("check_calibration.column_low")
+_POINTS: list[pages.ColumnOf[ConvergencePoint]] = [
+    pages.column("samples", "check_calibration.samples", "count", on="html csv"),
+    pages.column("typical", "check_calibration.typical", "share", on="html csv"),
+    pages.column("low", "check_calibration.low", "share", on="html csv"),
+]
+_RANGES: list[pages.ColumnOf[RangeRow]] = [
+    pages.column("tensor", "common.tensor", "node"),
+    pages.column("low", "distribution.minimum", "number", short="check_calibration.column_low"),
+    pages.column("high", "distribution.maximum", "number", short="check_calibration.column_high"),
+    pages.column("half", "check_calibration.half", "share", short="check_calibration.column_half"),
+    pages.column(
+        "outside", "check_calibration.outside", "share", higher_is_better=False, short="check_calibration.held_out"
     ),
-    pages.Column(
-        "high", bilingual("distribution.maximum"), "number", short=bilingual("check_calibration.column_high")
+    pages.column(
+        "times",
+        "check_calibration.column_lone",
+        "number",
+        lambda row: plain(f"x{row.lone_factor:.3g}" if row.lone_factor > _SHOWN_FACTOR else ""),
+        on="terminal",
     ),
-    pages.Column(
-        "half", bilingual("check_calibration.half"), "share", short=bilingual("check_calibration.column_half")
+    pages.column(
+        "by",
+        "check_calibration.column_by",
+        cell=lambda row: row.lone_sample if row.lone_factor > _SHOWN_FACTOR else "",
+        on="terminal",
     ),
-    pages.Column(
-        "outside",
-        bilingual("check_calibration.outside"),
-        "share",
-        higher_is_better=False,
-        short=bilingual("check_calibration.held_out"),
-    ),
-    pages.Column("times", bilingual("check_calibration.column_lone"), "number", on=("terminal",)),
-    pages.Column("by", bilingual("check_calibration.column_by"), "text", on=("terminal",)),
-    pages.Column("lone_sample", bilingual("check_calibration.lone_sample"), "text", on=_KEPT),
-    pages.Column(
-        "lone_factor", bilingual("check_calibration.lone_factor"), "number", higher_is_better=False, on=_KEPT
-    ),
-    *(
-        pages.Column(name, plain(name), "number", on=("csv",))
-        for name in ("outside_before", "overshoot", "exceeding")
-    ),
-)
+    pages.column("lone_sample", "check_calibration.lone_sample", on="html csv"),
+    pages.column("lone_factor", "check_calibration.lone_factor", "number", higher_is_better=False, on="html csv"),
+    *(pages.column(name, name, "number", on="csv") for name in ("outside_before", "overshoot", "exceeding")),
+]
 _FILE = (
     "tensor", "low", "high", "half", "lone_sample", "lone_factor", "outside", "outside_before", "overshoot",
     "exceeding",
@@ -65,15 +60,14 @@ def calibration_page(document: RunDocument, view: pages.View = pages.View()) -> 
     found = document.calibration_check
     if found is None:
         return None
-    points = tuple((each.samples, each.typical, each.low) for each in found.curve)
-    series = tuple(pages.Series((column.id,), column.label) for column in _POINTS[1:])
+    series = tuple(pages.Series((each.column.id,), each.column.label) for each in _POINTS[1:])
     axes = (bilingual("check_calibration.samples"), bilingual("check_calibration.share"))
     caption = bilingual("check_calibration.curve")
     blocks = (
         _headline(found),
         pages.bilingual_facts(lambda: _lines(found)),
         pages.Chart("convergence-chart", caption, "convergence", "samples", series, *axes),
-        pages.TableBlock("convergence", bilingual("check_calibration.points"), _POINTS, points, folded=True),
+        pages.table("convergence", "check_calibration.points", _POINTS, found.curve, folded=True),
         _ranges(found, view),
     )
     return pages.Page("calibration", bilingual("check_calibration.title"), (*blocks, *pages.notes(found.notes)))
@@ -140,33 +134,15 @@ def _ranges(check: CalibrationCheck, view: pages.View) -> pages.TableBlock:
         row = check.ranges[place]
         return -(row.outside or 0.0), -row.lone_factor, row.half
 
-    return pages.TableBlock(
+    return pages.table(
         "ranges",
-        bilingual("check_calibration.table"),
+        "check_calibration.table",
         _RANGES,
-        tuple(map(_row, check.ranges)),
+        check.ranges,
         sort="-lone_factor",
         folded=True,
         file="calibration.csv",
         most=view.most,
         order=tuple(sorted(range(len(check.ranges)), key=rank)),
         csv_order=_FILE,
-    )
-
-
-def _row(row: RangeRow) -> tuple[pages.Cell, ...]:
-    lone = row.lone_factor > _SHOWN_FACTOR
-    return (
-        row.tensor,
-        row.low,
-        row.high,
-        row.half,
-        row.outside,
-        plain(f"x{row.lone_factor:.3g}" if lone else ""),
-        row.lone_sample if lone else "",
-        row.lone_sample,
-        row.lone_factor,
-        row.outside_before,
-        row.overshoot,
-        row.exceeding,
     )

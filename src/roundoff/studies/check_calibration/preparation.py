@@ -10,10 +10,10 @@ from roundoff.graph.load import Model
 from roundoff.graph.shapes import channel_moments, input_channel_axis
 from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
+from roundoff.measure.classes import class_predictions
 from roundoff.messages.message import NOTHING, Message, joined, message, verbatim
 from roundoff.preprocessing.conventions import BYTE, Convention, alike, preparations
 from roundoff.preprocessing.hypotheses import Hypothesis, InputObservation, leading, moment_distance, rank
-from roundoff.run.evaluators import class_predictions
 from roundoff.run.session import Session, open_session
 from roundoff.studies.check_calibration.result import InputFacts
 

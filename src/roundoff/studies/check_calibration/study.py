@@ -12,10 +12,11 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.measure.classes import class_count
 from roundoff.messages.message import NOTHING, Message, english, message, verbatim
 from roundoff.run.bench import spread
 from roundoff.run.capture import Samples, read_feed
-from roundoff.run.evaluators import class_count, make_run
+from roundoff.run.evaluators import make_run
 from roundoff.studies.check_calibration.findings import (
     alike_findings,
     blank_findings,

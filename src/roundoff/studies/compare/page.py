@@ -4,7 +4,6 @@ import math
 from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
@@ -219,14 +218,6 @@ _FILE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _PairColumn:
-    """A column, and what a pair has in it."""
-
-    column: pages.Column
-    cell: Callable[[TensorComparison], pages.Cell]
-
-
 def _table(found: Comparison, view: pages.View) -> pages.TableBlock:
     columns = _columns(found)
     order = _order(found.rows, view)
@@ -256,59 +247,50 @@ def _metrics(found: Comparison) -> list[str]:
     return list(dict.fromkeys(name for row in found.rows for name in row.score.values))
 
 
-def _columns(found: Comparison) -> list[_PairColumn]:
+def _columns(found: Comparison) -> list[pages.ColumnOf[TensorComparison]]:
     usual = _usual_layout(found)
-    kept: tuple[pages.Place, ...] = ("html", "csv")
     return [
-        _PairColumn(pages.Column("order", plain("#"), "count"), lambda row: row.order),
-        _PairColumn(pages.Column("reference", bilingual("common.tensor"), "node"), lambda row: row.reference),
-        _PairColumn(
-            pages.Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
-            lambda row: row.op_type,
-        ),
+        pages.column("order", "#", "count"),
+        pages.column("reference", "common.tensor", "node"),
+        pages.column("op_type", "common.operation", short="terminal.operation"),
         *(_shown_metric(name, heading) for name, heading in _HEADINGS.items()),
         *(_metric(name) for name in dict.fromkeys((*_METRICS, *_metrics(found)))),
-        _PairColumn(
-            pages.Column("shown_passed", plain(""), "text", on=("terminal",)),
-            lambda row: (
+        pages.column(
+            "shown_passed",
+            plain(""),
+            cell=lambda row: (
                 plain("-") if row.passed is None else bilingual(f"compare.{'ok' if row.passed else 'fail'}")
             ),
+            on="terminal",
         ),
-        _PairColumn(pages.Column("passed", bilingual("compare.passed"), "truth", on=kept), lambda row: row.passed),
-        _PairColumn(
-            pages.Column("shown_role", bilingual("compare.role"), "text", on=("html",)),
-            lambda row: bilingual(f"compare.role_{row.role}") if row.role else None,
+        pages.column("passed", "compare.passed", "truth", on="html csv"),
+        pages.column(
+            "shown_role",
+            "compare.role",
+            cell=lambda row: bilingual(f"compare.role_{row.role}") if row.role else None,
+            on="html",
         ),
-        _PairColumn(
-            pages.Column("remark", bilingual("compare.column_difference"), "text", on=("terminal",)),
-            lambda row: in_all_languages(lambda: _remark(row, "" if row.layout == usual else shown(row.layout))),
+        pages.column(
+            "remark",
+            "compare.column_difference",
+            cell=lambda row: in_all_languages(
+                lambda: _remark(row, "" if row.layout == usual else shown(row.layout))
+            ),
+            on="terminal",
         ),
-        _PairColumn(
-            pages.Column("shown_difference", bilingual("compare.difference"), "text", on=("html",)),
-            lambda row: phrase_of(row.difference) if row.difference else phrase_of(row.score.detail),
+        pages.column(
+            "shown_difference",
+            "compare.difference",
+            cell=lambda row: phrase_of(row.difference) if row.difference else phrase_of(row.score.detail),
+            on="html",
         ),
-        _PairColumn(pages.Column("node", bilingual("common.node"), "node", on=kept), lambda row: row.node),
-        _PairColumn(
-            pages.Column("candidate", bilingual("compare.partner"), "text", on=kept), lambda row: row.candidate
-        ),
-        _PairColumn(
-            pages.Column("shape", bilingual("common.shape"), "text", on=("html",)),
-            lambda row: shape_text(row.shapes[0]),
-        ),
-        _PairColumn(
-            pages.Column("matched_by", bilingual("compare.matched_by"), "text", on=kept), lambda row: row.how
-        ),
-        _PairColumn(
-            pages.Column("sure", bilingual("compare.confidence"), "share", on=("html",)),
-            lambda row: row.confidence,
-        ),
-        _PairColumn(
-            pages.Column("layout", bilingual("compare.layout"), "text", on=kept), lambda row: phrase_of(row.layout)
-        ),
-        *(
-            _PairColumn(pages.Column(name, plain(name), "text", on=("csv",)), cell)
-            for name, cell in _FILE_ALONE.items()
-        ),
+        pages.column("node", "common.node", "node", on="html csv"),
+        pages.column("candidate", "compare.partner", on="html csv"),
+        pages.column("shape", "common.shape", cell=lambda row: shape_text(row.shapes[0]), on="html"),
+        pages.column("matched_by", "compare.matched_by", cell=lambda row: row.how, on="html csv"),
+        pages.column("sure", "compare.confidence", "share", lambda row: row.confidence, on="html"),
+        pages.column("layout", "compare.layout", cell=lambda row: phrase_of(row.layout), on="html csv"),
+        *pages.csv_columns(_FILE_ALONE),
     ]
 
 
@@ -327,15 +309,15 @@ _FILE_ALONE: dict[str, Callable[[TensorComparison], pages.Cell]] = {
 }
 
 
-def _metric(name: str) -> _PairColumn:
+def _metric(name: str) -> pages.ColumnOf[TensorComparison]:
     """A metric: in a report the usual ones, in files all."""
     kind: pages.ColumnKind = "decibels" if name.endswith("_db") else "score"
     on: tuple[pages.Place, ...] = ("html", "csv") if name in _METRICS else ("csv",)
     column = pages.Column(name, plain(name), kind, higher_is_better=_METRICS.get(name), on=on)
-    return _PairColumn(column, lambda row: row.score.values.get(name))
+    return pages.ColumnOf(column, lambda row: row.score.values.get(name))
 
 
-def _shown_metric(name: str, heading: Phrase) -> _PairColumn:
+def _shown_metric(name: str, heading: Phrase) -> pages.ColumnOf[TensorComparison]:
     """A metric in a terminal; in parentheses where it is that of the finite elements alone, not of the tensor."""
     kinds: dict[str, pages.ColumnKind] = {"cosine": "score", "sqnr_db": "decibels"}
     column = pages.Column(f"shown_{name}", heading, kinds.get(name, "number"), on=("terminal",), digits=3)
@@ -349,7 +331,7 @@ def _shown_metric(name: str, heading: Phrase) -> _PairColumn:
         text = pages.cell_text(value, column)
         return Phrase(f"({text.en})", f"({text.zh})")
 
-    return _PairColumn(column, cell)
+    return pages.ColumnOf(column, cell)
 
 
 def _remark(row: TensorComparison, layout: str) -> str:

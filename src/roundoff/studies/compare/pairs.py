@@ -5,15 +5,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from roundoff.align.layout import only_padding
 from roundoff.align.pairing import TensorPair, pair_samples
 from roundoff.core.progress import Progress
 from roundoff.core.tensors import Array, TensorSource
 from roundoff.errors import BadInput, CannotAlign
+from roundoff.measure.classes import IndexCounts, index_pair, is_index
 from roundoff.measure.inference import MOST_KEPT
 from roundoff.measure.metrics import Status, sample_sqnr_db
 from roundoff.measure.pairs import NOTHING as NO_SUMS
 from roundoff.measure.pairs import PairSums, channel_axis_of, measure_pair
-from roundoff.measure.verdicts import is_index
 from roundoff.messages.message import NOTHING, Message, english, message
 
 
@@ -38,7 +39,7 @@ class PairMeasurement:
         shapes: Shapes of both sides in their own layouts, in the first sample.
         failure: Status and reason when some sample could not be measured.
         sample_sqnr_db: SQNR of each of the first samples.
-        indices: Of tensors of indices, elements that are equal and how many there are; (0, 0) of all others.
+        indices: Of tensors of indices, how many are equal; None of all others.
     """
 
     moments: PairSums = NO_SUMS
@@ -49,7 +50,7 @@ class PairMeasurement:
     shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     failure: tuple[Status, str] | None = None
     sample_sqnr_db: tuple[float, ...] = ()
-    indices: tuple[int, int] = (0, 0)
+    indices: IndexCounts | None = None
 
     def add(self, moments: PairSums, sample: tuple[str, str]) -> "PairMeasurement":
         """This and one more sample."""
@@ -167,15 +168,22 @@ def _measure_one(
             so_far = replace(so_far, dtypes=dtypes, shapes=(reference.shape, own))
         if np.iscomplexobj(reference) != np.iscomplexobj(candidate):
             return _failed(so_far, "unreadable", f"{reference.dtype} against {candidate.dtype}", sample)
+        if pair.layout is not None and pair.layout.crop is not None:
+            stored = sources[1].read(pair.candidate, sample[1])
+            if not only_padding(pair.layout, reference, stored):
+                reason = english(
+                    "{shape} against {shape2}, and what is left over is no padding",
+                    shape=_show(reference.shape),
+                    shape2=_show(stored.shape),
+                )
+                return _failed(so_far, "shape", reason, sample)
         if reference.shape != candidate.shape:
             return _failed(so_far, "shape", f"{_show(reference.shape)} against {_show(candidate.shape)}", sample)
         if is_index(reference.dtype) and candidate.dtype.kind in "biuf":
-            equal, total = so_far.indices
-            found = equal + int(np.count_nonzero(reference == candidate)), total + int(reference.size)
-            so_far = replace(so_far, indices=found)
+            so_far = replace(so_far, indices=(so_far.indices or IndexCounts()).add(reference, candidate))
         axis = channel_axis_of(reference.shape) if channel_axis is None else channel_axis
         with np.errstate(all="ignore"):
-            return so_far.add(measure_pair(reference, candidate, channel_axis=axis), sample)
+            return so_far.add(measure_pair(*index_pair(reference, candidate), channel_axis=axis), sample)
     except BadInput as error:
         return _failed(so_far, "unreadable", error.what, sample)
 

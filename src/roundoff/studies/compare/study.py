@@ -25,9 +25,10 @@ from roundoff.core.coverage import (
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array, TensorInfo, TensorSource, Topology
 from roundoff.errors import BadInput
+from roundoff.measure.classes import INDEX_TYPES
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.metrics import Status, TensorScore, score
-from roundoff.measure.verdicts import PROFILE, SampleSanity, ThresholdSet, index_scores, load_profile
+from roundoff.measure.verdicts import PROFILE, SampleSanity, ThresholdSet, index_doubts, load_profile
 from roundoff.messages.message import NOTHING, Message, as_message, english, message
 from roundoff.messages.numbers import EXACT_DB
 from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
@@ -118,7 +119,8 @@ def output_coverage(
             judged.append(name)
         else:
             not_judged.append(why)
-    return OutputCoverage(tuple(judged), tuple(not_judged), known)
+    equal = [name for name in judged if by_name[seen[name] or name].dtypes[0] in INDEX_TYPES]
+    return OutputCoverage(tuple(judged), tuple(not_judged), known, tuple(equal) if topology is not None else ())
 
 
 def why_unmatched(name: str, info: TensorInfo | None, spare: Collection[TensorInfo]) -> Unjudged:
@@ -134,15 +136,25 @@ def why_unmatched(name: str, info: TensorInfo | None, spare: Collection[TensorIn
     return Unjudged(name, "unmatched" if could_be else "missing")
 
 
-def unplaced_files(spare: Sequence[TensorInfo], lonely: Sequence[TensorInfo]) -> tuple[UnplacedFile, ...]:
+def files_share(files: Sequence[TensorInfo], spare: Sequence[TensorInfo], copies: Collection[str]) -> Share:
+    """How many tensors of a dump were placed; those that are others in another form are no riddle."""
+    unknown = [info.name for info in spare if info.name not in copies]
+    reasons = left_out(("not_placed", unknown), ("copy", list(copies)))
+    return Share(len(files), len(files) - len(unknown) - len(copies), reasons)
+
+
+def unplaced_files(
+    spare: Sequence[TensorInfo], lonely: Sequence[TensorInfo], copies: Collection[str]
+) -> tuple[UnplacedFile, ...]:
     """Why tensors of a dump belong to none of the network.
 
     Args:
         spare: Tensors of the dump without a partner.
         lonely: Tensors of the network without one.
+        copies: Tensors of the dump that are others in another form; they need no place.
     """
     found = []
-    for info in spare:
+    for info in (each for each in spare if each.name not in copies):
         could_be = tuple(each.name for each in lonely if each.dtype and each.size == info.size)[:_COULD_BE]
         why: WhyUnplaced = "unreadable" if info.problem else "uncertain" if could_be else "size"
         found.append(UnplacedFile(info.name, why, info.shape, () if info.problem else could_be))
@@ -273,7 +285,8 @@ def compare(
         gated=settings.thresholds is not None,
     )
     judgement = _judgement(rows, (reference, candidate), pairing, verdict, outputs, thresholds)
-    doubts = sanity.doubts(measured)
+    indices = {pair.reference: each.indices for pair, each in zip(pairs, measured, strict=True) if each.indices}
+    doubts = (*sanity.doubts(measured), *index_doubts(indices))
     return Comparison(
         reference=reference.label,
         candidate=candidate.label,
@@ -306,19 +319,23 @@ def _judgement(
     tensors = Share(
         len(ours),
         sum(row.passed is not None and not was_not_read(row) for row in rows),
-        _left_out(("unmatched", lonely), ("unreadable", unread), ("profile", unasked)),
+        left_out(("unmatched", lonely), ("unreadable", unread), ("profile", unasked)),
     )
-    files = Share(len(theirs), len(theirs) - len(spare), _left_out(("not_placed", spare)))
+    unplaced = [info for info in theirs if info.name in set(spare)]
     paired = len(find_samples(*sources).pairs)
     all_samples = max(len(each.samples) for each in sources)
     samples = Share(
         all_samples, paired, (LeftOut("unmatched", all_samples - paired),) if all_samples > paired else ()
     )
     gap = None if verdict.first_divergence is None else _gap(verdict.first_divergence, rows, ours)
-    unplaced = unplaced_files(
-        [info for info in theirs if info.name in set(spare)], [info for info in ours if info.name in set(lonely)]
+    coverage = Coverage(
+        outputs,
+        tensors=tensors,
+        samples=samples,
+        files=files_share(theirs, unplaced, pairing.copies),
+        gap=gap,
+        unplaced=unplaced_files(unplaced, [info for info in ours if info.name in set(lonely)], pairing.copies),
     )
-    coverage = Coverage(outputs, tensors=tensors, samples=samples, files=files, gap=gap, unplaced=unplaced)
     grade: Grade = "lossy" if verdict.failed else "fine" if outputs.complete else "incomplete"
     if not rows:
         grade = "no_evidence"
@@ -329,7 +346,8 @@ def _doubted(grade: Grade, doubts: tuple[Doubt, ...]) -> Grade:
     return "no_evidence" if doubts and grade != "lossy" else grade
 
 
-def _left_out(*reasons: tuple[WhyLeftOut, Sequence[str]]) -> tuple[LeftOut, ...]:
+def left_out(*reasons: tuple[WhyLeftOut, Sequence[str]]) -> tuple[LeftOut, ...]:
+    """What was not judged, by reason, with the first names of each."""
     return tuple(LeftOut(why, len(names), tuple(names[:_NAMED])) for why, names in reasons if names)
 
 
@@ -521,9 +539,9 @@ def _passes(measured: PairMeasurement, scored: TensorScore, thresholds: Threshol
     same_nonfinite = moments.excluded == moments.reference.nonfinite == moments.candidate.nonfinite
     if moments.count == 0 and moments.excluded and measured.failure is None:
         return same_nonfinite
-    if measured.indices[1] and measured.failure is None:
+    if measured.indices is not None and measured.failure is None:
         # The distance of two indices is no size: their share that is equal is judged, whatever else is asked.
-        usual = load_profile(PROFILE).holds(dict(index_scores(*measured.indices)))
+        usual = measured.indices.state != "different"
         if not usual or thresholds.name == PROFILE:
             return usual
     return same_nonfinite and thresholds.holds(scored.values)
@@ -546,6 +564,9 @@ def _with_kinds(
     for index in sorted(failing, key=lambda i: (measured[i].worst_sample, i)):
         result = measured[index]
         found = describe_codes(result.moments) if _is_codes(rows[index]) else None
+        if result.indices is not None:
+            count, total = result.indices.differing, result.indices.total
+            found = Difference("indices", message("compare.indices_differ", count=count, total=total))
         if found is None and index in chosen:
             found = job.look_again(pairs[index], result)
         found = found or describe_from_moments(result.moments)

@@ -1,11 +1,12 @@
 """How the channels of tensors differ: levels and risk of one scale for all, and the outlier table."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import partial
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import bilingual, explained, in_all_languages, plain, translate
+from roundoff.messages.catalogue import Phrase, bilingual, explained, in_all_languages, plain, translate
 from roundoff.messages.message import phrase_of
 from roundoff.messages.numbers import number, percentage, shape_text
 from roundoff.messages.phrases import count_of, semicolons
@@ -29,29 +30,27 @@ _MOST_DETAILED, _POOREST = 3, 5
 # Of more tensors at risk a terminal speaks of the worst.
 _MOST_ADVISED = 6
 _TERMINAL: tuple[pages.Place, ...] = ("terminal",)
-_BROWSER: tuple[pages.Place, ...] = ("html",)
-_DRAWN: tuple[pages.Place, ...] = ("terminal", "html")
-_CHANNEL_COLUMNS = (
-    pages.Column("channel", bilingual("channels.channel"), "count", on=_BROWSER),
-    pages.Column("low", bilingual("channels.minimum"), "number", on=_BROWSER),
-    pages.Column("p25", bilingual("channels.quartile_low"), "number", on=_BROWSER),
-    pages.Column("median", bilingual("channels.median"), "number", on=_BROWSER),
-    pages.Column("p75", bilingual("channels.quartile_high"), "number", on=_BROWSER),
-    pages.Column("high", bilingual("channels.maximum"), "number", on=_BROWSER),
-    pages.Column("levels", bilingual("channels.levels"), "number", higher_is_better=True, on=_BROWSER),
-    pages.Column("own_levels", bilingual("channels.own_levels"), "number", higher_is_better=True, on=_BROWSER),
-)
-_POOREST_COLUMNS = (
-    pages.Column("channel", bilingual("channels.channel"), "count", on=_TERMINAL),
-    pages.Column("levels", bilingual("channels.levels"), "number", on=_TERMINAL, digits=3),
-    pages.Column("own_levels", bilingual("channels.column_own"), "number", on=_TERMINAL, digits=3),
-    pages.Column("low", bilingual("channels.column_smallest"), "number", on=_TERMINAL, digits=3),
-    pages.Column("p25", plain("25 %"), "number", on=_TERMINAL, digits=3),
-    pages.Column("median", bilingual("channels.column_median"), "number", on=_TERMINAL, digits=3),
-    pages.Column("p75", plain("75 %"), "number", on=_TERMINAL, digits=3),
-    pages.Column("high", bilingual("channels.column_largest"), "number", on=_TERMINAL, digits=3),
-    pages.Column("mean", bilingual("channels.column_mean"), "number", on=_TERMINAL, digits=3),
-)
+_CHANNEL_COLUMNS: list[pages.ColumnOf[ChannelBox]] = [
+    pages.column("channel", "channels.channel", "count", on="html"),
+    pages.column("low", "channels.minimum", "number", on="html"),
+    pages.column("p25", "channels.quartile_low", "number", on="html"),
+    pages.column("median", "channels.median", "number", on="html"),
+    pages.column("p75", "channels.quartile_high", "number", on="html"),
+    pages.column("high", "channels.maximum", "number", on="html"),
+    pages.column("levels", "channels.levels", "number", higher_is_better=True, on="html"),
+    pages.column("own_levels", "channels.own_levels", "number", higher_is_better=True, on="html"),
+]
+_POOREST_COLUMNS: list[pages.ColumnOf[ChannelBox]] = [
+    pages.column("channel", "channels.channel", "count", on="terminal"),
+    pages.column("levels", "channels.levels", "number", on="terminal", digits=3),
+    pages.column("own_levels", "channels.column_own", "number", on="terminal", digits=3),
+    pages.column("low", "channels.column_smallest", "number", on="terminal", digits=3),
+    pages.column("p25", "25 %", "number", on="terminal", digits=3),
+    pages.column("median", "channels.column_median", "number", on="terminal", digits=3),
+    pages.column("p75", "75 %", "number", on="terminal", digits=3),
+    pages.column("high", "channels.column_largest", "number", on="terminal", digits=3),
+    pages.column("mean", "channels.column_mean", "number", on="terminal", digits=3),
+]
 
 
 def channels_page(document: RunDocument) -> pages.Page | None:
@@ -108,54 +107,44 @@ def _shortage(each: ChannelSpread) -> tuple[float, ...]:
 
 
 def _channels_table(report: ChannelReport) -> pages.TableBlock:
-    columns = (
-        pages.Column("name", bilingual("common.tensor"), "text", on=_BROWSER),
-        pages.Column("short_name", bilingual("channels.column_name"), "node", on=_TERMINAL),
-        pages.Column("node", bilingual("common.node"), "node", on=_BROWSER),
-        pages.Column("op_type", bilingual("common.operation"), "text", on=_BROWSER),
-        pages.Column("axis", bilingual("channels.column_axis"), "count", on=_TERMINAL),
-        pages.Column("channels", bilingual("channels.column_channels"), "count", on=_TERMINAL),
-        pages.Column("zero", bilingual("channels.column_zero"), "count", on=_TERMINAL),
-        pages.Column(
-            "dtype", bilingual("common.type"), "text", on=_DRAWN, short=bilingual("channels.column_type")
+    columns: list[pages.ColumnOf[ChannelSpread]] = [
+        pages.column("name", "common.tensor", on="html"),
+        pages.column("short_name", "channels.column_name", "node", lambda each: each.name, on="terminal"),
+        pages.column("node", "common.node", "node", on="html"),
+        pages.column("op_type", "common.operation", on="html"),
+        pages.column("axis", "channels.column_axis", "count", on="terminal"),
+        pages.column("channels", "channels.column_channels", "count", lambda each: len(each.boxes), on="terminal"),
+        pages.column(
+            "zero", "channels.column_zero", "count", lambda each: len(each.boxes) - each.live, on="terminal"
         ),
-        pages.Column(
+        pages.column("dtype", "common.type", cell=_dtype, on="terminal html", short="channels.column_type"),
+        pages.column(
             "range_ratio",
-            bilingual("channels.range_ratio"),
+            "channels.range_ratio",
             "number",
             higher_is_better=False,
-            on=_DRAWN,
-            short=bilingual("channels.column_ratio"),
+            on="terminal html",
+            short="channels.column_ratio",
             digits=3,
         ),
-        *(pages.Column(f"below_{bound}", plain(f"<{bound}"), "count", on=_TERMINAL) for bound in LEVEL_BOUNDS),
-        pages.Column(
-            "gain_db", bilingual("channels.gain"), "decibels", on=_DRAWN, short=bilingual("channels.column_gain")
-        ),
-        pages.Column("risk", bilingual("channels.risk"), "text", on=_DRAWN),
-        pages.Column("advice", bilingual("channels.advice"), "text", on=_BROWSER),
-    )
-    return pages.TableBlock(
-        "channels", bilingual("channels.table"), columns, tuple(map(_spread_cells, report.spreads))
-    )
+        *map(_below, LEVEL_BOUNDS),
+        pages.column("gain_db", "channels.gain", "decibels", on="terminal html", short="channels.column_gain"),
+        pages.column("risk", "channels.risk", cell=_risk, on="terminal html"),
+        pages.column("advice", "channels.advice", cell=lambda each: phrase_of(each.advice), on="html"),
+    ]
+    return pages.table("channels", "channels.table", columns, report.spreads)
 
 
-def _spread_cells(each: ChannelSpread) -> tuple[pages.Cell, ...]:
-    return (
-        each.name,
-        each.name,
-        each.node,
-        each.op_type,
-        each.axis,
-        len(each.boxes),
-        len(each.boxes) - each.live,
-        f"({each.dtype})" if each.assumed else each.dtype,
-        each.range_ratio,
-        *(each.below[str(bound)] for bound in LEVEL_BOUNDS),
-        each.gain_db,
-        bilingual(f"channels.risk_{each.risk.replace(' ', '_')}"),
-        phrase_of(each.advice),
-    )
+def _below(bound: int) -> pages.ColumnOf[ChannelSpread]:
+    return pages.column(f"below_{bound}", f"<{bound}", "count", lambda each: each.below[str(bound)], on="terminal")
+
+
+def _dtype(each: ChannelSpread) -> str:
+    return f"({each.dtype})" if each.assumed else each.dtype
+
+
+def _risk(each: ChannelSpread) -> Phrase:
+    return bilingual(f"channels.risk_{each.risk.replace(' ', '_')}")
 
 
 def _map(report: ChannelReport) -> tuple[pages.Block, ...]:
@@ -179,7 +168,7 @@ def _table_id(number: int) -> str:
 def _tensor(number: int, each: ChannelSpread, *, detailed: bool) -> pages.Page:
     name = _table_id(number)
     caption = bilingual("channels.channel_table", name=each.name)
-    table = pages.TableBlock(name, caption, _CHANNEL_COLUMNS, _box_rows(each.boxes, _CHANNEL_COLUMNS), folded=True)
+    table = pages.table(name, caption, _CHANNEL_COLUMNS, each.boxes, folded=True)
     boxes = pages.Chart(
         f"{name}-boxes",
         bilingual("channels.boxes", name=each.name),
@@ -208,30 +197,27 @@ def _poorest(name: str, each: ChannelSpread) -> Iterator[pages.Block]:
     if shown:
         caption = bilingual("channels.poorest", name=each.name)
         yield pages.Paragraph(caption, on=_TERMINAL)
-        yield pages.TableBlock(f"{name}-poorest", caption, _POOREST_COLUMNS, _box_rows(shown, _POOREST_COLUMNS))
-
-
-def _box_rows(
-    boxes: tuple[ChannelBox, ...] | list[ChannelBox], columns: tuple[pages.Column, ...]
-) -> tuple[tuple[pages.Cell, ...], ...]:
-    return tuple(tuple(getattr(box, column.id) for column in columns) for box in boxes)
+        yield pages.table(f"{name}-poorest", caption, _POOREST_COLUMNS, shown)
 
 
 def _values_table(report: ChannelReport) -> pages.TableBlock:
     """One row for each channel of each tensor, for the CSV file."""
-    names = [field.name for field in fields(ChannelBox)]
-    whole = ("name", "kind", "tensor", "axis", *names, "shape", "dtype", "own_scales", "step")
-    columns = tuple(pages.Column(name, plain(name), "text", on=("csv",)) for name in whole)
-    rows = tuple(
-        (
-            *(each.name, each.kind, each.tensor, each.axis),
-            *(getattr(box, name) for name in names),
-            *(shape_text(each.shape), each.dtype, each.own_scales, each.step),
-        )
-        for each in report.spreads
-        for box in each.boxes
+
+    def of(side: int, *names: str) -> dict[str, Callable[[tuple[ChannelSpread, ChannelBox]], pages.Cell]]:
+        return {name: partial(_of_side, side, name) for name in names}
+
+    columns = pages.csv_columns(
+        of(0, "name", "kind", "tensor", "axis")
+        | of(1, *(field.name for field in fields(ChannelBox)))
+        | {"shape": lambda row: shape_text(row[0].shape)}
+        | of(0, "dtype", "own_scales", "step")
     )
-    return pages.TableBlock("channels-all", bilingual("channels.title"), columns, rows, file="channels.csv")
+    rows = ((each, box) for each in report.spreads for box in each.boxes)
+    return pages.table("channels-all", "channels.title", columns, rows, file="channels.csv")
+
+
+def _of_side(side: int, name: str, row: tuple[ChannelSpread, ChannelBox]) -> pages.Cell:
+    return getattr(row[side], name)  # type: ignore[no-any-return]
 
 
 _NAMED = 3
@@ -306,14 +292,13 @@ def _skipped(report: OutlierReport) -> Iterator[pages.Paragraph]:
 
 def _outliers_table(report: OutlierReport, view: pages.View) -> pages.TableBlock:
     """All tensors in execution order; a terminal shows those first that have most outliers."""
-    rows = tuple(_outlier_cells(row) for row in report.rows)
-    worst = sorted(range(len(rows)), key=lambda at: _badness(report.rows[at]))
+    worst = sorted(range(len(report.rows)), key=lambda at: _badness(report.rows[at]))
     order = sorted(worst[: view.most]) if view.sort == "order" else worst
-    return pages.TableBlock(
+    return pages.table(
         "outliers",
         bilingual("outliers.table", base=f"{report.log_base:g}"),
-        _outlier_columns(),
-        rows,
+        _OUTLIER_COLUMNS,
+        report.rows,
         sort=f"-level_{OUTLIER_LEVELS[0]}_ratio",
         file="outliers.csv",
         most=view.most,
@@ -321,65 +306,41 @@ def _outliers_table(report: OutlierReport, view: pages.View) -> pages.TableBlock
     )
 
 
-def _outlier_columns() -> tuple[pages.Column, ...]:
-    files: tuple[pages.Place, ...] = ("html", "csv")
-    hidden: tuple[pages.Place, ...] = ("csv",)
-    return (
-        pages.Column("order", plain("#"), "count", on=("terminal", "csv")),
-        pages.Column("tensor", bilingual("common.tensor"), "text", on=files),
-        pages.Column("shown_tensor", bilingual("common.tensor"), "node", on=("terminal",)),
-        pages.Column("node", bilingual("common.node"), "node", on=files),
-        pages.Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
-        pages.Column("shape", bilingual("common.shape"), "text", on=files),
-        pages.Column("axis", plain("axis"), "count", on=hidden),
-        pages.Column("quantized", bilingual("common.type"), "text", short=bilingual("outliers.column_type")),
-        pages.Column("channels", bilingual("outliers.channels"), "count"),
-        pages.Column(
-            "sparse_ratio",
-            bilingual("outliers.sparse"),
-            "share",
-            explained("sparse"),
-            higher_is_better=False,
-            short=bilingual("outliers.column_zero"),
-        ),
-        *(
-            pages.Column(
-                f"level_{level}_ratio",
-                bilingual("outliers.level", level=level),
-                "share",
-                explained("level"),
-                higher_is_better=False,
-                short=plain(f">={level}"),
-            )
-            for level in OUTLIER_LEVELS
-        ),
-        pages.Column("sparse", plain("sparse"), "count", on=hidden),
-        *(pages.Column(f"level_{level}", plain(f"level {level}"), "count", on=hidden) for level in OUTLIER_LEVELS),
-        pages.Column("largest", bilingual("outliers.largest"), "number", digits=3),
-        *(
-            pages.Column(name, plain(name), "text", on=hidden)
-            for name in ("largest_channel", "median", "nonfinite")
-        ),
+def _level_share(level: int) -> pages.ColumnOf[OutlierRow]:
+    return pages.column(
+        f"level_{level}_ratio",
+        bilingual("outliers.level", level=level),
+        "share",
+        lambda row: row.share(level),
+        help=explained("level"),
+        higher_is_better=False,
+        short=f">={level}",
     )
 
 
-def _outlier_cells(row: OutlierRow) -> tuple[pages.Cell, ...]:
-    return (
-        row.order,
-        row.tensor,
-        row.tensor,
-        row.node,
-        row.op_type,
-        shape_text(row.shape),
-        row.axis,
-        row.quantized,
-        row.channels,
-        row.sparse_share,
-        *(row.share(level) for level in OUTLIER_LEVELS),
-        row.sparse,
-        *(row.at_least[str(level)] for level in OUTLIER_LEVELS),
-        row.largest,
-        row.largest_channel,
-        row.median,
-        row.nonfinite,
+def _level_count(level: int) -> pages.ColumnOf[OutlierRow]:
+    return pages.column(
+        f"level_{level}", f"level {level}", "count", lambda row: row.at_least[str(level)], on="csv"
     )
+
+
+_OUTLIER_COLUMNS: list[pages.ColumnOf[OutlierRow]] = [
+    pages.column("order", "#", "count", on="terminal csv"),
+    pages.column("tensor", "common.tensor", on="html csv"),
+    pages.column("shown_tensor", "common.tensor", "node", lambda row: row.tensor, on="terminal"),
+    pages.column("node", "common.node", "node", on="html csv"),
+    pages.column("op_type", "common.operation", short="terminal.operation"),
+    pages.column("shape", "common.shape", cell=lambda row: shape_text(row.shape), on="html csv"),
+    pages.column("axis", "axis", "count", on="csv"),
+    pages.column("quantized", "common.type", short="outliers.column_type"),
+    pages.column("channels", "outliers.channels", "count"),
+    pages.column(
+        "sparse_ratio", "outliers.sparse", "share", lambda row: row.sparse_share,
+        help=explained("sparse"), higher_is_better=False, short="outliers.column_zero",
+    ),
+    *map(_level_share, OUTLIER_LEVELS),
+    pages.column("sparse", "sparse", "count", on="csv"),
+    *map(_level_count, OUTLIER_LEVELS),
+    pages.column("largest", "outliers.largest", "number", digits=3),
+    *pages.csv_columns("largest_channel median nonfinite"),
+]  # fmt: skip

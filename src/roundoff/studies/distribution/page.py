@@ -1,7 +1,7 @@
 """How values are distributed: a card for each of a few, a table of many, and a histogram of each."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter, itemgetter
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
@@ -34,7 +34,6 @@ _FACTS = (
     "dtype", "axis", "zero_point", "low", "high", "clipped_low", "clipped_high", "zeroed", "levels_used",
     "levels", "entropy_bits", "sqnr_db",
 )  # fmt: skip
-_FILE: tuple[pages.Place, ...] = ("csv",)
 _Line = tuple[str, str]
 
 
@@ -228,122 +227,114 @@ def _limits(each: TensorDistribution) -> tuple[tuple[float | str, Phrase], ...]:
 def distribution_table(report: DistributionReport) -> pages.TableBlock:
     """All distributions in execution order, with all numbers but the histograms."""
     found = report.distributions
-    rows = tuple((*_shown_cells(each), *_file_cells(each)) for each in found)
-    columns = (*_shown_columns(many=len(found) > _MOST_CARDS), *_file_columns())
-    return pages.TableBlock(
-        "distributions", bilingual("distribution.table"), columns, rows, file="distribution.csv"
-    )
+    columns = [*_shown_columns(many=len(found) > _MOST_CARDS), *pages.csv_columns(_file_cells())]
+    return pages.table("distributions", "distribution.table", columns, found, file="distribution.csv")
 
 
-def _shown_columns(*, many: bool) -> tuple[pages.Column, ...]:
+def _shown_columns(*, many: bool) -> list[pages.ColumnOf[TensorDistribution]]:
     """What people see: a terminal only of many distributions, as it has cards of a few."""
-    browsers: tuple[pages.Place, ...] = ("html",)
-    drawn: tuple[pages.Place, ...] = ("terminal", "html") if many else browsers
-    terminals: tuple[pages.Place, ...] = ("terminal",) if many else ()
-    return (
-        pages.Column("shown_name", bilingual("common.tensor"), "text", on=browsers),
-        pages.Column("short_name", bilingual("distribution.column_name"), "node", on=terminals),
-        pages.Column("shown_node", bilingual("common.node"), "node", on=browsers),
-        pages.Column("shown_op_type", bilingual("common.operation"), "text", on=browsers),
-        pages.Column("shown_shape", bilingual("common.shape"), "text", on=browsers),
-        pages.Column(
-            "dtype", bilingual("common.type"), "text", on=drawn, short=bilingual("distribution.column_type")
+    drawn, terminals = ("terminal html", "terminal") if many else ("html", "")
+    return [
+        pages.column("shown_name", "common.tensor", cell=lambda each: each.name, on="html"),
+        pages.column("short_name", "distribution.column_name", "node", lambda each: each.name, on=terminals),
+        pages.column("shown_node", "common.node", "node", lambda each: each.node, on="html"),
+        pages.column("shown_op_type", "common.operation", cell=lambda each: each.op_type, on="html"),
+        pages.column("shown_shape", "common.shape", cell=lambda each: shape_text(each.shape), on="html"),
+        pages.column(
+            "dtype",
+            "common.type",
+            cell=lambda each: bilingual("distribution.float") if each.quantizer is None else each.quantizer.dtype,
+            on=drawn,
+            short="distribution.column_type",
         ),
-        pages.Column(
+        pages.column(
             "minimum",
-            bilingual("distribution.minimum"),
+            "distribution.minimum",
             "number",
+            attrgetter("before.minimum"),
             on=drawn,
-            short=bilingual("distribution.column_min"),
+            short="distribution.column_min",
         ),
-        pages.Column(
+        pages.column(
             "maximum",
-            bilingual("distribution.maximum"),
+            "distribution.maximum",
             "number",
+            attrgetter("before.maximum"),
             on=drawn,
-            short=bilingual("distribution.column_max"),
+            short="distribution.column_max",
         ),
-        pages.Column("std", bilingual("distribution.column_std"), "number", on=terminals, digits=3),
-        pages.Column(
+        pages.column("std", "distribution.column_std", "number", attrgetter("before.std"), on=terminals, digits=3),
+        pages.column(
             "clipped",
-            bilingual("distribution.clipped"),
+            "distribution.clipped",
             "share",
+            _of("quantizer", "clipped"),
             higher_is_better=False,
             on=drawn,
-            short=bilingual("distribution.column_clip"),
+            short="distribution.column_clip",
         ),
-        pages.Column("zeroed", bilingual("distribution.zeroed"), "share", higher_is_better=False, on=browsers),
-        pages.Column("levels_used", bilingual("distribution.levels"), "count", on=browsers),
-        pages.Column("short_levels", bilingual("distribution.label_levels"), "count", on=terminals),
-        pages.Column("entropy_bits", bilingual("distribution.column_bits"), "number", on=terminals, digits=2),
-        pages.Column("sqnr_db", plain("dB"), "decibels", higher_is_better=True, on=drawn),
-        pages.Column("peak_count", bilingual("distribution.peaks"), "count", on=terminals),
-        pages.Column("shown_advice", bilingual("distribution.advice"), "text", on=browsers),
-    )
+        pages.column(
+            "zeroed",
+            "distribution.zeroed",
+            "share",
+            _of("quantizer", "zeroed"),
+            higher_is_better=False,
+            on="html",
+        ),
+        pages.column("levels_used", "distribution.levels", "count", _of("quantizer", "levels_used"), on="html"),
+        pages.column("short_levels", "distribution.label_levels", "count", _short_levels, on=terminals),
+        pages.column(
+            "entropy_bits",
+            "distribution.column_bits",
+            "number",
+            _of("quantizer", "entropy_bits"),
+            on=terminals,
+            digits=2,
+        ),
+        pages.column("sqnr_db", "dB", "decibels", _of("quantizer", "sqnr_db"), higher_is_better=True, on=drawn),
+        pages.column("peak_count", "distribution.peaks", "count", lambda each: len(each.peaks), on=terminals),
+        pages.column("shown_advice", "distribution.advice", cell=lambda each: phrase_of(each.advice), on="html"),
+    ]
 
 
-def _shown_cells(each: TensorDistribution) -> tuple[pages.Cell, ...]:
+def _short_levels(each: TensorDistribution) -> str | None:
     facts = each.quantizer
-    quantized: tuple[pages.Cell, ...] = (None,) * 6
-    if facts is not None:
-        levels = f"{facts.levels_used}/{facts.levels}" if facts.bits <= _MOST_BITS else f"{facts.levels_used}"
-        quantized = (
-            facts.clipped,
-            facts.zeroed,
-            facts.levels_used,
-            levels,
-            facts.entropy_bits,
-            facts.sqnr_db,
-        )
-    return (
-        each.name,
-        each.name,
-        each.node,
-        each.op_type,
-        shape_text(each.shape),
-        bilingual("distribution.float") if facts is None else facts.dtype,
-        each.before.minimum,
-        each.before.maximum,
-        each.before.std,
-        *quantized,
-        len(each.peaks),
-        phrase_of(each.advice),
-    )
+    if facts is None:
+        return None
+    return f"{facts.levels_used}/{facts.levels}" if facts.bits <= _MOST_BITS else f"{facts.levels_used}"
 
 
-def _file_columns() -> Iterator[pages.Column]:
-    names = [*DISTRIBUTION_CSV_START.split(","), "advice", "resolution"]
-    names += [f"{side}_{name}" for side in ("before", "after", "difference") for name in _VALUES]
-    names += [f"quantizer_{name}" for name in ("name", "smallest_scale", "largest_scale", *_FACTS)]
-    return (pages.Column(name, plain(name), "text", on=_FILE) for name in names)
+def _file_cells() -> dict[str, Callable[[TensorDistribution], pages.Cell]]:
+    """All that files have, by the names of their columns."""
+    cells: dict[str, Callable[[TensorDistribution], pages.Cell]] = {
+        **{name: attrgetter(name) for name in DISTRIBUTION_CSV_START.split(",")},
+        "shape": lambda each: shape_text(each.shape),
+        "advice": lambda each: phrase_of(each.advice),
+        "resolution": lambda each: each.resolution,
+    }
+    cells |= {f"{side}_{name}": _of(side, name) for side in ("before", "after", "difference") for name in _VALUES}
+    cells |= {
+        "quantizer_name": _of("quantizer", "name"),
+        "quantizer_smallest_scale": lambda each: None if each.quantizer is None else each.quantizer.scales[0],
+        "quantizer_largest_scale": lambda each: None if each.quantizer is None else each.quantizer.scales[1],
+    }
+    return cells | {f"quantizer_{name}": _of("quantizer", name) for name in _FACTS}
 
 
-def _file_cells(each: TensorDistribution) -> Iterator[pages.Cell]:
-    yield from (each.name, each.kind, each.tensor, each.node, each.op_type, shape_text(each.shape), each.suits)
-    yield from (each.unimodal, each.peaks, phrase_of(each.advice), each.resolution)
-    for values in (each.before, each.after, each.difference):
-        yield from (_field(values, name) for name in _VALUES)
-    facts = each.quantizer
-    yield from (None, None, None) if facts is None else (facts.name, *facts.scales)
-    yield from (_field(facts, name) for name in _FACTS)
-
-
-def _field(of: ValueSummary | QuantizerFacts | None, name: str) -> pages.Cell:
-    value: Any = None if of is None else getattr(of, name)
-    return value  # type: ignore[no-any-return]
+def _of(part: str, name: str) -> Callable[[TensorDistribution], pages.Cell]:
+    """Something of a part of a distribution that not all have."""
+    return lambda each: getattr(getattr(each, part), name, None)
 
 
 def _bins_table(report: DistributionReport) -> pages.TableBlock:
     """All bins of all histograms, for the CSV file."""
     names = ("name", "kind", "values", "from", "to", "count")
-    columns = tuple(pages.Column(name, plain(name), "text", on=_FILE) for name in names)
-    rows = []
-    for each in report.distributions:
-        for side, values in (("before", each.before), ("after", each.after), ("difference", each.difference)):
-            if values is not None and values.bins is not None:
-                edges = values.bins.edges
-                places = zip(edges, edges[1:], values.bins.counts, strict=False)
-                rows += [(each.name, each.kind, side, low, high, count) for low, high, count in places]
-    return pages.TableBlock(
-        "histograms", bilingual("distribution.title"), columns, tuple(rows), file="histograms.csv"
+    columns = pages.csv_columns({name: itemgetter(place) for place, name in enumerate(names)})
+    rows = (
+        (each.name, each.kind, side, low, high, count)
+        for each in report.distributions
+        for side, values in (("before", each.before), ("after", each.after), ("difference", each.difference))
+        if values is not None and values.bins is not None
+        for low, high, count in zip(values.bins.edges, values.bins.edges[1:], values.bins.counts, strict=False)
     )
+    return pages.table("histograms", "distribution.title", columns, rows, file="histograms.csv")

@@ -15,6 +15,7 @@ from roundoff.graph.insertion import Edges
 from roundoff.graph.interface import outputs
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import derived_constants, units
+from roundoff.measure.classes import index_pair
 from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob
 from roundoff.measure.metrics import cosine, relative_euclidean, sqnr_db
 from roundoff.measure.verdicts import ThresholdSet
@@ -308,6 +309,8 @@ def _measure(meter: LightMeter, reference: Any, candidate: Any, totals: ErrorTot
     if (candidate.codes if isinstance(candidate, CodedValues) else candidate).shape != reference.shape:
         return False
     with np.errstate(all="ignore"):
+        if not isinstance(candidate, CodedValues):
+            reference, candidate = index_pair(reference, candidate)
         meter.measure([MeterJob(reference, [candidate], [totals])])
     return True
 

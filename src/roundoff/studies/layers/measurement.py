@@ -16,6 +16,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.nodes import constants, reads
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import units
+from roundoff.measure.classes import index_pair, is_index
 from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob, noise_ratio
 from roundoff.measure.metrics import Status
 from roundoff.measure.pairs import channel_axis_of
@@ -171,9 +172,13 @@ class Tally:
                     english("{reason} (sample {sample})", reason=reason, sample=sample) if sample else reason,
                 )
         totals = [self.variants[variant].totals for variant in comparable]
+        given: list[Candidate] = [candidates[variant] for variant in comparable]
+        if is_index(reference.dtype):
+            given = [each if isinstance(each, CodedValues) else index_pair(reference, each)[1] for each in given]
+            reference = np.ones(reference.shape, np.float32)
         job = MeterJob(
             reference,
-            [candidates[variant] for variant in comparable],
+            given,
             totals,
             channel_axis_of(reference.shape) if self._axis is None else self._axis,
             self._limits,

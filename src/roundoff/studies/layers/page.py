@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from roundoff import pages
@@ -258,26 +258,17 @@ def _coverage(report: LayerReport) -> Iterator[_Line]:
 _FACTS = (_coverage, _outputs, _culprits, _tried, _integers, _limits)
 
 
-@dataclass(frozen=True, slots=True)
-class _RowColumn:
-    """A column, and what a row has in it."""
-
-    column: pages.Column
-    cell: Callable[[LayerRow], pages.Cell]
-
-
 def _table(report: LayerReport, view: pages.View) -> pages.TableBlock:
     """All rows in execution order; a terminal shows those first that matter most, unless asked for the order."""
     columns = _columns(report)
-    rows = tuple(tuple(each.cell(row) for each in columns) for row in report.rows)
-    worst = sorted(range(len(rows)), key=lambda index: _badness(report.rows[index]))
+    worst = sorted(range(len(report.rows)), key=lambda index: _badness(report.rows[index]))
     # In execution order, too, it is the rows that matter least for which there is no room.
     order = sorted(worst[: view.most]) if view.sort == "order" else worst
-    return pages.TableBlock(
+    return pages.table(
         "layers",
-        bilingual("layers.rows"),
-        tuple(each.column for each in columns),
-        rows,
+        "layers.rows",
+        columns,
+        report.rows,
         sort="-output_share",
         file="layers.csv",
         most=view.most,
@@ -285,72 +276,41 @@ def _table(report: LayerReport, view: pages.View) -> pages.TableBlock:
     )
 
 
-def _columns(report: LayerReport) -> list[_RowColumn]:
+def _columns(report: LayerReport) -> list[pages.ColumnOf[LayerRow]]:
     """The columns of a report: what terminals and browsers show, then the rest of what is known, for CSV files."""
     everywhere: tuple[pages.Place, ...] = ("terminal", "html", "csv")
     drawn: tuple[pages.Place, ...] = ("terminal", "html")
-    found = [
-        _RowColumn(pages.Column("order", plain("#"), "count", on=everywhere), lambda row: row.order),
-        _RowColumn(
-            pages.Column("node", bilingual("common.node"), "node", on=("html", "csv")), lambda row: row.node
+    found: list[pages.ColumnOf[LayerRow]] = [
+        pages.column("order", "#", "count"),
+        pages.column("node", "common.node", "node", on="html csv"),
+        pages.column("shown_tensor", "common.tensor", "node", lambda row: row.tensor, on="terminal"),
+        pages.column("op_type", "common.operation", short="terminal.operation"),
+        pages.column("unit", "unit", on="csv"),
+        pages.column("tensor", "common.tensor", on="html csv"),
+        pages.column("shown_type", "layers.column_type", cell=lambda row: row.quantized, on="terminal html"),
+        pages.column(
+            "shape", "layers.column_shape", cell=lambda row: shape_text(row.shape) if row.shape else "", wide=True
         ),
-        _RowColumn(
-            pages.Column("shown_tensor", bilingual("common.tensor"), "node", on=("terminal",)),
-            lambda row: row.tensor,
-        ),
-        _RowColumn(
-            pages.Column(
-                "op_type",
-                bilingual("common.operation"),
-                "text",
-                on=everywhere,
-                short=bilingual("terminal.operation"),
-            ),
-            lambda row: row.op_type,
-        ),
-        _RowColumn(pages.Column("unit", plain("unit"), "text", on=("csv",)), lambda row: row.unit),
-        _RowColumn(
-            pages.Column("tensor", bilingual("common.tensor"), "text", on=("html", "csv")), lambda row: row.tensor
-        ),
-        _RowColumn(
-            pages.Column("shown_type", bilingual("layers.column_type"), "text", on=drawn),
-            lambda row: row.quantized,
-        ),
-        _RowColumn(
-            pages.Column("shape", bilingual("layers.column_shape"), "text", on=everywhere, wide=True),
-            lambda row: shape_text(row.shape) if row.shape else "",
-        ),
-        *(_plain_column(name) for name in ("dtype", "quantized", "output", "samples", "levels")),
-        _RowColumn(
-            pages.Column(
-                "clipped",
-                bilingual("layers.clipped"),
-                "share",
-                higher_is_better=False,
-                on=everywhere,
-                short=bilingual("layers.column_clip"),
-            ),
-            lambda row: row.clipped,
-        ),
+        *pages.csv_columns("dtype quantized output samples levels"),
+        pages.column("clipped", "layers.clipped", "share", higher_is_better=False, short="layers.column_clip"),
     ]
     for method in ("local", "accumulated"):
         found += _score_columns(method, shown=report.method in (method, "both"))
     codes = pages.Column(
         "used_levels", bilingual("layers.levels"), "count", on=drawn, short=bilingual("layers.column_levels")
     )
-    found.append(_RowColumn(codes, lambda row: _levels(row) or None))
+    found.append(pages.ColumnOf(codes, lambda row: _levels(row) or None))
     found += _added_columns(shown=report.method == "both")
     differ: tuple[pages.Place, ...] = everywhere if report.mode == "integer" else ("csv",)
     different = pages.Column("differing_codes", bilingual("layers.column_differ"), "share", on=differ, wide=True)
-    return [*found, _RowColumn(different, lambda row: row.differing_codes), _plain_column("distant_codes")]
+    return [
+        *found,
+        pages.ColumnOf(different, lambda row: row.differing_codes),
+        *pages.csv_columns("distant_codes"),
+    ]
 
 
-def _plain_column(name: str) -> _RowColumn:
-    """A field of a row that only CSV files have."""
-    return _RowColumn(pages.Column(name, plain(name), "text", on=("csv",)), lambda row: getattr(row, name))
-
-
-def _score_columns(method: str, *, shown: bool) -> list[_RowColumn]:
+def _score_columns(method: str, *, shown: bool) -> list[pages.ColumnOf[LayerRow]]:
     """What is known of a tensor by one method; a terminal leaves most of it out."""
 
     def column(name: str, kind: Any, short: Phrase, *, wide: bool = False) -> pages.Column:
@@ -386,15 +346,15 @@ def _score_columns(method: str, *, shown: bool) -> list[_RowColumn]:
     for name in (field.name for field in fields(LayerScore) if field.name != "sample_sqnr_db"):
         if name in shapes:
             kind, short, wide = shapes[name]
-            found.append(_RowColumn(column(name, kind, short, wide=wide), cell(name)))
+            found.append(pages.ColumnOf(column(name, kind, short, wide=wide), cell(name)))
         else:
             hidden = pages.Column(f"{method}_{name}", plain(f"{method} {name}"), "text", on=("csv",))
-            found.append(_RowColumn(hidden, cell(name)))
+            found.append(pages.ColumnOf(hidden, cell(name)))
     if shown:
         worst = pages.Column(
             f"shown_{method}_channel", bilingual("layers.column_channel"), "count", on=("terminal",), wide=True
         )
-        found.append(_RowColumn(worst, lambda row: _worst_channel(getattr(row, method))))
+        found.append(pages.ColumnOf(worst, lambda row: _worst_channel(getattr(row, method))))
     return found
 
 
@@ -411,7 +371,7 @@ def _no_score(score: LayerScore) -> Phrase:
     return plain(_NO_SCORE.get(score.status, score.status))
 
 
-def _added_columns(*, shown: bool) -> list[_RowColumn]:
+def _added_columns(*, shown: bool) -> list[pages.ColumnOf[LayerRow]]:
     def cell(name: str) -> Callable[[LayerRow], pages.Cell]:
         return lambda row: None if row.introduced is None else getattr(row.introduced, name)
 
@@ -424,11 +384,9 @@ def _added_columns(*, shown: bool) -> list[_RowColumn]:
         short=bilingual("layers.column_adds"),
     )
     names = {"introduced_sqnr_db": "sqnr_db", "introduced_channel_sqnr_db": "channel_sqnr_db"}
-    hidden = [
-        _RowColumn(pages.Column(id_, plain(id_), "text", on=("csv",)), cell(name)) for id_, name in names.items()
-    ]
+    hidden = [pages.column(id_, plain(id_), cell=cell(name), on="csv") for id_, name in names.items()]
     cause = pages.Column("cause", plain("cause"), "text", on=("csv",))
-    return [*hidden, _RowColumn(share, cell("output_share")), _RowColumn(cause, cell("cause"))]
+    return [*hidden, pages.ColumnOf(share, cell("output_share")), pages.ColumnOf(cause, cell("cause"))]
 
 
 def _badness(row: LayerRow) -> tuple[bool, float, float]:

@@ -13,15 +13,15 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value, values
+from roundoff.measure.classes import class_count, class_places, class_predictions, same_classes
 from roundoff.measure.metrics import Metric
 from roundoff.measure.rows import RowMeter, SampleTally, mean_of_scores, sums_of_row
-from roundoff.measure.verdicts import is_index
 from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.run.bench import Bench, samples_together
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples, complete_values
-from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions, make_run
+from roundoff.run.evaluators import EvaluationSamples, Evaluator, make_run
 from roundoff.run.variants import KnownConstants, build_candidates
 from roundoff.studies.partial.result import (
     ACCURACY,
@@ -68,13 +68,9 @@ class OutputTally:
                     for tally in tallies:
                         tally.add(sums, name)
         for place, (reference, candidate) in enumerate(zip(references, candidates, strict=True)):
-            left, right = (
-                each.ravel() if is_index(reference.dtype) else class_predictions(each)
-                for each in (reference, candidate)
-            )
-            if left is not None and right is not None and left.shape == right.shape:
-                self._rows[place] += left.size
-                self._agreeing[place] += np.count_nonzero(left == right)
+            same, rows = same_classes(reference, candidate)
+            self._rows[place] += rows
+            self._agreeing[place] += same
 
     def scores(self) -> dict[str, float]:
         """Means over outputs of what each has over all samples; what no output has is not there."""
@@ -129,10 +125,10 @@ class Truth:
         """The first output with a row of scores for each label."""
         sizes = [0 if (found := class_predictions(output)) is None else found.size for output in references]
         expected = [size * self._samples // count for size in sizes]
-        if self._labels.size in expected:
-            place = expected.index(self._labels.size)
-            self._check_range(references[place].size // sizes[place])
-            return place
+        for place in class_places(references):
+            if expected[place] == self._labels.size:
+                self._check_range(class_count(references[place]))
+                return place
         rows = next((number for number in expected if number), 0)
         if not rows:
             what = english(
@@ -150,8 +146,10 @@ class Truth:
         )
         raise BadInput(what, fix=english("give one label for each, in their order"))
 
-    def _check_range(self, classes: int) -> None:
+    def _check_range(self, classes: int | None) -> None:
         """Refuse classes that no answer can have: all would count as wrong."""
+        if classes is None:
+            return
         outside = self._labels[(self._labels < 0) | (self._labels >= classes)]
         if outside.size:
             what = english(

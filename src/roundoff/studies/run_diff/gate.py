@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from roundoff.core.coverage import Judgement
+from roundoff.core.coverage import Coverage, Judgement
 from roundoff.core.document import RunDocument
 from roundoff.core.files import reading
 from roundoff.errors import BadInput, nearest
@@ -248,6 +248,12 @@ def _shown_db(value: float | None) -> Argument:
     """Decibels as the page of a diff shows them: what reaches the ceiling is no error of the quantization."""
     exact = value is not None and value >= CEILING_DB
     return message("common.exact") if exact else f"{value:.1f}"
+
+
+def gate_coverage(after: RunDocument, diff: RunDiff) -> Coverage | None:
+    """What of a run was judged when it was made."""
+    own: Judgement | None = getattr(after, diff.compared).judgement
+    return None if own is None else own.coverage
 
 
 def gate_doubts(after: RunDocument, diff: RunDiff) -> tuple[Message, ...]:

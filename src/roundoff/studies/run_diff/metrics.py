@@ -13,14 +13,15 @@ from roundoff.core.coverage import MetricScores
 from roundoff.core.document import RunDocument
 from roundoff.core.files import reading
 from roundoff.errors import BadInput
-from roundoff.measure.inference import unpaired_probability
+from roundoff.measure.inference import unpaired_interval, unpaired_probability
 from roundoff.measure.verdicts import PairedChange, paired_change
 from roundoff.messages.message import english
 from roundoff.studies.run_diff.result import GateMetric
 
 # A metric may lose this part of a baseline between 0 and 1, or of its value, where nobody says otherwise.
 _USUAL_LOSS = 0.01
-_LEVEL = 0.05
+# What sums of scores may differ by when they should be equal.
+_ROUNDING = 1e-9
 _SAMPLE = "sample"
 _BUDGET_FIX = english("write a metric and what it may lose, as 'top-1 accuracy: -0.5%' or 'mAP: -0.3'")
 _CSV_FIX = english("write a header 'sample,METRIC,...', then a line for each sample with its name and numbers")
@@ -115,8 +116,10 @@ def judge_metrics(
 ) -> tuple[GateMetric, ...]:
     """Judge every metric of the baseline, and those with a budget.
 
-    A metric fails when it loses more than it may and chance is excluded; where it has one value for all samples,
-    the loss itself decides. It also fails when the run does not have it.
+    A metric passes when it loses no more than it may, and fails when it does and so does the good end of the
+    interval of its loss; between the two, and where samples of the baseline are lacking, there are too few samples
+    to tell. Where it has one value for all samples the loss itself decides. It also fails when the run does not
+    have it.
 
     Args:
         before: Of the baseline.
@@ -149,8 +152,11 @@ def _judged(before: MetricScores, after: MetricScores | None, budget: MetricBudg
     if after is None:
         return GateMetric(before.name, baseline, None, allowed=allowed, passed=False)
     change, paired = _change(before, after)
-    over = change.loss > allowed
-    passed = not over or (not strict and not change.significant)
+    over = change.loss > allowed * (1 + _ROUNDING)
+    # The test is against the budget: that something was lost at all says nothing of how much may be.
+    proven = over and (strict or math.isnan(change.low) or change.low > allowed)
+    lacking = len(before.samples) - change.samples if paired else 0
+    unclear = not proven and (over or lacking > 0)
     return GateMetric(
         before.name,
         baseline,
@@ -162,7 +168,9 @@ def _judged(before: MetricScores, after: MetricScores | None, budget: MetricBudg
         samples=change.samples,
         paired=paired,
         allowed=allowed,
-        passed=passed,
+        passed=not proven and not unclear,
+        unclear=unclear,
+        lacking=lacking,
     )
 
 
@@ -176,5 +184,5 @@ def _change(before: MetricScores, after: MetricScores) -> tuple[PairedChange, bo
         left, right = zip(*shared, strict=True)
         return paired_change(old[list(left)], new[list(right)], higher_is_better=higher), True
     loss = float(old.mean() - new.mean()) if higher else float(new.mean() - old.mean())
-    chance = unpaired_probability(old, new)
-    return PairedChange(loss, chance=chance, samples=int(new.size)), False
+    ends = unpaired_interval(*((old, new) if higher else (new, old))) or (math.nan, math.nan)
+    return PairedChange(loss, *ends, unpaired_probability(old, new), int(new.size)), False

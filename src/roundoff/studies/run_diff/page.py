@@ -1,7 +1,7 @@
 """Two runs side by side: what a gate says, the verdict, the change along the network, what was not the same."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
@@ -10,6 +10,7 @@ from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import counted, decibels
 from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.messages.sanitize import short_name
+from roundoff.pages.coverage import judged_line
 from roundoff.studies.run_diff.result import (
     CEILING_DB,
     Change,
@@ -72,7 +73,9 @@ def _gate_headline(gate: Gate) -> pages.Headline:
     def failed() -> str:
         over = sum(row.passed is False for row in gate.rows)
         other = translate("run_diff.gate_problems", count=len(gate.problems)) if gate.problems else ""
-        return commas(translate("run_diff.gate_failed", over=over, count=count), other)
+        lost = sum(not each.passed and not each.unclear for each in gate.metrics)
+        metrics = translate("run_diff.gate_metrics", count=lost) if lost else ""
+        return commas(translate("run_diff.gate_failed", over=over, count=count), metrics, other)
 
     return pages.Headline("bad", in_all_languages(failed), word=bilingual("run_diff.word_fail"))
 
@@ -205,6 +208,8 @@ def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
         most = next((pair for pair in failed if pair[0] == diff.largest), None)
         if most is not None and most[0].tensor != row.tensor:
             yield translate("run_diff.largest"), _over_budget(*most)
+    if gate.coverage is not None:
+        yield translate("coverage.label"), judged_line(gate.coverage)
     for at, each in enumerate(gate.metrics):
         yield "" if at else translate("run_diff.label_metric"), _metric_line(each)
     for at, problem in enumerate(gate.problems[:_LISTED]):
@@ -241,7 +246,11 @@ def _metric_line(each: GateMetric) -> str:
     if each.low is not None and each.high is not None:
         text = commas(text, translate("run_diff.metric_interval", low=f"{each.low:.4g}", high=f"{each.high:.4g}"))
     on = translate("run_diff.metric_paired" if each.paired else "run_diff.metric_unpaired", count=each.samples)
-    judged = "over" if not each.passed else "within" if each.loss <= each.allowed else "chance"
+    judged = "within" if each.passed else "over"
+    if each.unclear:
+        judged = "chance" if each.loss > each.allowed else "lacking"
+    if each.lacking:
+        on = translate("run_diff.metric_of", text=on, there=each.samples + each.lacking)
     return semicolons(commas(text, on), translate(f"run_diff.metric_{judged}"))
 
 
@@ -261,17 +270,13 @@ def _rank(row: RowDiff) -> tuple[int, bool, float]:
 # The table: all scores; a terminal shows those that changed, or that fail.
 
 
-@dataclass(frozen=True, slots=True)
-class _DiffColumn:
-    """A column, and what a row and its judgement have in it."""
-
-    column: pages.Column
-    cell: Callable[[RowDiff, GateRow | None], pages.Cell]
-
-
 def _table(diff: RunDiff, view: pages.View) -> pages.TableBlock:
     judged: Sequence[GateRow | None] = [None] * len(diff.rows) if diff.gate is None else diff.gate.rows
-    rows = [tuple(each.cell(row, gate) for each in _COLUMNS) for row, gate in zip(diff.rows, judged, strict=True)]
+    columns = [*(each.column for each in _COLUMNS), *(each.column for each in _JUDGED)]
+    rows = [
+        (*(each.cell(row) for each in _COLUMNS), *(None if gate is None else each.cell(gate) for each in _JUDGED))
+        for row, gate in zip(diff.rows, judged, strict=True)
+    ]
     for names, change in ((diff.only_before, "gone"), (diff.only_after, "new")):
         for name in names:
             cells: dict[str, pages.Cell] = {
@@ -279,14 +284,14 @@ def _table(diff: RunDiff, view: pages.View) -> pages.TableBlock:
                 "change": change,
                 "verdict": bilingual(f"run_diff.{change}"),
             }
-            rows.append(tuple(cells.get(each.column.id) for each in _COLUMNS))
+            rows.append(tuple(cells.get(each.id) for each in columns))
     chosen = _chosen(diff, view)
     order = tuple(chosen[: view.most])
     left = len(chosen) - len(order)
     return pages.TableBlock(
         "diff",
         bilingual("run_diff.table"),
-        tuple(each.column for each in _COLUMNS),
+        tuple(columns),
         tuple(rows),
         sort="change_db",
         file="diff.csv",
@@ -310,103 +315,65 @@ _FILE = (
     "change_db", "samples", "probability", "loss_probability", "change", "starts", "detail",
     "allowed_db", "at_least_db", "passed", "why",
 )  # fmt: skip
-_KEPT: tuple[pages.Place, ...] = ("html", "csv")
 
 
-def _known(name: str) -> Callable[[RowDiff, GateRow | None], pages.Cell]:
-    return lambda row, _: getattr(row, name)
+def _of_side(side: str) -> dict[str, Any]:
+    return {"higher_is_better": True, "short": f"run_diff.column_{side}", "exact": CEILING_DB}
 
 
-def _judgement(name: str) -> Callable[[RowDiff, GateRow | None], pages.Cell]:
-    return lambda _, gate: None if gate is None else getattr(gate, name)
-
-
-def _shown_change(row: RowDiff) -> str:
-    return "" if row.change_db is None else f"{row.change_db:+.1f}"
-
-
-_BEFORE, _AFTER = bilingual("run_diff.column_before"), bilingual("run_diff.column_after")
-_COLUMNS = (
-    _DiffColumn(pages.Column("order", plain("#"), "count"), lambda row, _: row.order),
-    _DiffColumn(pages.Column("node", bilingual("common.node"), "node", on=_KEPT), lambda row, _: row.node),
-    _DiffColumn(pages.Column("tensor", bilingual("common.tensor"), "node"), lambda row, _: row.tensor),
-    _DiffColumn(
-        pages.Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
-        lambda row, _: row.op_type,
+_COLUMNS: list[pages.ColumnOf[RowDiff]] = [
+    pages.column("order", "#", "count"),
+    pages.column("node", "common.node", "node", on="html csv"),
+    pages.column("tensor", "common.tensor", "node"),
+    pages.column("op_type", "common.operation", short="terminal.operation"),
+    pages.column(
+        "measure", "run_diff.measure", cell=lambda row: _measure(row.measure), short="run_diff.column_score"
     ),
-    _DiffColumn(
-        pages.Column("measure", bilingual("run_diff.measure"), "text", short=bilingual("run_diff.column_score")),
-        lambda row, _: _measure(row.measure),
+    pages.column("before_db", "run_diff.before_db", "decibels", lambda row: row.before, **_of_side("before")),
+    pages.column("after_db", "run_diff.after_db", "decibels", lambda row: row.after, **_of_side("after")),
+    pages.column("change_db", "run_diff.change_db", "decibels", higher_is_better=True, on="html csv"),
+    pages.column(
+        "shown_change",
+        "run_diff.column_change",
+        "number",
+        lambda row: plain(_signed(row.change_db)),
+        on="terminal",
     ),
-    _DiffColumn(
-        pages.Column(
-            "before_db",
-            bilingual("run_diff.before_db"),
-            "decibels",
-            higher_is_better=True,
-            short=_BEFORE,
-            exact=CEILING_DB,
-        ),
-        lambda row, _: row.before,
+    pages.column(
+        "probability",
+        "run_diff.probability",
+        "share",
+        help=bilingual("run_diff.probability_help"),
+        short="run_diff.column_chance",
     ),
-    _DiffColumn(
-        pages.Column(
-            "after_db",
-            bilingual("run_diff.after_db"),
-            "decibels",
-            higher_is_better=True,
-            short=_AFTER,
-            exact=CEILING_DB,
-        ),
-        lambda row, _: row.after,
-    ),
-    _DiffColumn(
-        pages.Column("change_db", bilingual("run_diff.change_db"), "decibels", higher_is_better=True, on=_KEPT),
-        lambda row, _: row.change_db,
-    ),
-    _DiffColumn(
-        pages.Column("shown_change", bilingual("run_diff.column_change"), "number", on=("terminal",)),
-        lambda row, _: plain(_shown_change(row)),
-    ),
-    _DiffColumn(
-        pages.Column(
-            "probability",
-            bilingual("run_diff.probability"),
-            "share",
-            bilingual("run_diff.probability_help"),
-            short=bilingual("run_diff.column_chance"),
-        ),
-        lambda row, _: row.probability,
-    ),
-    _DiffColumn(
-        pages.Column("mark", plain(""), "text", on=("terminal",)),
-        lambda row, _: in_all_languages(
+    pages.column(
+        "mark",
+        "",
+        cell=lambda row: in_all_languages(
             lambda: f"{translate(f'run_diff.change_{row.change}')}{'*' if row.starts else ''}"
         ),
+        on="terminal",
     ),
-    _DiffColumn(
-        pages.Column("verdict", bilingual("run_diff.verdict"), "text", on=("html",)),
-        lambda row, _: row.detail or bilingual(f"run_diff.row_{row.change}"),
+    pages.column(
+        "verdict",
+        "run_diff.verdict",
+        cell=lambda row: row.detail or bilingual(f"run_diff.row_{row.change}"),
+        on="html",
     ),
-    _DiffColumn(
-        pages.Column(
-            "by_itself", bilingual("run_diff.starts"), "truth", bilingual("run_diff.starts_help"), on=("html",)
-        ),
-        lambda row, _: row.starts if row.change == "worse" else None,
+    pages.column(
+        "by_itself",
+        "run_diff.starts",
+        "truth",
+        lambda row: row.starts if row.change == "worse" else None,
+        help=bilingual("run_diff.starts_help"),
+        on="html",
     ),
-    *(
-        _DiffColumn(pages.Column(name, plain(name), "text", on=("csv",)), _known(name))
-        for name in ("renamed_from", "output", "samples", "loss_probability", "change", "starts", "detail")
-    ),
-    *(
-        _DiffColumn(pages.Column(name, plain(name), "text", on=("csv",)), _judgement(name))
-        for name in ("allowed_db", "at_least_db", "passed")
-    ),
-    _DiffColumn(
-        pages.Column("why", plain("why"), "text", on=("csv",)),
-        lambda _, gate: phrase_of(gate.why) if gate is not None and gate.why else "" if gate is not None else None,
-    ),
-)
+    *pages.csv_columns("renamed_from output samples loss_probability change starts detail"),
+]
+_JUDGED: list[pages.ColumnOf[GateRow]] = [
+    *pages.csv_columns("allowed_db at_least_db passed"),
+    pages.column("why", "why", cell=lambda gate: phrase_of(gate.why) if gate.why else "", on="csv"),
+]
 
 
 def annotations(diff: RunDiff, gate: Gate) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from roundoff.core.coverage import Coverage
 from roundoff.messages.message import NOTHING, Message
 
 CEILING_DB = 80.0
@@ -116,7 +117,9 @@ class GateMetric:
         samples: On how many samples it was tested.
         paired: Whether the same samples were compared.
         allowed: The loss that is allowed.
-        passed: Whether it is within its budget, or its loss may be chance.
+        passed: Whether it is within its budget.
+        unclear: Whether there are too few samples to tell; it has not passed then, and not failed either.
+        lacking: Samples of the baseline that the run does not have.
     """
 
     name: str
@@ -130,6 +133,8 @@ class GateMetric:
     paired: bool = False
     allowed: float = 0.0
     passed: bool = True
+    unclear: bool = False
+    lacking: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +149,7 @@ class Gate:
         metrics: The user's metrics.
         doubts: Why scores within budget prove nothing: the run's own evidence, or samples of the baseline that
             the run has not.
+        coverage: What of the run was judged; None in documents of older versions.
     """
 
     max_regression_db: float
@@ -152,17 +158,18 @@ class Gate:
     unused: tuple[str, ...] = ()
     metrics: tuple[GateMetric, ...] = ()
     doubts: tuple[Message, ...] = ()
+    coverage: Coverage | None = None
 
     @property
     def failed(self) -> int:
-        """How many things keep the run from passing."""
-        metrics = sum(not each.passed for each in self.metrics)
+        """How many things are wrong with the run."""
+        metrics = sum(not each.passed and not each.unclear for each in self.metrics)
         return sum(row.passed is False for row in self.rows) + len(self.problems) + metrics
 
     @property
     def passed(self) -> bool:
         """Whether the run may pass."""
-        return not self.failed and not self.doubts
+        return not self.failed and not self.doubts and not any(each.unclear for each in self.metrics)
 
 
 @dataclass(frozen=True, slots=True)

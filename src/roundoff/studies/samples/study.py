@@ -14,6 +14,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.interface import check_repeatable, find_outputs, other_outputs
 from roundoff.graph.quantized_model import QuantizedModel, has_exact_weights
+from roundoff.measure.classes import index_pair, same_classes
 from roundoff.measure.metrics import Metric, require, status_of
 from roundoff.measure.pairs import measure_pair
 from roundoff.messages.message import Message, english, message
@@ -21,7 +22,6 @@ from roundoff.messages.numbers import nonfinite_note
 from roundoff.run.bench import Bench
 from roundoff.run.budget import UNLIMITED, RunBudget
 from roundoff.run.capture import Samples
-from roundoff.run.evaluators import class_predictions
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
 
 
@@ -92,14 +92,11 @@ def _output_score(name: str, ours: Array, theirs: Array, metrics: Sequence[Metri
         return OutputScore(name, "unreadable", {})
     if ours.shape != theirs.shape:
         return OutputScore(name, "shape", {})
-    sums = measure_pair(ours, theirs)
+    sums = measure_pair(*index_pair(ours, theirs))
     scored = {metric.name: metric.value(sums) for metric in metrics}
     values = {name: value for name, value in scored.items() if not math.isnan(value)}
-    rows = moved = 0
-    left, right = class_predictions(ours), class_predictions(theirs)
-    if left is not None and right is not None:
-        rows, moved = left.size, int(np.count_nonzero(left != right))
-    return OutputScore(name, status_of(sums)[0], values, rows, moved)
+    same, rows = same_classes(ours, theirs)
+    return OutputScore(name, status_of(sums)[0], values, rows, rows - same)
 
 
 def _worst(outputs: Sequence[OutputScore], metric: Metric) -> float | None:

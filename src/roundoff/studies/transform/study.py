@@ -14,6 +14,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.measure.classes import class_places, class_predictions
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
@@ -24,7 +25,7 @@ from roundoff.quantize.step_report import TransformReport, TransformScore
 from roundoff.quantize.steps import correction_names, transform_names
 from roundoff.run.bench import Bench, spread
 from roundoff.run.capture import Samples, read_feed
-from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions
+from roundoff.run.evaluators import EvaluationSamples, Evaluator
 from roundoff.run.session import open_session
 
 # Samples on which outputs are compared; labels and evaluators see all.
@@ -122,7 +123,9 @@ def try_steps(
     builder, plain = first.builder, first.best.recipe
     recipe = replace(
         plain,
-        transforms=tuple(each for each in steps if each.name in transform_names()),
+        transforms=tuple(
+            dict.fromkeys((*plain.transforms, *(each for each in steps if each.name in transform_names())))
+        ),
         corrections=tuple(each for each in steps if each.name in correction_names()),
     )
     built = builder.build(recipe)
@@ -135,7 +138,9 @@ def try_steps(
 def _judged(first: Quantization, built: BuiltModel, *, judge: Judge, progress: Progress) -> TransformReport:
     quantized = built.quantized
     reference = first.prepared.model
-    before = switch_on(reference, first.quantized.quantizers)
+    before = switch_on(first.float_model, first.quantized.quantizers)
+    # What quantizing does by itself is in both.
+    steps = tuple(each for each in built.steps if each not in first.builder.reports(first.best.recipe))
     after = switch_on(quantized.float_model, quantized.quantizers)
     judged = [
         judge_outputs(
@@ -152,13 +157,13 @@ def _judged(first: Quantization, built: BuiltModel, *, judge: Judge, progress: P
     return TransformReport(
         target=first.target.name,
         method=first.best.method,
-        steps=built.steps,
+        steps=steps,
         samples=len(judge.samples.names),
         unseen=judge.unseen,
         before=agreements[0],
         after=agreements[1],
         score=None if measured is None else measured.score,
-        kept=any(each.taken for each in built.steps) and not _worse(measured, agreements),
+        kept=any(each.taken for each in steps) and not _worse(measured, agreements),
         notes=built.numbers.notes,
         doubts=judged[1].judgement.doubts,
         coverage=judged[1].judgement.coverage,
@@ -220,7 +225,8 @@ def _right_answers(model: Model, judge: Judge) -> Array:
     labels, samples = judge.labels, judge.samples
     bench, found = Bench(model, samples), []
     for [results] in bench.run(range(len(samples.names)), bench.open()):
-        rows = next((each for each in map(class_predictions, results.values()) if each is not None), None)
+        given = list(results.values())
+        rows = next((class_predictions(given[at]) for at in class_places(given)), None)
         if rows is None:
             what = english(
                 "No output of the model has a row of scores for several classes, so that labels mean nothing."

@@ -157,14 +157,34 @@ def fitted(layer: AmctLayer, settings: AmctLayerSettings, *, where: str) -> tupl
     activation, weight = settings.activation, settings.weight
     reason = _no_wide_activation(layer) if activation.bits > DEFAULT_BITS else ""
     if reason:
-        notes.append(f"{layer.name}: inputs get 8 bits, not {activation.bits}: {reason}")
+        notes.append(
+            english(
+                "{name}: inputs get 8 bits, not {bits}: {reason}",
+                name=layer.name,
+                bits=activation.bits,
+                reason=reason,
+            )
+        )
         activation = replace(activation, bits=DEFAULT_BITS)
     reason = _no_such_weight(layer, weight.bits)
     if reason:
-        notes.append(f"{layer.name}: weights get 8 bits, not {weight.bits}: {reason}")
+        notes.append(
+            english(
+                "{name}: weights get 8 bits, not {bits}: {reason}",
+                name=layer.name,
+                bits=weight.bits,
+                reason=reason,
+            )
+        )
         weight = replace(weight, bits=DEFAULT_BITS)
     if activation.asymmetric and must_be_symmetric(layer):
-        notes.append(f"{layer.name}: inputs are symmetric, {layer.op_type} of this kind knows no offset")
+        notes.append(
+            english(
+                "{name}: inputs are symmetric, {operation} of this kind knows no offset",
+                name=layer.name,
+                operation=layer.op_type,
+            )
+        )
         activation = replace(activation, asymmetric=False)
     if weight.channel_wise and not layer.can_be_channel_wise:
         what = english(
@@ -188,17 +208,17 @@ def must_be_symmetric(layer: AmctLayer) -> bool:
 
 def _no_wide_activation(layer: AmctLayer) -> str:
     if layer.op_type not in _WIDE_ACTIVATIONS or len(layer.inputs) > 1:
-        return "only convolutions and full connections take more"
+        return english("only convolutions and full connections take more")
     return ""
 
 
 def _no_such_weight(layer: AmctLayer, bits: int) -> str:
     if bits in _WINOGRAD_BITS and not (layer.op_type == "Conv" and len(layer.weight_shape) == _FLAT_RANK):
-        return "only convolutions of images take 6 or 7"
+        return english("only convolutions of images take 6 or 7")
     if bits == _NARROW_BITS and layer.weight:
         channels = layer.weight_shape[layer.input_axis]
         if layer.group > 1 or channels % 2:
-            return "4 need an even number of input channels and no groups"
+            return english("4 need an even number of input channels and no groups")
     return ""
 
 

@@ -4,15 +4,16 @@ import functools
 import json
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from roundoff.core.progress import Progress
 from roundoff.messages.message import english
-from roundoff.vendors.ascend.advisor import Advice, Located, advise, locate, write_advice
+from roundoff.vendors.ascend.advisor import Advice, advise, write_advice
 from roundoff.vendors.ascend.algorithms import SCALAR, own_conversions, select_algorithms
 from roundoff.vendors.ascend.counterparts import CompareJob, counterpart
+from roundoff.vendors.ascend.culprits import Located, OperatorError, TensorLimits, conclude, locate
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, least_cosine
 from roundoff.vendors.ascend.folders import Kind, load_operator, open_folder
 from roundoff.vendors.ascend.network import (
@@ -20,25 +21,13 @@ from roundoff.vendors.ascend.network import (
     compare_group,
     compare_pair,
     group_names,
-    pair_by_name,
+    pair_operators,
     with_inputs_of_slices,
 )
-from roundoff.vendors.ascend.rows import Columns, Row, chosen_groups, stamp, write_table
+from roundoff.vendors.ascend.rows import NEVER_DUMPED, Columns, Row, chosen_groups, stamp, write_table
 from roundoff.vendors.ascend.rules import Operator, Relation, Warn, is_dequantizer, relation_of
+from roundoff.vendors.ascend.scales import ScaleFiles, Scales, read_scales
 from roundoff.vendors.ascend.scenarios import RuleFiles, check_scenario, load_rule
-
-_NEVER_DUMPED = (
-    "Data",
-    "Const",
-    "Constant",
-    "NetOutput",
-    "Variable",
-    "RefData",
-    "AnnData",
-    "Input",
-    "ConstPlaceHolder",
-)
-"""Types of operators that the device never dumps."""
 
 _MAPPING_HEADER = ("OpType", "NPUDump", "GroundTruth", "TensorIndex", "NPUDumpPath", "GroundTruthPath")
 
@@ -63,6 +52,16 @@ class Request:
     strict: bool = False
     restore: bool = False
     prefix: str = ""
+    record: Path | None = None
+    deploy: Path | None = None
+    replay: Path | None = None
+    beside: Path | None = None
+    limits: TensorLimits | None = None
+
+    @property
+    def scale_files(self) -> ScaleFiles:
+        """What tells scales."""
+        return ScaleFiles(self.record, self.deploy, self.files.quantized or self.beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +75,8 @@ class ComparisonResult:
         code: The exit code.
         matched: Whether there was anything to compare.
         advice: What the advisor says, when it was asked.
+        located: Where the error begins; None when the algorithms that tell were not asked for.
+        not_replayed: Why operators could not be computed again, by their names.
     """
 
     path: Path
@@ -84,6 +85,8 @@ class ComparisonResult:
     code: Code
     matched: bool
     advice: Advice | None = None
+    located: Located | None = None
+    not_replayed: Mapping[str, str] = field(default_factory=dict)
 
 
 def open_job(request: Request, *, warn: Warn) -> CompareJob:
@@ -93,10 +96,14 @@ def open_job(request: Request, *, warn: Warn) -> CompareJob:
         for path in (request.mine, request.golden)
     )
     check_scenario(mine, golden, request.files, strict=request.strict)
+    rule = load_rule(request.files, mine, warn=warn, strict=request.strict, golden=golden)
+    scales = Scales()
+    if mine.kind is Kind.NPU and golden.kind is not Kind.NPU and not request.strict:
+        scales = read_scales(request.scale_files, rule, warn=warn)
     return CompareJob(
         mine,
         golden,
-        load_rule(request.files, warn=warn, strict=request.strict),
+        rule,
         select_algorithms(
             request.algorithms, scripts=request.scripts, options=request.options, warn=warn, strict=request.strict
         ),
@@ -106,6 +113,7 @@ def open_job(request: Request, *, warn: Warn) -> CompareJob:
         most=request.most,
         conversions=own_conversions(request.scripts, warn=warn),
         restore=request.restore,
+        scales=scales,
     )
 
 
@@ -115,6 +123,9 @@ def compare_network(request: Request, *, warn: Warn, progress: Progress) -> Comp
         warn('The argument "-advisor" will automatically configure "-overflow_detection".')
     job = open_job(request, warn=warn)
     outcomes = list(_outcomes(job, request, progress=progress))
+    if job.constants:
+        count = len(job.constants)
+        warn(english("{count} inputs are constants, which have no golden data and are not compared.", count=count))
     rows = sorted((row for outcome in outcomes for row in outcome.rows), key=lambda row: row.index)
     if request.strict and job.sliced:
         rows = with_inputs_of_slices(job, rows)
@@ -138,7 +149,29 @@ def compare_network(request: Request, *, warn: Warn, progress: Progress) -> Comp
     if matched and request.advise:
         advice = advise(rows, columns=columns, inputs=job.rule.input_nodes)
         write_advice(request.out, advice)
-    return ComparisonResult(path, tuple(rows), columns, code, matched, advice)
+    errors, missing = _replayed(job, request, progress=progress)
+    located = None
+    if {"CosineSimilarity", "RelativeEuclideanDistance"} <= set(columns.algorithms):
+        located = locate(rows, columns, request.limits)
+        located = located if request.strict else conclude(errors, located)
+    return ComparisonResult(path, tuple(rows), columns, code, matched, advice, located, missing)
+
+
+def _replayed(
+    job: CompareJob, request: Request, *, progress: Progress
+) -> tuple[list[OperatorError], Mapping[str, str]]:
+    """What operators add themselves: all with a model, else those whose scales tell what they should write."""
+    if request.strict or job.mine.kind is not Kind.NPU or not job.rule.groups:
+        return [], {}
+    if request.replay is None and not job.scales.layers:
+        return [], {}
+    from roundoff.vendors.ascend.replay import ModelReplay, Replay, open_stages
+
+    replay = Replay(job)
+    if request.replay is not None:
+        record = request.scale_files.found().record if job.mine.quantized else None
+        replay = ModelReplay(job, open_stages(request.replay, record=record))
+    return replay.run(progress), replay.missing
 
 
 def _outcomes(job: CompareJob, request: Request, *, progress: Progress) -> Iterator[NetworkOutcome]:
@@ -148,7 +181,10 @@ def _outcomes(job: CompareJob, request: Request, *, progress: Progress) -> Itera
         groups = (job.rule.groups[key] for key in keys if key in job.rule.groups)
         steps = [functools.partial(compare_group, job, group) for group in groups]
     else:
-        steps = [functools.partial(compare_pair, job, twin) for twin in pair_by_name(job.mine, job.golden)]
+        steps = [
+            functools.partial(compare_pair, job, twin)
+            for twin in pair_operators(job.mine, job.golden, strict=job.strict)
+        ]
     progress.start("comparing", len(steps))
     for step in steps:
         yield step()
@@ -159,7 +195,7 @@ def _outcomes(job: CompareJob, request: Request, *, progress: Progress) -> Itera
 def _code(outcomes: Sequence[NetworkOutcome], *, strict: bool) -> Code:
     """The first code that is not fine; operators that are never dumped count only for the vendor."""
     for outcome in outcomes:
-        expected = outcome.code is Code.NO_DUMP and all(row.op_type in _NEVER_DUMPED for row in outcome.rows)
+        expected = outcome.code is Code.NO_DUMP and all(row.op_type in NEVER_DUMPED for row in outcome.rows)
         if outcome.code is not Code.FINE and (strict or not expected):
             return outcome.code
     return Code.FINE
@@ -260,8 +296,8 @@ def summarize(result: ComparisonResult) -> list[str]:
         if compared:
             lines.append(f"cosine    {len(bad) or 'none'} below {limit}{without}")
         lines += [f"lowest    {value:.6f} at {tensor}" for value, tensor in sorted(scores)[: _SHOWN if bad else 1]]
-        if "RelativeEuclideanDistance" in names:
-            lines += _begins(locate(result.rows, result.columns))
+    if result.located is not None:
+        lines += _begins(result.located)
     overflow = [row.tensor for row in result.rows if row.overflow == "YES"]
     if overflow:
         more = f" and {len(overflow) - _SHOWN} more" if len(overflow) > _SHOWN else ""
@@ -274,10 +310,31 @@ def summarize(result: ComparisonResult) -> list[str]:
 def _begins(found: Located) -> list[str]:
     """Where the error begins, and how many only pass it on."""
     if found.kind == "none":
-        return []
+        return [f"replayed  {found.replayed} operators, each is right by its own inputs"] if found.replayed else []
+    if found.faults:
+        return [f"error     {fault_text(each)}" for each in found.faults]
+    if found.kind == "between":
+        return [f"error     {between_text(found)}"]
     victims = f"{found.wrong - 1} others are wrong" if found.wrong > 1 else "no other is wrong"
     how = "is introduced by" if found.kind == "node" else "accumulates, and is too large from"
-    return [f"error     {how} {found.op}; {victims}"]
+    cause = f" ({found.cause.text})" if found.cause is not None and found.kind == "node" else ""
+    return [f"error     {how} {found.op}{cause}; {victims}"]
+
+
+def fault_text(fault: OperatorError) -> str:
+    """One operator that is wrong by its own inputs, in a sentence."""
+    cause = f": {fault.cause.text}" if fault.cause is not None else ""
+    if fault.between:
+        names = " or ".join(dict.fromkeys((*fault.between, fault.op)))
+        return f"of {fault.whole:.2g} arises in {names}{cause}"
+    return f"of {fault.whole:.2g} is {fault.op}'s own, by its own inputs{cause}"
+
+
+def between_text(found: Located) -> str:
+    """Where the error begins among operators that were not dumped."""
+    after = f"after {found.after}" if found.after else "before the first that was dumped"
+    names = ", ".join(found.between) or "none of which was dumped"
+    return f"begins {after}, before {found.op} reads it: {names}"
 
 
 def wrapped(advice: Advice) -> list[str]:

@@ -3,33 +3,33 @@
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-import numpy as np
-
-from roundoff.core.tensors import Array
 from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS
 from roundoff.tensors.ascend_dump.layouts import inverse_layout
 from roundoff.vendors.ascend.algorithms import Algorithm
+from roundoff.vendors.ascend.causes import Numbers
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.folders import Folder, Kind, Tensor, load_golden, load_operator
 from roundoff.vendors.ascend.layouts import (
     ComparisonContext,
     Convert,
+    DeviceTensor,
     Fitted,
     GoldenTensor,
-    TestedTensor,
     fit,
     fit_equal,
 )
 from roundoff.vendors.ascend.rules import (
     DEQUANT_NAME,
     QUANT_NAME,
+    QUANTIZER_TYPES,
     FusionRule,
     Operator,
     OperatorOrigin,
     Warn,
     names_quantizer,
 )
+from roundoff.vendors.ascend.scales import LayerScale, Scales, decode_codes, decode_sums
 
 
 class _Output(Enum):
@@ -41,14 +41,21 @@ class _Output(Enum):
     DEQUANTIZED = 3
 
 
-def mark_pairs(rule: FusionRule, *, warn: Warn) -> None:
-    """Mark the operators of a rule that run between a quantizer and its dequantizer."""
+def mark_pairs(rule: FusionRule, *, warn: Warn, strict: bool = False) -> None:
+    """Mark the operators of a rule that run between a quantizer and its dequantizer.
+
+    Args:
+        rule: The rule; it is changed.
+        warn: Told of quantizers that write another type than codes.
+        strict: Warn of files, too, that tell no types, as the vendor does.
+    """
     carried: dict[str, list[_Output]] = {}
     marked: dict[str, Operator] = {}
     for operator in rule.in_order:
         inside = _inside(operator, carried, warn=warn)
         carried[operator.name] = [
-            _carries(operator, origin.dtype, inside=inside, warn=warn) for origin in operator.outputs
+            _carries(operator, origin.dtype, inside=inside, strict=strict, warn=warn)
+            for origin in operator.outputs
         ]
         numbers = all(output is _Output.DEQUANTIZED for output in carried[operator.name])
         marked[operator.name] = replace(operator, in_quant_pair=inside and not numbers)
@@ -75,7 +82,7 @@ def _inside(operator: Operator, carried: dict[str, list[_Output]], *, warn: Warn
     return False
 
 
-def _carries(operator: Operator, dtype: str, *, inside: bool, warn: Warn) -> _Output:
+def _carries(operator: Operator, dtype: str, *, inside: bool, strict: bool, warn: Warn) -> _Output:
     originals = "".join(operator.originals)
     quantizes, dequantizes = (
         pattern.search(operator.name) or pattern.search(originals) for pattern in (QUANT_NAME, DEQUANT_NAME)
@@ -84,67 +91,13 @@ def _carries(operator: Operator, dtype: str, *, inside: bool, warn: Warn) -> _Ou
         return _Output.QUANTIZED
     if dequantizes and dtype == "DT_FLOAT16":
         return _Output.DEQUANTIZED
-    if quantizes or dequantizes:
+    if (quantizes or dequantizes) and (dtype or strict):
         warn(f"[{operator.name}] this op looks like a quantization op, but it does not have proper output type")
     return _Output.MIDDLE if inside else _Output.NORMAL
 
 
-# Codes of quantized tensors made comparable with the numbers they stand for.
-
-_CODES = ("INT8", "UINT8", "INT4")
-_BLOCK = 1 << 18
-_SAME = 1e-3
-"""A scale and offset this close to 1 and 0 leave codes as they are: the golden tensor holds codes, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """The straight line through codes and numbers."""
-
-    scale: float
-    offset: float
-
-
-def may_hold_codes(element_type: str) -> bool:
-    """Whether tensors of this type hold codes in quantized models."""
-    return element_type in _CODES
-
-
-def holds_codes(element_type: str, golden: Array) -> bool:
-    """Whether a tensor of this type, whose golden counterpart has these values, holds codes of them."""
-    return may_hold_codes(element_type) and golden.dtype.kind == "f"
-
-
-def decoded(fitted: Fitted) -> tuple[Fitted, str]:
-    """Codes as the numbers they stand for, and what was done to them.
-
-    No file tells the scale, so that it is found from the values: the straight line that brings codes closest to
-    the golden numbers. A wrong scale alone is therefore not seen; anything else is.
-    """
-    line = _through(fitted.mine, fitted.golden)
-    if line is None or (abs(line.scale - 1) < _SAME and abs(line.offset) < _SAME):
-        return fitted, ""
-    numbers = fitted.mine.astype(np.float32) * np.float32(line.scale) + np.float32(line.offset)
-    told = f"The codes were taken times {line.scale:.6g} plus {line.offset:.6g}, which fits them best."
-    return Fitted(numbers, fitted.golden, fitted.shape, fitted.cut), told
-
-
-def _through(codes: Array, numbers: Array) -> _Line | None:
-    """Least squares in float64; None when there is no line: equal codes, or numbers that are none."""
-    count = codes.size
-    sums = np.zeros(4)
-    for start in range(0, count, _BLOCK):
-        left, right = (side[start : start + _BLOCK].astype(np.float64) for side in (codes, numbers))
-        with np.errstate(all="ignore"):
-            sums += (left.sum(), right.sum(), (left * left).sum(), (left * right).sum())
-    if not count or not np.isfinite(sums).all():
-        return None
-    spread = sums[2] - sums[0] ** 2 / count
-    if spread <= 0:
-        return None
-    scale = (sums[3] - sums[0] * sums[1] / count) / spread
-    return _Line(float(scale), float((sums[1] - scale * sums[0]) / count))
-
+CONSTANT_TYPES = ("Const", "Constant", "ConstPlaceHolder", "Variable")
+"""Operators that hold constants of the model, which are never dumped and have no golden data."""
 
 _PASSED_ON = ("Cast", "TransData")
 """Operators that only change type or layout: their golden tensor is that of what they read."""
@@ -165,8 +118,10 @@ class CompareJob:
         most: Elements to compare of each tensor, from its beginning; 0 for all.
         conversions: The user's own conversions of formats.
         restore: Undo device formats before comparing two dumps, as the vendor's newer generation does.
+        scales: What codes and sums of codes stand for, as far as files tell.
         producers: Which output an input is, as ``op:output:0`` by ``op:input:0``; filled in on the way.
         sliced: Operators that ran in slices; filled in on the way.
+        constants: Inputs that are constants of the model; filled in on the way.
     """
 
     mine: Folder
@@ -179,8 +134,10 @@ class CompareJob:
     most: int = 0
     conversions: dict[str, Convert] = field(default_factory=dict)
     restore: bool = False
+    scales: Scales = field(default_factory=Scales)
     producers: dict[str, str] = field(default_factory=dict)
     sliced: set[str] = field(default_factory=set)
+    constants: set[str] = field(default_factory=set)
 
 
 def counterpart(job: CompareJob, operator: Operator, index: int, *, is_input: bool) -> OperatorOrigin:
@@ -197,8 +154,29 @@ def counterpart(job: CompareJob, operator: Operator, index: int, *, is_input: bo
     return origin
 
 
-def decoded_counterpart(job: CompareJob, operator: Operator, index: int, *, is_input: bool) -> OperatorOrigin:
-    """The golden tensor that codes stand for, where the quantizer that made them has none of its own.
+def deploy_name(job: CompareJob, operator: Operator, index: int, *, is_input: bool) -> str:
+    """What an input or output is in the model that was compiled; empty when that is not known."""
+    quiet = replace(job, warn=lambda text: None)
+    try:
+        source, place = _source(quiet, operator, index, is_input=is_input)
+    except NotCompared:
+        return ""
+    return source.deploys[place] if place < len(source.deploys) else ""
+
+
+def is_constant(job: CompareJob, operator: Operator, index: int) -> bool:
+    """Whether an input is a constant of the model."""
+    try:
+        source, _ = _source(replace(job, warn=lambda text: None), operator, index, is_input=True)
+    except NotCompared:
+        return False
+    return source.type in CONSTANT_TYPES
+
+
+def decoded_counterpart(
+    job: CompareJob, operator: Operator, index: int, *, is_input: bool, sums: bool = False
+) -> OperatorOrigin:
+    """The golden tensor that codes, or sums of them, stand for, where what made them has none of its own.
 
     Raises:
         NotCompared: There is none.
@@ -206,8 +184,9 @@ def decoded_counterpart(job: CompareJob, operator: Operator, index: int, *, is_i
     operator, place = _source(job, operator, index, is_input=is_input)
     layout = operator.outputs[place] if place < len(operator.outputs) else OperatorOrigin()
     # The codes of a quantizer on its own stand for what it reads.
-    if operator.type != "AscendQuant":
-        for name in operator.last_originals or reversed(operator.originals):
+    if operator.type not in QUANTIZER_TYPES:
+        # What a layer sums up is complete with what was folded into it.
+        for name in (() if sums else operator.last_originals) or reversed(operator.originals):
             if name and not names_quantizer(name) and job.golden.has(name):
                 return OperatorOrigin(name, 0, layout.format, layout.shape, layout.dtype)
     return counterpart(job, operator, 0, is_input=True)
@@ -281,7 +260,7 @@ def golden_of(
     if job.mine.kind is Kind.FAKE_QUANT and job.golden.kind is Kind.FLOAT:
         return fit_equal(tensor.values, golden.values, how=how)
     about = tensor.about
-    mine = TestedTensor(tensor.values, about.format, about.original_shape, about.groups)
+    mine = DeviceTensor(tensor.values, about.format, about.original_shape, about.groups)
     if job.golden.kind is Kind.NPU:
         target = GoldenTensor(golden.values, golden.about.format, golden.shape)
     else:
@@ -297,3 +276,94 @@ def _likely_layout(tensor: Tensor, golden: Tensor) -> str:
     if len(axes) == len(golden.shape) and axes in FORMAT_NUMBERS:
         return axes
     return {4: "NCHW", 5: "NCDHW"}.get(len(golden.shape), "ND")
+
+
+# A tensor beside its golden one, codes as the numbers they stand for.
+
+_CODES = ("INT8", "UINT8", "INT4")
+_NO_SCALE = english(
+    "runs between a quantizer and its dequantizer and writes sums of codes; give --record or --deploy, which tell "
+    "their scale"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedTensor:
+    """A tensor and its golden counterpart, ready to be compared.
+
+    Attributes:
+        fitted: Both, in one layout; codes are numbers.
+        where: The golden file.
+        origin: What the rule says of the golden tensor.
+        type: Element type of the tensor as it was dumped.
+        remark: What was done to codes; empty for nothing.
+        numbers: What the tensor holds.
+        step: What one code stands for; 1 for what is no code.
+    """
+
+    fitted: Fitted
+    where: str
+    origin: OperatorOrigin
+    type: str
+    remark: str = ""
+    numbers: Numbers = "values"
+    step: float = 1.0
+
+    @property
+    def channel_axis(self) -> int:
+        """The axis of channels in the layout of the golden tensor."""
+        return self.origin.format.index("C") if self.origin.format in ("NHWC", "HWCN", "NDHWC") else 1
+
+
+def paired(job: CompareJob, operator: Operator, tensor: Tensor, *, detail: bool = False) -> PairedTensor:
+    """Find the golden counterpart of a tensor and bring both together.
+
+    Raises:
+        NotCompared: There is none, or they do not fit.
+    """
+    about = tensor.about
+    is_input = about.role == "input"
+    coded = not job.strict and job.mine.kind is Kind.NPU and job.golden.kind is not Kind.NPU
+    name = deploy_name(job, operator, about.index, is_input=is_input) if coded else ""
+    sums = job.scales.of_sums(name) if coded and about.element_type == "INT32" else None
+    origin, golden, where = _golden_tensor(job, operator, tensor, coded=coded, sums=sums)
+    fitted = golden_of(job, operator, tensor, golden=golden, origin=origin, detail=detail)
+    kind, remark = fitted.mine.dtype.name, ""
+    if not coded or fitted.golden.dtype.kind != "f":
+        return PairedTensor(fitted, where, origin, kind)
+    if about.element_type in _CODES:
+        scale = job.scales.of_codes(name)
+        fitted, remark = decode_codes(fitted, scale)
+        step = scale.step if scale is not None and scale.step is not None else 1.0
+        return PairedTensor(fitted, where, origin, kind, remark, "codes" if scale is not None else "values", step)
+    if sums is not None:
+        fitted, remark = decode_sums(fitted, sums, layout=origin.format)
+        return PairedTensor(fitted, where, origin, kind, remark, "sums")
+    return PairedTensor(fitted, where, origin, kind, remark)
+
+
+def _golden_tensor(
+    job: CompareJob, operator: Operator, tensor: Tensor, *, coded: bool, sums: LayerScale | None
+) -> tuple[OperatorOrigin, Tensor, str]:
+    """The golden tensor, what the rule says of it, and its file."""
+    about = tensor.about
+    is_input = about.role == "input"
+    decodable = coded and (about.element_type in _CODES or sums is not None)
+    asking = replace(job, warn=lambda text: None) if decodable else job
+    try:
+        origin = counterpart(asking, operator, about.index, is_input=is_input)
+        golden, where = find_golden(asking, origin, operator)
+    except NotCompared as error:
+        if not decodable or error.code is not Code.NO_DUMP:
+            raise
+        origin = decoded_counterpart(job, operator, about.index, is_input=is_input, sums=sums is not None)
+        golden, where = find_golden(job, origin, operator)
+    if (
+        operator.in_quant_pair
+        and sums is None
+        and about.element_type == "INT32"
+        and golden.dtype.startswith("float")
+    ):
+        what = english("[{name}] This op {in_pair}.", name=operator.name, in_pair=_NO_SCALE)
+        raise NotCompared(what, code=Code.UNSUPPORTED)
+    return origin, golden, where

@@ -86,6 +86,12 @@ def farthest() -> float:
     return _limits()["relative_euclidean"]
 
 
+def profile_limits(name: str) -> tuple[float, float]:
+    """The least cosine similarity and the largest distance of a named profile."""
+    found = {threshold.metric: threshold.limit for threshold in load_profile(name).thresholds}
+    return found["cosine"], found["relative_euclidean"]
+
+
 def other_limits() -> dict[str, float]:
     """The largest values of further algorithms; they depend on scale, or on few small values, and so only hint."""
     return {algorithm: _limits()[metric] for algorithm, metric in _OTHERS.items()}

@@ -1,8 +1,8 @@
 """The vendor's guide walked on the data at hand: which step loses the accuracy, where, and what to do next."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +12,12 @@ from roundoff.core.progress import Progress
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.tensors import open_source
-from roundoff.vendors.ascend.advisor import Located, locate
-from roundoff.vendors.ascend.comparison import Request, compare_network
-from roundoff.vendors.ascend.errors import Code, Refused
+from roundoff.vendors.ascend.comparison import ComparisonResult, Request, between_text, compare_network, fault_text
+from roundoff.vendors.ascend.culprits import Located, TensorLimits, locate, number
+from roundoff.vendors.ascend.errors import Code, Refused, profile_limits
 from roundoff.vendors.ascend.folders import open_folder
 from roundoff.vendors.ascend.rules import Warn
+from roundoff.vendors.ascend.scales import ScaleFiles, widths
 from roundoff.vendors.ascend.scenarios import RuleFiles
 
 _ACCEPTED, _LARGE = 1.0, 3.0
@@ -24,6 +25,7 @@ _ACCEPTED, _LARGE = 1.0, 3.0
 
 _WHOLE = 100.0
 
+_LOSS = "loss of accuracy"
 _QUANTIZATION = "quantization (fake-quant against float original)"
 _CONVERSION = "conversion (offline without fusion against fake-quant)"
 _FUSION = "fusion (offline with against without fusion)"
@@ -51,6 +53,9 @@ class GuideInput:
         float_accuracy: Accuracy of the float original in per cent.
         quant_accuracy: Accuracy of the quantized model in per cent.
         calibration: A number of samples, or a folder of them.
+        record: AMCT's record.
+        deploy: The model that was compiled.
+        replay: A model to compute operators again with; the deploy model, where there is one, else none.
     """
 
     floats: Path | None = None
@@ -63,6 +68,14 @@ class GuideInput:
     float_accuracy: float | None = None
     quant_accuracy: float | None = None
     calibration: str = ""
+    record: Path | None = None
+    deploy: Path | None = None
+    replay: Path | None = None
+
+    @property
+    def scale_files(self) -> ScaleFiles:
+        """What tells scales, given or found."""
+        return ScaleFiles(self.record, self.deploy, self.quant_rule).found()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,7 @@ class GuideStep:
         advice: What to do next; empty when nothing is needed.
         bad: Whether something is wrong here.
         skipped: Whether it could not be looked at.
+        noted: Whether something differs here that needs no attention.
     """
 
     title: str
@@ -82,6 +96,7 @@ class GuideStep:
     advice: str = ""
     bad: bool = False
     skipped: bool = False
+    noted: bool = False
 
 
 def walk(given: GuideInput, *, out: Path, warn: Warn, progress: Progress) -> list[GuideStep]:
@@ -97,9 +112,12 @@ def walk(given: GuideInput, *, out: Path, warn: Warn, progress: Progress) -> lis
         Refused: There is nothing to compare.
     """
     steps = list(_before(given))
+    accepted = any(step.title == _LOSS and not step.bad for step in steps)
     compared = False
+    usual: dict[str, float] = {}
     for title, request, advise in _comparisons(given, out):
         compared = True
+        request = replace(request, limits=_limits(title, given, usual))  # noqa: PLW2901 - with what is known by now
         try:
             result = compare_network(request, warn=warn, progress=progress)
         except Refused as error:
@@ -109,13 +127,47 @@ def walk(given: GuideInput, *, out: Path, warn: Warn, progress: Progress) -> lis
             missing = "nothing could be compared: the names of both sides have nothing in common"
             steps.append(GuideStep(title, missing, "check that folders and rules belong together", bad=True))
             continue
-        steps.append(_judged(title, locate(result.rows, result.columns), advise))
+        if title == _QUANTIZATION:
+            usual = _distances(result)
+        found = result.located or locate(result.rows, result.columns)
+        step = _judged(title, found, advise)
+        if step.bad and accepted:
+            advice = f"nothing: the loss is within {_ACCEPTED:g} %; else {step.advice}"
+            step = replace(step, bad=False, noted=True, advice=advice)
+        steps.append(step)
     lacking = list(_lacking(given))
     if not compared and not steps:
         fix = english("give two of --float, --fake-quant, --npu and --npu-off, and their rules")
         fix = lacking[0].advice if lacking else fix
         raise Refused(english("There is nothing to compare."), code=Code.PARAMETER, fix=fix)
     return [*steps, *lacking]
+
+
+def _limits(title: str, given: GuideInput, usual: Mapping[str, float]) -> TensorLimits:
+    """When a tensor is wrong in a step: by its precision, and by what the fake-quant model loses itself."""
+    if title == _QUANTIZATION or (title == _WHOLE_MODEL and _is_quantized(given.npu)):
+        record = given.scale_files.record
+        bits = widths(record) if record is not None else set()
+        return TensorLimits(*profile_limits("ascend-int4" if 4 in bits else "ascend-int8"), usual)
+    if title == _WHOLE_MODEL:
+        return TensorLimits(*profile_limits("ascend-float16"))
+    return TensorLimits()
+
+
+def _is_quantized(folder: Path | None) -> bool:
+    return folder is not None and open_folder(folder, warn=lambda text: None).quantized
+
+
+def _distances(result: ComparisonResult) -> dict[str, float]:
+    """How far off the fake-quant model is itself, by operators of the float original."""
+    place = result.columns.algorithms.index("RelativeEuclideanDistance")
+    found: dict[str, float] = {}
+    for row in result.rows:
+        away = number(row.values[place]) if row.values else math.nan
+        for name in row.golden.split(","):
+            if math.isfinite(away):
+                found[name] = max(found.get(name, 0.0), away)
+    return found
 
 
 def _lacking(given: GuideInput) -> Iterator[GuideStep]:
@@ -140,6 +192,11 @@ def _before(given: GuideInput) -> Iterator[GuideStep]:
     if len(accuracies) == 1:
         fix = english("give both --float-accuracy and --quant-accuracy")
         raise Refused(english("A loss needs the accuracy of both models."), code=Code.PARAMETER, fix=fix)
+    if accuracies and min(accuracies) <= 1 < max(accuracies):
+        what = english(
+            "{accuracies} are accuracies in different units.", accuracies=" and ".join(map(str, accuracies))
+        )
+        raise Refused(what, code=Code.PARAMETER, fix=english("give both in per cent, or both as shares of one"))
     if accuracies:
         # Nobody asks about a model that is right in one case of a hundred: these are shares.
         scale = _WHOLE if max(accuracies) <= 1 else 1.0
@@ -149,9 +206,9 @@ def _before(given: GuideInput) -> Iterator[GuideStep]:
 
 
 def _loss(loss: float) -> GuideStep:
-    title = "loss of accuracy"
+    title = _LOSS
     if loss <= _ACCEPTED:
-        return GuideStep(title, f"{loss:.2f} % is within {_ACCEPTED:g} %: no need to look further")
+        return GuideStep(title, f"{loss:.2f} % is within {_ACCEPTED:g} %: reasonable, no need to look further")
     if loss <= _LARGE:
         return GuideStep(
             title, f"{loss:.2f} % is more than {_ACCEPTED:g} %", "find the step that loses it, below", bad=True
@@ -238,8 +295,15 @@ _STEPS = {
 
 
 def _comparisons(given: GuideInput, out: Path) -> Iterator[tuple[str, Request, tuple[str, str]]]:
+    scales = given.scale_files
+
     def request(mine: Path, golden: Path, files: RuleFiles, *, prefix: str) -> Request:
-        return Request(mine, golden, files, out=out, prefix=prefix)
+        # Scales are those of a quantized model; the model is computed again only where its own dump is looked at.
+        asked = Request(mine, golden, files, out=out, prefix=prefix)
+        if prefix not in ("conversion_", "offline_"):
+            return asked
+        model = given.replay or (scales.deploy if _is_quantized(mine) else None)
+        return replace(asked, record=given.record, deploy=given.deploy, beside=given.quant_rule, replay=model)
 
     if given.fakes and given.floats and given.quant_rule:
         files = RuleFiles(quantized=given.quant_rule)
@@ -267,6 +331,8 @@ def _far(distance: float) -> str:
 def _judged(title: str, found: Located, advise: tuple[str, str]) -> GuideStep:
     if found.kind == "none":
         verdict = f"all {found.compared} tensors agree"
+        if found.replayed:
+            verdict += f", and {found.replayed} operators are right by their own inputs"
         if not found.hint:
             return GuideStep(title, verdict)
         verdict += f" by cosine and distance, but {found.hint} has a {found.hinted}"
@@ -274,13 +340,43 @@ def _judged(title: str, found: Located, advise: tuple[str, str]) -> GuideStep:
             title, verdict, f"when the results are wrong all the same, look at it with -op {found.hint}"
         )
     end = "and reaches the last tensor" if found.reaches_end else "but the last tensor agrees"
-    if found.kind == "node":
-        before = "" if math.isnan(found.before) else f", {found.before:.2g} before it"
-        verdict = f"error of a node: {found.op} is {_far(found.distance)}{before}, {end}"
-        advice = advise[0].format(op=found.op)
-    else:
-        verdict = f"accumulated error: {found.wrong} tensors, from {found.op} on ({_far(found.distance)}), {end}"
-        advice = advise[1]
+    verdict, advice = _told(found, advise, end)
     return GuideStep(
         title, verdict, advice if found.reaches_end else f"can be left as it is; else {advice}", bad=True
     )
+
+
+_CAUSES = {
+    "scale": "the device uses another scale than the files tell: compile the deploy model of this record again",
+    "offset": "the device uses another offset than the files tell: compile the deploy model of this record again",
+    "saturation": "values are cut off: calibrate again with data that reaches as far, or keep this node in float",
+    "sums": "sums of codes are cut off: keep this node in float, and report it to the vendor",
+}
+"""What to do about a cause that is known, whatever the step."""
+
+
+def _told(found: Located, advise: tuple[str, str], end: str) -> tuple[str, str]:
+    """What was found in a sentence, and what to do about it."""
+    if found.kind == "accumulated":
+        if found.replayed:
+            verdict = (
+                f"accumulated error: {found.wrong} of {found.replayed} operators add about {found.distance:.2g} "
+                f"each, none stands out, {end}"
+            )
+        else:
+            verdict = (
+                f"accumulated error: {found.wrong} tensors, from {found.op} on ({_far(found.distance)}), {end}"
+            )
+        return verdict, advise[1]
+    advice = _CAUSES.get(found.cause.kind if found.cause is not None else "", advise[0].format(op=found.op))
+    if found.faults:
+        nodes = "; ".join(fault_text(each) for each in found.faults)
+        count = f"{len(found.faults)} nodes are at fault" if len(found.faults) > 1 else "error of a node"
+        return f"{count}, confirmed: an error {nodes}, {end}", advice
+    if found.kind == "between":
+        return f"error between two dumps: it {between_text(found)}, {end}", (
+            "dump all operators, inputs included; or give the model with --replay"
+        )
+    before = "" if math.isnan(found.before) else f", {found.before:.2g} before it"
+    cause = f" ({found.cause.text})" if found.cause is not None else ""
+    return f"error of a node: {found.op} is {_far(found.distance)}{cause}{before}, {end}", advice

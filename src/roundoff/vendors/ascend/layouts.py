@@ -22,7 +22,7 @@ _FRACTAL_STEP = 16
 
 
 @dataclass(frozen=True, slots=True)
-class TestedTensor:
+class DeviceTensor:
     """The tensor under test: its values as the device laid them out, and in which format."""
 
     values: Array
@@ -88,7 +88,7 @@ def fit_equal(mine: Array, golden: Array, *, how: ComparisonContext) -> Fitted:
     return Fitted(mine.reshape(-1), golden.reshape(-1), mine.shape)
 
 
-def fit(mine: TestedTensor, golden: GoldenTensor, *, how: ComparisonContext) -> Fitted:
+def fit(mine: DeviceTensor, golden: GoldenTensor, *, how: ComparisonContext) -> Fitted:
     """Bring both tensors into one layout, cut off what is beyond the golden one, and flatten them.
 
     Raises:
@@ -103,7 +103,7 @@ def fit(mine: TestedTensor, golden: GoldenTensor, *, how: ComparisonContext) -> 
         left, right = mine.values.reshape(-1), golden.values.reshape(-1)
     else:
         left = _convert(mine, mine_to, shape=shape, how=how)
-        right = _convert(TestedTensor(golden.values, layout), golden_to, shape=golden.values.shape, how=how)
+        right = _convert(DeviceTensor(golden.values, layout), golden_to, shape=golden.values.shape, how=how)
     whole = left.shape
     # A device pads channels to whole blocks; what lies beyond the golden shape is that padding, at the end.
     if mine.format != "ND" or (tensor and left.size != right.size):
@@ -136,7 +136,7 @@ def _detail_layouts(mine: str, golden: str) -> tuple[str, str]:
     return (golden, golden) if mine == "FRACTAL_Z" else ("NCHW", "NCHW")
 
 
-def _convert(source: TestedTensor, layout: str, *, shape: tuple[int, ...], how: ComparisonContext) -> Array:
+def _convert(source: DeviceTensor, layout: str, *, shape: tuple[int, ...], how: ComparisonContext) -> Array:
     """Bring values from their format into a layout; padding of channels may stay, and is cut off later."""
     values, own = source.values, how.conversions.get(f"convert_{source.format}_to_{layout}")
     if own is not None:
@@ -159,7 +159,7 @@ def _convert(source: TestedTensor, layout: str, *, shape: tuple[int, ...], how: 
     return found
 
 
-def _restored(source: TestedTensor, layout: str, shape: tuple[int, ...]) -> Array | None:
+def _restored(source: DeviceTensor, layout: str, shape: tuple[int, ...]) -> Array | None:
     values = source.values
     if source.format in _FOUR:
         return as_format(LaidOutValues(values, source.format), layout, block=_FRACTAL_STEP)
@@ -238,7 +238,7 @@ def _different(mine: tuple[int, ...], golden: tuple[int, ...], *, how: Compariso
     return NotCompared(message, code=Code.SHAPE)
 
 
-def _told_cut(mine: TestedTensor, whole: tuple[int, ...], kept: tuple[int, ...]) -> str:
+def _told_cut(mine: DeviceTensor, whole: tuple[int, ...], kept: tuple[int, ...]) -> str:
     """Say when more was cut off than padding of the device."""
     before = math.prod(mine.original) if mine.original else 0
     after = math.prod(kept)

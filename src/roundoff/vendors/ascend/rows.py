@@ -11,11 +11,26 @@ from pathlib import Path
 
 from roundoff.core.files import writing
 from roundoff.messages.message import english
+from roundoff.vendors.ascend.causes import FaultCause
 from roundoff.vendors.ascend.errors import Code, Refused
 from roundoff.vendors.ascend.rules import FusionRule, Warn
 
 _DANGEROUS = re.compile(r"^[＝＋－+\-=%@]|;[＝＋－+\-=%@]")  # noqa: RUF001 - the full-width signs, too, begin formulas
 _NONE = "NaN"
+
+
+NEVER_DUMPED = (
+    "Data",
+    "Const",
+    "Constant",
+    "NetOutput",
+    "Variable",
+    "RefData",
+    "AnnData",
+    "Input",
+    "ConstPlaceHolder",
+)
+"""Types of operators that the device never dumps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +52,8 @@ class Row:
         overflow: Whether it overflows.
         values: What the algorithms print; empty for none computed.
         reason: Why something was not compared.
+        dead: Channels that hold one value while their golden ones do not; no column shows them.
+        cause: Why it is wrong, where that can be told; no column shows it.
     """
 
     index: int
@@ -53,6 +70,8 @@ class Row:
     overflow: str = _NONE
     values: tuple[str, ...] = ()
     reason: str = ""
+    dead: tuple[int, ...] = ()
+    cause: FaultCause | None = None
 
 
 @dataclass(frozen=True, slots=True)

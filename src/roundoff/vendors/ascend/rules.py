@@ -1,6 +1,7 @@
 """Which original operators an offline operator stands for: the JSON of ``atc --mode=1``, and that of AMCT."""
 
 import json
+import math
 import re
 import uuid
 from collections.abc import Callable
@@ -141,6 +142,9 @@ class Operator:
         sequence: Its place in execution, as the compiler numbers it.
         in_quant_pair: Whether it runs between a quantizer and its dequantizer.
         last_originals: Its originals from the last on, where `originals` has become those of another model.
+        deploys: What its outputs are in the model that was compiled, whatever they are compared with.
+        parts: Operators of that model that it stands for.
+        scale: Step and zero of the codes that it writes, where the file tells them.
     """
 
     index: int
@@ -154,6 +158,9 @@ class Operator:
     sequence: int = 0
     in_quant_pair: bool = False
     last_originals: tuple[str, ...] = ()
+    deploys: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    scale: tuple[float, int] | None = None
 
     @property
     def inner(self) -> bool:
@@ -240,6 +247,11 @@ def read_rule(path: Path) -> FusionRule:
         for found in listed(graph, "op", path):
             _add(rule, found, path)
         _name_renamed(rule)
+    for key, group in rule.groups.items():
+        rule.groups[key] = [
+            replace(one, deploys=tuple(origin.name for origin in one.outputs), parts=one.originals)
+            for one in group
+        ]
     operators = [operator for group in rule.groups.values() for operator in group]
     known = {operator.name: operator for operator in operators}
     # Operators of equal sequence stay in the order of the file.
@@ -304,8 +316,35 @@ def _add(rule: FusionRule, found: dict[str, Any], path: Path) -> None:
             l1_group,
             bool(attribute(attributes, "_datadump_is_multiop", "b", path)),
             sequence if isinstance(sequence, int) else 0,
+            scale=_scale(attributes, kind),
         )
     )
+
+
+def _scale(attributes: list[dict[str, Any]], kind: str) -> tuple[float, int] | None:
+    """Step and zero of a quantizer: operators hold one over the step, which a record's own name would not be."""
+    if kind not in QUANTIZER_TYPES:
+        return None
+    found = {pair.get("key"): _float(pair.get("value")) for pair in attributes}
+    factor, step = found.get("scale"), found.get("scale_d")
+    if factor and found.get("sqrt_mode"):
+        factor *= factor
+    step = step or (1 / factor if factor else None)
+    if step is None or not 0 < step < math.inf:
+        return None
+    return step, round(found.get("offset_d") or found.get("offset") or 0)
+
+
+def _float(value: object) -> float | None:
+    """A number of any kind; the compiler prints those with a point as texts."""
+    if not isinstance(value, dict):
+        return None
+    for kind in ("f", "i", "b", "s"):
+        try:
+            return float(value[kind])
+        except (KeyError, TypeError, ValueError):
+            continue
+    return None
 
 
 def _inputs(found: dict[str, Any], path: Path) -> tuple[str, ...]:
@@ -353,6 +392,9 @@ def _name_renamed(rule: FusionRule) -> None:
 
 
 # What the names of operators tell of quantization, in Caffe, TensorFlow and ONNX.
+
+QUANTIZER_TYPES = ("AscendQuant", "AscendQuantV2", "Quant")
+"""Types of quantizers: those of the compiler, and Caffe's."""
 
 QUANT_NAME = re.compile(r"_quant_layer|/AscendQuant|/AscendWeightQuant|\.quant|\.weight_quant")
 DEQUANT_NAME = re.compile(r"_dequant_layer|_anti_quant_layer|/AscendDequant|/AntiQuant|\.dequant|\.anti_quant")

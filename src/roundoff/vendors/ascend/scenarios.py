@@ -8,6 +8,7 @@ from pathlib import Path
 
 from roundoff.messages.message import english
 from roundoff.vendors.ascend.counterparts import mark_pairs
+from roundoff.vendors.ascend.dump_rules import rule_of_dump
 from roundoff.vendors.ascend.errors import Code, Refused
 from roundoff.vendors.ascend.folders import Folder, Kind
 from roundoff.vendors.ascend.rules import (
@@ -250,21 +251,36 @@ def _check_offline(about: str, mine: Folder, golden: Folder, *, files: RuleFiles
         )
 
 
-def load_rule(files: RuleFiles, *, warn: Warn, strict: bool) -> FusionRule:
-    """Read and join the files that were given."""
+def load_rule(
+    files: RuleFiles, mine: Folder, *, warn: Warn, strict: bool, golden: Folder | None = None
+) -> FusionRule:
+    """Read and join the files that were given; what no JSON of the offline model tells, its dump does.
+
+    Args:
+        files: The files.
+        mine: The folder under test.
+        warn: Told of names without counterpart.
+        strict: Join them as the vendor does.
+        golden: The golden folder.
+    """
     if files.offline and files.quantized:
-        offline, quantized = (_read(path, warn=warn) for path in (files.offline, files.quantized))
+        offline, quantized = (_read(path, warn=warn, strict=strict) for path in (files.offline, files.quantized))
         return through_quantization(offline, quantized, warn=warn)
     if files.offline and files.unfused:
-        fused, unfused = (_read(path, warn=warn) for path in (files.offline, files.unfused))
+        fused, unfused = (_read(path, warn=warn, strict=strict) for path in (files.offline, files.unfused))
         return without_fusion(fused, unfused, warn=warn, strict=strict)
+    if files.quantized and mine.kind is Kind.NPU:
+        quantized = _read(files.quantized, warn=warn, strict=strict)
+        offline = rule_of_dump(mine, quantized.in_order, golden=golden)
+        mark_pairs(offline, warn=warn)
+        return through_quantization(offline, quantized, warn=warn)
     path = files.offline or files.quantized
-    return _read(path, warn=warn) if path else FusionRule()
+    return _read(path, warn=warn, strict=strict) if path else FusionRule()
 
 
-def _read(path: Path, *, warn: Warn) -> FusionRule:
+def _read(path: Path, *, warn: Warn, strict: bool) -> FusionRule:
     rule = read_rule(path)
-    mark_pairs(rule, warn=warn)
+    mark_pairs(rule, warn=warn, strict=strict)
     return rule
 
 

@@ -15,13 +15,13 @@ from roundoff.core.files import writing
 from roundoff.core.tensors import Array
 from roundoff.measure.statistics import release_pages
 from roundoff.messages.message import english
-from roundoff.vendors.ascend.counterparts import CompareJob, counterpart, find_golden, golden_of
+from roundoff.vendors.ascend.counterparts import CompareJob, paired
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator
 from roundoff.vendors.ascend.layouts import shown
-from roundoff.vendors.ascend.network import group_names, overflows
+from roundoff.vendors.ascend.network import group_names, overflows, plain_values
 from roundoff.vendors.ascend.rows import write_private
-from roundoff.vendors.ascend.rules import Operator, OperatorOrigin
+from roundoff.vendors.ascend.rules import Operator
 
 _BLOCK = 1 << 16
 _MAX_NAME = 254
@@ -350,21 +350,31 @@ def _by_rule(job: CompareJob, asked: Asked) -> Single:
     try:
         operator = job.rule.find(asked.op, warn=lambda text: None)
     except NotCompared as error:
-        raise Refused(error.message, code=Code.PARAMETER, fix=_AGAIN) from error
+        holders = [each for each in job.rule.in_order if asked.op in (*each.parts, *each.originals)]
+        if job.strict or not holders:
+            raise Refused(error.message, code=Code.PARAMETER, fix=_AGAIN) from error
+        # A layer that was fused into an operator is looked at in the last one that holds it.
+        operator = holders[-1]
+        job.warn(english("{op} is a part of {operator}, which is compared.", op=asked.op, operator=operator.name))
+        asked = replace(asked, op=operator.name)
     group = job.rule.groups[job.rule.group_of[asked.op]]
     if operator.inner:
         what = english('[{op}] The op "{op}" is inner node for multi to multi relation.', op=asked.op)
         raise Refused(
             what, code=Code.UNSUPPORTED, fix=english("choose the operator of the group that has an original")
         )
-    if operator.in_quant_pair:
+    if operator.in_quant_pair and job.strict:
         what = english("[{op}] The -op param should not specify an operator in quant/dequant pair.", op=asked.op)
         raise Refused(what, code=Code.UNSUPPORTED, fix=english("choose the dequantizer behind it"))
     tensor = _chosen(asked, _loaded(job, asked, operator))
-    origin, golden = _golden(job, asked, operator)
     try:
-        fitted = golden_of(job, operator, tensor, golden=golden, origin=origin, detail=True)
+        found = paired(job, operator, tensor, detail=True)
     except NotCompared as error:
+        if error.code is Code.NO_DUMP:
+            none = english(
+                "[{op}] There is no the ground truth dump file for {tensor}.", op=asked.op, tensor=asked.tensor
+            )
+            raise Refused(none, code=error.code, fix=_AGAIN) from error
         raise Refused(
             error.message or english("{tensor} cannot be compared.", tensor=asked.tensor),
             code=error.code,
@@ -372,10 +382,10 @@ def _by_rule(job: CompareJob, asked: Asked) -> Single:
         ) from error
     mine_ops, golden_ops = group_names(group)
     return Single(
-        fitted.mine,
-        fitted.golden,
-        fitted.shape,
-        _axes(tensor, origin.format),
+        found.fitted.mine,
+        found.fitted.golden,
+        found.fitted.shape,
+        _axes(tensor, found.origin.format),
         asked.op,
         f"{asked.role}_{asked.index}",
         mine_ops.replace(",", " "),
@@ -393,18 +403,6 @@ def _loaded(job: CompareJob, asked: Asked, operator: Operator) -> Loaded:
         raise Refused(what, code=error.code, fix=_AGAIN) from error
 
 
-def _golden(job: CompareJob, asked: Asked, operator: Operator) -> tuple[OperatorOrigin, Tensor]:
-    try:
-        origin = counterpart(job, operator, asked.index, is_input=asked.role == "input")
-        return origin, find_golden(job, origin, operator)[0]
-    except NotCompared as error:
-        none = english(
-            "[{op}] There is no the ground truth dump file for {tensor}.", op=asked.op, tensor=asked.tensor
-        )
-        what = none if error.code is Code.NO_DUMP else error.message or none
-        raise Refused(what, code=error.code, fix=_AGAIN) from error
-
-
 def _without_rule(job: CompareJob, asked: Asked) -> Single:
     sides = []
     for flag, folder in (("-m", job.mine), ("-g", job.golden)):
@@ -414,6 +412,8 @@ def _without_rule(job: CompareJob, asked: Asked) -> Single:
             what = english("Failed to find {op} dump data from {flag} dump data path.", op=asked.op, flag=flag)
             raise Refused(error.message or what, code=error.code, fix=_AGAIN) from error
     mine, golden = sides
+    if not job.strict and (mine.shape != golden.shape or mine.about.format != golden.about.format):
+        return _undone(asked, mine, golden)
     if mine.shape != golden.shape:
         what = english(
             "My Output data shape {shape} not equal to Ground Truth data shape {shape2}.",
@@ -438,6 +438,21 @@ def _without_rule(job: CompareJob, asked: Asked) -> Single:
         asked.op,
         asked.op,
     )
+
+
+def _undone(asked: Asked, mine: Tensor, golden: Tensor) -> Single:
+    """Two tensors that devices laid out differently, in the layout of the original."""
+    left, right = (plain_values(side) for side in (mine, golden))
+    if left.shape != right.shape:
+        what = english(
+            "My Output data shape {shape} not equal to Ground Truth data shape {shape2}.",
+            shape=shown(left.shape),
+            shape2=shown(right.shape),
+        )
+        raise Refused(what, code=Code.DATA, fix=english("compare dumps of the same model and batch"))
+    part = f"{asked.role}_{asked.index}"
+    axes = _axes(mine, "")
+    return Single(left.reshape(-1), right.reshape(-1), left.shape, axes, asked.op, part, asked.op, asked.op)
 
 
 def _chosen(asked: Asked, loaded: Loaded) -> Tensor:

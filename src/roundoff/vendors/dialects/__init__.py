@@ -6,13 +6,13 @@ from roundoff.core.table import Table
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.vendors.dialects import aimet, amct, horizon, nncf, onnxruntime, pulsar2, rknn, roundoff, tpu_mlir
-from roundoff.vendors.dialects.settings import Decisions, Dialect, ModelOrigin, NodeDecision, Written, decisions_of
+from roundoff.vendors.dialects.settings import Decisions, Dialect, Made, NodeDecision, Written, decisions_of
 
 __all__ = [
     "DIALECTS",
     "Decisions",
     "Dialect",
-    "ModelOrigin",
+    "Made",
     "NodeDecision",
     "Written",
     "decisions_of",

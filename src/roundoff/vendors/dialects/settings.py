@@ -75,7 +75,7 @@ class NodeDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelOrigin:
+class Made:
     """How a quantized model was made, as far as that is known.
 
     Attributes:
@@ -99,7 +99,7 @@ class ModelOrigin:
     @classmethod
     def by_plan(
         cls, plan: QuantPlan | None, *, stem: str, method: str, samples: int = 0, graph: str = ""
-    ) -> "ModelOrigin":
+    ) -> "Made":
         """How a model was made for which a plan is known, or None is."""
         if plan is None:
             return cls(stem, method=method, samples=samples, graph=graph)
@@ -126,7 +126,7 @@ class Decisions:
 
     quantized: QuantizedModel
     nodes: tuple[NodeDecision, ...]
-    made: ModelOrigin = ModelOrigin()
+    made: Made = Made()
 
     @property
     def model(self) -> str:
@@ -170,7 +170,7 @@ class Decisions:
 
 
 def decisions_of(
-    quantized: QuantizedModel, made: ModelOrigin | None = None, *, origins: Mapping[str, str] | None = None
+    quantized: QuantizedModel, made: Made | None = None, *, origins: Mapping[str, str] | None = None
 ) -> Decisions:
     """Look at a quantized model.
 
@@ -180,7 +180,7 @@ def decisions_of(
         origins: Names of nodes in the user's model, each with that of the node that took it over. Not needed where
             the tool is given another graph than the user's: names are that graph's then.
     """
-    made = made or ModelOrigin()
+    made = made or Made()
     names = _original_names({} if made.graph else origins or {})
     precisions = NodePrecisions(quantized.float_model, quantized.quantizers)
     nodes = []

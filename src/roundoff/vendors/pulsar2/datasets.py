@@ -15,7 +15,6 @@ from roundoff.core.names import FileNames, shown
 from roundoff.core.tensors import Array, DType, InputSpec, as_values
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
-from roundoff.messages.numbers import counted
 from roundoff.preprocessing.colours import reordered
 from roundoff.preprocessing.resize import resized
 from roundoff.preprocessing.steps import InputProcessing, doubts
@@ -561,7 +560,12 @@ def _count(calibrations: list[InputQuantConfig], present: int) -> tuple[int, lis
     count = min([present, *asked])
     notes = []
     if len({own.calibration_size for own in calibrations}) > 1:
-        notes.append(f"the inputs ask for different calibration_size; {counted(count, 'sample')} taken for all")
+        notes.append(
+            english(
+                "the inputs ask for different calibration_size; {count} {count:sample|samples} taken for all",
+                count=count,
+            )
+        )
     return count, notes
 
 
@@ -575,12 +579,23 @@ def _doubts(settings: InputSettings, calibration: InputQuantConfig) -> list[str]
     picture = calibration.calibration_format is CalibrationFormat.Image
     if picture:
         mean, std = calibration.calibration_mean, calibration.calibration_std
-        found = [f"{name}: {doubt}" for doubt in doubts(InputProcessing(source_dtype="U8", mean=mean, std=std))]
+        made = InputProcessing(source_dtype="U8", mean=mean, std=std)
+        found = [english("{name}: {note}", name=name, note=doubt) for doubt in doubts(made)]
         unknown = processor.tensor_format is ColorSpace.AutoColorSpace
         if unknown and (settings.spec.shape or ())[1:2] != (1,):
-            found.append(f"{name}: tensor_format is not given; pictures are read as BGR, as OpenCV reads them")
+            found.append(
+                english(
+                    "{name}: tensor_format is not given; pictures are read as BGR, as OpenCV reads them", name=name
+                )
+            )
         return found
     if calibration.calibration_mean or calibration.calibration_std:
         kind = calibration.calibration_format.name
-        return [f"{name}: calibration_mean and calibration_std are not applied to {kind} data, only to pictures"]
+        return [
+            english(
+                "{name}: calibration_mean and calibration_std are not applied to {kind} data, only to pictures",
+                name=name,
+                kind=kind,
+            )
+        ]
     return []

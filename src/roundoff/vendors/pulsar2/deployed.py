@@ -240,13 +240,25 @@ def deployed_model(model: Model, settled: ResolvedConfig) -> tuple[Model, tuple[
 def _receive(proto: Any, settings: InputSettings, notes: list[str]) -> bool:
     spec = settings.spec
     processing = input_processing(settings.processor)
-    notes += [f"WARNING: {spec.name}: {doubt}" for doubt in doubts(processing)]
+    notes += [english("WARNING: {name}: {note}", name=spec.name, note=doubt) for doubt in doubts(processing)]
     if np.dtype(spec.dtype).kind != "f":
         if _differs(processing):
-            notes.append(f"{spec.name}: takes {spec.describe()}; its processing is left out, as it is no picture")
+            notes.append(
+                english(
+                    "{name}: takes {values}; its processing is left out, as it is no picture",
+                    name=spec.name,
+                    values=spec.describe(),
+                )
+            )
         return False
     if len(spec.shape or ()) != _AXES and processing.source_layout != processing.model_layout:
-        notes.append(f"{spec.name}: takes {spec.describe()}, which has no layout; src_layout is left out")
+        notes.append(
+            english(
+                "{name}: takes {values}, which has no layout; src_layout is left out",
+                name=spec.name,
+                values=spec.describe(),
+            )
+        )
         processing = replace(processing, source_layout=processing.model_layout)
     axes = _source_axes(processing, spec)
     steps = Steps(_free(proto.graph, f"{spec.name}/{_INSIDE}"), _opset(proto), spec.name)
@@ -259,7 +271,7 @@ def _receive(proto: Any, settings: InputSettings, notes: list[str]) -> bool:
     _retype(proto.graph, spec.name, processing.dtype, axes)
     taken = f"{processing.dtype} [{', '.join('?' if axis is None else str(axis) for axis in axes)}]"
     made = ", ".join(node.op_type for node in steps.nodes)
-    notes.append(f"{spec.name}: receives {taken}; put in front: {made}")
+    notes.append(english("{name}: receives {taken}; put in front: {made}", name=spec.name, taken=taken, made=made))
     return True
 
 
@@ -357,7 +369,9 @@ def _give_back(proto: Any, name: str, processor: OutputProcessor, notes: list[st
     inner = _free(proto.graph, f"{name}/{_INSIDE}")
     codes = _codes(proto.graph, name) if processor.output_dtype is DataType.U8 else None
     if processor.output_dtype is DataType.U8 and codes is None:
-        notes.append(f"{name}: output_dtype U8 is left out: this output has no 8-bit codes here")
+        notes.append(
+            english("{name}: output_dtype U8 is left out: this output has no 8-bit codes here", name=name)
+        )
     steps = Steps(_free(proto.graph, f"{name}/given"), _opset(proto), codes or inner)
     if perm and perm != tuple(range(len(perm))):
         steps.add("Transpose", perm=list(perm))
@@ -372,7 +386,8 @@ def _give_back(proto: Any, name: str, processor: OutputProcessor, notes: list[st
         value.type.tensor_type.shape.dim.extend(dims[axis] for axis in perm)
     if codes is not None:
         value.type.tensor_type.elem_type = _number("uint8")
-    notes.append(f"{name}: put behind: {', '.join(node.op_type for node in steps.nodes)}")
+    made = ", ".join(node.op_type for node in steps.nodes)
+    notes.append(english("{name}: put behind: {made}", name=name, made=made))
     return True
 
 

@@ -15,7 +15,6 @@ from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import english
-from roundoff.messages.numbers import counted
 from roundoff.vendors.pulsar2.config.document import (
     ConfigProblem,
     Document,
@@ -345,7 +344,9 @@ def _replace_constants(graph: Any, model: Model, config: BuildConfig, base: Path
         else:
             del nodes[name].attribute[:]
             nodes[name].attribute.add(name="value", type=_tensor_type()).t.CopyFrom(from_array(array, name))
-        notes.append(f"constant {name}: {counted(array.size, 'value')} replaced")
+        notes.append(
+            english("constant {name}: {count} {count:value|values} replaced", name=name, count=array.size)
+        )
     return notes
 
 
@@ -367,5 +368,5 @@ def _patch_nodes(proto: Any, config: BuildConfig) -> list[str]:
             copies = [type(fresh).FromString(each.SerializeToString()) for each in kept]
             del node.attribute[:]
             node.attribute.extend([*copies, fresh])
-            notes.append(f"operation {node.name} ({node.op_type}): {name} becomes {value}")
+            notes.append(english("operation {where}: {name} becomes {value}", where=where, name=name, value=value))
     return notes

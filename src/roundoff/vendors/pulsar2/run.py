@@ -445,16 +445,21 @@ def _engine(settings: RunSettings) -> tuple[Engine, tuple[str, ...]]:
     refuse_foreign(model)
     notes = []
     if settings.group_index:
-        notes.append("group_index has no effect: groups of shapes exist in compiled models only")
+        notes.append(english("group_index has no effect: groups of shapes exist in compiled models only"))
     if settings.mode is PrecisionAnalysisMode.Reference:
         if settings.target_hardware is not TargetHardware.AX650:
-            notes.append("target_hardware has no effect in the mode Reference")
+            notes.append(english("target_hardware has no effect in the mode Reference"))
         return ReferenceEngine(model, per_layer=settings.per_layer), tuple(notes)
     if not is_quantized(model):
         what = english("{model} is a float model, which the mode NPUBackend cannot run.", model=settings.model)
         raise BadInput(what, fix=english("leave --mode out, or give quant/quant_axmodel.onnx of a build"))
     if settings.target_hardware is not TargetHardware.AX650:
-        notes.append(f"{settings.target_hardware.name} is simulated as AX650, whose rules are the only known ones")
+        notes.append(
+            english(
+                "{chip} is simulated as AX650, whose rules are the only known ones",
+                chip=settings.target_hardware.name,
+            )
+        )
     target = target_of(BuildConfig(target_hardware=settings.target_hardware))
     engine = IntegerEngine.make(model, target.arithmetic, per_layer=settings.per_layer)
     return engine, (*notes, *engine.notes)

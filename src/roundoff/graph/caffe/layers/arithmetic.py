@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from roundoff.core.tensors import Array
 from roundoff.graph.caffe.conversion import LayerJob, Params, Shape, converts
 from roundoff.messages.message import english
 
@@ -65,7 +66,7 @@ def _broadcast(job: LayerJob, params: Params) -> Shape:
         )
     covered = shape[axis:] if count == -1 else shape[axis : axis + count]
     if axis == 0:
-        job.fix_batch(f"layer {job.layer.name!r} has stored numbers for each sample")
+        job.fix_batch(english("layer {name!r} has stored numbers for each sample", name=job.layer.name))
     return covered
 
 
@@ -213,10 +214,11 @@ def elementwise(job: LayerJob) -> None:
 
 @converts("Swish")
 def swish(job: LayerJob) -> None:
-    """A value times its sigmoid."""
+    """A value times the sigmoid of its beta-fold."""
     job.check_counts((1,))
     source = job.bottoms[0].name
-    gate = job.step("Sigmoid", [source], "sigmoid")
+    scaled = _scaled(job, job.params("swish_param").number("beta"), 0, source=source)
+    gate = job.step("Sigmoid", [scaled], "sigmoid")
     job.top("Mul", [source, gate], job.bottoms[0].shape)
 
 
@@ -363,22 +365,64 @@ def batch_norm(job: LayerJob) -> None:
     mean, variance = (job.blob(index, (channels,)) * factor for index in (0, 1))
     if (variance + params.number("eps") <= 0).any():
         raise job.refuse(english("has stored variances below zero"), fix=english("save the .caffemodel again"))
-    ones, zeros = job.floats([1.0] * channels, "ones"), job.floats([0.0] * channels, "zeros")
+    if params.flag("scale_bias"):  # a fork that has the Scale layer in here
+        ones, zeros = (job.floats(job.blob(3 + place, (channels,)), name) for place, name in enumerate(_AFFINE))
+    else:
+        ones, zeros = job.floats([1.0] * channels, "ones"), job.floats([0.0] * channels, "zeros")
     inputs = [source, ones, zeros, job.floats(mean, "mean"), job.floats(variance, "variance")]
     job.top("BatchNormalization", inputs, shape, epsilon=params.number("eps"))
 
 
-def _own_statistics(job: LayerJob, eps: float) -> None:
-    """With use_global_stats: false, means and variances are those of the batch at hand."""
+_AFFINE = ("scale", "bias")
+# What SegNet's layer adds to the variance of a batch.
+_SEGNET_EPS = 1e-9
+
+
+@converts("BN")
+def bn(job: LayerJob) -> None:
+    """SegNet's layer, a factor and a term; or that of PSPNet, which has means and variances besides."""
+    job.check_counts((1,))
+    params, shape, source = job.params("bn_param"), job.bottoms[0].shape, job.bottoms[0].name
+    if len(shape) < 2:
+        raise job.refuse(english("needs an input with channels"))
+    factor, term = (_channel_numbers(job, place) for place in (0, 1))
+    # Without any numbers the words say which of the two it is.
+    if len(job.layer.blobs) > 2 or (not job.layer.blobs and params.has("slope_filler")):
+        mean, variance = (_channel_numbers(job, place) for place in (2, 3))
+        stored = zip((factor, term, mean, variance), (*_AFFINE, "mean", "variance"), strict=True)
+        inputs = [source, *(job.floats(values, name) for values, name in stored)]
+        job.top("BatchNormalization", inputs, shape, epsilon=params.number("eps"))
+        return
+    if params.choice("bn_mode") == "LEARN":
+        source = _own_statistics(job, _SEGNET_EPS, step="normalized")
+    spread = (-1, *[1] * (len(shape) - 2))
+    scaled = job.step("Mul", [source, job.floats(factor.reshape(spread), "scale")], "scaled")
+    job.top("Add", [scaled, job.floats(term.reshape(spread), "shift")], shape)
+
+
+def _channel_numbers(job: LayerJob, index: int) -> Array:
+    """A stored blob of a number for each channel; these layers keep it as a blob of four axes, or of one."""
+    count = job.bottoms[0].shape[1]
+    four = index < len(job.layer.blobs) and job.layer.blobs[index].ndim == 4
+    return job.blob(index, (count, 1, 1) if four else (count,)).reshape(count)
+
+
+def _own_statistics(job: LayerJob, eps: float, step: str = "") -> str:
+    """Means and variances of the batch at hand; the top itself, or a step before it."""
     shape, source = job.bottoms[0].shape, job.bottoms[0].name
-    job.fix_batch(f"layer {job.layer.name!r} normalizes with the statistics of the batch it is fed")
+    job.fix_batch(
+        english("layer {name!r} normalizes with the statistics of the batch it is fed", name=job.layer.name)
+    )
     axes = [place for place in range(len(shape)) if place != 1]
     mean = job.step("ReduceMean", [source], "mean", axes=axes, keepdims=1)
     centred = job.step("Sub", [source, mean], "centred")
     squares = job.step("Mul", [centred, centred], "squares")
     variance = job.step("ReduceMean", [squares], "variance", axes=axes, keepdims=1)
     spread = job.step("Sqrt", [job.step("Add", [variance, job.floats(eps, "eps")], "raised")], "spread")
+    if step:
+        return job.step("Div", [centred, spread], step)
     job.top("Div", [centred, spread], shape)
+    return job.tops[0].name
 
 
 @converts("MVN")

@@ -170,6 +170,20 @@ def depthwise(job: LayerJob) -> None:
     _convolve(job, shape[1] if len(shape) > 1 else 1)
 
 
+@converts("Im2col")
+def im2col(job: LayerJob) -> None:
+    """The values under each place of a window as channels: a convolution by ones."""
+    job.check_counts((1,))
+    params, (batch, channels, *sizes) = job.params("convolution_param"), job.bottoms[0].shape
+    window = _window(job, params, len(sizes))
+    count = math.prod(window.kernel)
+    ones = np.tile(np.eye(count, dtype=np.float32), (channels, 1)).reshape(-1, 1, *window.kernel)
+    placed = zip(sizes, window.pad, window.extent(), window.stride, strict=True)
+    outputs = [(size + 2 * pad - extent) // stride + 1 for size, pad, extent, stride in placed]
+    inputs = [job.bottoms[0].name, job.floats(ones, "ones")]
+    job.top("Conv", inputs, (batch, channels * count, *outputs), group=channels, **window.attributes())
+
+
 @converts("Deconvolution")
 def deconvolution(job: LayerJob) -> None:
     """The transpose of a convolution."""

@@ -95,27 +95,6 @@ def _corners(
     return np.stack(scaled, axis=-1).astype(np.float32)
 
 
-@converts("ROIPooling")
-def roi_pooling(job: LayerJob) -> None:
-    """The largest values of a grid laid over parts of a plane."""
-    job.check_counts((2,))
-    params, (plane, parts) = job.params("roi_pooling_param"), (bottom.shape for bottom in job.bottoms)
-    height, width = params.integer("pooled_h"), params.integer("pooled_w")
-    if len(plane) != 4 or math.prod(parts[1:]) != 5 or min(height, width) < 1:
-        raise job.refuse(english("takes planes, parts of five numbers each, and a grid of at least one cell"))
-    job.fix_batch(f"layer {job.layer.name!r} has a number of parts besides the number of samples")
-    source = job.bottoms[1].name
-    if len(parts) != 2:
-        source = job.step("Flatten", [source], "parts", axis=1)
-    job.top(
-        "MaxRoiPool",
-        [job.bottoms[0].name, source],
-        (parts[0], plane[1], height, width),
-        pooled_shape=[height, width],
-        spatial_scale=params.number("spatial_scale"),
-    )
-
-
 # A detector's last layer: boxes corrected, and of those that overlap the best kept.
 
 _FLOAT = 1
@@ -156,7 +135,7 @@ def detection_output(job: LayerJob) -> None:
         )
     sizes = _sizes(job, params)
     boxes, scores = _boxes(job, params, sizes), _scores(job, params, sizes)
-    job.fix_batch(f"layer {job.layer.name!r} (DetectionOutput) has nodes for each sample")
+    job.fix_batch(english("layer {name!r} (DetectionOutput) has nodes for each sample", name=job.layer.name))
     rows = [_detect(job, params, sizes, boxes, scores, sample) for sample in range(sizes.samples)]
     _deliver(job, rows)
 

@@ -11,6 +11,7 @@ from roundoff.graph.caffe.layers.convolution import spatial
 from roundoff.messages.message import english
 
 _PLANE = 2
+_TOO_MUCH_PADDING = english("has more padding than its window is large, so that windows would see padding alone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +97,7 @@ def _axes(job: LayerJob, params: Params) -> list[_Axis]:
     if min(*kernels, *strides) < 1:
         raise job.refuse(english("has a kernel or stride of zero"))
     if any(pad >= kernel for pad, kernel in zip(pads, kernels, strict=True)):
-        raise job.refuse(
-            english("has more padding than its window is large, so that windows would see padding alone")
-        )
+        raise job.refuse(_TOO_MUCH_PADDING)
     down = params.choice("round_mode") == "FLOOR" or not params.flag("ceil_mode")
     sizes = job.bottoms[0].shape[-_PLANE:]
     axes = []
@@ -127,6 +126,46 @@ def _attributes(axes: Sequence[_Axis], begin: Sequence[int], end: Sequence[int])
 def _padded(job: LayerJob, begin: Sequence[int], end: Sequence[int], value: float) -> str:
     pads = job.integers([0, 0, *begin, 0, 0, *end], "pads")
     return job.step("Pad", [job.bottoms[0].name, pads, job.floats(value, "padding")], "padded")
+
+
+@converts("SPP")
+def spatial_pyramid(job: LayerJob) -> None:
+    """Grids of 1, 2, 4, ... cells along each axis laid over a plane, one behind the other."""
+    job.check_counts((1,))
+    params, shape = job.params("spp_param"), job.bottoms[0].shape
+    levels, method = params.integer("pyramid_height"), params.choice("pool")
+    if len(shape) != _PLANE + 2 or levels < 1 or method == "STOCHASTIC":
+        raise job.refuse(english("takes planes, a pyramid_height of at least 1, and MAX or AVE"))
+    if 2 ** (levels - 1) > min(shape[2:]):
+        raise job.refuse(
+            english("lays {cells} cells over {size} values", cells=2 ** (levels - 1), size=min(shape[2:]))
+        )
+    op_type, parts, width = ("MaxPool" if method == "MAX" else "AveragePool"), [], 0
+    for level in range(levels):
+        axes = [_pyramid_axis(size, 2**level) for size in shape[2:]]
+        if any(axis.pad >= axis.kernel for axis in axes):
+            raise job.refuse(_TOO_MUCH_PADDING)
+        begin, end = [axis.pad for axis in axes], [axis.behind for axis in axes]
+        attributes = _attributes(axes, begin, end)
+        if method == "AVE":
+            attributes["count_include_pad"] = 1
+        if levels == 1:
+            job.top(op_type, [job.bottoms[0].name], _shape(job, axes), **attributes)
+            return
+        pooled = job.step(op_type, [job.bottoms[0].name], f"level_{level}", **attributes)
+        parts.append(job.step("Flatten", [pooled], f"flat_{level}", axis=1))
+        width += shape[1] * axes[0].pooled * axes[1].pooled
+    job.top("Concat", parts, (shape[0], width), axis=1)
+
+
+def _pyramid_axis(size: int, cells: int) -> _Axis:
+    """Cells as large as needed, with the padding that lets them reach both ends."""
+    kernel = -(-size // cells)
+    pad = (kernel * cells - size + 1) // 2
+    pooled = -(-(size + 2 * pad - kernel) // kernel) + 1
+    if pad and (pooled - 1) * kernel >= size + pad:
+        pooled -= 1
+    return _Axis(size, kernel, kernel, pad, pooled)
 
 
 def _largest(job: LayerJob, axes: Sequence[_Axis]) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 from roundoff.graph.caffe.conversion import LayerJob, Params, Shape, converts
 from roundoff.messages.message import english
 
+_FLOAT, _INT64, _BOOL = 1, 7, 9
+
 
 @converts("Flatten")
 def flatten(job: LayerJob) -> None:
@@ -25,7 +27,7 @@ def flatten(job: LayerJob) -> None:
         job.top("Flatten", [job.bottoms[0].name], top, axis=1)
         return
     if first == 0:
-        job.fix_batch(f"layer {job.layer.name!r} joins the samples with another axis")
+        job.fix_batch(english("layer {name!r} joins the samples with another axis", name=job.layer.name))
     kept = [0] * first + [*top[first:]]
     job.top("Reshape", [job.bottoms[0].name, job.integers(kept, "shape")], top)
 
@@ -81,7 +83,7 @@ def _as_onnx(job: LayerJob, wanted: tuple[int, ...], top: Shape, *, start: int) 
     elif wanted[:1] == (-1,):
         spec[0] = -1
     elif job.bottoms[0].shape:
-        job.fix_batch(f"layer {job.layer.name!r} names the number of samples in its shape")
+        job.fix_batch(english("layer {name!r} names the number of samples in its shape", name=job.layer.name))
     return spec
 
 
@@ -161,6 +163,77 @@ def parameter(job: LayerJob) -> None:
     job.check_counts((0,))
     shape = job.params("parameter_param").inner("shape").integers("dim")
     job.top("Identity", [job.floats(job.blob(0, shape), "value")], shape)
+
+
+@converts("Reorg")
+def reorg(job: LayerJob) -> None:
+    """Planes moved into channels as YOLOv2 does it, or back."""
+    job.check_counts((1,))
+    params, shape = job.params("reorg_param"), job.bottoms[0].shape
+    stride, source = params.integer("stride"), job.bottoms[0].name
+    if len(shape) != 4 or stride < 1 or shape[1] % stride**2:
+        raise job.refuse(
+            english(
+                "moves squares of {stride} x {stride} of a blob of the shape {shape}",
+                stride=stride,
+                shape="x".join(map(str, shape)),
+            )
+        )
+    channels, height, width = shape[1] // stride**2, *shape[2:]
+    if params.flag("reverse"):
+        job.top("DepthToSpace", [source], (shape[0], channels, height * stride, width * stride), blocksize=stride)
+        return
+    if height % stride or width % stride:
+        raise job.refuse(english("cuts {height} x {width} values into squares", height=height, width=width))
+    # It reads the memory as if channels were fewer and planes larger, as the first program that had it did.
+    parted = job.integers([0, channels, height, stride, width, stride], "parted")
+    squares = job.step("Reshape", [source, parted], "squares")
+    turned = job.step("Transpose", [squares], "turned", perm=[0, 3, 5, 1, 2, 4])
+    top = (shape[0], shape[1] * stride**2, height // stride, width // stride)
+    job.top("Reshape", [turned, job.integers([0, *top[1:]], "shape")], top)
+
+
+@converts("Reverse")
+def reverse(job: LayerJob) -> None:
+    """The values along some axes, from the last to the first."""
+    job.check_counts((1,))
+    shape = job.bottoms[0].shape
+    axes = [job.axis(axis, len(shape)) for axis in job.params("reverse_param").integers("axis") or (0,)]
+    if 0 in axes:
+        job.fix_batch(english("layer {name!r} reverses its first axis", name=job.layer.name))
+    ends = [[-1] * len(axes), [np.iinfo(np.int64).min] * len(axes), axes, [-1] * len(axes)]
+    names = ("starts", "ends", "axes", "steps")
+    limits = [job.integers(each, name) for each, name in zip(ends, names, strict=True)]
+    job.top("Slice", [job.bottoms[0].name, *limits], shape)
+
+
+@converts("Filter")
+def keep_selected(job: LayerJob) -> None:
+    """The samples for which the last bottom is not zero."""
+    count = job.top_count()
+    job.check_counts((count + 1,), (count,))
+    *kept, selector = job.bottoms
+    if any(blob.shape[:1] != selector.shape[:1] for blob in kept) or math.prod(selector.shape[1:]) != 1:
+        sizes = ", ".join("x".join(map(str, bottom.shape)) for bottom in job.bottoms)
+        raise job.refuse(english("selects with blobs of the shapes {sizes}, which do not fit", sizes=sizes))
+    job.fix_batch(english("layer {name!r} (Filter) drops samples", name=job.layer.name))
+    flat = job.step("Reshape", [selector.name, job.integers([-1], "row")], "flat")
+    chosen = job.step("Cast", [flat], "chosen", to=_BOOL)
+    for index, blob in enumerate(kept):
+        job.top("Compress", [blob.name, chosen], blob.shape, index=index, axis=0)
+        job.varies(0, index=index)
+
+
+@converts("BatchReindex")
+def batch_reindex(job: LayerJob) -> None:
+    """Samples by the numbers in the second bottom."""
+    job.check_counts((2,))
+    blob, numbers = job.bottoms
+    if len(numbers.shape) != 1 or not blob.shape:
+        raise job.refuse(english("takes a list of numbers as its second bottom"))
+    job.fix_batch(english("layer {name!r} (BatchReindex) chooses samples", name=job.layer.name))
+    whole = job.step("Cast", [numbers.name], "numbers", to=_INT64)
+    job.top("Gather", [blob.name, whole], (*numbers.shape, *blob.shape[1:]), axis=0)
 
 
 # Blobs put together and taken apart.
@@ -254,8 +327,6 @@ def tile(job: LayerJob) -> None:
 
 
 # Sums, means and largest values along axes.
-
-_FLOAT = 1
 
 
 @converts("Reduction")

@@ -1,0 +1,403 @@
+"""Attention masks of -3.4e38 become masks that change no bit of the result and leave the scores their levels.
+
+A mask is added to scores in front of a Softmax. At 8 bits one scale covers both, so that a step over -3.4e38 is
+1.3e36 and every score becomes the same. A masked key is nothing in float32 once it is so far below the largest
+score of its row that its exponential is zero: a limit as low as that is exact, and is proven on the samples.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.graph.draft import Draft, change_constants
+from roundoff.graph.load import Model
+from roundoff.graph.nodes import attribute, by_dtype
+from roundoff.graph.shapes import values
+from roundoff.graph.transformers import MASK_LEVEL, Attention, ScoreOperand, find_parts
+from roundoff.graph.weights import DerivedConstants
+from roundoff.messages.message import Message, message
+from roundoff.quantize.agreement import check_preparation
+from roundoff.quantize.step_report import Participation
+from roundoff.quantize.steps import StepOutcome, Transformed, TransformJob, transform
+from roundoff.run.bench import Bench, spread
+from roundoff.run.capture import Samples
+
+CLAMP_MASK = "clamp_mask"
+"""The step's name."""
+
+_VANISHES = 104.0
+"""exp(-103.98) is the last float32 above zero: what is further below the largest score of a row is nothing."""
+
+_LEAST_PROBABILITY = 1 / 512
+"""Half a step of an 8-bit probability: a score that gets less may saturate."""
+
+# Rankings of rows need few samples; the proof takes all of these.
+_SAMPLES = 32
+_KEEP_ELEMENTS = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Identity", "Slice",
+                            "Gather", "Tile", "Trilu", "Dropout"})  # fmt: skip
+
+
+@dataclass(slots=True)
+class ScoreRows:
+    """What was seen of the rows of one attention.
+
+    Attributes:
+        lead: Most by which a score that is masked exceeds the largest one of its row that is not.
+        least: Smallest of the largest scores of rows.
+        most: Largest score that is not masked.
+        keys: Most keys of a row.
+        highest: Largest value of what each Add or Where gives and of what each Add adds, by node and by tensor.
+        lowest: Smallest of what is added and is no mask.
+        empty: Rows in which every key is masked.
+        masked: Whether anything was masked.
+    """
+
+    lead: float = 0.0
+    least: float = math.inf
+    most: float = -math.inf
+    keys: int = 1
+    highest: dict[str, float] = field(default_factory=dict)
+    lowest: float = 0.0
+    empty: int = 0
+    masked: bool = False
+
+    def add(self, scores: Array, added: Sequence[tuple[ScoreOperand, Array, Array]]) -> None:
+        """Look at one sample.
+
+        Args:
+            scores: What the first Add or Where reads.
+            added: What each adds or puts in their place, and where that is a mask.
+        """
+        total = np.asarray(scores, np.float64)
+        hidden = np.zeros((), bool)
+        for operand, given, masks in added:
+            hidden = hidden | masks
+            if not operand.selected:
+                plain = np.where(masks, 0.0, given)
+                total = total + plain
+                self.lowest = min(self.lowest, float(plain.min()))
+                self._reaches(operand.tensor, plain)
+            self._reaches(operand.node, total)
+        hidden = np.broadcast_to(hidden, total.shape)
+        rows = np.where(hidden, -np.inf, total).max(axis=-1)
+        seen = np.isfinite(rows)
+        self.empty += int(np.count_nonzero(~seen))
+        self.masked = self.masked or bool(hidden.any())
+        self.keys = max(self.keys, total.shape[-1])
+        if seen.any():
+            self.lead = max(self.lead, float((total.max(axis=-1) - rows)[seen].max()))
+            self.least = min(self.least, float(rows[seen].min()))
+            self.most = max(self.most, float(rows[seen].max()))
+
+    def _reaches(self, name: str, array: Array) -> None:
+        self.highest[name] = max(self.highest.get(name, -math.inf), float(array.max()))
+
+    @property
+    def low(self) -> float:
+        """Scores below it weigh less than half a step of an 8-bit probability, in every row."""
+        return self.least + math.log(_LEAST_PROBABILITY) - math.log(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskLimits:
+    """How low masks may be limited without changing a bit, and what scores need.
+
+    Attributes:
+        added: For masks that are added.
+        selected: For values that stand in the place of scores.
+        rows: What was seen, by the Softmax of each attention.
+        samples: On how many samples.
+    """
+
+    added: float
+    selected: float
+    rows: Mapping[str, ScoreRows]
+    samples: int
+
+    @property
+    def empty(self) -> int:
+        """Rows in which every key is masked."""
+        return sum(each.empty for each in self.rows.values())
+
+
+def masked_attentions(model: Model) -> tuple[Attention, ...]:
+    """The attentions that have a mask, or something fed from outside that may be one."""
+    return tuple(
+        part
+        for part in find_parts(model).attentions
+        if any(each.kind in ("mask", "unknown") for each in part.operands)
+    )
+
+
+@transform(CLAMP_MASK)
+def clamp_mask(job: TransformJob) -> Transformed:
+    """Limit attention masks as far as that changes no bit of the outputs, so that scores keep their levels."""
+    model = job.model
+    parts = masked_attentions(model)
+    if not parts:
+        return StepOutcome(model, (), ())
+    limits = observe_rows(model, job.context.samples, parts, threads=job.context.threads)
+    masked = [part for part in parts if part.softmax in limits.rows and limits.rows[part.softmax].masked]
+    if not masked:
+        # Nothing was padded in any sample: what a mask does was not seen.
+        return StepOutcome(model, (), (message("quantize.mask_unused", count=len(parts)),))
+    ranges = score_ranges(model, masked, limits)
+    added = {each.tensor for part in masked for each in part.operands if not each.selected}
+    if limits.empty:
+        note = message("quantize.mask_full_rows", count=limits.empty, samples=limits.samples)
+        return StepOutcome(model, (), (note,), {**mask_ranges(added, limits), **ranges})
+    editor = _MaskEditor(model, masked)
+    taken = editor.limit(limits)
+    changed = editor.draft.finish()
+    check = check_preparation(model, changed, job.context.samples, count=_SAMPLES, threads=job.context.threads)
+    worst = max((each.max_abs_error for each in check.outputs), default=0.0)
+    if not check.agrees or worst > 0:
+        note = message("quantize.mask_not_equal", limit=f"{limits.added:.4g}", most=f"{worst:.2g}")
+        return StepOutcome(model, (), (note,), {**mask_ranges(added, limits), **ranges})
+    return StepOutcome(
+        changed, taken, _said(masked, limits, taken), {**mask_ranges(editor.limited, limits), **ranges}
+    )
+
+
+def _said(masked: Sequence[Attention], limits: MaskLimits, taken: Sequence[Participation]) -> tuple[Message, ...]:
+    if not taken:
+        return ()
+    limit = (
+        limits.added if any(not each.selected for part in masked for each in part.operands) else limits.selected
+    )
+    return (message("quantize.mask_limited", count=len(masked), limit=f"{limit:.4g}"),)
+
+
+def score_ranges(model: Model, masked: Sequence[Attention], limits: MaskLimits) -> dict[str, tuple[float, float]]:
+    """The range of masked scores: from where a probability is nothing to the largest; a mask saturates."""
+    results = {node.name: node.output[0] for node in model.proto.graph.node}
+    rows = [(part, limits.rows[part.softmax]) for part in masked]
+    return {
+        results[each.node]: (seen.low, seen.highest[each.node]) for part, seen in rows for each in part.operands
+    }
+
+
+def mask_ranges(tensors: Iterable[str], limits: MaskLimits) -> dict[str, tuple[float, float]]:
+    """The range of masks that are not limited in the network: their quantizer saturates."""
+    seen = [each.highest for each in limits.rows.values()]
+    return {
+        name: (limits.added, max((found[name] for found in seen if name in found), default=0.0))
+        for name in tensors
+    }
+
+
+def observe_rows(
+    model: Model, samples: Samples, parts: Sequence[Attention], *, threads: int | None = None
+) -> MaskLimits:
+    """Run the float network and look at the rows of scores.
+
+    Args:
+        model: The float network.
+        samples: Some of them are run.
+        parts: Its attentions with masks.
+        threads: Threads to use; all cores by default.
+
+    Raises:
+        BadInput: The samples do not fit the model.
+        ModelFailed: The model cannot be run.
+    """
+    reader = _ScoreReader(model, parts)
+    bench = Bench(model, samples, threads=threads)
+    network = bench.open(tensors=reader.tensors) if reader.tensors else None
+    chosen = spread(len(samples.names), _SAMPLES)
+    rows = {part.softmax: ScoreRows() for part in reader.parts}
+    for index in chosen if network is not None else ():
+        feed = bench.feed(index)
+        computed = {**feed, **network.run(feed, sample=samples.names[index])} if network is not None else {}
+        for part in reader.parts:
+            rows[part.softmax].add(*reader.scores(part, computed))
+    lead = max((each.lead for each in rows.values()), default=0.0)
+    lowest = min((each.lowest for each in rows.values()), default=0.0)
+    # A lead twice as large as any that was seen is a reserve for other samples.
+    added = min(-math.ceil(_VANISHES + 2 * lead), math.floor(lowest))
+    least = min((each.least for each in rows.values()), default=0.0)
+    most = max((each.most for each in rows.values()), default=0.0)
+    selected = math.floor(least - _VANISHES - max(0.0, most - least)) if math.isfinite(least) else -math.inf
+    return MaskLimits(float(added), float(selected), rows, len(chosen))
+
+
+class _ScoreReader:
+    """Reads scores and what is added to them from what a run computed, constants from the model."""
+
+    def __init__(self, model: Model, parts: Sequence[Attention]) -> None:
+        self._nodes = {node.name: node for node in model.proto.graph.node}
+        self._constants = DerivedConstants(model)
+        inputs = {value.name for value in model.proto.graph.input}
+        # Keys along another axis than the last are not met in exports; their rows would not be rows here.
+        self.parts = [part for part in parts if part.axis in (-1, self._rank(model, part.masked) - 1)]
+        wanted = [name for part in self.parts for name in self._read(part)]
+        self.tensors = [
+            name for name in dict.fromkeys(wanted) if name not in self._constants and name not in inputs
+        ]
+
+    @staticmethod
+    def _rank(model: Model, tensor: str) -> int:
+        shape = next((each.shape for each in values(model) if each.name == tensor), None)
+        return 0 if shape is None else len(shape)
+
+    def _score_place(self, operand: ScoreOperand) -> int:
+        return (3 if operand.selected else 1) - operand.place
+
+    def _read(self, part: Attention) -> list[str]:
+        first = self._nodes[part.operands[0].node]
+        conditions = [self._nodes[each.node].input[0] for each in part.operands if each.selected]
+        given = [each.tensor for each in part.operands]
+        return [first.input[self._score_place(part.operands[0])], *given, *conditions]
+
+    def _value(self, tensor: str, computed: Mapping[str, Array]) -> Array:
+        return computed[tensor] if tensor in computed else self._constants.value(tensor)
+
+    def scores(
+        self, part: Attention, computed: Mapping[str, Array]
+    ) -> tuple[Array, list[tuple[ScoreOperand, Array, Array]]]:
+        """Scores of one sample, and what is added: values, and where they are a mask."""
+        first = self._nodes[part.operands[0].node]
+        scores = self._value(first.input[self._score_place(part.operands[0])], computed)
+        found = []
+        for operand in part.operands:
+            given = np.asarray(self._value(operand.tensor, computed), np.float64)
+            masks = given <= MASK_LEVEL
+            if operand.selected:
+                chosen = np.asarray(self._value(self._nodes[operand.node].input[0], computed), bool)
+                masks = masks & (chosen if operand.place == 1 else ~chosen)
+            found.append((operand, given, masks))
+        return scores, found
+
+
+class _MaskEditor:
+    """Limits masks in a draft: in their constants where these alone make them, else by a Max."""
+
+    def __init__(self, model: Model, parts: Sequence[Attention]) -> None:
+        self.draft = Draft(model)
+        self._operands = {
+            (each.node, each.place): each
+            for part in parts
+            for each in part.operands
+            if each.kind in ("mask", "unknown")
+        }
+        self._inputs = {value.name for value in model.proto.graph.input}
+        self._own = {name for name, _ in self._operands}
+        self._elements = {each.name: each.element.dtype for each in values(model) if each.element is not None}
+        self._limited: dict[str, str] = {}
+
+    def limit(self, limits: MaskLimits) -> tuple[Participation, ...]:
+        """Limit every mask; who took part."""
+        taken = []
+        for (name, place), operand in self._operands.items():
+            limit = limits.selected if operand.selected else limits.added
+            node = self.draft.nodes[name]
+            if self._may_be_lower(node.input[place], limit):
+                self._edge(node, place, limit)
+                text = message("quantize.mask_limit", limit=f"{limit:.4g}")
+                taken.append(Participation(name, "mask", text))
+        return tuple(taken)
+
+    @property
+    def limited(self) -> tuple[str, ...]:
+        """Tensors that a Max limits."""
+        return tuple(self._limited)
+
+    def _may_be_lower(self, tensor: str, limit: float) -> bool:
+        """Whether a constant on the path of a tensor is lower than the limit, or it is fed from outside."""
+        waiting, seen = [tensor], set[str]()
+        while waiting:
+            name = waiting.pop()
+            if not name or name in seen:
+                continue
+            seen.add(name)
+            if name in self.draft.constants:
+                if self._least(self.draft.constants.value(name)) < limit:
+                    return True
+                continue
+            if name in self._inputs and self._elements.get(name, "").startswith(("float", "bfloat")):
+                return True
+            maker = self.draft.producer(name)
+            if maker is not None:
+                made = attribute(maker, "value") if maker.op_type == "ConstantOfShape" else None
+                if made is not None and self._least(_array(made)) < limit:
+                    return True
+                waiting += maker.input
+        return False
+
+    @staticmethod
+    def _least(held: Array) -> float:
+        return float(held.min(initial=0.0)) if held.dtype.kind == "f" else 0.0
+
+    def _edge(self, node: Any, place: int, limit: float) -> None:
+        """Limit what a node reads at one of its inputs."""
+        tensor = node.input[place]
+        if tensor in self.draft.constants:
+            held = self.draft.constants.value(tensor)
+            if self._least(held) < limit:
+                change_constants(self.draft, [(node, place, np.maximum(held, limit))], dtype_of=tensor)
+            return
+        maker = self.draft.producer(tensor)
+        if maker is not None and maker.name in self._limited.values():
+            return
+        places = self._places(maker) if maker is not None and self._is_private(tensor) else None
+        if maker is None or places is None:
+            self._insert(node, place, limit)
+            return
+        self._own.add(maker.name)
+        for at in places:
+            if self._may_be_lower(maker.input[at], limit):
+                self._edge(maker, at, limit)
+
+    def _is_private(self, tensor: str) -> bool:
+        """Whether nothing but masks is made of a tensor; shapes do not count."""
+        others = [each for each in self.draft.readers(tensor) if each.op_type != "Shape"]
+        return tensor not in self.draft.outputs.values() and all(each.name in self._own for each in others)
+
+    def _places(self, maker: Any) -> tuple[int, ...] | None:
+        """Inputs of a node whose limit is a limit of its result; None where there are none."""
+        if maker.op_type in _KEEP_ELEMENTS:
+            return (0,)
+        if maker.op_type == "Cast":
+            return (0,) if self._elements.get(maker.input[0], "").startswith("float") else None
+        if maker.op_type == "Where":
+            return (1, 2)
+        if maker.op_type in ("Add", "Concat"):
+            return tuple(range(len(maker.input)))
+        if maker.op_type == "Mul":
+            # One where it masks and zero elsewhere, times a constant.
+            return next(((at,) for at in (0, 1) if maker.input[at] in self.draft.constants), None)
+        return None
+
+    def _insert(self, node: Any, place: int, limit: float) -> None:
+        tensor = node.input[place]
+        if tensor not in self._limited:
+            draft = self.draft
+            element = by_dtype(self._elements.get(tensor, "float32"))
+            dtype = np.float32 if element is None else np.dtype(element.widened)
+            constant = draft.add_constant(np.asarray(limit, dtype), f"{tensor}_limit")
+            self._limited[tensor] = self._add_node("Max", [tensor, constant], tensor)
+        new = self.draft.nodes[self._limited[tensor]]
+        self.draft.set_input(node, place, new.output[0])
+
+    def _add_node(self, op_type: str, inputs: list[str], tensor: str) -> str:
+        """Put a node behind the one that computes a tensor; its name."""
+        from onnx.helper import make_node
+
+        draft = self.draft
+        name, output = draft.free_node(f"{tensor}_limit"), draft.free_tensor(f"{tensor}_limited")
+        made = make_node(op_type, inputs, [output], name=name)
+        maker = draft.producer(tensor)
+        nodes = list(draft.nodes.values())
+        at = 0 if maker is None else nodes.index(maker) + 1
+        draft.replace([*nodes[:at], made, *nodes[at:]])
+        return name
+
+
+def _array(tensor: Any) -> Array:
+    from onnx.numpy_helper import to_array
+
+    return np.asarray(to_array(tensor))

@@ -1,0 +1,320 @@
+"""Every operator of a device computed again from what the device itself fed it, so that errors are its own."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from roundoff.core.array_files import Unreadable
+from roundoff.core.files import is_caffe, model_files
+from roundoff.core.progress import Progress
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.devices.expectation import Expected, Golden
+from roundoff.diagnosis.devices.proof import pattern
+from roundoff.diagnosis.devices.replay import Pair
+from roundoff.errors import BadInput, RoundoffError
+from roundoff.graph.interface import inputs as model_inputs
+from roundoff.graph.load import Model, load_model
+from roundoff.graph.shapes import ranks, values
+from roundoff.messages.message import english, shown
+from roundoff.vendors.amct.deploy import PlainOperators, integer_model
+from roundoff.vendors.amct.quantizers import records_of_qat
+from roundoff.vendors.amct.workflow import convert, get_flavour
+from roundoff.vendors.ascend.causes import FaultCause, Numbers, cause_of
+from roundoff.vendors.ascend.counterparts import CompareJob, deploy_name
+from roundoff.vendors.ascend.culprits import OperatorError
+from roundoff.vendors.ascend.errors import NotCompared
+from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator
+from roundoff.vendors.ascend.network import plain_values
+from roundoff.vendors.ascend.rows import NEVER_DUMPED
+from roundoff.vendors.ascend.rules import (
+    DEQUANT_NAME,
+    QUANTIZER_TYPES,
+    Operator,
+    is_dequantizer,
+    names_quantizer,
+)
+from roundoff.vendors.ascend.scales import quantized_layer
+
+_QUANTIZES = ("AscendQuant", "QuantizeLinear", "Quant")
+_PASSES_ON = ("TransData", "Cast")
+_CODES = ("INT8", "INT4", "UINT8")
+_HALF = 2.0**-8
+"""Unit roundoff of float16, eight times: what is rounded inside of a fused operator adds up."""
+
+_COARSE = {"BF16": 2.0**-5, "FLOAT": 2.0**-8}
+_WRONG = 0.005
+"""An error beyond rounding, relative to the tensor, that is one."""
+
+_CHANNEL_SHARE = 0.3
+"""The share of one channel that may not be beyond rounding, however small the channel is."""
+
+
+class StageModel:
+    """A model in which every step of the device is a tensor: codes less their offset, sums, and numbers.
+
+    Args:
+        model: Plain operators only.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.golden = Golden(model)
+        self._nodes = {node.name: node for node in model.proto.graph.node}
+        self._inputs = [each.name for each in model_inputs(model)]
+        self._constants = {tensor.name for tensor in model.proto.graph.initializer}
+        self._ranks = ranks(model)
+        self._shapes = {each.name: each.shape for each in values(model) if each.shape is not None}
+
+    def tensor(self, name: str) -> str | None:
+        """The tensor that a step of the device writes, by the name of the step; None when there is none."""
+        if name in self._inputs:
+            return name
+        layer = quantized_layer(name, self._nodes)
+        if layer and name not in self._nodes:
+            return str(self._nodes[layer].input[0])
+        for known in (name, f"{DEQUANT_NAME.sub('', name)}.fakedequant.mul"):
+            if known in self._nodes and (known == name or name != DEQUANT_NAME.sub("", name)):
+                return str(self._nodes[known].output[0])
+        return None
+
+    def fed(self, tensors: Sequence[str]) -> list[str]:
+        """Those of some tensors that are no constants."""
+        return [name for name in tensors if name and name not in self._constants]
+
+    def shaped(self, tensor: str, array: Array) -> Array:
+        """Values in the shape that they have in the model, which may be that of a flattened tensor."""
+        shape = self._shapes.get(tensor)
+        if shape is not None and array.size == math.prod(shape):
+            return array.reshape(shape)
+        return array.reshape(len(array), -1) if self._ranks.get(tensor) == 2 and array.ndim > 2 else array
+
+
+def open_stages(path: Path, *, record: Path | None) -> StageModel:
+    """Read a model to replay: float, with the record of its quantization, deploy or fake-quant.
+
+    Raises:
+        BadInput: It cannot be read, or the record is not of it.
+    """
+    model = load_model(path)
+    if any(node.op_type in _QUANTIZES for node in model.proto.graph.node):
+        if is_caffe(path):
+            return StageModel(model)
+        return StageModel(integer_model(*records_of_qat(model), form=PlainOperators()))
+    if record is None:
+        return StageModel(model)
+    flavour = get_flavour("caffe" if is_caffe(path) else "onnx")
+    return StageModel(integer_model(*convert(flavour, model_files(path), record), form=PlainOperators()))
+
+
+class Replay:
+    """A device played again operator by operator, as far as scales tell what operators should write.
+
+    Args:
+        job: The dump, its rule, and scales.
+
+    Attributes:
+        missing: Operators that could not be computed again, and why.
+    """
+
+    def __init__(self, job: CompareJob) -> None:
+        self.job = job
+        self.missing: dict[str, str] = {}
+
+    def run(self, progress: Progress) -> list[OperatorError]:
+        """What every operator adds, in the order of execution."""
+        found = []
+        operators = [operator for operator in self.job.rule.in_order if operator.type not in NEVER_DUMPED]
+        progress.start("replaying", len(operators))
+        for operator in operators:
+            found += self._judged(operator)
+            progress.advance()
+        progress.finish()
+        return found
+
+    def _judged(self, operator: Operator) -> list[OperatorError]:
+        errors: list[OperatorError] = []
+        try:
+            loaded = load_operator(self.job.mine.find(operator.name), strict=False)
+        except NotCompared:
+            return []
+        for tensor in loaded.outputs:
+            try:
+                errors += self._error(operator, loaded, tensor)
+            except (RoundoffError, Unreadable, OSError) as error:
+                self.missing[operator.name] = str(error)
+        # Of several outputs the worst tells.
+        return [max(errors, key=lambda each: (each.wrong, each.size))] if errors else []
+
+    def _error(self, operator: Operator, loaded: Loaded, tensor: Tensor) -> Iterator[OperatorError]:
+        if operator.type in _PASSES_ON:
+            if loaded.inputs:
+                given = plain_values(loaded.inputs[0])
+                yield _compared(operator.name, plain_values(tensor), given, tensor=tensor)
+            return
+        name = deploy_name(self.job, operator, tensor.about.index, is_input=False)
+        exact, between = self.exact(operator, loaded, name)
+        if exact is None:
+            return
+        found = self.numbers(tensor, name)
+        if found.size == exact.size:
+            error = _compared(operator.name, found.reshape(exact.shape), exact, tensor=tensor)
+            yield replace(error, between=between)
+        else:
+            what = english(
+                "the model gives it the shape {exact}, the dump {found}", exact=exact.shape, found=found.shape
+            )
+            self.missing[operator.name] = what
+
+    def exact(self, operator: Operator, loaded: Loaded, name: str) -> tuple[Array | None, tuple[str, ...]]:
+        """What an operator should write, and operators without a dump that its inputs come through.
+
+        Here only what changes numbers into codes, or sums into numbers, is known.
+        """
+        if not loaded.inputs or len(operator.parts) > 1:
+            return None, ()
+        first = loaded.inputs[0]
+        if operator.type in QUANTIZER_TYPES:
+            scale = self.job.scales.of_codes(name)
+            if scale is None or scale.step is None or not first.about.element_type.startswith(("FLOAT", "BF16")):
+                return None, ()
+            low, high = (limit - scale.offset for limit in scale.limits)
+            codes = np.rint(plain_values(first).astype(np.float32) / np.float32(scale.step))
+            return np.asarray(np.clip(codes, low, high), np.float32), ()
+        if is_dequantizer(operator) and first.about.element_type == "INT32":
+            sums = self.job.scales.of_sums(deploy_name(self.job, operator, 0, is_input=True))
+            values = plain_values(first).astype(np.float64)
+            if sums is not None and values.ndim > 1 and len(sums.sums) in (1, values.shape[1]):
+                steps = np.asarray(sums.sums).reshape(1, -1, *(1,) * (values.ndim - 2))
+                return np.asarray(values * steps, np.float32), ()
+        return None, ()
+
+    def numbers(self, tensor: Tensor, name: str) -> Array:
+        """A tensor as a model holds it: codes less their offset, sums, numbers."""
+        values = plain_values(tensor)
+        if tensor.about.element_type in _CODES and names_quantizer(name):
+            scale = self.job.scales.of_codes(name)
+            return values.astype(np.float32) - np.float32(scale.offset if scale is not None else 0)
+        return values.astype(np.float32)
+
+
+class ModelReplay(Replay):
+    """A device played again operator by operator with a model that tells what each should write.
+
+    Args:
+        job: The dump, its rule, and scales.
+        stages: The model.
+    """
+
+    def __init__(self, job: CompareJob, stages: StageModel) -> None:
+        super().__init__(job)
+        self.stages = stages
+
+    def exact(self, operator: Operator, loaded: Loaded, name: str) -> tuple[Array | None, tuple[str, ...]]:
+        """What an operator should write, from its own inputs, or from outputs of others where it has none."""
+        stage = self.stages.tensor(name)
+        if stage is None:
+            return super().exact(operator, loaded, name)
+        given, between = self._given(operator, loaded, stage)
+        return self.stages.golden.compute(stage, given), between
+
+    def _given(
+        self, operator: Operator, loaded: Loaded, stage: str
+    ) -> tuple[Mapping[str, Array], tuple[str, ...]]:
+        own: dict[str, Array] = {}
+        for tensor in loaded.inputs:
+            known, name = self._stage(operator, tensor, is_input=True)
+            if known and known != stage:
+                own[known] = self.stages.shaped(known, self.numbers(tensor, name))
+        span = self.stages.golden.span(stage, own)
+        if span.reads and all(read in own for read in self.stages.fed(span.reads)):
+            return own, ()
+        dumped = self._dumped.keys() - {stage}
+        span = self.stages.golden.span(stage, dumped | own.keys())
+        given = {read: own[read] if read in own else self._written(read) for read in self.stages.fed(span.reads)}
+        steps = {self.stages.tensor(part) for part in operator.parts} | {stage}
+        hidden = [tensor for tensor in span.hidden if tensor not in steps]
+        unseen = [
+            each.name
+            for each in self.job.rule.in_order
+            if each.name != operator.name
+            and any(self.stages.tensor(part) in hidden for part in each.deploys if part)
+        ]
+        return given, tuple(unseen)
+
+    def _stage(self, operator: Operator, tensor: Tensor, *, is_input: bool) -> tuple[str, str]:
+        """The tensor of the model that an input or output is, and its name on the device; empty for none."""
+        name = deploy_name(self.job, operator, tensor.about.index, is_input=is_input)
+        return (self.stages.tensor(name) or "" if name else ""), name
+
+    @cached_property
+    def _dumped(self) -> dict[str, tuple[Tensor, str]]:
+        """Where each tensor of the model was dumped: as an output, else as an input."""
+        found: dict[str, tuple[Tensor, str]] = {}
+        for is_input in (False, True):
+            for operator in self.job.rule.in_order:
+                try:
+                    loaded = load_operator(self.job.mine.find(operator.name), strict=False)
+                except NotCompared:
+                    continue
+                for tensor in loaded.inputs if is_input else loaded.outputs:
+                    stage, name = self._stage(operator, tensor, is_input=is_input)
+                    if stage:
+                        found.setdefault(stage, (tensor, name))
+        return found
+
+    def _written(self, stage: str) -> Array:
+        if stage not in self._dumped:
+            what = english("{stage!r}, which it is computed from, was not dumped.", stage=stage)
+            raise BadInput(what, fix=english("dump inputs, too"))
+        return self.stages.shaped(stage, self.numbers(*self._dumped[stage]))
+
+
+def _compared(op: str, found: Array, exact: Array, *, tensor: Tensor) -> OperatorError:
+    kind = tensor.about.element_type
+    numbers: Numbers = "codes" if kind in _CODES else "sums" if kind == "INT32" else "values"
+    tolerance = _tolerance(exact, kind)
+    with np.errstate(all="ignore"):
+        difference = np.abs(found.astype(np.float64) - exact)
+        difference = np.where(np.isfinite(found) | ~np.isfinite(exact), difference, np.inf)
+        beyond = np.maximum(difference - tolerance, 0)
+        size = float(np.sqrt(np.square(exact, dtype=np.float64).mean())) or 1.0
+        excess, whole = (float(np.sqrt(np.square(each).mean())) / size for each in (beyond, difference))
+    wrong = beyond > 0
+    share = float(wrong.mean()) if wrong.size else 0.0
+    bad = not excess <= _WRONG or _one_channel(wrong)
+    cause = None
+    if bad:
+        coded = numbers != "values" or DEQUANT_NAME.search(op) is not None
+        cause = cause_of(found, exact, numbers=numbers, coded=coded) or _pattern(found, exact, tolerance)
+    return OperatorError(op, excess, whole, share, bad, cause)
+
+
+def _tolerance(exact: Array, kind: str) -> Array:
+    """How far single values may be off by rounding alone."""
+    if kind in _CODES:
+        return np.asarray(1.01)
+    size = np.abs(exact.astype(np.float64))
+    if kind == "INT32":
+        # float32 holds sums exactly up to 2^24.
+        return np.asarray(0.5 + 2.0**-20 * size.max(initial=0.0))
+    roundoff = _COARSE.get(kind, _HALF)
+    spread = float(np.sqrt(np.square(size).mean())) if size.size else 0.0
+    return np.asarray(roundoff * (size + spread))
+
+
+def _one_channel(wrong: Array) -> bool:
+    if wrong.ndim < 3:
+        return False
+    others = tuple(axis for axis in range(wrong.ndim) if axis != 1)
+    return bool((wrong.mean(axis=others) > _CHANNEL_SHARE).any())
+
+
+def _pattern(found: Array, exact: Array, tolerance: Array) -> FaultCause:
+    """Where the error is, in words that are known of other devices."""
+    expected = Expected(np.broadcast_to(tolerance, exact.shape), 0.0)
+    with np.errstate(all="ignore"):
+        text = shown(pattern((Pair(found.astype(np.float32), exact.astype(np.float32), expected),)))
+    return FaultCause("other", text)

@@ -1,0 +1,196 @@
+"""Planted faults, end to end: float, fused and unfused quantized models, of Caffe and ONNX."""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from roundoff.cli import main
+from roundoff.core.progress import SILENT
+from roundoff.vendors.ascend.causes import cause_of, dead_channels
+from roundoff.vendors.ascend.comparison import Request, compare_network
+from roundoff.vendors.ascend.culprits import Located, OperatorError, conclude
+from roundoff.vendors.ascend.scenarios import RuleFiles
+from tests.vendors.ascend.simulated import (
+    FAULTS,
+    Framework,
+    Hook,
+    culprits,
+    make_net,
+    plant,
+    quantized,
+    write_golden,
+    write_model_files,
+    write_npu,
+    write_quantized_files,
+)
+
+KINDS = ("float", "fused", "unfused")
+OF_CODES = ("scale", "offset", "saturation", "sums")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A device and everything that there is of its model."""
+
+    folder: Path
+    model: Path
+    files: dict[str, Path]
+    rule: Path
+    culprits: list[str]
+
+    @property
+    def golden(self) -> Path:
+        return self.folder / ("fake" if self.files else "float")
+
+    def compare(self, *, replay: bool) -> Located:
+        """Where the error begins, by the golden data and by the model, or by the golden data alone."""
+        request = Request(
+            self.folder / "npu", self.golden, RuleFiles(self.rule), out=self.folder / "out",
+            record=self.files.get("record"),
+            replay=self.files.get("deploy", self.model) if replay else None,
+        )  # fmt: skip
+        found = compare_network(request, warn=lambda text: None, progress=SILENT)
+        assert found.located is not None
+        assert not found.not_replayed
+        return found.located
+
+
+def case(
+    folder: Path, kind: str, fault: str, seed: int, *, framework: Framework = "onnx", left_out: int | None = None,
+    inputs: bool = True,
+) -> Case:  # fmt: skip
+    net = make_net(seed, framework)
+    model = write_model_files(net, folder)
+    write_golden(folder / "float", net.floats)
+    files = {}
+    if kind != "float":
+        files = write_quantized_files(quantized(net), folder)
+        write_golden(folder / "fake", net.fakes)
+    planted = plant(net, fault, seed)
+    hook: Hook = planted.hook
+    skipped: list[str] = []
+    if left_out is not None:
+        _, operators = write_npu(net, folder / "all", fused=kind != "unfused", hook=hook)
+        skipped = culprits(operators, planted)[:left_out]
+    rule, operators = write_npu(
+        net, folder / "npu", fused=kind != "unfused", hook=hook, inputs=inputs, left_out=skipped
+    )
+    return Case(folder, model, files, rule, culprits(operators, planted) if fault != "noise" else [])
+
+
+def named(found: Located) -> list[str]:
+    """The operators that are accused; the kind of error when none is."""
+    if found.faults:
+        return [each.op for each in found.faults]
+    return [found.op] if found.kind == "node" else []
+
+
+@pytest.mark.parametrize("framework", ["onnx", "caffe"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_named_with_a_model(
+    tmp_path: Path, fault: str, kind: str, framework: Framework
+) -> None:
+    if kind == "float" and fault in OF_CODES:
+        pytest.skip("a float model has no codes")
+    planted = case(tmp_path, kind, fault, 5, framework=framework)
+    found = planted.compare(replay=True)
+    assert sorted(named(found)) == sorted(planted.culprits)
+    expected = {"none": "none", "noise": "accumulated"}.get(fault, "node")
+    assert found.kind == expected
+    if fault in ("scale", "offset"):
+        assert [each.cause and each.cause.kind for each in found.faults] == [fault]
+    if kind == "unfused" and fault in ("saturation", "sums", "dead"):
+        assert found.cause is not None
+        assert found.cause.kind == {"dead": "channel"}.get(fault, fault)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault not in ("two", "noise")])
+def test_planted_faults_are_named_by_golden_data_and_scales(tmp_path: Path, fault: str, kind: str) -> None:
+    if kind == "float" and fault in OF_CODES:
+        pytest.skip("a float model has no codes")
+    planted = case(tmp_path, kind, fault, 6, framework="caffe")
+    found = planted.compare(replay=False)
+    assert named(found) == planted.culprits
+    if fault in ("scale", "offset"):
+        assert found.cause is not None
+        assert found.cause.kind == fault
+
+
+@pytest.mark.parametrize("inputs", [True, False])
+@pytest.mark.parametrize("replay", [True, False])
+def test_an_operator_without_a_dump_is_named_with_its_neighbours(
+    tmp_path: Path, replay: bool, inputs: bool
+) -> None:
+    planted = case(tmp_path, "float", "conv", 7, left_out=1, inputs=inputs)
+    found = planted.compare(replay=replay)
+    accused = {*found.between, *(name for each in found.faults for name in (*each.between, each.op))}
+    assert set(planted.culprits) <= accused
+    assert len(accused) <= 2
+
+
+def test_compare_and_guide_say_what_replay_finds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planted = case(tmp_path, "unfused", "scale", 5, framework="caffe")
+    (culprit,) = planted.culprits
+    words = ["-m", tmp_path / "npu", "-g", planted.golden, "-f", planted.rule, "--record", planted.files["record"]]
+    main(["ascend", "compare", *map(str, words), "--replay", str(planted.model), "-out", str(tmp_path / "out")])
+    assert f"is {culprit}'s own, by its own inputs: wrong scale" in " ".join(capsys.readouterr().out.split())
+    guided = ["--fake-quant", planted.golden, "--npu-off", tmp_path / "npu", "-cf", planted.rule]
+    code = main(
+        ["ascend", "guide", *map(str, guided), "-q", str(planted.files["info"]), "-out", str(tmp_path / "g")]
+    )
+    out = " ".join(capsys.readouterr().out.split())
+    assert (code, f"is {culprit}'s own" in out, "the device uses another scale" in out) == (1, True, True)
+    assert "report it to the vendor" not in out
+    accepted = ["--float-accuracy", "76.1", "--quant-accuracy", "75.5"]
+    code = main(["ascend", "guide", *map(str, guided), *accepted, "-out", str(tmp_path / "g")])
+    out = " ".join(capsys.readouterr().out.split())
+    assert (code, "BAD" in out, "note conversion" in out) == (0, False, True)
+
+
+def test_a_table_has_the_unfused_convolution_itself(tmp_path: Path) -> None:
+    planted = case(tmp_path, "unfused", "conv", 5, framework="caffe")
+    planted.compare(replay=False)
+    with next((tmp_path / "out").glob("result_*.csv")).open(newline="") as lines:
+        rows = {row["TensorIndex"]: row for row in csv.DictReader(lines)}
+    (culprit,) = planted.culprits
+    assert float(rows[f"{culprit}:input:0"]["CosineSimilarity"]) > 0.99
+    assert float(rows[f"{culprit}:output:0"]["CosineSimilarity"]) < 0.99
+
+
+def test_what_is_left_of_an_error_by_its_cause() -> None:
+    rng = np.random.default_rng(0)
+    exact = np.rint(rng.normal(size=(1, 4, 16, 16)) * 30)
+    kinds = {
+        "scale": np.rint(exact * 1.4), "offset": exact + 9, "saturation": np.clip(exact, -40, 40),
+        "channel": np.where(np.arange(4).reshape(1, 4, 1, 1) == 2, 0, exact),
+    }  # fmt: skip
+    for kind, found in kinds.items():
+        cause = cause_of(found, exact, numbers="codes", coded=True)
+        assert cause is not None
+        assert cause.kind == kind
+    clipped = cause_of(kinds["saturation"], exact, numbers="sums", coded=True)
+    assert clipped is not None
+    assert clipped.kind == "sums"
+    assert "40" in clipped.text
+    noise = cause_of(exact + rng.normal(size=exact.shape) * 9, exact, numbers="codes", coded=True)
+    assert noise is None
+    assert dead_channels(kinds["channel"], exact) == (2,)
+    assert dead_channels(kinds["channel"], kinds["channel"]) == ()
+
+
+def test_many_small_errors_are_accumulated_and_few_are_nodes() -> None:
+    right = [OperatorError(f"r{place}", 0.0, 0.001, 0.0) for place in range(5)]
+    small = [OperatorError(f"s{place}", 0.05, 0.06, 0.5, wrong=True) for place in range(5)]
+    large = OperatorError("large", 0.9, 0.9, 0.9, wrong=True)
+    rows = Located("none", compared=9)
+    assert conclude([*right, *small], rows).kind == "accumulated"
+    found = conclude([*right, *small, large], rows)
+    assert (found.kind, [each.op for each in found.faults]) == ("node", ["large"])
+    assert [each.op for each in conclude([*right, small[0], large], rows).faults] == ["s0", "large"]
+    refuted = conclude(right, Located("node", "r3", compared=9, wrong=1))
+    assert (refuted.kind, refuted.faults) == ("accumulated", ())
