@@ -211,6 +211,8 @@ def _pixels(values: Array) -> Array | None:
 
 # Fewer numbers than these may well be all the same.
 _FEWEST_NUMBERS = 16
+# Samples that are looked for among each other, and how many of those that moved are named.
+_MOST_ORDERED, _NAMED = 256, 8
 # What goes into a model may be a picture; what comes out is shown as numbers.
 _PICTURED: tuple[Stage, ...] = ("original", "preprocessed")
 _ORIGINAL_TRIED = message("check_io.excluded_original")
@@ -269,7 +271,7 @@ def _compared(stage: Stage, values: StageValues, settings: IoCheckSettings) -> S
     checked = StageCheck(
         stage=stage,
         tolerance=tolerance,
-        samples=len(worst),
+        samples=len(rows_of(list(values.training), list(values.deployed))[0]),
         passed=passed,
         max_abs_error=worst[place],
         mean_abs_error=_mean_abs(values),
@@ -297,8 +299,30 @@ def _doubts(values: StageValues) -> Iterator[Message]:
         yield message("check_io.doubt_constant", value=f"{ends.pop():g}")
 
 
+def _reordered(checked: StageCheck, values: StageValues) -> Explanation | None:
+    """Samples of the deployed side that are others of training, each exactly; None where that is not so."""
+    ones, others = rows_of(list(values.training), list(values.deployed))
+    if not 1 < len(ones) <= _MOST_ORDERED or len({each.shape for each in (*ones, *others)}) > 1:
+        return None
+    places: list[int] = []
+    for other in others:
+        alike = [at for at, one in enumerate(ones) if differences([one], [other])[0] <= checked.tolerance]
+        if not alike:
+            return None
+        places.append(len(places) if len(places) in alike else alike[0])
+    moved = [f"{at}->{place}" for at, place in enumerate(places) if at != place]
+    residual = max(differences([ones[place]], [other])[0] for place, other in zip(places, others, strict=True))
+    named = ", ".join(moved[:_NAMED]) + (" ..." if len(moved) > _NAMED else "")
+    text = message("check_io.sample_order", count=len(moved), pairs=named)
+    before = checked.max_abs_error or 0.0
+    return Explanation((IoChange("row-order", text),), True, before, residual, residual, len(ones))
+
+
 def _explained(checked: StageCheck, values: StageValues, settings: IoCheckSettings) -> StageCheck:
     pictures = checked.stage in _PICTURED
+    ordered = _reordered(checked, values)
+    if ordered is not None:
+        return replace(checked, explanation=ordered)
     explanation, nearest = search_difference(
         list(values.training),
         list(values.deployed),
