@@ -13,7 +13,7 @@ def test_samples_in_another_order_are_named(order: list[int], batch: bool) -> No
     images = np.random.default_rng(3).normal(size=(5, 3, 8, 8)).astype(np.float32)
     sides = [(each,) if batch else tuple(each[:, None]) for each in (images, images[order])]
     names = ("all",) if batch else tuple(map(str, range(5)))
-    [stage] = check_io({"preprocessed": StageValues(names, *sides)}).stages
+    [stage] = check_io({"preprocessed": StageValues(names, sides[0], sides[1])}).stages
     assert (stage.passed, stage.samples) == (False, 5)
     found = stage.explanation
     assert found is not None

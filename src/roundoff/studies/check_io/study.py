@@ -264,6 +264,8 @@ def _compared(stage: Stage, values: StageValues, settings: IoCheckSettings) -> S
         return StageCheck(stage, tolerance, 0, None, None, None, notes=(*values.notes, note))
     worst = [differences([one], [other])[0] for one, other in zip(values.training, values.deployed, strict=True)]
     place = int(np.argmax(worst))
+    ones, others = rows_of(list(values.training), list(values.deployed))
+    rows = [differences([a], [b])[0] for a, b in zip(ones, others, strict=True)]
     notes = (*values.notes, *_not_finite("training", values.names, values.training))
     notes += _not_finite("deployed", values.names, values.deployed)
     doubts = tuple(_doubts(values)) if worst[place] <= tolerance else ()
@@ -271,11 +273,12 @@ def _compared(stage: Stage, values: StageValues, settings: IoCheckSettings) -> S
     checked = StageCheck(
         stage=stage,
         tolerance=tolerance,
-        samples=len(rows_of(list(values.training), list(values.deployed))[0]),
+        samples=len(rows),
         passed=passed,
         max_abs_error=worst[place],
         mean_abs_error=_mean_abs(values),
-        worst_sample=values.names[place],
+        # Of a batch the place in it; of files their name.
+        worst_sample=values.names[place] if len(rows) == len(worst) else str(int(np.argmax(rows))),
         shapes=_shapes(values),
         notes=(*doubts, *notes),
     )
