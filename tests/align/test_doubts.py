@@ -1,9 +1,11 @@
 """Names that moved to another tensor are found out; names of tensors that are merely wrong are kept."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from roundoff.align.matching import align
-from roundoff.core.tensors import Array
+from roundoff.core.tensors import Array, TensorInfo
 from tests.sources import MemorySource
 
 
@@ -42,6 +44,33 @@ def test_an_activation_folded_into_the_quantizer_behind_it() -> None:
     expected = {f"conv{i}": f"relu{i}" for i in range(1, 6)}
     expected |= {f"relu{i}": f"relu{i}_DequantizeLinear_Output" for i in range(1, 6)}
     assert pairs(theirs) == expected
+
+
+@dataclass(frozen=True)
+class KnownKinds(MemorySource):
+    """Tensors with the operations that give them."""
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        return tuple(
+            replace(info, node=info.name, op_type="Relu" if info.name.startswith("relu") else "Conv")
+            for info in super().tensors
+        )
+
+
+def test_an_activation_that_was_left_out_keeps_its_name() -> None:
+    ours = chain()
+    theirs = {f"relu{index}": noisy(ours[f"{'conv' if index == 3 else 'relu'}{index}"]) for index in range(1, 6)}
+    found = align(KnownKinds(ours), MemorySource(theirs))
+    assert {pair.reference: pair.candidate for pair in found.pairs} == {
+        f"relu{i}": f"relu{i}" for i in range(1, 6)
+    }
+    # Where all of them hold what they should have read, the names have moved.
+    theirs = {f"relu{index}": noisy(ours[f"conv{index}"]) for index in range(1, 6)}
+    found = align(KnownKinds(ours), MemorySource(theirs))
+    assert {pair.reference: pair.candidate for pair in found.pairs} == {
+        f"conv{i}": f"relu{i}" for i in range(1, 6)
+    }
 
 
 def test_copies_under_other_names_do_not_save_a_wrong_name() -> None:

@@ -163,3 +163,16 @@ def test_what_is_chosen_instead_of_what_does_not_hold_is_looked_at_too() -> None
     wide = np.concatenate([ours["a"] + 0.9 * numbers(1, 3, 64, seed=2), numbers(1, 4, 64, seed=3)], axis=1)
     with pytest.raises(CannotAlign):
         align(MemorySource(ours), MemorySource({"w": wide}))
+
+
+def test_outputs_of_one_shape_are_told_by_values_and_order_together() -> None:
+    ours = {"x": numbers(1, 30), "left": numbers(1, 40, seed=1), "right": numbers(1, 40, seed=2)}
+    wrong = {name: 0.6 * ours[name] + 0.8 * numbers(1, 40, seed=9) for name in ("left", "right")}
+    for theirs in ({"a": wrong["left"], "b": wrong["right"]}, {"a": wrong["right"], "b": -ours["left"]}):
+        pairing = align(MemorySource(ours), MemorySource(theirs), outputs=("left", "right"))
+        told = {pair.reference: pair.candidate for pair in pairing.pairs}
+        first = "a" if "left" in told and theirs["a"] is wrong["left"] else "b"
+        assert told == {"left": first, "right": "b" if first == "a" else "a"}
+    nothing = {"a": numbers(1, 40, seed=11), "b": numbers(1, 40, seed=12)}
+    with pytest.raises(CannotAlign):
+        align(MemorySource(ours), MemorySource(nothing), outputs=("left", "right"))

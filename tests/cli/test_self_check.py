@@ -83,10 +83,8 @@ def test_measurements_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_kinds_of_data_are_named_in_chinese(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = tuple(
-        replace(EXACT.fused[0], name=name, data=data)
-        for name, data in (("Conv", "whole range"), ("network", "bell-shaped"))
-    )
+    first = EXACT.fused[0]
+    paths = (replace(first, data="whole range"), replace(first, name="network", data="bell-shaped"))
     monkeypatch.setattr(roundoff.run.host_arithmetic, "measure_host", lambda: replace(EXACT, fused=paths))
     assert main(["--lang", "zh", "self-check"]) == 0
     text = capsys.readouterr().out

@@ -147,6 +147,9 @@ def _double_bias(subject: Subject, node: Any, rng: np.random.Generator) -> Model
     if len(node.input) < 3:
         return None
     bias = subject.weights[node.input[2]]
+    # Of one channel it is an offset of the whole tensor, which a wrong zero point is as well.
+    if bias.size == 1:
+        return None
     return with_weights(subject.model, {node.input[2]: bias * 2 + 0.5 * np.sign(bias)})
 
 

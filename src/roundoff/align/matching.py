@@ -1,6 +1,6 @@
 """Pairing two sources: the user's word first, then names, then values, then their order."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ import numpy as np
 from roundoff.align.layout import correlation, find_layout, positions, relabelled, take
 from roundoff.align.names import by_node, check_aliases, match_by_origin, match_by_spelling, other_forms
 from roundoff.align.pairing import Match, MatchedBy, NamedTensor, Pairing, TensorPair, pair_samples
-from roundoff.align.sequence import doubted_by_kind, match_by_order
+from roundoff.align.sequence import doubted_by_kind, jointly_probable, match_by_order
 from roundoff.align.usual_layout import UsualLayout, usual_layout, with_usual_layout
 from roundoff.align.values import SURE, SampleSide, match_by_value, reported
 from roundoff.core.progress import SILENT, Progress
@@ -56,10 +56,53 @@ def match_rest_by_value(
             kept.append(match)
     # Found by value under its own name, perhaps in another layout: the name stands, and the caller looks into it.
     named = {(match.reference, match.candidate) for match in doubted}
-    kept = [match for match in kept if (match.reference, match.candidate) not in named]
+    left_out = _left_out(kept, doubted, trusted, ours.tensors)
+    kept = [match for match in kept if (match.reference, match.candidate) not in named and match not in left_out]
     taken = {match.reference for match in kept}, {match.candidate for match in kept}
     restored = [m for m in doubted if m.reference not in taken[0] and m.candidate not in taken[1]]
     return [*trusted, *kept, *restored]
+
+
+_ACTIVATIONS = frozenset(
+    [
+        "Relu",
+        "Clip",
+        "LeakyRelu",
+        "PRelu",
+        "Elu",
+        "Selu",
+        "Celu",
+        "Gelu",
+        "Mish",
+        "Softplus",
+        "Softsign",
+        "Sigmoid",
+        "HardSigmoid",
+        "HardSwish",
+        "Tanh",
+    ]
+)
+
+
+def _left_out(
+    by_value: Sequence[Match], doubted: Sequence[Match], trusted: Sequence[Match], tensors: Sequence[TensorInfo]
+) -> list[Match]:
+    """Matches by value of what is called like an activation and holds what that should have read: it was left out.
+
+    A layer fused with its activation writes the activation's values under either name. Where most activations are
+    so, or their values are found elsewhere, the compiler folded them into what comes behind.
+    """
+    named = {match.candidate: match.reference for match in doubted}
+    elsewhere = {match.reference for match in by_value}
+    found = [
+        match
+        for match in by_value
+        if (own := named.get(match.candidate)) == match.reference + 1
+        and tensors[own].op_type in _ACTIVATIONS
+        and own not in elsewhere
+    ]
+    usual = sum(tensors[match.reference].op_type in _ACTIVATIONS for match in trusted)
+    return found if len(found) <= usual else []
 
 
 def _outdoes(agreement: float | None, rivals: Sequence[float]) -> bool:
@@ -153,6 +196,9 @@ def match_by_shape(
 _HANDED_OUT = 0.7
 """How sure it is that a dump of no more tensors than a network has outputs holds these."""
 
+_DECIDED = 0.8
+"""Which output of several of one shape a tensor is must be as probable as this, by values and order together."""
+
 
 def match_outputs(
     found: Sequence[Match], ours: SampleSide, theirs: SampleSide, *, layout: UsualLayout, outputs: Collection[str]
@@ -180,11 +226,10 @@ def match_outputs(
         for theirs_at in free
         if (fit := layout.fit(ours.tensors[ours_at].shape, theirs.tensors[theirs_at].shape)) is not None
     }
-    partners = Counter(end for ours_at, theirs_at in fits for end in (ours_at, ~theirs_at))
     told = [
-        Match(*pair, "elimination", _HANDED_OUT, fit.layout)
-        for pair, fit in fits.items()
-        if partners[pair[0]] == partners[~pair[1]] == 1
+        Match(*pair, "elimination", _HANDED_OUT * sure, fits[pair].layout)
+        for pair, sure in jointly_probable(fits, ours, theirs).items()
+        if sure >= _DECIDED
     ]
     ends = {match.reference for match in told} | {~match.candidate for match in told}
     return [*told, *(m for m in found if m.reference not in ends and ~m.candidate not in ends)]

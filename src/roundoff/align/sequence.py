@@ -18,7 +18,7 @@ import numpy.typing as npt
 from roundoff.align.evidence import SAMPLES
 from roundoff.align.layout import Floats, Shape, positions, seen_through, take
 from roundoff.align.pairing import Match, MatchedBy
-from roundoff.align.usual_layout import UsualLayout
+from roundoff.align.usual_layout import LayoutFit, UsualLayout
 from roundoff.align.values import SampleSide
 from roundoff.core.tensors import TensorInfo
 
@@ -567,6 +567,48 @@ _SHUFFLES, _LUCK = 5, 3.0
 _SEED = 1801
 _MOST_SCORES = 6_000_000
 """Pairs scored at most; beyond these only values tell (2,400 tensors on each side without a partner)."""
+
+
+_MOST_PERMUTED = 6
+_IN_ORDER = math.log(3.0)
+"""Log-odds that two tensors which a list has in one order are those that the network hands out in that order."""
+
+
+def jointly_probable(
+    fits: Mapping[tuple[int, int], LayoutFit], reference: SampleSide, candidate: SampleSide
+) -> dict[tuple[int, int], float]:
+    """How probable each pair is when every tensor of the candidate is one of these, by all ways to pair them.
+
+    Args:
+        fits: Pairs that shapes allow, by index.
+        reference: What is right, in execution order.
+        candidate: What is judged.
+    """
+    ours, theirs = (sorted({pair[side] for pair in fits}) for side in (0, 1))
+    if len(ours) > _MOST_PERMUTED or len(theirs) > len(ours):
+        return {}
+    weights: dict[tuple[int, int], float] = {}
+    for (ours_at, theirs_at), fit in fits.items():
+        exact, stored = reference.read(ours_at), candidate.read(theirs_at)
+        if exact is None or stored is None:
+            continue
+        at = seen_through(fit.layout, exact.shape, stored.shape, count=SAMPLES)
+        left = [_look(take(exact, positions(exact.size, SAMPLES)), codes=False)]
+        right = [_look(take(stored, at), codes=stored.dtype.kind in "iu")]
+        votes = fit.prior + _sign_votes(left, right) + _correlation_votes(left, right)
+        weights[ours_at, theirs_at] = float(votes[0, 0])
+    ways: list[tuple[float, tuple[tuple[int, int], ...]]] = []
+    for chosen in itertools.permutations(ours, len(theirs)):
+        pairs = tuple(zip(chosen, theirs, strict=True))
+        if all(pair in weights for pair in pairs):
+            rising = sum(left < right for left, right in itertools.pairwise(chosen))
+            ways.append((sum(weights[pair] for pair in pairs) + _IN_ORDER * rising, pairs))
+    total = float(np.logaddexp.reduce([weight for weight, _ in ways])) if ways else 0.0
+    found: dict[tuple[int, int], float] = defaultdict(float)
+    for weight, pairs in ways:
+        for pair in pairs:
+            found[pair] += math.exp(weight - total)
+    return found
 
 
 def match_by_order(

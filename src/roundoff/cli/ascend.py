@@ -329,7 +329,11 @@ def _guide(found: argparse.Namespace, terminal: Terminal) -> int:
         mark = "BAD" if step.bad else "--" if step.skipped else "note" if step.noted else "ok"
         terminal.text(f"{mark:<4} {step.title}")
         for text in (step.verdict, *([f"next: {step.advice}"] if step.advice else [])):
-            terminal.text("\n".join(textwrap.wrap(text, 74, initial_indent=" " * 5, subsequent_indent=" " * 5)))
+            # A name that is cut in two cannot be copied.
+            wrapper = textwrap.TextWrapper(74, initial_indent=" " * 5, subsequent_indent=" " * 5)
+            wrapper.break_long_words = wrapper.break_on_hyphens = False
+            lines = wrapper.wrap(text)
+            terminal.text("\n".join(lines))
     if quiet:
         notes.warn(
             f"{len(quiet)} tensors or operators could not be compared; the tables in {found.output} say why"

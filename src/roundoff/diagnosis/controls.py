@@ -1,9 +1,11 @@
 """The control of a proof: the same kind of change elsewhere, and samples that it was not chosen on.
 
 A network whose loss is that of one sample near a decision gets better or worse with any change at all. An
-intervention proves a cause only when others of its kind do not do as much, or when every sample confirms it.
+intervention proves a cause only when others of its kind do not do as much and it is not one sample that says so,
+or when every sample confirms it.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -22,6 +24,11 @@ _ELSEWHERE = 6
 _AS_MUCH = 0.5
 # A difference between pairs that is rarer than this by chance is none.
 _CHANCE = 0.05
+# So many in a row get better by the toss of a coin as often as that: four of four. Of fewer samples each may be
+# the one that counts.
+_BY_COIN, _FEWEST = 0.07, 4
+# Of so many samples two may be luck, of fewer one: without them the loss must still be lower by so much.
+_MANY, _STILL_DB = 16, 2.0
 # Samples that it was not chosen on must lose at least this part of what all of them do ...
 _REPEATED = 0.25
 # ... and are harmed when they lose this much more than before.
@@ -63,15 +70,32 @@ def controlled(case: Case, fixes: Fixes, *, out_of_time: Callable[[], bool]) -> 
     few = case.loss().value - case.loss(fixes).value
     apart = elsewhere is None or elsewhere[0].value - elsewhere[1].value < _AS_MUCH * few
     sure = probability is not None and probability < _CHANCE and gained > 0
+    better, worse = (int(np.count_nonzero(ours > theirs)) for ours, theirs in (pairs, pairs[::-1]))
+    # What one sample of many gains may be luck, however much that is; with fewer there is nothing to ask.
+    confirmed = sure or _by_coin(better, worse) < _BY_COIN or before.samples < _FEWEST
+    confirmed = confirmed or (repeated and _without_best(before, after) >= _STILL_DB)
     return Control(
         elsewhere=None if elsewhere is None else loss_measures(*elsewhere[:2])[0],
         others=0 if elsewhere is None else elsewhere[2],
         other_half=None if unseen is None else loss_measures(*unseen)[0],
-        better=int(np.count_nonzero(pairs[0] > pairs[1])),
+        better=better,
         samples=before.samples,
         probability=probability,
-        holds=not harmed and (apart or (sure and repeated)),
+        holds=not harmed and ((apart and confirmed) or (sure and repeated)),
     )
+
+
+def _without_best(before: Loss, after: Loss) -> float:
+    """By how much a loss is lower, in decibels, without the samples that gain most: one, or two of many."""
+    gains = before.sums[:, 2, before.worst] - after.sums[:, 2, before.worst]
+    rest = sorted(np.argsort(gains)[: -(2 if gains.size >= _MANY else 1)].tolist())
+    return before.of_samples(rest).excess_db(after.of_samples(rest))
+
+
+def _by_coin(better: int, worse: int) -> float:
+    """How often as many samples get better where each gets better or worse by the toss of a coin."""
+    total = better + worse
+    return sum(math.comb(total, count) for count in range(better, total + 1)) / 2.0**total
 
 
 def _unseen(case: Case, fixes: Fixes) -> tuple[Loss, Loss] | None:

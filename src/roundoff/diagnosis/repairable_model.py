@@ -187,7 +187,7 @@ def free_levers(case: Case, *, threads: int | None = None) -> Iterator[tuple[tup
     target = load_target(_PER_CHANNEL_TARGET if sliced else _PER_TENSOR_TARGET)
     runner, used = case.runner, list[str]()
     # Fitted to one half of the samples, measured on all.
-    half = Subset(runner.samples, [runner.indices[place] for place in runner.halves()[0]])
+    half = Subset(runner.samples, tuple(runner.indices[place] for place in runner.halves()[0]))
     context = StepContext(target, half, threads=threads)
     alike = apply_transform(_EQUALIZE, given.float_model, context)
     if alike.taken:

@@ -37,7 +37,7 @@ _FAULT_DB = 3.0
 # ... and by this much, in what the hardware is asked to do: scales per channel help any network a bit.
 _DESIGN_DB = 6.0
 # Causes that other hardware would take away.
-_DESIGN = frozenset({"mixed-range", "outlier-channel"})
+_DESIGN = frozenset({"mixed-range", "outlier-channel", "residual-outliers"})
 # As often places are looked for that need more than they have.
 _ROUNDS = 3
 # Outputs this good need no better hardware; a cosine of 0.99, with room for chance between samples.
@@ -118,6 +118,7 @@ class CulpritStages:
         """Find faults stage by stage, each put right before the next is looked for."""
         if self._late(message("diagnosis.skip_better")):
             return case
+        case = self._masks(case)
         case = self._settings(case, better)
         if self._late(message("diagnosis.skip_scales")):
             return case
@@ -150,6 +151,29 @@ class CulpritStages:
         stop = self.notebook.out_of_time
         told = grouped(case, explained(case, accused, out_of_time=stop), accused, out_of_time=stop)
         return self._recorded(case, told, accused), any(not _by_chance(each) for each, _ in told)
+
+    def _masks(self, case: Case) -> Case:
+        """Masks of attention that set the scale of scores: seen in the numbers, and put right before all else.
+
+        Beside them nothing else shows, and beside a stream that is rounded away they do not: where alone they seem
+        to cost nothing, they are looked at in the network with that in float.
+        """
+        from roundoff.diagnosis.causes.attention_mask import masked_scores
+
+        found = masked_scores(case)
+        if found is None:
+            return case
+        kind, fixes = find_cause("attention-mask", "quantization"), found.fixes(case)
+        others = {name: None for name in case.facts.quantizers if name not in fixes}
+        for beside in (case, case.mend(others)):
+            suspect = found.suspect
+            asked = ask(kind, beside, suspect, nodes=suspect.nodes, tensors=suspect.tensors)
+            if asked is None or not asked[0].proven:
+                continue
+            told = with_control(asked[0], beside, fixes, out_of_time=self.notebook.out_of_time)
+            self.record.add(told if beside is case else beside_cured(told), fixes)
+            return case.mend(fixes)
+        return case
 
     def _good(self, case: Case, *, fine: bool) -> bool:
         """Whether nothing more is to be looked for; where the user's metric drops, it decides."""

@@ -20,6 +20,7 @@ from roundoff.graph.insertion import Edges
 from roundoff.graph.nodes import producers
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
+from roundoff.graph.transformers import TransformerParts, find_parts
 from roundoff.graph.units import derived_constants, units
 from roundoff.graph.weights import Weights, codes_of
 from roundoff.messages.message import message
@@ -219,6 +220,11 @@ class QuantizationFacts:
     def nodes(self) -> dict[str, Any]:
         """Nodes of the float model by name."""
         return {node.name: node for node in self.quantized.float_model.proto.graph.node}
+
+    @cached_property
+    def parts(self) -> TransformerParts:
+        """What its nodes are for, where it is a transformer."""
+        return find_parts(self.quantized.float_model)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -366,7 +366,7 @@ class NodePrecisions(Generic[AnyQuantizer]):
     def seen_at(self, node: Any, at: int) -> AnyQuantizer | None:
         """The quantizer whose result an input sees, also through nodes that only pass elements on."""
         edge = Consumer(node.name, at)
-        for _ in range(len(self.nodes)):
+        for _ in range(len(self.by_name) + 1):
             if edge in self._by_edge:
                 return self._by_edge[edge]
             producer = self._producers.get(self.by_name[edge.node].input[edge.input])

@@ -81,7 +81,11 @@ def energy_ratio_interval_db(
     total = float(noise.sum()), float(signal.sum())
     if signal.size < 2 or not all(math.isfinite(each) and each > 0 for each in total):
         return None
-    return _around(_DB * math.log(total[1] / total[0]), noise / total[0] - signal / total[1], confidence)
+    # What each sample changes in the logarithm of the ratio.
+    influence, count = noise / total[0] - signal / total[1], signal.size
+    spread = _DB * math.sqrt(count / (count - 1) * float(np.square(influence).sum()))
+    middle, half = _DB * math.log(total[1] / total[0]), two_sided_quantile(count - 1, confidence) * spread
+    return middle - half, middle + half
 
 
 def paired_energy_gain_db(
@@ -97,18 +101,7 @@ def paired_energy_gain_db(
     Returns:
         The ends in decibels; None for fewer than two samples, or where one of both has no finite error.
     """
-    total = float(before.sum()), float(after.sum())
-    if before.size < 2 or not all(math.isfinite(each) and each > 0 for each in total):
-        return None
-    return _around(_DB * math.log(total[0] / total[1]), before / total[0] - after / total[1], confidence)
-
-
-def _around(middle: float, influence: Array, confidence: float) -> tuple[float, float]:
-    """An interval around a sum of influences of single samples on the logarithm of a ratio."""
-    count = influence.size
-    spread = _DB * math.sqrt(count / (count - 1) * float(np.square(influence).sum()))
-    half = two_sided_quantile(count - 1, confidence) * spread
-    return middle - half, middle + half
+    return energy_ratio_interval_db(before, after, confidence)
 
 
 def paired_probability(left: Array, right: Array) -> float | None:

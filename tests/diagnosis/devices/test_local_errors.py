@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,3 +98,13 @@ def test_tensors_that_were_not_dumped_widen_the_tolerance() -> None:
     alone = expect_coded(exact, coded(), loose=False)
     hidden = expect_coded(exact, coded(), loose=False, without_hidden=exact + 0.05)
     assert float(hidden.tolerance) > float(alone.tolerance) + 0.2
+
+
+def test_many_errors_that_are_each_small_enough_are_loud() -> None:
+    exact, expected = np.zeros(100), Expected(np.asarray(1.0), 0.01)
+    error = compare_local(exact, np.full(100, 0.9), expected)
+    assert not error.is_suspect(guessed=True)
+    assert error.excess == pytest.approx(9.0)
+    assert error.is_loud()
+    assert not error.is_loud(floor=4.0)
+    assert not compare_local(exact, np.full(100, 0.2), expected).is_loud()

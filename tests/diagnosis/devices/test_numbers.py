@@ -1,6 +1,7 @@
 """What a device computes with, seen from its values."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,19 @@ def test_a_device_is_of_integers_when_many_of_its_tensors_are() -> None:
     assert numbers.kind == "integer"
     assert set(numbers.steps) == set(coded)
     assert numbers.limits["t0"] == (coded["t0"].min(), coded["t0"].max())
+
+
+def test_activations_of_16_bits_are_seen_beside_float() -> None:
+    rng = np.random.default_rng(0)
+    scale = 7.3e-5
+    coded = {f"t{index}": (rng.integers(0, 65_536, 3000) * scale - 2.4).astype(np.float32) for index in range(3)}
+    numbers = infer_arithmetic(coded)
+    assert (numbers.kind, numbers.fine) == ("float32", True)
+    assert numbers.steps == pytest.approx(dict.fromkeys(coded, scale), rel=1e-5)
+    assert numbers.limits["t1"] == (coded["t1"].min(), coded["t1"].max())
+    plain = {f"t{index}": rng.standard_normal(3000).astype(np.float32) for index in range(3)}
+    assert not infer_arithmetic(plain).fine
+    assert not infer_arithmetic({name: values.astype(np.float16) for name, values in plain.items()}).fine
 
 
 def test_a_device_of_half_precision() -> None:

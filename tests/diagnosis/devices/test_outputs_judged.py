@@ -62,7 +62,8 @@ def outputs_alone(gain: float, offset: float, *, spoilt: bool = False) -> Diagno
 
 
 @pytest.mark.parametrize(
-    ("gain", "offset", "told"), [(1.5, 0.0, "is 1.5 times what"), (1.0, 0.8, "should be +0.8")]
+    ("gain", "offset", "told"),
+    [(1.5, 0.0, "is 1.5 times what"), (1.0, 0.8, "should be +0.8"), (-1.0, 0.0, "is -1 times what")],
 )
 def test_outputs_alone_show_gain_and_offset_whatever_they_are_called(
     gain: float, offset: float, told: str
@@ -126,8 +127,10 @@ def test_float_outputs_alone_are_good_only_near_to_rounding() -> None:
 
 
 def test_fitted_scales_hide_gains_and_offsets() -> None:
+    # Outputs that are codes without a scale may have any gain, and are right with the one that was fitted.
     found = only_outputs(0.0, "int8", "unet")
-    assert found.kind == "healthy"
+    assert found.kind == "not_enough_evidence"
+    assert "was fitted to the float model" in str(found.verdict)
     assert any("gain or offset cannot be seen" in str(note) for note in found.notes)
     found = only_outputs(0.12, "int8", "unet")
     assert found.kind == "not_enough_evidence"
@@ -232,3 +235,14 @@ def test_the_line_is_chinese_in_a_chinese_terminal() -> None:
     assert "证据不足" in text
     assert "并非网络的所有输出都已判定" in text
     assert "不在转储中" in text
+
+
+def test_one_tensor_with_channels_last_among_three_pictures_is_told() -> None:
+    def changed(row: Mapping[str, Array]) -> Mapping[str, Array]:
+        maps = [name for name, array in row.items() if array.ndim == 4 and len(set(array.shape[1:])) > 1][1:4]
+        kept = {name: array for name, array in row.items() if array.ndim != 4 or name in maps}
+        return {**kept, maps[1]: np.moveaxis(kept[maps[1]], 1, -1)}
+
+    found = with_rows(changed)
+    assert found.kind == "culprits"
+    assert [each.cause for each in found.accused] == ["layout"]

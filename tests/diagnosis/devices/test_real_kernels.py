@@ -28,7 +28,9 @@ def test_a_runtime_that_works_is_not_accused(recorded: Golden, known: bool) -> N
     quantized = QuantizedModel(recorded.model, recorded.quantizers if known else ())
     found = diagnose_device(quantized, ArraySamples(recorded.feed), HeldDumps(rows(recorded)))
     assert found.accused == ()
-    assert str(found.verdict).startswith("nothing is wrong on the device")
+    # Codes of the output without a scale are right up to a gain and an offset, which nobody can tell.
+    told = "nothing is wrong on the device" if known else "gain or offset there cannot be seen"
+    assert told in str(found.verdict)
 
 
 def test_a_channel_that_is_lost_is_found(recorded: Golden) -> None:

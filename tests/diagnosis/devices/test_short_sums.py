@@ -94,3 +94,18 @@ def test_a_convolution_is_rounded_in_its_order(channels_outside: bool) -> None:
                 )
                 total = rounded_to(np.array([total + left * right], np.float32), "bfloat16")[0]
             assert made[0, out, place] == total
+
+
+def test_a_layer_that_is_short_all_over_and_one_that_rounds_its_products() -> None:
+    rng = np.random.default_rng(3)
+    x, weight, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 9), (9, 5), (5,)))
+    short = [rounded_to(each, "bfloat16") for each in (x, weight, bias)]
+    stored = ShortSum("Gemm", {}, "bfloat16", stored=True)(x, weight, bias)
+    assert np.array_equal(stored, rounded_to(rounded_to(stored, "bfloat16"), "bfloat16"))
+    np.testing.assert_allclose(stored, short[0] @ short[1] + short[2], rtol=2.0**-8, atol=1e-3)
+    total = np.zeros((4, 5), np.float16)
+    for at in range(9):
+        product = x[:, at, None].astype(np.float16) * weight[None, at].astype(np.float16)
+        total = (total + product).astype(np.float16)
+    made = ShortSum("MatMul", {}, "float16", True, 1, products=True)(x, weight, None)
+    assert np.array_equal(made, total.astype(np.float32))

@@ -393,11 +393,13 @@ def test_what_cannot_be_represented_stays_and_is_named(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run_model(read.float_model, FEED)[0], reference(model, FEED))
 
 
-def test_one_scale_per_block_is_not_supported_and_says_so(tmp_path: Path) -> None:
+def test_blocks_with_computed_scales_are_not_supported_and_say_so(tmp_path: Path) -> None:
     codes = np.arange(8, dtype=np.int8).reshape(4, 2)
     scales = np.array([[0.1, 0.2], [0.3, 0.4]], np.float32)
     nodes = [
-        node("DequantizeLinear", ["c", "s"], "w", axis=0, block_size=2),
+        node("ReduceMax", ["x"], "most", keepdims=0),
+        node("Mul", ["s", "most"], "scales"),
+        node("DequantizeLinear", ["c", "scales"], "w", axis=0, block_size=2),
         node("MatMul", ["x", "w"], "y"),
     ]
     model = small(tmp_path, nodes, {"c": codes, "s": scales}, shape=(2, 4), opset=21, ir_version=10)

@@ -153,9 +153,9 @@ def test_an_operator_without_float_version_stays_and_is_named(tmp_path: Path) ->
     np.testing.assert_array_equal(read_back(read, feed), reference(model, feed))
 
 
-def test_weights_packed_by_blocks_are_named(tmp_path: Path) -> None:
-    packed = node("MatMulNBits", ["x", "w", "s"], "y", domain=MICROSOFT, K=32, N=2, bits=4, block_size=32)
-    held = [constant("w", np.zeros((2, 1, 16), np.uint8)), constant("s", np.ones(2, np.float32))]
+def test_weights_packed_by_blocks_of_2_bits_are_named(tmp_path: Path) -> None:
+    packed = node("MatMulNBits", ["x", "w", "s"], "y", domain=MICROSOFT, K=32, N=2, bits=2, block_size=32)
+    held = [constant("w", np.zeros((2, 1, 8), np.uint8)), constant("s", np.ones(2, np.float32))]
     proto = wrapped([packed], [value("x", (1, 32))], [value("y")], held, domains={MICROSOFT: 1})
     read = read_quantized(loaded(proto, tmp_path))
     (oddity,) = read.oddities

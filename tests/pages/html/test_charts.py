@@ -170,3 +170,19 @@ def test_any_numbers_give_a_drawing_inside_of_its_box(values: list[float | None]
     tree = drawn([(at, value) for at, value in enumerate(values)], ("x", "v"), line(), log=log)
     for path in paths(tree, "line"):
         assert all(0 <= x <= 1000 and 0 <= y <= 1000 for x, y in points(path))
+
+
+def test_any_number_of_lines_have_colours_of_their_own() -> None:
+    names = [f"c{number}" for number in range(14)]
+    rows: list[tuple[Cell, ...]] = [
+        (float(place), *(float(place + number) for number in range(14))) for place in range(4)
+    ]
+    tree = drawn(rows, ("x", *names), *(Series((name,), plain(name), "line") for name in names))
+    lines = [
+        each
+        for each in tree.iter("path")
+        if "line" in (each.get("class") or "").split() and len(each.get("d", "")) > 8
+    ]
+    looks = {(each.get("class"), each.get("stroke")) for each in lines}
+    assert len(looks) == len(names)
+    assert all("again" not in (each.get("class") or "") for each in lines)

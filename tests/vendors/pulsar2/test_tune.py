@@ -1,6 +1,7 @@
 """pulsar2 tune on a network that 8 bits ruin and 16 bits save."""
 
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from onnx import helper
 from rich.cells import cell_len
 
+from roundoff.cli import main
 from roundoff.errors import BadInput
 from roundoff.search.strategies.flow_charts import ChartGoal
 from roundoff.vendors.pulsar2.building.build import BuildOptions, build
@@ -77,6 +79,18 @@ def test_a_goal_out_of_reach_ends_in_a_ticket(folder: Path) -> None:
     assert any("roundoff bundle out -o case.zip" in line for line in log.lines)
     # What was typed before stays, and more layers have 16 bits than before.
     assert tuned.config.quant.layer_configs
+
+
+def test_the_ticket_of_a_missed_goal_says_the_goal(folder: Path) -> None:
+    write_all(folder, mixed())
+    words = ["pulsar2", "tune", "--config", "config.json", "--input", "net.onnx", "--output_dir", "out"]
+    assert main([*words, "--min_cosine", "0.999999", "--methods", "MinMax"]) == 1
+    assert main(["bundle", "out", "-o", "case.zip"]) in {0, 1}
+    reached = json.loads(Path("out/tuning.json").read_text())["output_cosine"]
+    with zipfile.ZipFile("case.zip") as case:
+        texts = "".join(case.read(name).decode() for name in case.namelist() if name.endswith((".md", ".txt")))
+    said = f"goal missed: the worst output has a cosine of {reached:.5f}, not above 0.999999, whatever was tried"
+    assert said in " ".join(texts.split())
 
 
 def test_layers_that_read_the_result_of_a_raised_one_are_raised_next(folder: Path) -> None:

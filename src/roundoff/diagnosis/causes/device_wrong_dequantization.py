@@ -130,7 +130,7 @@ def _single_channels(case: DeviceReplay, suspect: DeviceSuspect) -> tuple[Channe
 def _noticed(suspect: DeviceSuspect) -> tuple[float, float] | None:
     """Gain and offset of the whole tensor, when they are some."""
     line = _line(suspect)
-    if line is None or line[0] <= 0:
+    if line is None:
         return None
     spread = float(np.concatenate([pair.free.ravel() for pair in suspect.pairs]).std())
     if abs(line[0] - 1) < _NO_GAIN and abs(line[1]) < _NO_OFFSET * spread:

@@ -21,8 +21,9 @@ from roundoff.run.integer.machine import IntegerRunner
 
 NumberKind = Literal["integer", "float16", "bfloat16", "float32"]
 
-# Codes of more levels are not told from float: too few of them are ever met to see the smallest gap.
-_MOST_LEVELS = 1 << 12
+# Codes of more levels are not told from float: too few of them are met to see the smallest gap. Of codes of 16
+# bits two next to each other are met in large tensors; what they are beside is float32.
+_MOST_LEVELS, _FINE_LEVELS = 1 << 12, 1 << 17
 # Fewer different values lie on some grid by chance.
 _FEWEST_VALUES = 6
 # How far from a multiple of the step a value may be, in steps; float32 leaves a millionth.
@@ -33,10 +34,10 @@ _LOOKED_AT = 1 << 16
 # Share of the tensors that must be on grids; others may be outputs in float, or too small to tell.
 _MOST_ON_GRID = 0.4
 _ALMOST_ALL = 0.9
-# Codes that are used this far were chosen so; values beyond them are cut off by right.
-_FULL_RANGE = 180
-# Of fewer values whose grid cannot be seen, nobody can tell whether they end where their codes do.
-_FEW_VALUES = 64
+# Codes that are used this far, of 8 bits and of 16, were chosen so; values beyond them are cut off by right.
+_FULL_RANGE, _FULL_FINE_RANGE = 180, 46_000
+# Of fewer values whose grid cannot be seen, of 8 bits and of 16, nobody can tell whether they end where codes do.
+_FEW_VALUES, _FEW_FINE_VALUES = 64, 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +49,22 @@ class DeviceNumbers:
         steps: For tensors whose values lie on a grid, its step.
         limits: Where values end by right, as far as was seen: of tensors that use most codes of 8 bits, and of
             those too small to tell.
+        fine: Whether the grids are those of 16 bits: activations are then stored so, and computed in float.
     """
 
     kind: NumberKind
     steps: Mapping[str, float]
     limits: Mapping[str, tuple[float, float]]
+    fine: bool = False
 
 
-def grid_step(values: Array) -> float | None:
-    """The step of the grid that values lie on, as dequantized codes do; None when they lie on none."""
+def grid_step(values: Array, most_levels: int = _MOST_LEVELS) -> float | None:
+    """The step of the grid that values lie on, as dequantized codes do; None when they lie on none.
+
+    Args:
+        values: The values.
+        most_levels: How many steps there may be between the smallest and the largest.
+    """
     flat = np.asarray(values, dtype=np.float64).ravel()
     if flat.size > _LOOKED_AT:
         flat = flat[:: flat.size // _LOOKED_AT + 1]
@@ -66,13 +74,20 @@ def grid_step(values: Array) -> float | None:
     span = float(flat[-1] - flat[0])
     gaps = np.diff(flat)
     # The same code may be dequantized to floats that differ in their last bit.
-    gaps = gaps[gaps > span / _MOST_LEVELS / 4]
+    gaps = gaps[gaps > span / most_levels / 4]
     if not gaps.size or span == 0:
         return None
     step = float(gaps.min())
     # The mean of all gaps that are about one step is more exact than the smallest.
     near = gaps[gaps < 1.5 * step]
-    step = span / max(1, round(span / float(near.mean())))
+    step = float(near.mean())
+    # Steps that are farther apart say it more exactly, once it is known how many they are.
+    for distances in (gaps, flat - flat[0]):
+        for reach in (4, 16, 64, 256, 1024, 4096, most_levels) if most_levels > _MOST_LEVELS else ():
+            few = distances[distances < reach * step]
+            count = np.rint(few / step)
+            step = float(few @ count / (count @ count)) if count.any() else step
+    step = span / max(1, round(span / step))
     places = (flat - flat[0]) / step
     if np.all(np.abs(places - np.rint(places)) <= _OFF_GRID):
         return step
@@ -115,25 +130,30 @@ def infer_arithmetic(tensors: Mapping[str, Array]) -> DeviceNumbers:
     steps = {name: step for name, values in tensors.items() if (step := grid_step(values)) is not None}
     large = [name for name, values in tensors.items() if np.unique(values).size >= _FEWEST_VALUES]
     if large and len(steps) >= _MOST_ON_GRID * len(large):
-        full = {name: _ends(values) for name, values in tensors.items() if _ends_by_right(values, steps.get(name))}
-        return DeviceNumbers("integer", steps, full)
+        return DeviceNumbers("integer", steps, _full_ranges(tensors, steps, _FULL_RANGE, _FEW_VALUES))
     kinds = [kind_of(tensors[name]) for name in large]
     narrow: tuple[NumberKind, ...] = ("bfloat16", "float16")
     for kind in narrow:
         fitting = sum(each in (kind, "bfloat16") for each in kinds)
         if kinds and fitting >= _ALMOST_ALL * len(kinds):
             return DeviceNumbers(kind, {}, {})
-    return DeviceNumbers("float32", {}, {})
+    steps = {name: step for name in large if (step := grid_step(tensors[name], _FINE_LEVELS)) is not None}
+    if len(steps) < _MOST_ON_GRID * len(large):
+        return DeviceNumbers("float32", {}, {})
+    full = _full_ranges(tensors, steps, _FULL_FINE_RANGE, _FEW_FINE_VALUES)
+    return DeviceNumbers("float32", steps, full, fine=True)
 
 
-def _ends(values: Array) -> tuple[float, float]:
-    return float(values.min()), float(values.max())
-
-
-def _ends_by_right(values: Array, step: float | None) -> bool:
-    if step is None:
-        return 0 < values.size < _FEW_VALUES
-    return float(np.ptp(values)) >= _FULL_RANGE * step
+def _full_ranges(
+    tensors: Mapping[str, Array], steps: Mapping[str, float], full: int, few: int
+) -> dict[str, tuple[float, float]]:
+    """Where tensors end that use so many codes, or have too few values to tell."""
+    found = {}
+    for name, values in tensors.items():
+        step = steps.get(name)
+        if 0 < values.size < few if step is None else float(np.ptp(values)) >= full * step:
+            found[name] = float(values.min()), float(values.max())
+    return found
 
 
 # What each part of a network should compute from the inputs that the device itself had.
@@ -379,7 +399,8 @@ def expect_uncoded(
     size = max(float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0)), largest_input)
     roundoff = _ROUNDOFF[numbers.kind] * size
     if simulated is None:
-        return Expected(np.asarray(_ADDS_UP * roundoff), (2 * roundoff) ** 2)
+        step = (numbers.steps.get(tensor) or 2 * float(np.ptp(found)) / 65_535) if numbers.fine else 0.0
+        return Expected(np.asarray(_ADDS_UP * roundoff + _STEPS * step), (2 * roundoff) ** 2 + step**2 / 12)
     # A tensor whose grid cannot be seen may have codes for more than its values in this sample.
     step = numbers.steps.get(tensor) or 2 * float(np.ptp(found)) / 255
     error = np.square((simulated - exact).astype(np.float64))

@@ -31,8 +31,8 @@ SURE = 0.5
 _FEWEST_FITTED = 8
 # Axes of a tensor that has more than channels.
 _MAP = 3
-# One against so many that are as they should be is wrong; one that has the shape it should have against these.
-_ONE_AGAINST, _MISLABELLED_AGAINST = 5, 2
+# One against so many that are as they should be is wrong.
+_ONE_AGAINST = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,8 +310,7 @@ def _one_of_its_own(
     pair = odd[0]
     shape, stored = ours[pair.reference], theirs[pair.candidate]
     plain = [each for each in pairs.values() if each.layout is None and len(ours[each.reference] or ()) >= _MAP]
-    against = _MISLABELLED_AGAINST if shape == stored else _ONE_AGAINST
-    if shape is None or stored is None or len(plain) < against or math.prod(shape) != math.prod(stored):
+    if shape is None or stored is None or len(plain) < _ONE_AGAINST or math.prod(shape) != math.prod(stored):
         return {}
     return {pair.reference: replace(pair, layout=None if shape == stored else relabelled(shape, stored))}
 

@@ -199,8 +199,9 @@ class DeviceReplay:
         simulated = self._simulation.compute(tensor, given) if numbers.kind == "integer" else None
         largest = cancelling_input(self.golden, self.spans[tensor], given)
         free = exact
-        if simulated is not None and tensor in numbers.limits:
-            simulated, exact = (np.clip(each, *numbers.limits[tensor]) for each in (simulated, exact))
+        if tensor in numbers.limits:
+            exact = np.clip(exact, *numbers.limits[tensor])
+            simulated = None if simulated is None else np.clip(simulated, *numbers.limits[tensor])
         expected = expect_uncoded(
             tensor, exact, found, numbers=numbers, simulated=simulated, largest_input=largest
         )

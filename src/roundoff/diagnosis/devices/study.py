@@ -12,6 +12,7 @@ from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array, TensorSource
+from roundoff.diagnosis.devices.kernels.fit import is_known_kernel
 from roundoff.diagnosis.devices.proof import SHIFTED, arithmetics
 from roundoff.diagnosis.devices.readout import KnownNames, read_out, with_predicted
 from roundoff.diagnosis.devices.replay import DeviceReplay, NotFinite, find_not_finite
@@ -38,6 +39,7 @@ from roundoff.measure.classes import IndexCounts
 from roundoff.measure.verdicts import index_doubts, usual_limits
 from roundoff.messages.message import Argument, Message, as_message, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, decibels_text
+from roundoff.messages.sanitize import short_name
 from roundoff.quantize.agreement import judge_outputs
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource, Samples
@@ -215,12 +217,23 @@ def _verdict(kind: DiagnosisKind, evidence: DeviceEvidence, findings: tuple[Find
         return _culprits_text(evidence.replay, [each for each in findings if each.proven], kept)
     tensors = len(evidence.replay.tensors)
     if kind == "healthy":
-        return _with_kept(message("diagnosis.device_fine", count=tensors), kept)
+        return _with_kept(_fine_text(evidence), kept)
     if kind == "elsewhere":
         if kept is None:
             return message("diagnosis.device_fine_costs", count=tensors)
         return _with_kept(message("diagnosis.device_fine", count=tensors), kept, "diagnosis.outputs_keep_costs")
     return _open_text(evidence, findings, kept)
+
+
+def _fine_text(evidence: DeviceEvidence) -> Message:
+    """That nothing is wrong, with those named that are off by too little to be a fault."""
+    tensors, beside = len(evidence.replay.tensors), [short_name(each.tensor) for each in evidence.suspects]
+    if not beside:
+        return message("diagnosis.device_fine", count=tensors)
+    names = beside[0] if len(beside) == 1 else message("terminal.and_more", names=beside[0], count=len(beside) - 1)
+    return message(
+        "diagnosis.device_fine_beside", count=tensors - len(beside), all=tensors, names=names, others=len(beside)
+    )
 
 
 def _open_text(  # noqa: PLR0911 - one for each reason
@@ -582,7 +595,7 @@ class _DeviceDiagnosis:
         with self._notebook.check(message("diagnosis.check_parts")) as check:
             self._notebook.notes += _coarse_notes(self._replay)
             found = survey(self._replay, progress)
-            suspects = find_suspects(self._replay, found, progress)
+            suspects, faint = find_suspects(self._replay, found, progress)
             # What reads NaN can only hand it on, unless that is in the dump alone.
             nowhere = nowhere.without_wrong_dumps(self._replay.believed, self._replay)
             self._notebook.notes += nowhere.notes
@@ -593,6 +606,8 @@ class _DeviceDiagnosis:
         unlike = None if loss is None or expected is not None else self._unlike(loss)
         too_many = len(suspects) > max(_MOST_SUSPECTS // 2, _MOST_SHARE * len(self._replay.tensors))
         findings = self._explained(inputs, [] if too_many else suspects)
+        if not too_many and not nowhere.tensors:
+            findings += self._faint(faint)
         if not too_many:
             accused = frozenset(name for each in findings for name in each.tensors)
             findings += rounding_findings(self._replay, found, accused)
@@ -650,7 +665,10 @@ class _DeviceDiagnosis:
         else:
             return None
         if loss.excess_db(usual, negligible=10 ** (-(_AS_HALF_DB + _COARSER_FLOAT_DB) / 10)) <= margin:
-            return None
+            unscaled = tuple(
+                f"'{short_name(name)}'" for name in outputs(replay.model) if name in replay.readout.fits
+            )
+            return (loss, message("diagnosis.device_unscaled", names=unscaled, kept=kept)) if unscaled else None
         return usual, message(key, kept=kept, usual=decibels_text(usual.sqnr_db), count=count)
 
     def _explained(self, inputs: Sequence[DeviceSuspect], suspects: Sequence[DeviceSuspect]) -> list[Finding]:
@@ -666,7 +684,21 @@ class _DeviceDiagnosis:
                 kernel = find_cause("kernel-fault", "device")
                 asked = ask(kernel, self._replay, suspect, nodes=nodes, tensors=tensors)
                 told = told if asked is None else asked[0]
-            if told is not None:
+            # What explains less than nothing explains nothing: the tensor is off by too little to tell why.
+            if told is not None and (told.proven or suspect.whole or not _worsens(told)):
+                findings.append(told)
+        return findings
+
+    def _faint(self, suspects: Sequence[DeviceSuspect]) -> list[Finding]:
+        """Tensors that a known wrong kernel or a gain gives, although no value by itself is off by too much."""
+        findings = []
+        for suspect in suspects[:_MOST_SUSPECTS]:
+            if self._notebook.out_of_time():
+                break
+            nodes, tensors = suspect.nodes, (suspect.tensor,)
+            told = explain(self._replay, suspect, of="device", nodes=nodes, tensors=tensors)
+            known = told is not None and (told.cause != "kernel-fault" or is_known_kernel(self._replay, suspect))
+            if told is not None and told.proven and known:
                 findings.append(told)
         return findings
 
@@ -688,6 +720,14 @@ class _DeviceDiagnosis:
             nothing = message("diagnosis.integer_implementation_costs_nothing")
             return replace(finding, summary=joined([finding.summary, nothing]))
         return finding
+
+
+def _worsens(finding: Finding) -> bool:
+    """Whether what was tried leaves more of the error than there was."""
+    return any(
+        each.after < each.before if each.higher_is_better else each.after > each.before
+        for each in finding.measures[:1]
+    )
 
 
 def _coarse_notes(replay: DeviceReplay) -> list[Message]:

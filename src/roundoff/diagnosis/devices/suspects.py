@@ -24,6 +24,8 @@ from roundoff.studies.compare.study import compared_outputs, why_unmatched
 _LOWEST, _BINS = 0, 24
 # A tensor is suspect when errors beyond its tolerance have this part of the energy that rounding alone has.
 _MATTERS, _MATTERS_GUESSED = 0.1, 1.0
+# Errors of so many times the energy that is expected, though none by itself is too large, are worth a look.
+_LOUD = 2.5
 # Of so few tensors, one with no more than these decibels by itself does not say how coarse the device is.
 _FEW, _GROSS_DB = 2, 20.0
 
@@ -77,6 +79,10 @@ class LocalError:
         """
         limit = (_MATTERS_GUESSED if guessed else _MATTERS) * self.noise * max(1.0, floor) ** 2
         return self.nonfinite + self.impossible > 0 or float(self.beyond[_bin(floor)]) > limit
+
+    def is_loud(self, floor: float = 1.0) -> bool:
+        """Whether errors have far more energy than is expected, although no single one is too large."""
+        return self.excess > _LOUD * max(1.0, floor)
 
     @property
     def sqnr_db(self) -> float:
@@ -324,12 +330,24 @@ def survey(replay: DeviceReplay, progress: Progress = SILENT) -> Survey:
     return Survey(local, total, floor)
 
 
-def find_suspects(replay: DeviceReplay, found: Survey, progress: Progress = SILENT) -> list[DeviceSuspect]:
-    """Go through suspect tensors in execution order; a wrong dump is set right before those that read it."""
-    suspects = []
+def find_suspects(
+    replay: DeviceReplay, found: Survey, progress: Progress = SILENT
+) -> tuple[list[DeviceSuspect], list[DeviceSuspect]]:
+    """Go through suspect tensors in execution order; a wrong dump is set right before those that read it.
+
+    Returns:
+        Tensors with errors beyond what each value may be off; and those that are only off by more as a whole.
+    """
+    suspects: list[DeviceSuspect] = []
+    faint: list[DeviceSuspect] = []
     guessed = not replay.quantizers
     doubtful = {name for name, error in found.local.items() if error.is_suspect(found.floor, guessed=guessed)}
-    fine = [name for name in found.local if name not in doubtful]
+    loud = {
+        name
+        for name, error in found.local.items()
+        if guessed and name not in doubtful and error.is_loud(found.floor)
+    }
+    fine = [name for name in found.local if name not in doubtful and name not in loud]
     computed_rightly = {node for name in fine for node in replay.spans[name].nodes}
     count = sum(found.local[name].count for name in fine)
     off = sum(found.local[name].share_beyond(found.floor) * found.local[name].count for name in fine) / max(
@@ -341,24 +359,25 @@ def find_suspects(replay: DeviceReplay, found: Survey, progress: Progress = SILE
             progress.advance()
             # What followed from a dump that is wrong need not follow from the right values.
             misled = not replay.believed.isdisjoint(replay.spans[name].reads)
-            if name not in doubtful and not misled:
+            if name not in doubtful and name not in loud and not misled:
                 continue
             own = _again(replay, name) if replay.believed else error
-            if not own.is_suspect(found.floor, guessed=guessed):
+            if not own.is_suspect(found.floor, guessed=guessed) and name not in loud:
                 continue
             flow = _flow(replay, name, found.floor)
             places, nodes = replay.indices[:_HELD], replay.spans[name].nodes
             # Nodes that something else comes out of rightly are not to blame, unless all are such.
             nodes = tuple(node for node in nodes if node not in computed_rightly) or nodes
             pairs = tuple(replay.pair(name, sample) for sample in places)
-            suspects.append(
+            strong = own.is_suspect(found.floor, guessed=guessed)
+            (suspects if strong else faint).append(
                 DeviceSuspect(name, nodes, own, flow, pairs, places, found.floor, others=len(fine), others_off=off)
             )
-            if flow == "dump only":
+            if strong and flow == "dump only":
                 replay.believed.add(name)
     finally:
         progress.finish()
-    return suspects
+    return suspects, faint
 
 
 def _again(replay: DeviceReplay, name: str) -> LocalError:

@@ -15,6 +15,7 @@ from roundoff.graph.load import Model, name_nodes
 from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, attribute, by_dtype, opset_of, subgraphs
 from roundoff.graph.quantized_model import Oddity, OddityKind, QuantizedModel
 from roundoff.graph.readers.ascend import rewrite_ascend
+from roundoff.graph.readers.block_weights import rewrite_block_weights
 from roundoff.graph.readers.extraction import Extraction
 from roundoff.graph.readers.float_model import float_model_of, quantizers_of, restore_activations
 from roundoff.graph.readers.integer_operators import rewrite_integer_products, rewrite_qoperators
@@ -349,7 +350,13 @@ def _qonnx(draft: DialectDraft, node: Any) -> Coding:
 
 
 _LISTED = 5
-_DIALECTS = (rewrite_fake_nodes, rewrite_ascend, rewrite_qoperators, rewrite_integer_products)
+_DIALECTS = (
+    rewrite_fake_nodes,
+    rewrite_ascend,
+    rewrite_block_weights,
+    rewrite_qoperators,
+    rewrite_integer_products,
+)
 
 
 def read_quantized(model: Model, *, float_model: Model | None = None) -> QuantizedModel:

@@ -6,9 +6,9 @@ sheet.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from itertools import groupby, pairwise
 from typing import TypeVar
@@ -24,7 +24,9 @@ _T = TypeVar("_T")
 _SIZE = 1000
 """Units of the box that shapes are drawn in, each way."""
 _COLOURS = 6
-"""Series of the style sheet; a seventh takes the first colour again, with dashes."""
+"""Series of the style sheet; lines beyond them have a hue of their own, areas take the first again."""
+_GOLDEN_ANGLE = 137.508
+"""Degrees between the hues of one line and the next: no two of any number come close."""
 _SHADES = 6
 """Steps of a heat map, as many as classes of decibels."""
 _NAMED = 12
@@ -287,7 +289,7 @@ class _Drawing:
         yield from self._grid()
         yield f'<svg viewBox="0 0 {_SIZE} {_SIZE}" preserveAspectRatio="none" width="100%" height="100%">'
         for index, series in enumerate(self.chart.series):
-            yield self._series(series, _look(index))
+            yield self._series(series, partial(_look, index))
         yield from self._targets()
         yield "</svg>"
         yield from self._bottom()
@@ -300,7 +302,7 @@ class _Drawing:
 
     def _legend(self) -> str:
         entries = (
-            f'<li><svg class="key" aria-hidden="true"><path d="M1 6H19" class="{_look(at)}"/></svg>'
+            f'<li><svg class="key" aria-hidden="true"><path d="M1 6H19" {_look(at)}/></svg>'
             f"{_spans(each.label)}</li>"
             for at, each in enumerate(self.chart.series)
         )
@@ -341,23 +343,23 @@ class _Drawing:
             yield f'<line class="mark" x1="{x}" x2="{x}" y2="100%"/>'
             yield _texts(label, f'class="mark" x="{x}" y="{12 + 14 * (index % 4)}" {side}')
 
-    def _series(self, series: Series, look: str) -> str:
+    def _series(self, series: Series, look: Callable[[str], str]) -> str:
         if series.role == "bars":
-            return f'<path class="bars {look}" d="{self._bars(series)}"/>'
+            return f'<path {look("bars")} d="{self._bars(series)}"/>'
         if series.role == "box":
             return self._boxes(series, look)
         if series.role == "band":
-            return f'<path class="band {look}" d="{self._band(series)}"/>'
+            return f'<path {look("band")} d="{self._band(series)}"/>'
         points = self.points(series)
         dots = _dots(points)
         if series.role == "points":
-            return f'<path class="dots {look}" d="{dots}"/>'
+            return f'<path {look("dots")} d="{dots}"/>'
         runs = _runs(points)
         shape = _stairs if series.role == "steps" else _polyline
-        line = f'<path class="line {look}" d="{"".join(map(shape, runs))}"/>'
+        line = f'<path {look("line")} d="{"".join(map(shape, runs))}"/>'
         few = len(points) <= _NAMED * 5 and series.role == "line"
         alone = _dots([run[0] for run in runs if len(run) == 1])
-        return line + (f'<path class="dots {look}" d="{dots if few else alone}"/>' if few or alone else "")
+        return line + (f'<path {look("dots")} d="{dots if few else alone}"/>' if few or alone else "")
 
     def _bars(self, series: Series) -> str:
         group = [each for each in self.chart.series if each.role == "bars"]
@@ -372,7 +374,7 @@ class _Drawing:
             if value is not None
         )
 
-    def _boxes(self, series: Series, look: str) -> str:
+    def _boxes(self, series: Series, look: Callable[[str], str]) -> str:
         rows = zip(*(self.values(series, at) for at in range(len(series.columns))), strict=True)
         half = 0.3 / max(len(self.places), 1)
         whiskers, bodies, middles = [], [], []
@@ -386,8 +388,8 @@ class _Drawing:
             bodies.append(f"M{left} {lower}H{right}V{upper}H{left}z")
             middles.append(f"M{left} {middle}H{right}")
         return (
-            f'<path class="line {look}" d="{"".join(whiskers)}"/><path class="box {look}" d="{"".join(bodies)}"/>'
-            f'<path class="line {look}" d="{"".join(middles)}"/>'
+            f'<path {look("line")} d="{"".join(whiskers)}"/><path {look("box")} d="{"".join(bodies)}"/>'
+            f'<path {look("line")} d="{"".join(middles)}"/>'
         )
 
     def _band(self, series: Series) -> str:
@@ -501,8 +503,12 @@ def _shade(values: Sequence[float | None], ends: tuple[float, float]) -> int | N
     return min(_SHADES - 1, int(max(shares) * _SHADES)) if shares else None
 
 
-def _look(index: int) -> str:
-    return f"s{index % _COLOURS}" + (" again" if index >= _COLOURS else "")
+def _look(index: int, kind: str = "") -> str:
+    """The attributes of a drawn series by its number."""
+    if index >= _COLOURS and kind not in ("bars", "band", "box"):
+        return f'class="{kind}" stroke="hsl({round(index * _GOLDEN_ANGLE) % 360} 62% 48%)"'
+    again = " again" if index >= _COLOURS else ""
+    return f'class="{f"{kind} s{index % _COLOURS}{again}".strip()}"'
 
 
 def _as_text(value: Value) -> str:

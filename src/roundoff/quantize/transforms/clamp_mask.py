@@ -24,6 +24,7 @@ from roundoff.quantize.agreement import check_preparation
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import StepOutcome, Transformed, TransformJob, transform
 from roundoff.run.bench import Bench, spread
+from roundoff.run.capture import Samples
 
 CLAMP_MASK = "clamp_mask"
 """The step's name."""
@@ -139,16 +140,16 @@ def clamp_mask(job: TransformJob) -> Transformed:
     parts = masked_attentions(model)
     if not parts:
         return StepOutcome(model, (), ())
-    limits = observe_rows(job, parts)
+    limits = observe_rows(model, job.context.samples, parts, threads=job.context.threads)
     masked = [part for part in parts if part.softmax in limits.rows and limits.rows[part.softmax].masked]
     if not masked:
         # Nothing was padded in any sample: what a mask does was not seen.
         return StepOutcome(model, (), (message("quantize.mask_unused", count=len(parts)),))
-    ranges = _score_ranges(model, masked, limits)
+    ranges = score_ranges(model, masked, limits)
     added = {each.tensor for part in masked for each in part.operands if not each.selected}
     if limits.empty:
         note = message("quantize.mask_full_rows", count=limits.empty, samples=limits.samples)
-        return StepOutcome(model, (), (note,), {**_mask_ranges(added, limits), **ranges})
+        return StepOutcome(model, (), (note,), {**mask_ranges(added, limits), **ranges})
     editor = _MaskEditor(model, masked)
     taken = editor.limit(limits)
     changed = editor.draft.finish()
@@ -156,9 +157,9 @@ def clamp_mask(job: TransformJob) -> Transformed:
     worst = max((each.max_abs_error for each in check.outputs), default=0.0)
     if not check.agrees or worst > 0:
         note = message("quantize.mask_not_equal", limit=f"{limits.added:.4g}", most=f"{worst:.2g}")
-        return StepOutcome(model, (), (note,), {**_mask_ranges(added, limits), **ranges})
+        return StepOutcome(model, (), (note,), {**mask_ranges(added, limits), **ranges})
     return StepOutcome(
-        changed, taken, _said(masked, limits, taken), {**_mask_ranges(editor.limited, limits), **ranges}
+        changed, taken, _said(masked, limits, taken), {**mask_ranges(editor.limited, limits), **ranges}
     )
 
 
@@ -171,7 +172,7 @@ def _said(masked: Sequence[Attention], limits: MaskLimits, taken: Sequence[Parti
     return (message("quantize.mask_limited", count=len(masked), limit=f"{limit:.4g}"),)
 
 
-def _score_ranges(model: Model, masked: Sequence[Attention], limits: MaskLimits) -> dict[str, tuple[float, float]]:
+def score_ranges(model: Model, masked: Sequence[Attention], limits: MaskLimits) -> dict[str, tuple[float, float]]:
     """The range of masked scores: from where a probability is nothing to the largest; a mask saturates."""
     results = {node.name: node.output[0] for node in model.proto.graph.node}
     rows = [(part, limits.rows[part.softmax]) for part in masked]
@@ -180,7 +181,7 @@ def _score_ranges(model: Model, masked: Sequence[Attention], limits: MaskLimits)
     }
 
 
-def _mask_ranges(tensors: Iterable[str], limits: MaskLimits) -> dict[str, tuple[float, float]]:
+def mask_ranges(tensors: Iterable[str], limits: MaskLimits) -> dict[str, tuple[float, float]]:
     """The range of masks that are not limited in the network: their quantizer saturates."""
     seen = [each.highest for each in limits.rows.values()]
     return {
@@ -189,16 +190,23 @@ def _mask_ranges(tensors: Iterable[str], limits: MaskLimits) -> dict[str, tuple[
     }
 
 
-def observe_rows(job: TransformJob, parts: Sequence[Attention]) -> MaskLimits:
+def observe_rows(
+    model: Model, samples: Samples, parts: Sequence[Attention], *, threads: int | None = None
+) -> MaskLimits:
     """Run the float network and look at the rows of scores.
+
+    Args:
+        model: The float network.
+        samples: Some of them are run.
+        parts: Its attentions with masks.
+        threads: Threads to use; all cores by default.
 
     Raises:
         BadInput: The samples do not fit the model.
         ModelFailed: The model cannot be run.
     """
-    model, samples = job.model, job.context.samples
     reader = _ScoreReader(model, parts)
-    bench = Bench(model, samples, threads=job.context.threads)
+    bench = Bench(model, samples, threads=threads)
     network = bench.open(tensors=reader.tensors) if reader.tensors else None
     chosen = spread(len(samples.names), _SAMPLES)
     rows = {part.softmax: ScoreRows() for part in reader.parts}

@@ -28,12 +28,14 @@ class ChannelStatistics:
         high: Largest value.
         energy: Mean of the squares.
         moving: Share of the values that are neither zero nor the largest: of a Relu6, those it hands on.
+        count: How many there were, in all samples.
     """
 
     low: Array
     high: Array
     energy: Array
     moving: Array
+    count: Array
 
     @property
     def peak(self) -> Array:
@@ -116,6 +118,7 @@ class _ChannelTally:
             np.where(seen, self._high, 0.0),
             self._squares / np.maximum(self._count, 1),
             1 - np.minimum(still / np.maximum(self._count, 1), 1),
+            self._count,
         )
 
 

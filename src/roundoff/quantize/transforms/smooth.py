@@ -205,6 +205,8 @@ def smooth(job: TransformJob) -> Transformed:
     if places and job.options["insert"]:
         model, made = insert_gains(model, places)
         peaks |= {new: peaks[old] for new, old in made.items()}
+        values = sum(seen[old].count.sum() for old in made.values()) / max(len(job.context.samples.names), 1)
+        notes.append(message("quantize.smooth_inserted", count=len(made), values=f"{values:,.0f}"))
         found = map_scaling(model, job.context.samples)
     factors: dict[int, float] = {}
     strengths = []

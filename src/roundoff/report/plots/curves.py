@@ -21,7 +21,10 @@ _MOST_NAMED = 40
 # More are beside the picture, and of more than fit there the first ones and the last.
 _MOST_IN_PICTURE, _MOST_IN_LEGEND = 12, 24
 _BASE_COLOR = "#222222"
-_PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733", "#777777")
+_PALETTE = (
+    "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733", "#777777",
+    "#004488", "#44aa99", "#997700", "#cc99bb",
+)  # fmt: skip
 # More curves than colours are a sweep, whose colours run from its first to its last.
 _SWEEP_COLORS = "viridis"
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -31,31 +32,19 @@ _SAME_SCALE = 1e-6
 _TOO_WIDE = english("its operands are too wide for exact products")
 
 
-def _conv(call: KernelCall) -> KernelResult:
+def _conv(call: KernelCall, *, transposed: bool = False) -> KernelResult:
+    prepare = prepare_transposed_kernel if transposed else prepare_kernel
     values, operand = call.operand(0).whole, call.operand(1)
     weights = operand.coded
     groups = call.attributes.get("group", 1)
-    kernel = call.keep(
-        "kernel", lambda: _kernel(prepare_kernel, weights, groups, values), constant=operand.constant
-    )
-    geometry = conv_geometry(call.attributes, values.shape[2:], kernel.size)
+    kernel = call.keep("kernel", lambda: _kernel(prepare, weights, groups, values), constant=operand.constant)
+    find = transposed_geometry if transposed else conv_geometry
+    geometry = find(call.attributes, values.shape[2:], kernel.size)
     _check_windows(geometry)
-    total = convolve(values.centred(kernel.plan.dtype), kernel, geometry)
-    return [_finished(call, total, values, _channel_scale(weights, 0), kernel.plan)]
-
-
-def _conv_transpose(call: KernelCall) -> KernelResult:
-    values, operand = call.operand(0).whole, call.operand(1)
-    weights = operand.coded
-    groups = call.attributes.get("group", 1)
-    kernel = call.keep(
-        "kernel", lambda: _kernel(prepare_transposed_kernel, weights, groups, values), constant=operand.constant
-    )
-    geometry = transposed_geometry(call.attributes, values.shape[2:], kernel.size)
-    _check_windows(geometry)
-    total = convolve_transposed(values.centred(kernel.plan.dtype), kernel, geometry)
-    channel_scale = _channel_scale(weights, 1)
-    if channel_scale.size > 1:
+    compute = convolve_transposed if transposed else convolve
+    total = compute(values.centred(kernel.plan.dtype), kernel, geometry)
+    channel_scale = _channel_scale(weights, int(transposed))
+    if transposed and channel_scale.size > 1:
         channel_scale = np.tile(channel_scale, groups)
     return [_finished(call, total, values, channel_scale, kernel.plan)]
 
@@ -213,7 +202,7 @@ def _placed(bias: Array, rank: int, along: int | None) -> Array:
 
 LINEAR_KERNELS: dict[str, IntegerKernel] = {
     "Conv": _conv,
-    "ConvTranspose": _conv_transpose,
+    "ConvTranspose": partial(_conv, transposed=True),
     "Gemm": _gemm,
     "MatMul": _matmul,
 }

@@ -109,12 +109,22 @@ _MOST_SINGLE = 16
 _SAME_COST = 1e-9
 
 
-def prune(problem: TuneProblem, start: Trial) -> Generator[Recipe, Trial, Trial]:
+# A part of a transformer's stream is given back when outputs lose less than this without it: metrics of a task are
+# met by chance on few samples, and a part is missed only together with others.
+_SPARED_DB = 1.0
+
+
+def prune(problem: TuneProblem, start: Trial, *, careful: bool = False) -> Generator[Recipe, Trial, Trial]:
     """Leave out options and nodes, and give others a cheaper precision, as long as the goal is met.
 
     It goes round until nothing changes: with fewer options a node may be needed that was not before. An option
     that costs nothing on the chip stays even where the goal is met without it: a goal is met on some samples, and
     what it gains is gained on others, too.
+
+    Args:
+        problem: Has the options.
+        start: A trial that meets the goal.
+        careful: Whether nodes are left out only where outputs hardly get noisier without them.
 
     Returns:
         A trial that meets the goal; without any one of its parts that cost something it does not, as far as single
@@ -125,7 +135,7 @@ def prune(problem: TuneProblem, start: Trial) -> Generator[Recipe, Trial, Trial]
     while True:
         before = best.recipe
         best = yield from _fewer_options(problem, best)
-        best = yield from _fewer_nodes(problem, best)
+        best = yield from _fewer_nodes(problem, best, careful=careful)
         best = yield from _lower_nodes(problem, best)
         if best.recipe == before:
             return best
@@ -172,7 +182,13 @@ def _dropped(recipe: Recipe, nodes: Sequence[str], problem: TuneProblem) -> Reci
     return problem.with_nodes(recipe, left)
 
 
-def _fewer_nodes(problem: TuneProblem, start: Trial) -> Generator[Recipe, Trial, Trial]:
+def _is_spared(problem: TuneProblem, left: Recipe, whole: Recipe) -> bool:
+    """Whether outputs hardly get noisier with less; also where that is not known."""
+    without_it, with_it = problem.proxy_db(left), problem.proxy_db(whole)
+    return without_it is None or with_it is None or without_it >= with_it - _SPARED_DB
+
+
+def _fewer_nodes(problem: TuneProblem, start: Trial, *, careful: bool) -> Generator[Recipe, Trial, Trial]:
     """Leave out groups of nodes, from the end of the ranking, in smaller and smaller groups."""
     best = start
     nodes = list(problem.raised_nodes(best.recipe))
@@ -181,7 +197,10 @@ def _fewer_nodes(problem: TuneProblem, start: Trial) -> Generator[Recipe, Trial,
     while nodes:
         dropped = False
         for at in range(len(nodes) - size, -size, -size):
-            trial = yield _dropped(best.recipe, nodes[max(0, at) : at + size], problem)
+            recipe = _dropped(best.recipe, nodes[max(0, at) : at + size], problem)
+            if careful and not _is_spared(problem, recipe, start.recipe):
+                continue
+            trial = yield recipe
             if trial.met and trial.cost <= best.cost:
                 best, dropped = trial, True
         nodes = list(problem.raised_nodes(best.recipe))
@@ -232,6 +251,7 @@ def greedy(problem: TuneProblem) -> Search:
     if plain.met:
         return
     best = yield from architecture(problem, plain)
+    careful = best.met
     if not best.met:
         best = yield from climb(problem, best)
     if not best.met:
@@ -246,7 +266,7 @@ def greedy(problem: TuneProblem) -> Search:
         if found is None:
             return
         best = found
-    yield from prune(problem, best)
+    yield from prune(problem, best, careful=careful)
 
 
 def _raise_nodes(problem: TuneProblem, start: Trial) -> Generator[Recipe, Trial, Trial | None]:

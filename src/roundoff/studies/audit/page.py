@@ -94,8 +94,9 @@ def _computed(audit: Audit) -> Iterator[tuple[str, str]]:
     floats = [row for row in rows if row.effective.arithmetic == FLOAT and row not in at_run_time]
     text = translate("audit.of_nodes", count=len(rows) - len(floats), all=len(rows))
     text = semicolons(text, translate("audit.in_float", types=_by_type(floats)) if floats else "")
-    weights = sum(bool(row.effective.weight) and FLOAT not in row.effective.weight.split("/") for row in floats)
-    text = translate("audit.quantized_weights", text=text, count=weights) if weights else text
+    narrow = [row for row in floats if row.effective.weight and FLOAT not in row.effective.weight.split("/")]
+    kinds = ", ".join(sorted({row.effective.weight for row in narrow}))
+    text = translate("audit.quantized_weights", text=text, count=len(narrow), kinds=kinds) if narrow else text
     yield translate("audit.quantized"), text
     if at_run_time:
         yield "", translate("audit.run_time", count=len(at_run_time))

@@ -9,26 +9,9 @@ from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, plain, translate
 from roundoff.messages.message import joined, phrase_of, shown
 from roundoff.messages.phrases import commas, count_of, semicolons
-from roundoff.studies.check_io.result import Explanation, IoCheck, StageCheck
+from roundoff.studies.check_io.result import Correction, Explanation, IoCheck, StageCheck
 
 _WORDS = {True: "check_io.pass", False: "check_io.fail"}
-# A terminal says it in lines.
-_KEPT: tuple[pages.Place, ...] = ("html", "csv")
-_STAGES = (
-    pages.Column("stage", bilingual("check_io.stage"), "text", on=_KEPT),
-    pages.Column("passed", bilingual("check_io.passed"), "truth", on=_KEPT),
-    pages.Column("largest", bilingual("check_io.column_largest"), "number", higher_is_better=False, on=_KEPT),
-    pages.Column("tolerance", bilingual("check_io.tolerance"), "number", on=_KEPT),
-    pages.Column("samples", bilingual("check_io.samples"), "count", on=_KEPT),
-    pages.Column("shapes", bilingual("check_io.shapes"), "text", on=_KEPT),
-    pages.Column("explained", bilingual("check_io.column_explained"), "text", on=_KEPT),
-)
-_CORRECTIONS = (
-    pages.Column("stage", bilingual("check_io.stage"), "text", on=_KEPT),
-    pages.Column("setting", bilingual("check_io.column_setting"), "text", on=_KEPT),
-    pages.Column("value", bilingual("check_io.value"), "text", on=_KEPT),
-    pages.Column("fields", bilingual("check_io.fields"), "text", on=_KEPT),
-)
 _Line = tuple[str, str]
 
 
@@ -41,29 +24,20 @@ def io_check_page(document: RunDocument) -> pages.Page | None:
     if found is None:
         return None
     blocks: list[pages.Block] = [_headline(found), pages.bilingual_facts(lambda: _stages(found))]
-    blocks.append(
-        pages.TableBlock("stages", bilingual("check_io.stages"), _STAGES, tuple(map(_row, found.stages)))
-    )
+    blocks.append(pages.table("stages", "check_io.stages", _STAGES, found.stages))
     for stage in found.stages:
         details = pages.bilingual_facts(lambda stage=stage: _details(stage))  # type: ignore[misc]
         if details.rows:
             blocks += [_heading(stage), details]
-    corrections = tuple(
-        (
-            _name(stage),
-            phrase_of(change.correction.setting),
-            phrase_of(change.correction.value),
-            phrase_of(change.correction.fields),
-        )
+    corrections = [
+        (stage, change.correction)
         for stage in found.stages
         if stage.explanation is not None
         for change in stage.explanation.changes
         if change.correction is not None
-    )
+    ]
     if corrections:
-        blocks.append(
-            pages.TableBlock("corrections", bilingual("check_io.corrections"), _CORRECTIONS, corrections)
-        )
+        blocks.append(pages.table("corrections", "check_io.corrections", _CORRECTIONS, corrections))
     blocks += [_pictures(stage) for stage in found.stages if stage.pictures]
     return pages.Page("io", bilingual("check_io.title"), (*blocks, *pages.notes(found.notes)))
 
@@ -183,19 +157,35 @@ def _pictures(stage: StageCheck) -> pages.Pictures:
     )
 
 
-def _row(stage: StageCheck) -> tuple[pages.Cell, ...]:
+def _changes(stage: StageCheck) -> Phrase:
     found = stage.explanation
-    explained = plain("") if found is None else phrase_of(joined(change.text for change in found.changes))
-    return (
-        _name(stage),
-        stage.passed,
-        stage.max_abs_error,
-        stage.tolerance,
-        stage.samples,
-        phrase_of(stage.shapes),
-        explained,
-    )
+    return plain("") if found is None else phrase_of(joined(change.text for change in found.changes))
 
 
 def _name(stage: StageCheck) -> Phrase:
     return bilingual(f"check_io.stage_{stage.stage}")
+
+
+# A terminal says it in lines.
+_STAGES: list[pages.ColumnOf[StageCheck]] = [
+    pages.column("stage", "check_io.stage", cell=_name, on="html csv"),
+    pages.column("passed", "check_io.passed", "truth", on="html csv"),
+    pages.column(
+        "largest",
+        "check_io.column_largest",
+        "number",
+        lambda stage: stage.max_abs_error,
+        higher_is_better=False,
+        on="html csv",
+    ),
+    pages.column("tolerance", "check_io.tolerance", "number", on="html csv"),
+    pages.column("samples", "check_io.samples", "count", on="html csv"),
+    pages.column("shapes", "check_io.shapes", cell=lambda stage: phrase_of(stage.shapes), on="html csv"),
+    pages.column("explained", "check_io.column_explained", cell=_changes, on="html csv"),
+]
+_CORRECTIONS: list[pages.ColumnOf[tuple[StageCheck, Correction]]] = [
+    pages.column("stage", "check_io.stage", cell=lambda row: _name(row[0]), on="html csv"),
+    pages.column("setting", "check_io.column_setting", cell=lambda row: phrase_of(row[1].setting), on="html csv"),
+    pages.column("value", "check_io.value", cell=lambda row: phrase_of(row[1].value), on="html csv"),
+    pages.column("fields", "check_io.fields", cell=lambda row: phrase_of(row[1].fields), on="html csv"),
+]

@@ -134,39 +134,49 @@ def _score(found: PartialQuantization, step: PartialStep) -> str:
 
 def _table(found: PartialQuantization) -> pages.TableBlock:
     """One line per step; the knee is marked."""
-    drawn: tuple[pages.Place, ...] = ("terminal", "html")
-    hidden: tuple[pages.Place, ...] = ("csv",)
-    everywhere = (*drawn, *hidden)
     compared = found.float_score != 1 and found.steps[0].share is not None
     others = list(dict.fromkeys(name for step in found.steps for name in step.scores))
     measured = {name for name in others if all(name in step.scores for step in found.steps)}
-    columns = (
-        pages.Column("count", bilingual("partial.count"), "count", short=bilingual("partial.column_top")),
-        pages.Column("subject", bilingual("partial.subject"), "node", on=hidden),
-        pages.Column(
+    columns: list[pages.ColumnOf[PartialStep]] = [
+        pages.column("count", "partial.count", "count", short="partial.column_top"),
+        pages.column("subject", "partial.subject", "node", on="csv"),
+        pages.column(
             "shown_subject",
-            bilingual("partial.subject"),
+            "partial.subject",
             "node",
-            on=drawn,
-            short=bilingual("partial.column_added"),
+            lambda step: step.subject or bilingual("partial.all_quantized"),
+            on="terminal html",
+            short="partial.column_added",
         ),
-        pages.Column("op_type", bilingual("common.operation"), "text", short=bilingual("terminal.operation")),
-        _score_column(found.score, higher_is_better=found.higher_is_better),
-        pages.Column(
+        pages.column("op_type", "common.operation", short="terminal.operation"),
+        pages.ColumnOf(
+            _score_column(found.score, higher_is_better=found.higher_is_better), lambda step: step.score
+        ),
+        pages.column(
             "of_float",
-            bilingual("partial.share"),
+            "partial.share",
             "score",
+            lambda step: step.share,
             higher_is_better=True,
-            on=everywhere if compared else hidden,
+            on="terminal html csv" if compared else "csv",
             metric="accuracy",
         ),
-        *(replace(_score_column(name), on=everywhere if name in measured else hidden) for name in others),
-        pages.Column("mark", plain(""), "text", on=("terminal",)),
-        pages.Column("reaches_goal", plain("reaches goal"), "truth", on=hidden),
-        pages.Column("quantizers", plain("quantizers"), "text", on=hidden),
-    )
-    rows = tuple(_row(found, step, others) for step in found.steps)
-    return pages.TableBlock("partial", bilingual("partial.table"), columns, rows, file="partial.csv")
+        *(_other(name, shown=name in measured) for name in others),
+        pages.column(
+            "mark",
+            "",
+            cell=lambda step: bilingual("partial.column_mark") if step.count == found.knee else "",
+            on="terminal",
+        ),
+        pages.column("reaches_goal", "reaches goal", "truth", lambda step: _reaches(found, step), on="csv"),
+        pages.column("quantizers", "quantizers", cell=lambda step: " ".join(step.quantizers), on="csv"),
+    ]
+    return pages.table("partial", "partial.table", columns, found.steps, file="partial.csv")
+
+
+def _other(name: str, *, shown: bool) -> pages.ColumnOf[PartialStep]:
+    column = _score_column(name)
+    return pages.ColumnOf(column if shown else replace(column, on=("csv",)), lambda step: step.scores.get(name))
 
 
 def _score_column(name: str, *, higher_is_better: bool | None = None) -> pages.Column:
@@ -174,16 +184,5 @@ def _score_column(name: str, *, higher_is_better: bool | None = None) -> pages.C
     return replace(column, short=plain(score_heading(name)))
 
 
-def _row(found: PartialQuantization, step: PartialStep, others: list[str]) -> tuple[pages.Cell, ...]:
-    return (
-        step.count,
-        step.subject,
-        step.subject or bilingual("partial.all_quantized"),
-        step.op_type,
-        step.score,
-        step.share,
-        *(step.scores.get(name) for name in others),
-        bilingual("partial.column_mark") if step.count == found.knee else "",
-        step.score >= found.goal.value if found.higher_is_better else step.score <= found.goal.value,
-        " ".join(step.quantizers),
-    )
+def _reaches(found: PartialQuantization, step: PartialStep) -> bool:
+    return step.score >= found.goal.value if found.higher_is_better else step.score <= found.goal.value

@@ -21,7 +21,7 @@ from roundoff.vendors.ascend.network import (
     compare_group,
     compare_pair,
     group_names,
-    pair_by_name,
+    pair_operators,
     with_inputs_of_slices,
 )
 from roundoff.vendors.ascend.rows import NEVER_DUMPED, Columns, Row, chosen_groups, stamp, write_table
@@ -123,6 +123,9 @@ def compare_network(request: Request, *, warn: Warn, progress: Progress) -> Comp
         warn('The argument "-advisor" will automatically configure "-overflow_detection".')
     job = open_job(request, warn=warn)
     outcomes = list(_outcomes(job, request, progress=progress))
+    if job.constants:
+        count = len(job.constants)
+        warn(english("{count} inputs are constants, which have no golden data and are not compared.", count=count))
     rows = sorted((row for outcome in outcomes for row in outcome.rows), key=lambda row: row.index)
     if request.strict and job.sliced:
         rows = with_inputs_of_slices(job, rows)
@@ -178,7 +181,10 @@ def _outcomes(job: CompareJob, request: Request, *, progress: Progress) -> Itera
         groups = (job.rule.groups[key] for key in keys if key in job.rule.groups)
         steps = [functools.partial(compare_group, job, group) for group in groups]
     else:
-        steps = [functools.partial(compare_pair, job, twin) for twin in pair_by_name(job.mine, job.golden)]
+        steps = [
+            functools.partial(compare_pair, job, twin)
+            for twin in pair_operators(job.mine, job.golden, strict=job.strict)
+        ]
     progress.start("comparing", len(steps))
     for step in steps:
         yield step()

@@ -96,6 +96,9 @@ def _carries(operator: Operator, dtype: str, *, inside: bool, strict: bool, warn
     return _Output.MIDDLE if inside else _Output.NORMAL
 
 
+CONSTANT_TYPES = ("Const", "Constant", "ConstPlaceHolder", "Variable")
+"""Operators that hold constants of the model, which are never dumped and have no golden data."""
+
 _PASSED_ON = ("Cast", "TransData")
 """Operators that only change type or layout: their golden tensor is that of what they read."""
 
@@ -118,6 +121,7 @@ class CompareJob:
         scales: What codes and sums of codes stand for, as far as files tell.
         producers: Which output an input is, as ``op:output:0`` by ``op:input:0``; filled in on the way.
         sliced: Operators that ran in slices; filled in on the way.
+        constants: Inputs that are constants of the model; filled in on the way.
     """
 
     mine: Folder
@@ -133,6 +137,7 @@ class CompareJob:
     scales: Scales = field(default_factory=Scales)
     producers: dict[str, str] = field(default_factory=dict)
     sliced: set[str] = field(default_factory=set)
+    constants: set[str] = field(default_factory=set)
 
 
 def counterpart(job: CompareJob, operator: Operator, index: int, *, is_input: bool) -> OperatorOrigin:
@@ -157,6 +162,15 @@ def deploy_name(job: CompareJob, operator: Operator, index: int, *, is_input: bo
     except NotCompared:
         return ""
     return source.deploys[place] if place < len(source.deploys) else ""
+
+
+def is_constant(job: CompareJob, operator: Operator, index: int) -> bool:
+    """Whether an input is a constant of the model."""
+    try:
+        source, _ = _source(replace(job, warn=lambda text: None), operator, index, is_input=True)
+    except NotCompared:
+        return False
+    return source.type in CONSTANT_TYPES
 
 
 def decoded_counterpart(

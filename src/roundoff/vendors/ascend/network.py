@@ -1,7 +1,7 @@
 """Comparing a network: every tensor of an offline model with its golden counterpart, group by group."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,12 +13,13 @@ from roundoff.core.tensors import Array, as_values
 from roundoff.measure.statistics import release_pages
 from roundoff.messages.message import english
 from roundoff.tensors import open_source
-from roundoff.tensors.ascend_dump.layouts import inverse_layout, restore
+from roundoff.tensors.ascend_dump.layouts import LayoutUndo, inverse_layout, restore
 from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, GoldenPair, compare_values
 from roundoff.vendors.ascend.causes import FaultCause, cause_of, dead_channels
-from roundoff.vendors.ascend.counterparts import CompareJob, PairedTensor, paired
+from roundoff.vendors.ascend.counterparts import CONSTANT_TYPES, CompareJob, PairedTensor, is_constant, paired
+from roundoff.vendors.ascend.dump_rules import parts_of
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, farthest
-from roundoff.vendors.ascend.folders import Folder, FoundFile, Kind, Loaded, Tensor, load_operator
+from roundoff.vendors.ascend.folders import Folder, FoundFile, Kind, Loaded, Tensor, escaped, load_operator
 from roundoff.vendors.ascend.layouts import Fitted, shown
 from roundoff.vendors.ascend.rows import Row
 from roundoff.vendors.ascend.rules import DEQUANT_NAME, Operator, Relation, is_dequantizer, relation_of
@@ -145,7 +146,8 @@ def _load_mine(job: CompareJob, operator: Operator) -> Loaded:
             if job.strict or not error.message
             else english("[{name}] {message}", name=operator.name, message=error.message)
         )
-        job.warn(message)
+        if job.strict or operator.type not in CONSTANT_TYPES:
+            job.warn(message)
         raise NotCompared(message, code=error.code) from error
 
 
@@ -155,6 +157,10 @@ def _compare_tensor(
     about = tensor.about
     name = f"{operator.name}:{about.role}:{about.index}"
     base = replace(_empty(operator, names, ""), tensor=name, mine_address=tensor.address)
+    if not job.strict and about.role == "input" and is_constant(job, operator, about.index):
+        job.constants.add(name)
+        # The row says it in the vendor's words; one line for all says it on the terminal.
+        return replace(base, shape=_bracketed(_safe_shape(tensor)), reason=_no_golden(operator, name))
     try:
         found = paired(job, operator, tensor)
     except NotCompared as error:
@@ -237,9 +243,13 @@ def overflows(job: CompareJob, op: str, tensor: Tensor) -> str:
 def _reason(job: CompareJob, operator: Operator, tensor: str, error: NotCompared) -> str:
     if error.code is not Code.NO_DUMP:
         return error.message
-    message = f"[{operator.name}] There is no the ground truth dump file for {tensor}."
+    message = _no_golden(operator, tensor)
     job.warn(message)
     return message
+
+
+def _no_golden(operator: Operator, tensor: str) -> str:
+    return f"[{operator.name}] There is no the ground truth dump file for {tensor}."
 
 
 def _empty(operator: Operator, names: tuple[str, str] | None, reason: str) -> Row:
@@ -297,12 +307,69 @@ _MISSING_SLICES = "This is a FFTS+ mode dump data, The number of files does not 
 
 @dataclass(frozen=True, slots=True)
 class OperatorPair:
-    """An operator and its files on both sides; none on a side that lacks it."""
+    """An operator and its files on both sides; none on a side that lacks it.
+
+    Attributes:
+        index: Number of the operator.
+        op: Its name.
+        mine: Its files under test.
+        golden: Its golden files.
+        golden_op: Name of the golden operator, where that is another one that writes the same original tensors.
+        outputs: Which outputs of both are the same then; empty where all inputs and outputs are.
+    """
 
     index: int
     op: str
     mine: tuple[FoundFile, ...]
     golden: tuple[FoundFile, ...]
+    golden_op: str = ""
+    outputs: tuple[tuple[int, int], ...] = ()
+
+
+def pair_operators(mine: Folder, golden: Folder, *, strict: bool) -> list[OperatorPair]:
+    """Operators of two dumps by name; those of one side alone by the original tensors that they write.
+
+    Args:
+        mine: The dump under test.
+        golden: The golden one.
+        strict: By name alone, as the vendor does.
+    """
+    pairs = pair_by_name(mine, golden)
+    lonely = [pair for pair in pairs if not pair.golden]
+    if strict or not lonely or not any(not pair.mine for pair in pairs):
+        return pairs
+    written: dict[str, tuple[OperatorPair, int]] = {}
+    for pair in pairs:
+        for place, name in enumerate(_originals(pair.golden, mine.files.keys())):
+            written[name] = (pair, place)
+    found: dict[str, OperatorPair] = {}
+    taken: set[str] = set()
+    for pair in lonely:
+        names = _originals(pair.mine, golden.files.keys())
+        known = [(place, written[name]) for place, name in enumerate(names) if name in written]
+        if known:
+            other = known[0][1][0]
+            outputs = tuple((place, theirs) for place, (owner, theirs) in known if owner is other)
+            found[pair.op] = replace(pair, golden=other.golden, golden_op=other.op, outputs=outputs)
+            taken.add(other.op)
+    return [found.get(pair.op, pair) for pair in pairs if pair.mine or pair.op not in taken]
+
+
+def _originals(files: Sequence[FoundFile], known: Collection[str]) -> list[str]:
+    """Original tensors that the outputs of an operator are, by its headers, else by the parts of its name."""
+    if not files:
+        return []
+    try:
+        loaded = load_operator(files, strict=False)
+    except NotCompared:
+        return []
+    name = loaded.op_name or (files[-1].name.op if files[-1].name is not None else "")
+    parts = parts_of(escaped(name), known) or (escaped(name),)
+    return [
+        f"{escaped(origin)}:{place}" if origin else f"{parts[-1]}:{tensor.about.index}"
+        for tensor in loaded.outputs
+        for origin, place in (tensor.about.origin,)
+    ]
 
 
 def pair_by_name(mine: Folder, golden: Folder) -> list[OperatorPair]:
@@ -328,6 +395,8 @@ def compare_pair(job: CompareJob, twin: OperatorPair) -> NetworkOutcome:
         row = Row(twin.index, 0, "NaN", twin.op, golden=twin.op, reason=error.message)
         return NetworkOutcome((row,), error.code, True)
     name = mine.op_name if mine.sliced and mine.op_name else twin.op
+    if twin.outputs:
+        return _same_outputs(job, twin, mine=mine, golden=golden)
     rows: list[Row] = []
     reasons: list[str] = []
     for role, left, right in (("input", mine.inputs, golden.inputs), ("output", mine.outputs, golden.outputs)):
@@ -344,6 +413,20 @@ def compare_pair(job: CompareJob, twin: OperatorPair) -> NetworkOutcome:
         extra = _told(job, reasons, mine=mine, golden=golden)
         return NetworkOutcome((*rows, *(_row(twin, "NaN", reason=reason) for reason in extra)), Code.FINE, True)
     return NetworkOutcome((_row(twin, "NaN", reason=",".join([*told, *reasons])),), Code.DATA, True)
+
+
+def _same_outputs(job: CompareJob, twin: OperatorPair, *, mine: Loaded, golden: Loaded) -> NetworkOutcome:
+    """Compare those outputs of two operators that are the same tensors of the original."""
+    rows = []
+    for left, right in twin.outputs:
+        pair = mine.outputs[left], golden.outputs[right]
+        reason = _difference(job, *pair)
+        name = f"{twin.op}:output:{left}"
+        if reason:
+            rows.append(_row(twin, "NaN", tensor=name, reason=f"[{twin.op}] The {reason} for {name}."))
+        else:
+            rows.append(_compare(job, twin, name, tensors=pair, paths=(mine.path, golden.path)))
+    return NetworkOutcome(tuple(rows), Code.FINE, True)
 
 
 def _told(job: CompareJob, reasons: Sequence[str], *, mine: Loaded, golden: Loaded) -> list[str]:
@@ -381,12 +464,20 @@ def _why_not(job: CompareJob, op: str, role: str, *, left: Sequence[Tensor], rig
 
 
 def _difference(job: CompareJob, mine: Tensor, golden: Tensor) -> str:
-    if not job.restore and mine.about.format != golden.about.format:
-        return f"format does not match ({mine.about.format} vs {golden.about.format})"
+    """Why two tensors cannot be compared; empty when they can, if need be with their formats undone."""
     try:
         left, right = mine.shape, golden.shape
     except Unreadable as error:
         return f"slices do not fit ({error.problem})"
+    formats = mine.about.format, golden.about.format
+    if not job.strict and (formats[0] != formats[1] or left != right):
+        ways = [_way_back(side) for side in (mine, golden)]
+        if ways[0].shape == ways[1].shape and all(way.restored for way in ways):
+            return ""
+        left, right = (way.shape for way in ways)
+        return f"shape does not match ({shown(left)} vs {shown(right)})"
+    if not job.restore and formats[0] != formats[1]:
+        return "format does not match ({} vs {})".format(*formats)
     return f"shape does not match ({shown(left)} vs {shown(right)})" if left != right else ""
 
 
@@ -405,7 +496,8 @@ def _compare(
         overflow=overflows(job, twin.op, mine) if job.overflow else "NaN",
     )
     try:
-        left, right = ((_restored(side) if job.restore else side.values).reshape(-1) for side in tensors)
+        undone = job.restore or mine.about.format != golden.about.format or mine.shape != golden.shape
+        left, right = (plain_values(side) if undone else side.values for side in tensors)
     except (Unreadable, OSError) as error:
         problem = error.problem if isinstance(error, Unreadable) else error.strerror
         reason = f"[{twin.op}] {name} cannot be read: {problem}."
@@ -415,18 +507,26 @@ def _compare(
         reason = f"[{twin.op}] The number of elements does not match ({left.size} vs {right.size}) for {name}."
         job.warn(reason)
         return replace(row, reason=reason)
-    values, messages = sides(job, Fitted(left, right, mine.shape), mine=paths[0], golden=paths[1])
+    if undone and not job.restore:
+        row = replace(row, shape=_bracketed(left.shape))
+    fitted = Fitted(left.reshape(-1), right.reshape(-1), mine.shape)
+    values, messages = sides(job, fitted, mine=paths[0], golden=paths[1])
     return replace(row, values=tuple(values), reason=",".join(messages))
 
 
-def _restored(tensor: Tensor) -> Array:
+def _way_back(tensor: Tensor) -> LayoutUndo:
     about = tensor.about
-    way = inverse_layout(about.format, tensor.shape, original=about.original_shape, groups=about.groups)
-    return restore(tensor.values, way).array
+    return inverse_layout(about.format, tensor.shape, original=about.original_shape, groups=about.groups)
+
+
+def plain_values(tensor: Tensor) -> Array:
+    """A tensor with the device's format undone."""
+    return restore(tensor.values, _way_back(tensor)).array
 
 
 def _row(twin: OperatorPair, op_type: str, *, tensor: str = "NaN", reason: str = "") -> Row:
-    return Row(twin.index, 0, op_type, twin.op, golden=twin.op, tensor=tensor, reason=reason)
+    golden = twin.golden_op or twin.op
+    return Row(twin.index, 0, op_type, twin.op, golden=golden, tensor=tensor, reason=reason)
 
 
 # Two arrays in two files, compared without names or rules.

@@ -20,15 +20,15 @@ from roundoff.graph.interface import inputs as model_inputs
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.shapes import ranks, values
 from roundoff.messages.message import english, shown
-from roundoff.tensors.ascend_dump.layouts import inverse_layout, restore
 from roundoff.vendors.amct.deploy import PlainOperators, integer_model
 from roundoff.vendors.amct.quantizers import records_of_qat
-from roundoff.vendors.amct.workflow import convert, get_flavour
+from roundoff.vendors.amct.workflow import convert
 from roundoff.vendors.ascend.causes import FaultCause, Numbers, cause_of
 from roundoff.vendors.ascend.counterparts import CompareJob, deploy_name
 from roundoff.vendors.ascend.culprits import OperatorError
 from roundoff.vendors.ascend.errors import NotCompared
 from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator
+from roundoff.vendors.ascend.network import plain_values
 from roundoff.vendors.ascend.rows import NEVER_DUMPED
 from roundoff.vendors.ascend.rules import (
     DEQUANT_NAME,
@@ -105,7 +105,11 @@ def open_stages(path: Path, *, record: Path | None) -> StageModel:
         return StageModel(integer_model(*records_of_qat(model), form=PlainOperators()))
     if record is None:
         return StageModel(model)
-    flavour = get_flavour("caffe" if is_caffe(path) else "onnx")
+    # Imported here: they register how to run models, which nothing else of the comparison needs.
+    from roundoff.vendors.amct.caffe import CaffeFlavour
+    from roundoff.vendors.amct.onnx import OnnxFlavour
+
+    flavour = CaffeFlavour() if is_caffe(path) else OnnxFlavour()
     return StageModel(integer_model(*convert(flavour, model_files(path), record), form=PlainOperators()))
 
 
@@ -272,13 +276,6 @@ class ModelReplay(Replay):
         return self.stages.shaped(stage, self.numbers(*self._dumped[stage]))
 
 
-def plain_values(tensor: Tensor) -> Array:
-    """A tensor with the device's format undone."""
-    about = tensor.about
-    way = inverse_layout(about.format, tensor.shape, original=about.original_shape, groups=about.groups)
-    return restore(tensor.values, way).array
-
-
 def _compared(op: str, found: Array, exact: Array, *, tensor: Tensor) -> OperatorError:
     kind = tensor.about.element_type
     numbers: Numbers = "codes" if kind in _CODES else "sums" if kind == "INT32" else "values"
@@ -323,5 +320,5 @@ def _pattern(found: Array, exact: Array, tolerance: Array) -> FaultCause:
     """Where the error is, in words that are known of other devices."""
     expected = Expected(np.broadcast_to(tolerance, exact.shape), 0.0)
     with np.errstate(all="ignore"):
-        text = shown(pattern((Pair(found.astype(np.float32), exact.astype(np.float32), expected),)))
-    return FaultCause("other", text)
+        where = shown(pattern((Pair(found.astype(np.float32), exact.astype(np.float32), expected),)))
+    return FaultCause("other", english("beyond rounding: {where}", where=where))

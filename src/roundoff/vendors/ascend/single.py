@@ -19,7 +19,7 @@ from roundoff.vendors.ascend.counterparts import CompareJob, paired
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator
 from roundoff.vendors.ascend.layouts import shown
-from roundoff.vendors.ascend.network import group_names, overflows
+from roundoff.vendors.ascend.network import group_names, overflows, plain_values
 from roundoff.vendors.ascend.rows import write_private
 from roundoff.vendors.ascend.rules import Operator
 
@@ -350,7 +350,13 @@ def _by_rule(job: CompareJob, asked: Asked) -> Single:
     try:
         operator = job.rule.find(asked.op, warn=lambda text: None)
     except NotCompared as error:
-        raise Refused(error.message, code=Code.PARAMETER, fix=_AGAIN) from error
+        holders = [each for each in job.rule.in_order if asked.op in (*each.parts, *each.originals)]
+        if job.strict or not holders:
+            raise Refused(error.message, code=Code.PARAMETER, fix=_AGAIN) from error
+        # A layer that was fused into an operator is looked at in the last one that holds it.
+        operator = holders[-1]
+        job.warn(english("{op} is a part of {operator}, which is compared.", op=asked.op, operator=operator.name))
+        asked = replace(asked, op=operator.name)
     group = job.rule.groups[job.rule.group_of[asked.op]]
     if operator.inner:
         what = english('[{op}] The op "{op}" is inner node for multi to multi relation.', op=asked.op)
@@ -406,6 +412,8 @@ def _without_rule(job: CompareJob, asked: Asked) -> Single:
             what = english("Failed to find {op} dump data from {flag} dump data path.", op=asked.op, flag=flag)
             raise Refused(error.message or what, code=error.code, fix=_AGAIN) from error
     mine, golden = sides
+    if not job.strict and (mine.shape != golden.shape or mine.about.format != golden.about.format):
+        return _undone(asked, mine, golden)
     if mine.shape != golden.shape:
         what = english(
             "My Output data shape {shape} not equal to Ground Truth data shape {shape2}.",
@@ -430,6 +438,21 @@ def _without_rule(job: CompareJob, asked: Asked) -> Single:
         asked.op,
         asked.op,
     )
+
+
+def _undone(asked: Asked, mine: Tensor, golden: Tensor) -> Single:
+    """Two tensors that devices laid out differently, in the layout of the original."""
+    left, right = (plain_values(side) for side in (mine, golden))
+    if left.shape != right.shape:
+        what = english(
+            "My Output data shape {shape} not equal to Ground Truth data shape {shape2}.",
+            shape=shown(left.shape),
+            shape2=shown(right.shape),
+        )
+        raise Refused(what, code=Code.DATA, fix=english("compare dumps of the same model and batch"))
+    part = f"{asked.role}_{asked.index}"
+    axes = _axes(mine, "")
+    return Single(left.reshape(-1), right.reshape(-1), left.shape, axes, asked.op, part, asked.op, asked.op)
 
 
 def _chosen(asked: Asked, loaded: Loaded) -> Tensor:

@@ -32,7 +32,7 @@ from roundoff.core.document import Environment, InputFile, environment_content, 
 from roundoff.core.files import read_small
 from roundoff.core.names import FileNames, shown
 from roundoff.core.progress import Progress
-from roundoff.core.provenance import environment, input_file
+from roundoff.core.provenance import bytes_input, environment, input_file
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs, outputs
@@ -74,9 +74,11 @@ def build_record(command: Sequence[str], config: BuildConfig, *, config_file: Pa
     given += [("data", each.calibration_dataset) for each in config.quant.input_configs]
     given += [("constant", each.data_path) for each in config.const_processors]
     read = [(role, recipe.located(text, base)) for role, text in dict.fromkeys(given) if text]
-    read += [] if config_file is None else [("config", config_file)]
     # What is missing is refused by the build, with all else that is wrong.
     files = [input_file(role, path) for role, path in read if path.exists()]
+    if config_file is not None and config_file.is_file():
+        # By its bytes: a configuration may be called .prototxt, which elsewhere is half of a Caffe net.
+        files.append(bytes_input("config", str(config_file), config_file.read_bytes()))
     return {
         "command": [shown(word) for word in command],
         "inputs": [asdict(each) for each in files],
@@ -119,13 +121,31 @@ def open_build(path: Path, settings: BundleSettings) -> Iterator[CaseSource]:
             original=material.model,
             model=f"model/float.onnx ({Path(config.input).name}" + _changes(config) + ")",
             words=f"{config.target_hardware.name}, {quant.calibration_method.name}, "
-            "quantized as in config/quantizers.csv",
+            f"quantized as in config/quantizers.csv{_missed_goal(folder)}",
             command=record.command,
             environment=record.environment,
             paths=record.paths,
             extras=BuildExtras(settings, folder, config, material),
             texts=tuple(_names(config)),
         )
+
+
+def _missed_goal(folder: Path) -> str:
+    """What was asked of a build that was tuned and did not reach it."""
+    file = folder / DECISIONS_NAME
+    try:
+        found = json.loads(read_small(file, what=english("The decisions"))) if file.is_file() else None
+        if found is None or found["met"]:
+            return ""
+        goal, cosine = float(found["goal"]["output"]), found["output_cosine"]
+        reached = "no cosine" if cosine is None else f"a cosine of {float(cosine):.5f}"
+        return f"; goal missed: the worst output has {reached}, not above {goal:g}, whatever was tried"
+    except (ValueError, TypeError, KeyError):  # someone else's file under our name
+        return ""
+
+
+DECISIONS_NAME = "tuning.json"
+"""What tuning leaves beside a build."""
 
 
 def _changes(config: BuildConfig) -> str:

@@ -49,6 +49,7 @@ from roundoff.vendors.pulsar2.config.schema import (
 )
 from roundoff.vendors.pulsar2.layer_configs import Frontend, refuse_unknown, resolve_layers
 from roundoff.vendors.pulsar2.tables import NATURAL, Column, render_table, target_of
+from roundoff.vendors.pulsar2.ticket import DECISIONS_NAME
 
 # Compiling and measuring for the flow charts.
 
@@ -237,7 +238,7 @@ class _Remedies:
                     yield other
 
 
-CONFIG_NAME, DECISIONS_NAME = "config.json", "tuning.json"
+CONFIG_NAME = "config.json"
 """What is written beside the build: the answer, and how it was found."""
 
 DEFAULT_METHODS = ("MinMax", "MSE", "Percentile")

@@ -39,7 +39,9 @@ def short_sums(at: KernelNode) -> Iterator[tuple[Message, "ShortSum"]]:
     if at.op != "Conv" and weight.ndim != 2:
         return
     for kind in _KINDS:
-        yield message(f"diagnosis.way_operands_{kind}", op=at.op), ShortSum(at.op, named, kind)
+        told = message(f"diagnosis.way_operands_{kind}", op=at.op)
+        yield told, ShortSum(at.op, named, kind)
+        yield message("diagnosis.way_all_short", op=at.op, kind=kind), ShortSum(at.op, named, kind, stored=True)
     factors = weight.size // at.result.shape[1 if at.op == "Conv" else -1]
     if at.result.size * factors > _MOST_STEPS:
         return
@@ -48,6 +50,8 @@ def short_sums(at: KernelNode) -> Iterator[tuple[Message, "ShortSum"]]:
         ways = [(True, 1), (False, 1), (True, 0), (False, 0)] if at.op == "Conv" else [(True, n) for n in _AT_ONCE]
         for channels_outside, at_once in ways:
             yield told, ShortSum(at.op, named, kind, channels_outside, at_once)
+            if at_once == 1:
+                yield told, ShortSum(at.op, named, kind, channels_outside, at_once, products=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +65,8 @@ class ShortSum:
         channels_outside: Whether sums, which are rounded then, run over all taps of one channel first, or over all
             channels of one tap; None for sums that are not rounded.
         at_once: Products that are added exactly before the sum is rounded; 0 for those of one channel or tap.
+        products: Whether each product is rounded before it is added.
+        stored: Whether bias and result are rounded, whatever the sums are.
     """
 
     op: str
@@ -68,6 +74,8 @@ class ShortSum:
     kind: str
     channels_outside: bool | None = None
     at_once: int = 0
+    products: bool = False
+    stored: bool = False
 
     def __call__(self, x: Array, weight: Array, bias: Array | None) -> Array:
         """What it computes."""
@@ -78,9 +86,10 @@ class ShortSum:
         # Of a product of matrices, places are rows of the result.
         made = made.reshape(shape) if self.op == "Conv" else made[0, 0].T.reshape(shape)
         if bias is None:
-            return made
+            return rounded_to(made, self.kind) if self.stored else made
+        bias = rounded_to(bias, self.kind) if self.stored else bias
         made = made + (bias.reshape(-1, *[1] * (made.ndim - 2)) if self.op == "Conv" else bias)
-        return made if self.channels_outside is None else rounded_to(made, self.kind)
+        return rounded_to(made, self.kind) if self.stored or self.channels_outside is not None else made
 
     def _sum(self, columns: Array, rows: Array) -> Array:
         """Products added up, (batch, group, out, place)."""
@@ -95,6 +104,7 @@ class ShortSum:
         for first in range(0, columns.shape[2], step):
             part = slice(first, first + step)
             added = np.einsum("bgkp,gok->bgop", columns[:, :, part], rows[..., part])
+            added = rounded_to(added, self.kind) if self.products else added
             total = rounded_to(total + added, self.kind)
         return total
 

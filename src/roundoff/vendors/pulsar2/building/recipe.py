@@ -253,7 +253,12 @@ def recipe_of(config: QuantConfig, rules: Sequence[Rule]) -> Recipe:
     """
     smooth = Step(
         "smooth",
-        (("alpha", config.smooth_quant_strength), ("threshold", config.smooth_quant_threshold)),
+        (
+            ("alpha", config.smooth_quant_strength),
+            ("threshold", config.smooth_quant_threshold),
+            # In a transformer nothing in front of most products takes factors up: LayerNorm's result has others.
+            ("insert", True),
+        ),
     )
     return Recipe(
         method=METHODS[config.calibration_method],
