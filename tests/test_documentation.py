@@ -1,11 +1,20 @@
-"""Examples in the documentation do what they say."""
+"""Examples in the documentation do what they say, and its tables are true."""
 
+import argparse
 import re
+import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
+from roundoff.cli import main, parse_words
+from roundoff.cli.options import Command
+from roundoff.cli.parser import CommandParser
+from roundoff.demo import model_path
+from tests.documented import ROOT, Typed, clear_output, commands, labels_for, make_folder, table_rows
 
 DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -40,3 +49,210 @@ def test_every_page_that_speaks_of_python_has_such_an_example() -> None:
     # Target files, nets of Caffe and dumps of a chip are the reader's own; the machine is no model.
     of_the_reader = {f"reference/{name}.md" for name in ("targets", "convert", "ascend", "self-check")}
     assert pages - of_the_reader <= {page for page, _ in EXAMPLES}
+
+
+# Commands, as they are typed.
+
+TYPED: dict[str, list[Typed]] = defaultdict(list)
+for each in commands():
+    TYPED[each.page].append(each)
+
+
+def vendor_parser(words: tuple[str, ...]) -> tuple[argparse.ArgumentParser, list[str]] | None:
+    """The parser of a vendor's sub-command, and the words for it; None for a command of ours."""
+    from roundoff.cli import amct, horizon, pulsar2
+
+    modules = {"amct": amct, "horizon": horizon, "pulsar2": pulsar2}
+    module = modules.get(words[0])
+    subcommands: dict[str, Command] = getattr(module, "_SUBCOMMANDS", {})
+    if len(words) < 2 or words[1] not in subcommands:
+        return None
+    parser = CommandParser(prog=words[1], allow_abbrev=words[0] != "pulsar2")
+    subcommands[words[1]].declare(parser)
+    rest = list(words[2:])
+    if words[0] == "pulsar2" and words[1] != "run":
+        rest, _ = pulsar2.split_settings(rest, parser)
+    return parser, rest
+
+
+@pytest.mark.parametrize("page", TYPED)
+def test_every_command_of_a_page_is_understood(page: str) -> None:
+    for typed in TYPED[page]:
+        assert parse_words(typed.words) is not None, typed.words
+        vendor = vendor_parser(typed.words)
+        if vendor is not None:
+            vendor[0].parse_args(vendor[1])
+
+
+# What is not run here, and why.
+ELSEWHERE = {
+    "amct": "an evaluator of the reader's own; tests/goldens runs the same sub-commands",
+    "amct-caffe": "tests/vendors/amct/test_caffe_seed.py follows the page",
+    "ascend": "dumps and files of a chip; tests/goldens runs them",
+    "horizon": "a model of the vendor's calibration; tests/vendors/horizon follows the page",
+    "ascend-float-model": "dumps of a chip", "ascend-quantized-model": "dumps of a chip",
+    "ascend-quick-check": "dumps of a chip", "ascend-single-operator": "dumps of a chip",
+    "ascend-two-dumps": "dumps of a chip",
+    "ocr": "tests/test_tutorials.py runs it", "repvgg": "tests/test_tutorials.py runs it",
+    "serve": "it serves until it is stopped; tests/browser does",
+    "self-check": "it measures the machine for a minute; tests/cli does",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_folder(tmp_path_factory.mktemp("reader"))
+
+
+def _needs_more(typed: Typed) -> bool:
+    """Whether a command reads what only its reader has."""
+    lacking = {"calibrated_model.onnx", "model.encodings"}
+    if typed.page == "convert":
+        lacking |= {"npu_dump", "npu_dump/"}
+    return bool(lacking.intersection(typed.words)) or typed.words[0] == "reproduce"
+
+
+@pytest.mark.parametrize("page", [page for page in TYPED if page not in ELSEWHERE])
+def test_every_command_of_a_page_runs(
+    page: str, reader: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the order of the page, each on what those before it wrote: good and bad news are fine, errors are not."""
+    folder = tmp_path / "reader"
+    shutil.copytree(reader, folder)
+    monkeypatch.chdir(folder)
+    _set_scene(page, folder)
+    for typed in TYPED[page]:
+        if _needs_more(typed):
+            continue
+        words = ["generic-int8" if word == "T" else word for word in typed.words]
+        digits = "digits.onnx" in words
+        if "--resume" in words:
+            words_before = [word for word in words if word != "--resume"]
+            clear_output(words_before)
+            main(words_before)
+        else:
+            clear_output(words)
+        labels_for(words)
+        if digits:
+            words[words.index("samples.npy")] = str(model_path().parent / "samples.npy")
+        code = main(words)
+        told = capsys.readouterr()
+        assert (code == 2) if typed.refused else code in {0, 1}, f"{' '.join(words)}: {told.err}"
+
+
+def _set_scene(page: str, folder: Path) -> None:
+    """What one page alone starts from."""
+    if page == "check-calibration":  # the one page whose folder is of pictures
+        shutil.rmtree("calib")
+        shutil.copytree("photos", "calib")
+    if page == "README":
+        demo = model_path().parent
+        shutil.copy(demo / "digits.onnx", ".")
+        shutil.copytree(demo / "board_dump", "board_dump")
+    if page == "convert":
+        _write_nets(folder)
+    if page == "diagnose-dumps":  # a dump that has the names already
+        Path("names.csv").write_text("reference,candidate\nlogits,logits\n")
+    if page == "pulsar2-config":
+        main(["pulsar2", "build", "--config", "config.json"])
+    if page == "explain":
+        main(["layers", "model.onnx", "--quantized", "int8", "--data", "calib.npy", "-o", "run"])
+
+
+def _write_nets(folder: Path) -> None:
+    """The Caffe nets that a page speaks of."""
+    from tests.graph.caffe.test_zoo import drawn
+    from tests.graph.caffe.zoo import ZOO
+
+    for name, numbers, net in (
+        ("lenet", "lenet_iter_10000", "lenet"),
+        ("fcn", "fcn", "fsrcnn_of_colours"),
+        ("net", "net", "all_convolutional"),
+    ):
+        drawn(ZOO[net](), folder)
+        prototxt, caffemodel = folder / "net.prototxt", folder / "net.caffemodel"
+        if name != "net":
+            prototxt.rename(folder / f"{name}.prototxt")
+            caffemodel.rename(folder / f"{numbers}.caffemodel")
+
+
+# Tables.
+
+
+def test_every_format_that_is_said_to_be_written_is_written_and_read_again(
+    reader: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(reader)
+    rows = table_rows("formats/README.md", "# Tensor files")
+    written = [re.findall(r"`([^`]+)`", row[0])[0] for row in rows if row[2] == "yes"]
+    assert len(written) >= 4
+    for name in written:
+        out = tmp_path / name
+        assert main(["dump", "model.onnx", "--data", "calib/", "--format", name, "-o", str(out)]) == 0
+        # Every command that takes dumps takes it, and so does converting it.
+        assert main(["compare", "golden", str(out), "--model", "model.onnx"]) in {0, 1}
+        assert main(["diagnose", "model.onnx", "--data", "calib/", "--dumps", str(out)]) in {0, 1}
+        assert main(["convert", str(out), "-o", str(tmp_path / f"{name}_again")]) == 0
+
+
+def test_every_format_that_is_documented_has_a_page_and_is_known() -> None:
+    from roundoff.tensors import FORMATS
+
+    names = {re.findall(r"`([^`]+)`", row[0])[0] for row in table_rows("formats/README.md", "# Tensor files")}
+    assert names == set(FORMATS)
+    for name in names:
+        assert (ROOT / "docs" / "formats" / f"{name}.md").is_file()
+
+
+def test_every_dialect_that_is_documented_is_written(
+    reader: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from roundoff.vendors.dialects import DIALECTS
+
+    monkeypatch.chdir(reader)
+    page = (ROOT / "docs" / "reference" / "export-settings.md").read_text("utf-8")
+    documented = {name for row in re.findall(r"^\| *`([\w-]+)`", page, re.MULTILINE) for name in [row]}
+    assert set(DIALECTS) <= documented
+    for name in DIALECTS:
+        out = tmp_path / name
+        assert main(["export-settings", "int8", "--dialect", name, "-o", str(out)]) in {0, 1}, name
+        assert list(out.iterdir())
+
+
+def test_every_ending_of_a_pulsar2_configuration_is_taken(reader: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "reference" / "pulsar2-config.md").read_text("utf-8")
+    endings = set(re.findall(r"`(\.(?:json|ya?ml|toml|prototxt|pbtxt|textproto|txtpb))`", page))
+    assert {".json", ".yaml", ".toml", ".prototxt"} <= endings
+    texts = {
+        ".json": '{"input": "model.onnx", "output_dir": "made", "quant": {"input_configs": [{"tensor_name": '
+        '"image", "calibration_dataset": "calib", "calibration_format": "Numpy"}]}}',
+        ".toml": 'input = "model.onnx"\noutput_dir = "made"\n[[quant.input_configs]]\ntensor_name = "image"\n'
+        'calibration_dataset = "calib"\ncalibration_format = "Numpy"\n',
+        ".yaml": "input: model.onnx\noutput_dir: made\nquant:\n  input_configs:\n  - tensor_name: image\n"
+        "    calibration_dataset: calib\n    calibration_format: Numpy\n",
+        ".prototxt": 'input: "model.onnx" output_dir: "made" quant { input_configs { tensor_name: "image" '
+        'calibration_dataset: "calib" calibration_format: Numpy } }\n',
+    }
+    monkeypatch.chdir(reader)
+    for ending in endings:
+        kind = ".yaml" if ending == ".yml" else ending if ending in texts else ".prototxt"
+        Path(f"settings{ending}").write_text(texts[kind])
+        assert main(["pulsar2", "build", "--config", f"settings{ending}", "--force"]) == 0, ending
+
+
+def test_every_option_in_a_table_of_options_exists() -> None:
+    """``| `--option VALUE` | ... |`` on the page of a command is one of its options."""
+    from roundoff.cli import COMMANDS, command_of
+
+    looked_at = 0
+    for name in COMMANDS:
+        page = ROOT / "docs" / "reference" / f"{name}.md"
+        if not page.is_file() or name in {"ascend", "amct", "pulsar2", "horizon"}:
+            continue
+        parser = argparse.ArgumentParser(add_help=False)
+        command_of(name).declare(parser)
+        first_cells = re.findall(r"^\| *(`--[^|]*)\|", page.read_text("utf-8"), re.MULTILINE)
+        for option in (found for cell in first_cells for found in re.findall(r"`(--[\w-]+)", cell)):
+            looked_at += 1
+            assert option in parser._option_string_actions, f"{page.name}: {option}"
+    assert looked_at > 20

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from benchmarks.planted.faults import FAULTS
+from benchmarks.planted.subject import subject
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
@@ -100,6 +102,18 @@ def test_what_one_sample_of_a_few_gains_is_no_proof(seed: int, count: int) -> No
     found = diagnose_quantization(quantized, ArraySamples({"x": data[:count]}))
     assert not found.accused
     assert found.kind != "healthy"
+
+
+def test_a_range_that_cuts_half_of_the_samples_is_proven() -> None:
+    """The others get worse by a hair: a mean over samples does not confirm what those do that are cut off."""
+    planted = subject("temporal", 167)
+    case = FAULTS["wrong-zero-point"](planted, planted.rng("wrong-zero-point"))
+    assert case is not None
+    assert case.quantized is not None
+    found = diagnose_quantization(case.quantized, ArraySamples(case.samples))
+    assert found.accused[0].cause == "clipping"
+    assert found.accused[0].control is not None
+    assert 4 < found.accused[0].control.better < found.accused[0].control.samples
 
 
 @given(st.integers(0, 8), st.integers(0, 8))

@@ -91,6 +91,13 @@ def test_shares_are_what_each_costs_when_it_alone_is_put_back(costs: list[float]
     assert shares == pytest.approx([cost / total if total else 0.0 for cost in costs])
 
 
+def test_what_is_suspected_is_told_once() -> None:
+    record = Record()
+    for name, proven in (("p", False), ("q", False), ("p", False), ("p", True)):
+        record.add(finding(name, "a", proven=proven), {})
+    assert [(each.nodes[0], each.proven) for each in record.findings] == [("p", False), ("q", False), ("p", True)]
+
+
 def hiding() -> tuple[Any, Any, list[str]]:
     """Two tensors in a row, each cut to next to nothing: what one of them costs is nothing beside the other."""
     quantized, samples = demo()

@@ -27,8 +27,10 @@ from roundoff.core.files import (
     disk_budget,
     is_caffe,
     output_directory,
+    pair_path,
     write_text,
 )
+from roundoff.core.provenance import bytes_input
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.messages.catalogue import plain
 from roundoff.messages.message import english
@@ -360,7 +362,14 @@ def convert(
     graph = imported.model.proto.graph
     rows = [("model", target), ("layers", len(imported.net.layers)), ("nodes", len(graph.node))]
     rows += [("dropped", each.name) for each in imported.dropped]
-    return PageOutcome(imported, call.document(file_inputs(("model", path))), shown=_page("convert", rows))
+    net = imported.net
+    given = (
+        # Without its numbers it is no pair, whatever lies beside it.
+        (bytes_input("model", str(path), net.path.read_bytes()),)
+        if net.weights_path is None
+        else file_inputs(("model", pair_path(net.path, net.weights_path)))
+    )
+    return PageOutcome(imported, call.document(given), shown=_page("convert", rows))
 
 
 def _imported(

@@ -193,13 +193,16 @@ def _print_net(args: argparse.Namespace, terminal: Terminal, imported: "Imported
     )
     terminal.text(shown(written))
     for value in graph.input:
-        terminal.text(f"  input   {value.name}: {'x'.join(map(str, _shape(value)))}")
+        shape = "x".join(map(str, _shape(value)))
+        terminal.text(shown(english("  input   {name}: {shape}", name=value.name, shape=shape)))
     for value in graph.output:
-        terminal.text(f"  output  {value.name}")
+        terminal.text(shown(english("  output  {name}", name=value.name)))
     for each in imported.dropped[:_SHOWN]:
-        terminal.text(f"  dropped {each.name} ({each.type}): {each.why}")
+        dropped = english("  dropped {name} ({type}): {why}", name=each.name, type=each.type, why=each.why)
+        terminal.text(shown(dropped))
     if len(imported.dropped) > _SHOWN:
-        terminal.text(f"  dropped {len(imported.dropped) - _SHOWN} more; --json lists them all")
+        more = english("  dropped {count} more; --json lists them all", count=len(imported.dropped) - _SHOWN)
+        terminal.text(shown(more))
     for note in imported.notes:
         terminal.note(note)
 

@@ -27,6 +27,8 @@ _CHANCE = 0.05
 # So many in a row get better by the toss of a coin as often as that: four of four. Of fewer samples each may be
 # the one that counts.
 _BY_COIN, _FEWEST = 0.07, 4
+# Of so many samples two may be luck, of fewer one: without them the loss must still be lower by so much.
+_MANY, _STILL_DB = 16, 2.0
 # Samples that it was not chosen on must lose at least this part of what all of them do ...
 _REPEATED = 0.25
 # ... and are harmed when they lose this much more than before.
@@ -71,6 +73,7 @@ def controlled(case: Case, fixes: Fixes, *, out_of_time: Callable[[], bool]) -> 
     better, worse = (int(np.count_nonzero(ours > theirs)) for ours, theirs in (pairs, pairs[::-1]))
     # What one sample of many gains may be luck, however much that is; with fewer there is nothing to ask.
     confirmed = sure or _by_coin(better, worse) < _BY_COIN or before.samples < _FEWEST
+    confirmed = confirmed or (repeated and _without_best(before, after) >= _STILL_DB)
     return Control(
         elsewhere=None if elsewhere is None else loss_measures(*elsewhere[:2])[0],
         others=0 if elsewhere is None else elsewhere[2],
@@ -80,6 +83,13 @@ def controlled(case: Case, fixes: Fixes, *, out_of_time: Callable[[], bool]) -> 
         probability=probability,
         holds=not harmed and ((apart and confirmed) or (sure and repeated)),
     )
+
+
+def _without_best(before: Loss, after: Loss) -> float:
+    """By how much a loss is lower, in decibels, without the samples that gain most: one, or two of many."""
+    gains = before.sums[:, 2, before.worst] - after.sums[:, 2, before.worst]
+    rest = sorted(np.argsort(gains)[: -(2 if gains.size >= _MANY else 1)].tolist())
+    return before.of_samples(rest).excess_db(after.of_samples(rest))
 
 
 def _by_coin(better: int, worse: int) -> float:

@@ -530,7 +530,13 @@ class Record:
     _fixes: list[Fixes | None] = field(default_factory=list)
 
     def add(self, finding: Finding, fixes: Fixes | None = None) -> None:
-        """Take in a finding; without fixes it has the share that its first measure, in decibels, says."""
+        """Take in a finding; without fixes it has the share that its first measure, in decibels, says.
+
+        What was suspected before at the same places is not told twice.
+        """
+        same = (finding.cause, finding.tensors)
+        if not finding.proven and same in {(each.cause, each.tensors) for each in self.findings}:
+            return
         self.findings.append(finding)
         self._fixes.append(fixes)
 

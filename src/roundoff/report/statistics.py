@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.measure.statistics import TensorSummary
+from roundoff.messages.catalogue import translate
 from roundoff.messages.message import english, shown
 from roundoff.messages.numbers import share_text
 from roundoff.messages.sanitize import safe_cell, short_name
@@ -45,17 +46,18 @@ def statistics_json(summaries: Iterable[TensorSummary]) -> str:
 def statistics_table(summaries: Sequence[TensorSummary]) -> RenderableType:
     """A line on what is not finite, then the first tensors in execution order."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("tensor", overflow="fold", min_width=12)
-    table.add_column("op", overflow="ellipsis", no_wrap=True, max_width=10)
-    for name in ("min", "max", "mean", "std", "zero", "nan+inf"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(translate("common.tensor"), overflow="fold", min_width=12)
+    table.add_column(translate("terminal.operation"), overflow="ellipsis", no_wrap=True, max_width=10)
+    names = (english("min"), english("max"), english("mean"), english("std"), english("zero"), english("nan+inf"))
+    for name in names:
+        table.add_column(shown(name), justify="right", no_wrap=True)
     for summary in summaries[:_ROWS]:
         stats = summary.stats
-        numbers = (stats.minimum, stats.maximum, stats.mean, stats.std)
+        known = (stats.minimum, stats.maximum, stats.mean, stats.std)
         table.add_row(
             Text(short_name(summary.info.name)),
             Text(summary.info.op_type),
-            *(f"{number:.3g}" if stats.finite else "" for number in numbers),
+            *(f"{number:.3g}" if stats.finite else "" for number in known),
             share_text(stats.zeros / stats.count, 1) if stats.count else "",
             str(stats.nans + stats.infs or ""),
         )

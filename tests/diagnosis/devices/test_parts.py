@@ -1,5 +1,8 @@
 """The parts that interventions on devices are made of."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from benchmarks.planted.device import Device, few_samples
@@ -9,12 +12,13 @@ from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.causes.device_layout import slice_order
+from roundoff.diagnosis.causes.device_stale_tensor import StaleTensor
 from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
 from roundoff.diagnosis.devices.expectation import Expected, Golden, in_half, is_emulated
 from roundoff.diagnosis.devices.proof import pattern
 from roundoff.diagnosis.devices.replay import Pair
 from roundoff.diagnosis.devices.study import diagnose_device
-from roundoff.diagnosis.devices.suspects import fitted_input
+from roundoff.diagnosis.devices.suspects import DeviceSuspect, LocalError, fitted_input
 from roundoff.samples.sample_set import ArraySamples
 from tests.diagnosis.devices.devices import HeldDumps
 
@@ -142,3 +146,20 @@ def test_an_operation_with_several_results_is_judged_on_a_float_device() -> None
     rows = Device(network, half=True).run(few_samples(network))
     found = diagnose_device(network.model, ArraySamples(few_samples(network)), HeldDumps(rows))
     assert found.kind == "healthy"
+
+
+def test_what_is_only_nearer_to_another_sample_is_not_stale() -> None:
+    rng = np.random.default_rng(0)
+    first, second = rng.standard_normal((2, 200)).astype(np.float32)
+    case: Any = SimpleNamespace(
+        tensors=(), indices=(0, 1), readout=SimpleNamespace(samples=(("0", "0"), ("1", "1")))
+    )
+    for found, stale in ((first, True), (first + np.float32(0.1) * second, False)):
+        expected = Expected(np.asarray(1e-2), 1e-6)
+        pairs = Pair(first, first, expected), Pair(found, second, expected)
+        error = LocalError()
+        for each in pairs:
+            error.add(each.exact, each.found, expected)
+        suspect = DeviceSuspect("x", ("node",), error, "flows on", pairs, (0, 1))
+        assert StaleTensor().signal(case, suspect) is not None
+        assert (StaleTensor().intervene(case, suspect) is not None) == stale

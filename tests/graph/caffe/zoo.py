@@ -663,3 +663,17 @@ def crnn(net: Zoo) -> None:
     )
     both = net.put("Concat", "blstm", [ahead, back], "concat_param { axis: 2 }")
     net.put("InnerProduct", "fc1x", both, "inner_product_param { num_output: 7 axis: 2 }")
+
+
+# Of the documentation's examples.
+
+
+@network
+def all_convolutional(net: Zoo) -> None:
+    net.everywhere("score", net.conv("conv2", net.conv("conv1", net.input(1, 3, 16, 16), 8, pad=1), 5, pad=1))
+
+
+@network
+def fsrcnn_of_colours(net: Zoo) -> None:
+    top = net.conv("conv1", net.input(1, 3, 40, 40), 8, pad=1)
+    net.conv("score", top, 5, pad=1, relu="")

@@ -144,3 +144,30 @@ def test_samples_of_the_vendor_come_out_as_their_truth() -> None:
             assert found is not None
             assert list(found.shape) == case["true_shape"]
     assert all(not info.problem for info in open_source(folder / "dump").tensors)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("shape", [(2, 3, 20, 17), (1, 1, 16, 16), (3, 2, 1, 40)])
+def test_matrices_of_four_axes_get_the_letters_that_are_asked_for(layout: str, shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    stored = to_device(LaidOutValues(array, layout), "FRACTAL_NZ", block=16)
+    assert stored is not None
+    back = restore(stored, inverse_layout("FRACTAL_NZ", stored.shape, original=shape, order=layout))
+    assert back.axes == layout
+    np.testing.assert_array_equal(back.array, array)
+    other = "NHWC" if layout == "NCHW" else "NCHW"
+    turned = as_format(back, other, block=16)
+    axes = (0, 2, 3, 1) if layout == "NCHW" else (0, 3, 1, 2)
+    np.testing.assert_array_equal(turned, array.transpose(axes))
+
+
+@pytest.mark.parametrize(
+    ("groups", "outputs", "inputs"), [(2, 8, 3), (5, 3, 4), (32, 1, 1), (3, 20, 17), (7, 2, 16)]
+)
+def test_grouped_weights_are_written_as_they_are_read(groups: int, outputs: int, inputs: int) -> None:
+    array = np.random.default_rng(0).normal(size=(groups * outputs, inputs, 3, 2)).astype(np.float16)
+    stored = to_device(LaidOutValues(array, "NCHW"), "FRACTAL_Z", block=16, groups=groups)
+    assert stored is not None
+    assert np.count_nonzero(stored) == array.size
+    way = inverse_layout("FRACTAL_Z", stored.shape, original=array.shape, groups=groups)
+    np.testing.assert_array_equal(restore(stored, way).array, array)

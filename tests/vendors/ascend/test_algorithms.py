@@ -126,3 +126,14 @@ def test_equal_booleans_and_booleans_without_golden() -> None:
     assert run(some, some)[0]["CosineSimilarity"] == "1.000000"
     assert run(some, none)[0]["RelativeEuclideanDistance"] == "0.000000"
     assert "All the data is zero in golden." in run(some, none)[1][0]
+
+
+def test_one_algorithm_gives_what_it_gives_among_all() -> None:
+    rng = np.random.default_rng(0)
+    golden = rng.normal(size=200_001).astype(np.float32)
+    golden[::97] = 0
+    mine = (golden + rng.normal(size=golden.size) * 0.1).astype(np.float16)
+    together, _ = compare_values(ComparedTensors(GoldenPair(mine, golden), False, "a", "b"), BUILTIN, warn=print)
+    for (name, algorithm), wanted in zip(BUILTIN.items(), together, strict=True):
+        case = ComparedTensors(GoldenPair(mine, golden), False, "a", "b")
+        assert compare_values(case, {name: algorithm}, warn=print)[0] == [wanted]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.proof import called, only_dumped, tried, where
+from roundoff.diagnosis.devices.proof import MOST_LEFT, called, only_dumped, residual_energy, tried, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
@@ -32,6 +32,9 @@ class StaleTensor:
         references = _references(case, suspect)
         nearest = _nearest(suspect, references)
         explained = [references[other] for other in nearest]
+        # What is merely nearer to another sample, as few values that are cut off may be, is no copy of it.
+        if residual_energy(suspect, explained) > MOST_LEFT:
+            return None
         names = [case.readout.samples[place][0] for place in case.indices]
         own = next(index for index, other in enumerate(nearest) if other != index)
         what = called(suspect)

@@ -21,6 +21,7 @@ Undo: TypeAlias = Callable[[Array], Array]
 """Brings values in the device's shape into the original one."""
 
 _C04 = 4
+_FRACTAL_ROWS = 16
 _GATES = 4
 
 
@@ -40,10 +41,7 @@ def ungroup(shape: tuple[int, ...], original: tuple[int, ...], *, groups: int) -
     total, inputs, height, width = original
     outputs = total // groups
     rows, columns = shape[2:]
-    together = min(math.lcm(columns // math.gcd(inputs, columns), rows // math.gcd(outputs, rows)), groups)
-    blocks = math.ceil(groups / together)
-    in_blocks = math.ceil(together * inputs / columns)
-    out_blocks = math.ceil(together * outputs / rows)
+    together, blocks, in_blocks, out_blocks = _shared_blocks(inputs, outputs, groups, rows=rows, columns=columns)
     if shape[:2] != (blocks * in_blocks * height * width, out_blocks):
         return None
 
@@ -59,6 +57,44 @@ def ungroup(shape: tuple[int, ...], original: tuple[int, ...], *, groups: int) -
         return np.concatenate(parts)
 
     return undo
+
+
+def _shared_blocks(
+    inputs: int, outputs: int, groups: int, *, rows: int, columns: int
+) -> tuple[int, int, int, int]:
+    """How many groups share blocks, how often that is, and how many blocks of inputs and outputs these take."""
+    together = min(math.lcm(columns // math.gcd(inputs, columns), rows // math.gcd(outputs, rows)), groups)
+    return (
+        together,
+        math.ceil(groups / together),
+        math.ceil(together * inputs / columns),
+        math.ceil(together * outputs / rows),
+    )
+
+
+def group_weights(array: Array, *, groups: int, columns: int) -> Array | None:
+    """A grouped weight as ``NCHW`` in FRACTAL_Z: what `ungroup` undoes; None when the groups do not divide it.
+
+    Args:
+        array: ``N`` outputs of all groups, ``C`` inputs of one group, ``H``, ``W``.
+        groups: How many groups.
+        columns: Elements per block of inputs.
+    """
+    if array.ndim != 4 or array.shape[0] % groups:
+        return None
+    total, inputs, height, width = array.shape
+    outputs = total // groups
+    together, blocks, in_blocks, out_blocks = _shared_blocks(
+        inputs, outputs, groups, rows=_FRACTAL_ROWS, columns=columns
+    )
+    joined = np.zeros((blocks, out_blocks * _FRACTAL_ROWS, in_blocks * columns, height, width), array.dtype)
+    for group in range(groups):
+        block, place = divmod(group, together)
+        out, into = place * outputs, place * inputs
+        joined[block, out : out + outputs, into : into + inputs] = array[group * outputs : (group + 1) * outputs]
+    split = joined.reshape(blocks, out_blocks, _FRACTAL_ROWS, in_blocks, columns, height, width)
+    moved = split.transpose(0, 3, 5, 6, 1, 2, 4)
+    return moved.reshape(blocks * in_blocks * height * width, out_blocks, _FRACTAL_ROWS, columns)
 
 
 def from_c04(shape: tuple[int, ...], original: tuple[int, ...]) -> Undo | None:
@@ -192,7 +228,7 @@ def inverse_layout(
     if format in PLAIN or 0 in shape:
         return _plain(format, shape, original)
     if format in _MATRICES:
-        return _matrix(_MATRICES[format], shape, original)
+        return _matrix(_MATRICES[format], shape, original, order=order)
     if (special := _special(format, shape, original=original, groups=groups)) is not None:
         return special
     if format not in _PATTERNS:
@@ -224,14 +260,18 @@ def relayout(laid: LaidOutValues, axes: str) -> Array | None:
     return laid.array.transpose([laid.axes.index(letter) for letter in axes])
 
 
-def to_device(laid: LaidOutValues, format: str, *, block: int) -> Array | None:  # noqa: A002
+def to_device(laid: LaidOutValues, format: str, *, block: int, groups: int = 0) -> Array | None:  # noqa: A002
     """Bring values into a device format, padded with zeros; None when there is no way.
 
     Args:
         laid: The values, with the letters of their axes.
         format: A device format.
         block: Elements per block, 16 for most types.
+        groups: Groups of a grouped convolution.
     """
+    if format in ("FRACTAL_Z", "FRACTAL_Z_G") and groups > 1:
+        weights = relayout(laid, "NCHW")
+        return None if weights is None else group_weights(weights, groups=groups, columns=block)
     if format in _MATRICES and laid.array.ndim >= 2:
         lead = _LEADING[: laid.array.ndim - 2]
         pattern = " ".join([*lead, _MATRICES[format]])
@@ -241,13 +281,13 @@ def to_device(laid: LaidOutValues, format: str, *, block: int) -> Array | None: 
     return _scatter(laid, _PATTERNS[format], block=block)
 
 
-def as_format(laid: LaidOutValues, format: str, *, block: int) -> Array | None:  # noqa: A002
+def as_format(laid: LaidOutValues, format: str, *, block: int, groups: int = 0) -> Array | None:  # noqa: A002
     """Bring values into any format, plain or of the device; None when there is no way."""
     if format in ("ND", "MD") or (laid.array.ndim < 4 and format in PLAIN):
         return laid.array
     if format in PLAIN:
         return relayout(laid, format)
-    return to_device(laid, format, block=block)
+    return to_device(laid, format, block=block, groups=groups)
 
 
 def _special(
@@ -294,7 +334,7 @@ def _plain(format: str, shape: tuple[int, ...], original: tuple[int, ...]) -> La
     return LayoutUndo(shape, axes)
 
 
-def _matrix(pattern: str, shape: tuple[int, ...], original: tuple[int, ...]) -> LayoutUndo:
+def _matrix(pattern: str, shape: tuple[int, ...], original: tuple[int, ...], *, order: str) -> LayoutUndo:
     if len(shape) < 4:
         return LayoutUndo(shape, restored=False)
     places = dict(zip(pattern.split(), shape[-4:], strict=True))
@@ -313,7 +353,8 @@ def _matrix(pattern: str, shape: tuple[int, ...], original: tuple[int, ...]) -> 
             wanted
         )
 
-    return LayoutUndo(wanted, undo=undo)
+    # A matrix does not tell what its leading axes are; whoever asks for a layout does.
+    return LayoutUndo(wanted, order if order in _ORDERS.get(len(wanted), ()) else "", undo)
 
 
 def _fractal_z_matrix(shape: tuple[int, ...], original: tuple[int, ...]) -> LayoutUndo:

@@ -62,12 +62,18 @@ def tree_sum(count: int, leaf: Callable[[int, int], Array], *, start: int = 0) -
     return left + tree_sum(count - half, leaf, start=start + half)
 
 
+_EVERYTHING = ("lengths", "cosine", "difference", "relative", "density", "spread")
+
+
 class GoldenPair:
     """Two vectors of equal length and what the vendor's formulas need of them; each pass runs when first needed.
 
     Args:
         mine: The values under test, flat.
         golden: The values they should have, flat.
+
+    Attributes:
+        needs: What is computed of them; all, unless fewer algorithms are asked for.
     """
 
     def __init__(self, mine: Array, golden: Array) -> None:
@@ -81,6 +87,7 @@ class GoldenPair:
         self._squares = [0.0, 0.0]
         self._lows: dict[tuple[int, int], float] = {}
         self._blocks = 0
+        self.needs = frozenset(_EVERYTHING)
 
     @cached_property
     def _sides(self) -> tuple[Array, Array]:
@@ -119,17 +126,27 @@ class GoldenPair:
         if start == stop:
             return found
         for place, side in enumerate((mine, golden)):
-            found[place] = np.multiply(side, side, out=work).sum()
-            low = side.min()
-            self._lows[start, place] = float(low)
-            self._low[place] = np.minimum(self._low[place], low)
-            self._high[place] = np.maximum(self._high[place], side.max())
-            self.totals[place] += float(side.sum(dtype=np.float64))
-        np.subtract(mine, golden, out=work)
-        np.abs(work, out=work)
-        found[2] = work.sum()
-        self.largest_difference = np.maximum(self.largest_difference, work.max())
-        found[3] = np.multiply(work, work, out=work).sum()
+            if "lengths" in self.needs:
+                found[place] = np.multiply(side, side, out=work).sum()
+            if "density" in self.needs:
+                low = side.min()
+                self._lows[start, place] = float(low)
+                self._low[place] = np.minimum(self._low[place], low)
+                self._high[place] = np.maximum(self._high[place], side.max())
+            if "spread" in self.needs:
+                self.totals[place] += float(side.sum(dtype=np.float64))
+        if "difference" in self.needs:
+            np.subtract(mine, golden, out=work)
+            np.abs(work, out=work)
+            found[2] = work.sum()
+            self.largest_difference = np.maximum(self.largest_difference, work.max())
+            found[3] = np.multiply(work, work, out=work).sum()
+        if "relative" in self.needs:
+            found[4] = self._relative(mine, golden, work, other)
+        return found
+
+    def _relative(self, mine: Array, golden: Array, work: Array, other: Array) -> np.floating[Any]:
+        """The sum of relative errors of a block; the largest is kept beside."""
         # |mine / golden - 1|, not |mine - golden| / |golden|: the same in theory, another rounding in float32.
         np.divide(mine, golden, out=work)
         np.subtract(work, 1, out=work)
@@ -137,9 +154,9 @@ class GoldenPair:
         compared = np.abs(golden, out=other) > EPSILON
         if not compared.all():
             np.copyto(work, 0, where=~compared)
-        found[4] = work.sum()
         self.largest_relative = np.maximum(self.largest_relative, work.max())
-        return found
+        total: np.floating[Any] = work.sum()
+        return total
 
     @cached_property
     def _second(self) -> Array:
@@ -152,15 +169,19 @@ class GoldenPair:
                 mine, golden, work, other = self._block(start, stop)
                 # Each side is divided by its length before the product: the vendor's order, which keeps large
                 # values from overflowing float32 and rounds otherwise than one division at the end.
-                np.divide(mine, lengths[0], out=work)
-                np.divide(golden, lengths[1], out=other)
-                found = [np.multiply(work, other, out=work).sum()]
+                found = np.zeros(3, np.float32)
+                if "cosine" in self.needs:
+                    np.divide(mine, lengths[0], out=work)
+                    np.divide(golden, lengths[1], out=other)
+                    found[0] = np.multiply(work, other, out=work).sum()
                 wide = self._scratch[1][: stop - start]
                 for place, side in enumerate((mine, golden)):
-                    found.append(self._density(side, place, start=start, out=work).sum())
-                    np.subtract(side, means[place], out=wide, dtype=np.float64)
-                    self._squares[place] += float(np.multiply(wide, wide, out=wide).sum())
-                return np.array(found, np.float32)
+                    if "density" in self.needs:
+                        found[place + 1] = self._density(side, place, start=start, out=work).sum()
+                    if "spread" in self.needs:
+                        np.subtract(side, means[place], out=wide, dtype=np.float64)
+                        self._squares[place] += float(wide @ wide)
+                return found
 
             return tree_sum(self.count, leaf)
 
@@ -274,6 +295,7 @@ def compare_values(
     Returns:
         The printed values, and the messages for the column of reasons.
     """
+    case.pair.needs = frozenset(part for name in algorithms for part in _NEEDS.get(name, ()))
     both_boolean = case.pair.mine.dtype == np.bool_ == case.pair.golden.dtype
     values: list[str] = []
     messages: list[str] = []
@@ -403,6 +425,20 @@ def _of_booleans(case: ComparedTensors, name: str) -> tuple[str, str] | None:
             return failed(name, error)
     return None
 
+
+_NEEDS = {
+    "CosineSimilarity": ("lengths", "cosine"),
+    "MaxAbsoluteError": ("difference",),
+    "AccumulatedRelativeError": ("relative",),
+    "RelativeEuclideanDistance": ("lengths", "difference"),
+    "KullbackLeiblerDivergence": ("density",),
+    "StandardDeviation": ("spread",),
+    "MeanAbsoluteError": ("difference",),
+    "RootMeanSquareError": ("difference",),
+    "MaxRelativeError": ("relative",),
+    "MeanRelativeError": ("relative",),
+}
+"""What each of them needs of a pair."""
 
 BUILTIN: dict[str, Algorithm] = {
     "CosineSimilarity": _cosine,

@@ -15,7 +15,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import MissingExtra
 from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS, Dump, DumpTensor, read_dump
-from roundoff.tensors.ascend_dump.layouts import as_format, inverse_layout, restore
+from roundoff.tensors.ascend_dump.layouts import PLAIN, as_format, inverse_layout, restore
 from roundoff.tensors.ascend_dump.names import parse_dump_name, read_record, true_name
 from roundoff.tensors.ascend_dump.source import map_tensor
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
@@ -144,11 +144,14 @@ def _formatted(values: Array, tensor: DumpTensor, *, conversion: Conversion) -> 
         return own(values.shape, original, values.reshape(-1))
     if tensor.format == conversion.format:
         return values
-    way = inverse_layout(tensor.format, values.shape, original=original, groups=tensor.groups)
+    # Where a shape can be read in several ways, the layout that is asked for settles it.
+    order = conversion.format if conversion.format in PLAIN else ""
+    way = inverse_layout(tensor.format, values.shape, original=original, groups=tensor.groups, order=order)
     block = _BLOCKS.get(values.dtype.itemsize, 16)
     if conversion.format == ORIGINAL:
         return restore(values, way).array
-    found = as_format(restore(values, way), conversion.format, block=block) if way.restored else None
+    laid = restore(values, way)
+    found = as_format(laid, conversion.format, block=block, groups=tensor.groups) if way.restored else None
     if found is None:
         what = english(
             "there is no way from {format} {shape} to {format2}",
