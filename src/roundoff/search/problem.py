@@ -344,7 +344,7 @@ class ModelProblem:
         return self.raised(recipe, self._stream(), wide[0])
 
     def _stream(self) -> list[str]:
-        """Nodes of the stream; of a norm that the target computes as one only those that read it or end in an output."""
+        """Nodes of the stream; of a norm that the target computes as one only those that read what it norms."""
         target, nodes = self._builder.target, self._builder.prepared.model.proto.graph.node
         reading = {node.name: set(node.input) for node in nodes}
         inside = {
