@@ -1,6 +1,8 @@
 """Planted faults, end to end: float, fused and unfused quantized models, of Caffe and ONNX."""
 
 import csv
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -194,3 +196,16 @@ def test_many_small_errors_are_accumulated_and_few_are_nodes() -> None:
     assert [each.op for each in conclude([*right, small[0], large], rows).faults] == ["s0", "large"]
     refuted = conclude(right, Located("node", "r3", compared=9, wrong=1))
     assert (refuted.kind, refuted.faults) == ("accumulated", ())
+
+
+@pytest.mark.parametrize("framework", ["onnx", "caffe"])
+def test_a_float_model_and_a_record_are_replayed_in_a_process_of_their_own(
+    tmp_path: Path, framework: Framework
+) -> None:
+    planted = case(tmp_path, "unfused", "scale", 8, framework=framework)
+    words = ["-m", tmp_path / "npu", "-g", planted.golden, "-f", planted.rule, "--record", planted.files["record"]]
+    words += ["--replay", planted.model, "-out", tmp_path / "out"]
+    command = [sys.executable, "-m", "roundoff", "ascend", "compare", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    (culprit,) = planted.culprits
+    assert f"is {culprit}'s own, by its own inputs: wrong scale" in done.stdout

@@ -22,7 +22,7 @@ from roundoff.graph.shapes import ranks, values
 from roundoff.messages.message import english, shown
 from roundoff.vendors.amct.deploy import PlainOperators, integer_model
 from roundoff.vendors.amct.quantizers import records_of_qat
-from roundoff.vendors.amct.workflow import convert, get_flavour
+from roundoff.vendors.amct.workflow import convert
 from roundoff.vendors.ascend.causes import FaultCause, Numbers, cause_of
 from roundoff.vendors.ascend.counterparts import CompareJob, deploy_name
 from roundoff.vendors.ascend.culprits import OperatorError
@@ -105,7 +105,11 @@ def open_stages(path: Path, *, record: Path | None) -> StageModel:
         return StageModel(integer_model(*records_of_qat(model), form=PlainOperators()))
     if record is None:
         return StageModel(model)
-    flavour = get_flavour("caffe" if is_caffe(path) else "onnx")
+    # Imported here: they register how to run models, which nothing else of the comparison needs.
+    from roundoff.vendors.amct.caffe import CaffeFlavour
+    from roundoff.vendors.amct.onnx import OnnxFlavour
+
+    flavour = CaffeFlavour() if is_caffe(path) else OnnxFlavour()
     return StageModel(integer_model(*convert(flavour, model_files(path), record), form=PlainOperators()))
 
 
@@ -316,5 +320,5 @@ def _pattern(found: Array, exact: Array, tolerance: Array) -> FaultCause:
     """Where the error is, in words that are known of other devices."""
     expected = Expected(np.broadcast_to(tolerance, exact.shape), 0.0)
     with np.errstate(all="ignore"):
-        text = shown(pattern((Pair(found.astype(np.float32), exact.astype(np.float32), expected),)))
-    return FaultCause("other", text)
+        where = shown(pattern((Pair(found.astype(np.float32), exact.astype(np.float32), expected),)))
+    return FaultCause("other", english("beyond rounding: {where}", where=where))
