@@ -1,5 +1,6 @@
 """Remedies from cheapest to dearest, and what they change."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 
 from roundoff.diagnosis.investigation import DiagnoseSettings
+from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.repair import (
     Fixed,
     RepairSamples,
     RepairSource,
     SampleScores,
+    UnseenLoss,
     attempts,
     judge_repair,
     repair,
@@ -222,3 +225,53 @@ def test_what_is_lost_on_samples_that_were_held_out_is_said() -> None:
     assert [str(each) for each in found.doubts] == [
         "accuracy is still less than in float, beyond what may be lost"
     ]
+
+
+def losses(noise: list[float]) -> Loss:
+    """What samples of one output lose, each of energy 100."""
+    sums = np.stack([np.full(len(noise), 100.0), np.full(len(noise), 100.0), np.array(noise)], axis=1)[:, :, None]
+    signal, candidate, lost = sums.sum(axis=0)
+    return Loss(("out",), signal, candidate, lost, samples=len(noise), by_sample=tuple(noise), sums=sums)
+
+
+def told_of_decibels(used: list[float], held: list[float], *, even: bool, searched: bool = False) -> Repair:
+    """A repair whose samples lose so much after it, and ten times as much before."""
+    names: Any = [SimpleNamespace(names=tuple(map(str, range(len(each))))) for each in (used, held)]
+    network, made = SimpleNamespace(float_model="float"), SimpleNamespace()
+
+    def score(model: Any, *, held_out: bool = False) -> SampleScores:
+        known = [each * (10 if model is network else 1) for each in (held if held_out else used)]
+        return SampleScores(losses(known).sqnr_db, np.array(known), True, losses(known))
+
+    step = RepairStep(verbatim("it"), "free", 1, MEASURE, kept=True)
+    judge: Any = SimpleNamespace(
+        samples=RepairSamples(*names), measure=replace(MEASURE, unit="dB", samples=len(used)), score=score
+    )
+    fixed: Any = Fixed(made, Repair((step,), ()), searched=searched)  # type: ignore[arg-type]
+    unseen = UnseenLoss(losses([3 * each for each in (*used, *held)]), even)
+    source = RepairSource(network, names[0])  # type: ignore[arg-type]
+    return judge_repair(fixed, source, DiagnoseSettings(), judge, unseen=unseen).repair
+
+
+def decibels(noise: list[float]) -> float:
+    return 10 * math.log10(100 * len(noise) / sum(noise))
+
+
+def test_the_figure_is_of_all_samples_where_none_is_favoured() -> None:
+    used, held = [1.0, 2.0, 1.5, 1.2, 2.2], [1.4, 1.1, 2.0, 1.6]
+    both = told_of_decibels(used, held, even=True).measures
+    assert [each.after for each in both] == pytest.approx([decibels(used + held), decibels(held)])
+    assert [each.samples for each in both] == [9, 4]
+    assert both[0].after - both[0].before == pytest.approx(10)
+    # Ranges that end where the samples do: each is judged by ranges that do not know it.
+    alone = told_of_decibels(used, held, even=False).measures
+    assert alone[0].after == pytest.approx(decibels([3 * each for each in used + held]))
+
+
+def test_samples_that_a_repair_was_chosen_on_count_only_where_they_do_no_better() -> None:
+    used, held = [0.1, 0.2, 0.15, 0.12, 0.22], [1.4, 1.1, 2.0, 1.6]
+    (one,) = told_of_decibels(used, held, even=True).measures
+    assert one.after == pytest.approx(decibels(held))
+    assert one.samples == 4
+    (one,) = told_of_decibels(held, held, even=True, searched=True).measures
+    assert one.samples == 4
