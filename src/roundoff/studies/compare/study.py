@@ -118,6 +118,9 @@ def output_coverage(
         seen = {name: name if name in by_name else None for name in names}
     judged, not_judged = [], []
     for name, stand_in in seen.items():
+        # What has no element shows nothing, and hides nothing.
+        if stand_in is not None and 0 in by_name[stand_in].shapes[0]:
+            continue
         why = (
             why_unmatched(name, ours.get(name), spare) if stand_in is None else _unjudged(name, by_name[stand_in])
         )
