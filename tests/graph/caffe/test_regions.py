@@ -122,6 +122,14 @@ def test_scores_and_number_of_proposals(tmp_path: Path) -> None:
             assert (np.diff(found["more"][:, 0]) <= 0).all()
 
 
+def test_where_every_box_is_too_small_the_likeliest_stays(tmp_path: Path) -> None:
+    shapes = {"scores": (1, 18, 4, 5), "moves": (1, 36, 4, 5), "im_info": (1, 3)}
+    feed = {name: values(*shape, seed=3, low=0) for name, shape in shapes.items()}
+    feed["im_info"] = np.array([[8, 8, 4]], np.float32)
+    net = NetText(shapes).add("Proposal", "p", list(shapes), "rois", PROPOSAL % (100, 9, ""))
+    assert computed(tmp_path, net, **feed)["rois"].shape == (1, 5)
+
+
 # Parts of planes.
 
 ROIS = np.array(

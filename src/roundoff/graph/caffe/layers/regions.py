@@ -268,7 +268,12 @@ def _best(job: LayerJob, params: Params, boxes: str, chance: str, *, total: int)
         job.floats(_LOWEST, "threshold"),
     ]
     found = job.step("NonMaxSuppression", inputs, "found")
-    picked = job.step("Gather", [found, job.integers(2, "column")], "picked", axis=1)
+    kept = job.step("Gather", [found, job.integers(2, "column")], "kept", axis=1)
+    # Layers behind it cannot take no box at all: where all are too small the likeliest stays.
+    first = job.integers([0], "first_place")
+    ends = job.step("Max", [job.step("Shape", [kept], "kept_count"), job.integers([1], "one_box")], "box_count")
+    some = job.step("Concat", [kept, first], "kept_or_first", axis=0)
+    picked = job.step("Slice", [some, first, ends], "picked")
     corners = job.step("Gather", [chosen, picked], "corners", axis=0)
     job.top("Pad", [corners, job.integers([0, 1, 0, 0], "pads"), job.floats(0.0, "sample")], (after, 5))
     job.varies(0)
