@@ -53,6 +53,60 @@ def _joined(rng: np.random.Generator, outlier: float) -> Any:
     return wrapped(nodes, [value("x", (1, 1, 8, 8))], [value("y", (1, 8, 8, 8))], weights)
 
 
+def _with_classes(rng: np.random.Generator, outlier: float) -> Any:
+    """The classifier with its class numbers beside the scores."""
+    model = _plain(rng, outlier)
+    model.graph.node.append(helper.make_node("ArgMax", ["y"], ["best"], name="best", axis=1, keepdims=0))
+    model.graph.output.append(helper.make_tensor_value_info("best", TensorProto.INT64, [1]))
+    return model
+
+
+def _places(rng: np.random.Generator, outlier: float) -> Any:
+    """The places of the two highest scores alone."""
+    model = _plain(rng, outlier)
+    model.graph.initializer.append(numpy_helper.from_array(np.array([2]), "two"))
+    model.graph.node.append(helper.make_node("TopK", ["y", "two"], ["top", "places"], name="top", axis=1))
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_tensor_value_info("places", TensorProto.INT64, [1, 2]))
+    return model
+
+
+def _truths(rng: np.random.Generator, outlier: float) -> Any:
+    """Whether each score is above a limit."""
+    model = _plain(rng, outlier)
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(0.1), "limit"))
+    model.graph.node.append(helper.make_node("Greater", ["y", "limit"], ["yes"], name="yes"))
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_tensor_value_info("yes", TensorProto.BOOL, [1, 5]))
+    return model
+
+
+_GRADES = {"pass": "fine", "fail": "lossy", "incomplete": "incomplete", "no_evidence": "no_evidence"}
+
+
+@pytest.mark.parametrize("target", _TARGETS)
+@pytest.mark.parametrize("outlier", [1.0, 60.0, 400.0])
+@pytest.mark.parametrize("family", [_plain, _joined, _with_classes, _places, _truths])
+def test_five_commands_never_contradict(family: Any, outlier: float, target: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng([29, int(outlier), len(target)])
+    model = save(family(rng, outlier), tmp_path / "m.onnx")
+    data = rng.normal(size=(12, 1, 8, 8)).astype(np.float32)
+    found = _words(model, data, target)
+    quantized = roundoff.quantize(model, target=target, data=data)
+    assert quantized.document.judgement is not None
+    grade = quantized.document.judgement.grade
+    partial = roundoff.partial(model, target=target, data=data)
+    # Whoever has nothing to do is content with what was judged, and nobody else leaves nothing to do.
+    nothing = partial.result.knee == 0 and partial.exit_code == 0
+    assert nothing is (grade == "fine"), (partial.result.knee, grade, found)
+    quantized.save(tmp_path / "out")
+    [file] = (tmp_path / "out").glob("*_fake_quant_model.onnx")
+    compared = roundoff.compare(model, file, data=data)
+    state = _GRADES[compared.result.state]
+    # A tensor within may fail where the outputs are fine; nothing passes that is not.
+    assert state == grade or (state == "lossy" and compared.result.verdict.failed), (state, grade)
+
+
 def _words(model: Path, data: np.ndarray, target: Any) -> dict[str, tuple[str, bool]]:
     quantized = roundoff.quantize(model, target=target, data=data)
     layers = roundoff.layers(model, target=target, data=data)

@@ -211,4 +211,20 @@ def test_remedies_that_cannot_even_begin_are_listed(call: Call, monkeypatch: pyt
     assert found.repair is not None
     assert str(found.repair.steps[0].why) == f"failed: RuntimeError: {BROKEN}"
     # The search goes on where remedies of single places came to nothing.
-    assert str(found.repair.steps[-1].title).startswith("search, ")
+    assert any(str(step.title).startswith("search, ") for step in found.repair.steps)
+
+
+def test_a_margin_that_fails_costs_a_line_and_not_the_repair(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    from roundoff.diagnosis.margins import RangeMargins
+
+    def broken(_: Any) -> Any:
+        raise RuntimeError(BROKEN)
+
+    monkeypatch.setattr(RangeMargins, "best", broken)
+    call("diagnose", "ill.onnx", *COMMON, "--fix", "-o", "out")
+    found = load_document(Path("out")).diagnosis
+    assert found is not None
+    assert found.repair is not None
+    assert str(found.repair.steps[-1].why) == f"failed: RuntimeError: {BROKEN}"
+    assert any(step.kept for step in found.repair.steps)
+    assert found.repair.measures[0].improved

@@ -192,3 +192,57 @@ def test_fewer_samples_than_asked_for_are_noted(
     main([*COMMANDS[command]("digits.onnx", "good.npy"), "--samples", "50"])
     out, err = capsys.readouterr()
     assert f"--samples 50 was asked for, and there are only {SAMPLES}" in " ".join((out + err).split()), out + err
+
+
+def test_a_gate_passes_nothing_that_proves_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its own run on such evidence, a metric over its budget by chance, samples that are lacking."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "200")
+    for data in ("good", "zero", "some_nan"):
+        main(["layers", "digits.onnx", "--data", f"{data}.npy", *TARGET, "-o", f"run_{data}", "--force"])
+    rows = [f"s{at},{int(at >= 3)}" for at in range(40)]
+    (folder / "all_right.csv").write_text("\n".join(["sample,accuracy", *(f"s{at},1" for at in range(40))]))
+    (folder / "three_wrong.csv").write_text("\n".join(["sample,accuracy", *rows]))
+    (folder / "few.csv").write_text("\n".join(["sample,accuracy", *(f"s{at},1" for at in range(9))]))
+    capsys.readouterr()
+
+    def gated(run: str, *words: str) -> tuple[int, str]:
+        code = main(["gate", run, "--baseline", run, *words])
+        return code, capsys.readouterr().out
+
+    code, out = gated("run_good", "--scores", "all_right.csv", "--baseline-scores", "all_right.csv")
+    assert (code, out.split(":")[0]) == (0, "PASS")
+    assert f"{SAMPLES} of {SAMPLES} samples" in out.split("coverage  judged: 1 of 1 output")[1].partition("\n")[0]
+    for run, words in (
+        ("run_zero", ()),
+        ("run_some_nan", ()),
+        ("run_good", ("--scores", "three_wrong.csv", "--baseline-scores", "all_right.csv")),
+        ("run_good", ("--scores", "few.csv", "--baseline-scores", "all_right.csv")),
+    ):
+        code, out = gated(run, *words)
+        assert (code, out.split(":")[0]) == (1, "NOT ENOUGH EVIDENCE"), out
+
+
+TIMED: dict[str, Words] = {
+    "diagnose": COMMANDS["diagnose"],
+    "diagnose-dumps": COMMANDS["diagnose-dumps"],
+    "tune": lambda model, data: [*COMMANDS["tune"](model, data), "--strategy", "pareto", "--max-drop", "50%"],
+}
+
+
+@pytest.mark.parametrize("command", TIMED)
+def test_nothing_good_is_said_when_the_time_ran_out(
+    command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "200")
+    if command == "diagnose-dumps":
+        # A fault to look into, for which there is no time.
+        assert main(["dump", "one_class.onnx", "--data", "good.npy", "-o", "dump", "--force"]) == 0
+    capsys.readouterr()
+    code = main([*TIMED[command]("digits.onnx", "good.npy"), "--time", "0.001s"])
+    out = capsys.readouterr().out
+    assert code == 1
+    assert not out.startswith(GOOD), out

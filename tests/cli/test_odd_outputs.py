@@ -113,3 +113,10 @@ def test_an_axis_that_no_tensor_has(run: Run) -> None:
     code, out, err = run("outliers", (), [value("logits")], "--axis", "9", target=False)
     assert (code, out) == (2, "")
     assert "No tensor has channels that can be counted: 'image': it has no axis 9" in err
+
+
+def test_an_output_without_elements_passes_nothing(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run("quantize", NO_CHANNELS, [value("none")], "-o", "quantized")
+    code = main(["compare", "net.onnx", "net.onnx", "--data", "images.npy"])
+    out = capsys.readouterr().out
+    assert (code, out.split(":")[0]) == (1, "INCOMPLETE")

@@ -104,13 +104,15 @@ def test_an_order_from_a_file(run: Run) -> None:
 def test_a_goal_that_is_missed_shows_in_the_exit_code(run: Run) -> None:
     words = ("--nodes", "stem/conv", "--score", "cosine")
     assert run(*words, "--goal", "99.99%")[0] == 1
-    assert run(*words)[0] == 0
+    # Also where nobody names a goal: 99 % of float are missed.
+    assert run(*words)[0] == 1
     assert run(*words, "--goal", "0.1")[0] == 0
 
 
 def test_16_bits(run: Run) -> None:
     code, out, _ = run("--nodes", "all", "--to", "s16", "--score", "sqnr_db")
-    assert code == 0
+    # Ranges that cut values off do so at 16 bits, too: the usual 20 dB are missed.
+    assert code == 1
     assert "at 16 bits (s16)" in out
 
 

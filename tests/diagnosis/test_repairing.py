@@ -1,5 +1,6 @@
 """Remedies from cheapest to dearest, and what they change."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -8,21 +9,31 @@ from typing import Any, Self
 import numpy as np
 import pytest
 
+from roundoff.core.quantizers import representable_range
+from roundoff.demo import load_split, model_path
 from roundoff.diagnosis.investigation import DiagnoseSettings
+from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.repair import (
     Fixed,
     RepairSamples,
     RepairSource,
     SampleScores,
+    UnseenLoss,
     attempts,
     judge_repair,
     repair,
 )
 from roundoff.diagnosis.repairable_model import edit, retied
 from roundoff.diagnosis.result import CostClass, Finding, Measure, Remedy, RemedyChange, Repair, RepairStep
+from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
+from roundoff.graph.load import load_model
 from roundoff.messages.message import verbatim
+from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.recipes import AddedCost
+from roundoff.quantize.targets.files import load_target
+from roundoff.samples.sample_set import ArraySamples
+from roundoff.search.repair import repair_diagnosis
 from tests.diagnosis.planting import biased, changed, demo, for_target, scaled, unbalanced
 
 MEASURE = Measure(verbatim("accuracy"), "", 0.0, 0.0)
@@ -222,3 +233,81 @@ def test_what_is_lost_on_samples_that_were_held_out_is_said() -> None:
     assert [str(each) for each in found.doubts] == [
         "accuracy is still less than in float, beyond what may be lost"
     ]
+
+
+def losses(noise: list[float]) -> Loss:
+    """What samples of one output lose, each of energy 100."""
+    sums = np.stack([np.full(len(noise), 100.0), np.full(len(noise), 100.0), np.array(noise)], axis=1)[:, :, None]
+    signal, candidate, lost = sums.sum(axis=0)
+    return Loss(("out",), signal, candidate, lost, samples=len(noise), by_sample=tuple(noise), sums=sums)
+
+
+def told_of_decibels(used: list[float], held: list[float], *, even: bool, searched: bool = False) -> Repair:
+    """A repair whose samples lose so much after it, and ten times as much before."""
+    names: Any = [SimpleNamespace(names=tuple(map(str, range(len(each))))) for each in (used, held)]
+    network, made = SimpleNamespace(float_model="float"), SimpleNamespace()
+
+    def score(model: Any, *, held_out: bool = False) -> SampleScores:
+        known = [each * (10 if model is network else 1) for each in (held if held_out else used)]
+        return SampleScores(losses(known).sqnr_db, np.array(known), True, losses(known))
+
+    step = RepairStep(verbatim("it"), "free", 1, MEASURE, kept=True)
+    judge: Any = SimpleNamespace(
+        samples=RepairSamples(*names), measure=replace(MEASURE, unit="dB", samples=len(used)), score=score
+    )
+    fixed: Any = Fixed(made, Repair((step,), ()), searched=searched)  # type: ignore[arg-type]
+    unseen = UnseenLoss(losses([3 * each for each in (*used, *held)]), even)
+    source = RepairSource(network, names[0])  # type: ignore[arg-type]
+    return judge_repair(fixed, source, DiagnoseSettings(), judge, unseen=unseen).repair
+
+
+def decibels(noise: list[float]) -> float:
+    return 10 * math.log10(100 * len(noise) / sum(noise))
+
+
+def test_the_figure_is_of_all_samples_where_none_is_favoured() -> None:
+    used, held = [1.0, 2.0, 1.5, 1.2, 2.2], [1.4, 1.1, 2.0, 1.6]
+    both = told_of_decibels(used, held, even=True).measures
+    assert [each.after for each in both] == pytest.approx([decibels(used + held), decibels(held)])
+    assert [each.samples for each in both] == [9, 4]
+    assert both[0].after - both[0].before == pytest.approx(10)
+    # Ranges that end where the samples do: each is judged by ranges that do not know it.
+    alone = told_of_decibels(used, held, even=False).measures
+    assert alone[0].after == pytest.approx(decibels([3 * each for each in used + held]))
+
+
+def test_samples_that_a_repair_was_chosen_on_count_only_where_they_do_no_better() -> None:
+    used, held = [0.1, 0.2, 0.15, 0.12, 0.22], [1.4, 1.1, 2.0, 1.6]
+    (one,) = told_of_decibels(used, held, even=True).measures
+    assert one.after == pytest.approx(decibels(held))
+    assert one.samples == 4
+    (one,) = told_of_decibels(held, held, even=True, searched=True).measures
+    assert one.samples == 4
+
+
+def test_the_calibration_of_the_user_is_kept_where_it_was_not_at_fault() -> None:
+    """Percentiles, and one weight that is cut off: of the ranges only those end elsewhere that the samples set."""
+    model, (images, _) = load_model(model_path()), load_split("test")
+    samples = ArraySamples({model.proto.graph.input[0].name: images[:40]})
+    settings = QuantizeSettings(load_target("generic-int8"), methods=("percentile",))
+    calibrated = quantize_model(model, samples, settings).quantized
+    weights = [each.tensor for each in calibrated.quantizers if each.kind == "weight"]
+    broken = weights[len(weights) // 2]
+    given, how = changed(calibrated, broken, scaled(0.2)), DiagnoseSettings()
+    fixed = repair_diagnosis(diagnose_quantization(given, samples, how), RepairSource(given, samples), how)
+    assert fixed is not None
+    assert any(step.kept for step in fixed.repair.steps)
+    seen = open_case(given, samples, most=40).facts.observed
+    after = {each.name: each for each in fixed.quantized.quantizers}
+    kept = [each for each in given.quantizers if each.kind == "activation" and each.tensor in seen]
+    cut = 0
+    for each in kept:
+        low, high = map(float, representable_range(each.params, each.spec))
+        step, (lowest, highest) = float(each.params.scale.max()), seen[each.tensor].range
+        if lowest < low - step or high + step < highest:
+            cut += 1
+            assert np.array_equal(after[each.name].params.scale, each.params.scale), each.name
+    assert cut
+    others = [each for each in given.quantizers if each.kind == "weight" and each.tensor != broken]
+    assert all(np.array_equal(after[each.name].params.scale, each.params.scale) for each in others)
+    assert fixed.repair.measures[0].improved

@@ -3,8 +3,14 @@
 import math
 
 import numpy as np
+import pytest
 
-from roundoff.measure.inference import agreement_interval, energy_ratio_interval_db, paired_energy_gain_db
+from roundoff.measure.inference import (
+    agreement_interval,
+    energy_ratio_interval_db,
+    paired_energy_gain_db,
+    return_level,
+)
 
 
 def energies(drawn: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -57,3 +63,30 @@ def test_no_change_among_few_does_not_prove_that_there_is_none() -> None:
         assert found is not None
         hits += found[0] <= 0.03 <= found[1]
     assert hits >= 930
+
+
+def test_the_largest_of_many_samples_is_told_by_few_of_them() -> None:
+    drawn = np.random.default_rng(3)
+    # Of a Gumbel distribution what one of 1000 exceeds is known; of long tails it is further out.
+    exact = 3 - 0.5 * math.log(-math.log1p(-1 / 1000))
+    found = [return_level(drawn.gumbel(3, 0.5, 36), 1000) for _ in range(400)]
+    assert np.median(found) == pytest.approx(exact, rel=0.06)
+    assert np.mean(np.abs(np.array(found) / exact - 1) < 0.25) >= 0.9
+    long = np.median([return_level(np.exp(drawn.gumbel(0, 0.4, 36)), 1000) for _ in range(400)])
+    short = np.median([return_level(np.exp(drawn.gumbel(0, 0.1, 36)), 1000) for _ in range(400)])
+    assert 1.5 < short < math.exp(0.1 * 6.91) * 1.2 < 6 < long < math.exp(0.4 * 6.91) * 1.2
+
+
+@pytest.mark.parametrize("values", [np.full(9, 2.6), np.zeros(9), np.array([1.0, 2.0]), np.zeros(0)])
+def test_samples_that_all_end_alike_are_not_exceeded(values: np.ndarray) -> None:
+    assert return_level(values, 1000) == values.max(initial=0.0)
+
+
+def test_a_longer_period_reaches_further_and_never_less_than_what_was_seen() -> None:
+    drawn = np.random.default_rng(8)
+    for _ in range(200):
+        values = np.abs(drawn.standard_t(3, 24)) * drawn.uniform(0.01, 100)
+        levels = [return_level(values, period) for period in (0, 100, 1000, 10000)]
+        assert levels == sorted(levels)
+        assert levels[0] == values.max()
+        assert return_level(7 * values, 1000) == pytest.approx(7 * levels[2])

@@ -85,6 +85,14 @@ def test_the_stream_is_additions_norms_and_embeddings() -> None:
     assert len(problem.raised_nodes(smoothed)) == len(problem.raised_nodes(wide)) + 4
 
 
+def test_of_a_norm_that_is_computed_as_one_only_what_reads_the_stream_is_named() -> None:
+    problem, _ = _problem(Form("where", norm="spelled"), "generic-int8")
+    wide = problem.with_wide_stream(problem.base)
+    assert wide is not None
+    # The mean and the difference read what is normalized; the last norm ends in the output of the network.
+    assert len(problem.raised_nodes(wide)) == 5 + 5 * 2 + 1
+
+
 def test_a_chip_without_more_bits_has_no_wide_stream() -> None:
     problem, _ = _problem(Form("where"), "generic-int8")
     assert problem.with_wide_stream(problem.base) is not None

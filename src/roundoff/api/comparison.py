@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from roundoff.core.document import InputFile
     from roundoff.core.progress import Progress
     from roundoff.core.tensors import TensorInfo, TensorSource, Topology
+    from roundoff.graph.interface import OutputPart
     from roundoff.graph.load import Model
     from roundoff.measure.verdicts import ThresholdSet
     from roundoff.run.capture import Samples
@@ -192,13 +193,23 @@ def compare_sides(
 
     with open_sides(call, asked) as sides:
         network = None if sides.model is None else topology(sides.model)
-        settings = CompareSettings(thresholds=thresholds, topology=network, channel_axis=channel_axis)
+        parts = () if sides.model is None else _parts(sides.model, sides.reference)
+        settings = CompareSettings(thresholds, network, channel_axis, parts)
         found = compare_pairs(
             sides.reference, sides.candidate, sides.pairing, settings=settings, progress=call.progress
         )
         if sides.samples is not None:
             found = replace(found, notes=(*fewer_samples(call, sides.samples), *found.notes))
         return found, network, tuple(_inputs(call, asked, sides))
+
+
+def _parts(model: "Model", reference: "TensorSource") -> "tuple[OutputPart, ...]":
+    """Slices of outputs that own branches of the network compute."""
+    from roundoff.graph.interface import output_parts, outputs
+
+    shapes = {info.name: info.shape for info in reference.tensors if not info.problem}
+    known = {name: shapes[name] for name in outputs(model) if name in shapes}
+    return tuple(part for part in output_parts(model, known, shapes) if part.axis is not None)
 
 
 def _inputs(call: Call, asked: SidesAsked, sides: ComparedSides) -> "Iterator[InputFile]":

@@ -417,15 +417,54 @@ def partial(
         subjects = named_subjects(subject.quantized, order)
     settings = replace(settings, labels=right, ranking=said)
     found = sweep(subject.quantized, subject.samples, subjects, settings, progress=call.progress)
+    doubts = _repeated(subject, measure, threads=call.threads) if found.complete else ()
+    if goal is None and score is None and labels is None and measure is None:
+        found, doubts = _kept_limits(call, subject, subjects, found)
     judgement = _evidence(call, subject, used=found.samples, goal=True)
-    if found.complete and (doubts := _repeated(subject, measure, threads=call.threads)):
+    if doubts:
         judgement = replace(judgement, grade="no_evidence", doubts=(*judgement.doubts, *doubts))
     found = replace(found, judgement=judgement)
     more = file_inputs(("ranking", ranking), ("labels", labels), ("evaluator", evaluator))
-    code = EXIT_THRESHOLD_MISSED if goal and found.knee is None else _code(judgement)
+    code = EXIT_THRESHOLD_MISSED if found.knee is None else _code(judgement)
     return Outcome(
         found, _document(call, subject, *more, partial=found), code if found.complete else EXIT_INTERRUPTED
     )
+
+
+def _kept_limits(
+    call: Call, subject: Subject, subjects: "Sequence[SwitchedSubject]", found: "PartialQuantization"
+) -> "tuple[PartialQuantization, tuple[Doubt, ...]]":
+    """The sweep with the first count that the one judge has nothing against, where the user asks for nothing else.
+
+    A mean over outputs may reach its goal while one of them is lost.
+
+    Returns:
+        The sweep, and what the judge doubts at that count.
+    """
+    from roundoff.graph.insertion import switch_on
+    from roundoff.messages.message import message
+    from roundoff.quantize.agreement import judge_outputs
+    from roundoff.studies.partial.study import Changes
+
+    model = subject.quantized.float_model
+    changes = Changes(subject.quantized.quantizers, found.to)
+    limits = ""
+    for step in found.steps:
+        if step.score < found.goal.value and not limits and step.count:
+            continue
+        names = [name for each in subjects[: step.count] for name in each.quantizers]
+        candidate = switch_on(model, changes.with_changed(names))
+        judged = judge_outputs(model, candidate, subject.samples, threads=call.threads, progress=call.progress)
+        own = judged.judgement
+        # Of class numbers fewer may be equal than a cosine of 0.99 is.
+        reached = step.score >= found.goal.value or bool(own.coverage.outputs.indices)
+        if own.grade != "lossy" and reached:
+            notes = (message("partial.note_limits", count=step.count, limits=limits),) if limits else ()
+            doubts = tuple(each for each in own.doubts if each.kind == "indices")
+            return replace(found, knee=step.count, notes=(*found.notes, *notes)), doubts
+        limits = own.limits if own.grade == "lossy" and step.score >= found.goal.value else limits
+    missed = (message("partial.note_limits_missed", limits=limits),) if limits else ()
+    return replace(found, knee=None, notes=(*found.notes, *missed)), ()
 
 
 def _repeated(subject: Subject, evaluator: "Evaluator | None", *, threads: int | None) -> tuple[Doubt, ...]:

@@ -14,6 +14,8 @@ _STEPS = 300
 _TINY = 1e-300
 # So little against the mean is rounding alone.
 _NO_SPREAD = 1e-12
+# A shape this small is Gumbel's.
+_STRAIGHT = 1e-6
 
 
 def mean_interval(values: Array, confidence: float = _CONFIDENCE) -> tuple[float, float] | None:
@@ -38,6 +40,46 @@ def mean_interval(values: Array, confidence: float = _CONFIDENCE) -> tuple[float
 _DB = 10 / math.log(10)
 # As if so many samples more had changed in either direction: Agresti and Min, 2005.
 _PSEUDO = 0.5
+
+
+# Euler's constant, the mean of the standard Gumbel distribution.
+_EULER = 0.5772156649015329
+# Of few values the shape of a tail is known badly: half of what they show is believed, and no lighter tail than
+# Gumbel's.
+_BELIEVED, _HEAVIEST = 0.5, 0.3
+
+
+def return_level(maxima: Array, period: float) -> float:
+    """What the largest of so many samples is expected to be, by the largest value of each of a few of them.
+
+    The generalized extreme value distribution, fitted by probability-weighted moments (Hosking, Wallis and Wood,
+    Technometrics 27, 1985), its shape drawn towards that of Gumbel.
+
+    Args:
+        maxima: Largest value of each sample, of shape (n,).
+        period: How many samples.
+
+    Returns:
+        At least the largest of the given; that where they are fewer than three or all alike.
+    """
+    values, count = np.sort(maxima.astype(np.float64)), maxima.size
+    most = float(values.max(initial=0.0))
+    if count < 3 or period <= count:
+        return most
+    rank = np.arange(count)
+    first = float(values.mean())
+    second = 2 * float((rank / (count - 1) * values).mean()) - first
+    if second <= _NO_SPREAD * abs(first):
+        return most
+    weighted = float((rank * (rank - 1) / ((count - 1) * (count - 2)) * values).mean())
+    skewness = (6 * weighted - 3 * (second + first) + first) / second
+    shift = 2 / (3 + skewness) - math.log(2) / math.log(3)
+    shape = -min(_HEAVIEST, _BELIEVED * max(0.0, -(7.8590 * shift + 2.9554 * shift**2)))
+    rare = -math.log1p(-1 / period)
+    if shape > -_STRAIGHT:
+        return max(most, first + second / math.log(2) * (-_EULER - math.log(rare)))
+    spread = second * shape / ((1 - 2**-shape) * math.gamma(1 + shape))
+    return max(most, first + spread / shape * (math.gamma(1 + shape) - math.pow(rare, shape)))
 
 
 def agreement_interval(losses: Array, confidence: float = _CONFIDENCE) -> tuple[float, float] | None:

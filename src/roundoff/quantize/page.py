@@ -140,8 +140,8 @@ def _resolution(resolution: Resolution) -> tuple[str, int, int, Phrase]:
 def _calibrated(result: Quantization) -> str:
     """On how many samples ranges were observed; of those that hold NaN only what is finite was."""
     text, judged = count_of(result.calibration.samples, "sample"), result.best.judged
-    samples = None if judged is None else judged.judgement.coverage.samples
-    broken = sum(each.count for each in (samples.left_out if samples else ()) if each.why == "nonfinite")
+    doubts = () if judged is None else judged.judgement.doubts
+    broken = sum(each.count for each in doubts if each.kind == "nonfinite_inputs")
     return translate("quantize.in_part", samples=text, count=broken) if broken else text
 
 

@@ -341,7 +341,20 @@ class ModelProblem:
         wide = [precision for precision in self.precisions if precision != FLOAT and "weight" not in precision]
         if not self._parts.stream or not wide:
             return None
-        return self.raised(recipe, self._parts.stream, wide[0])
+        return self.raised(recipe, self._stream(), wide[0])
+
+    def _stream(self) -> list[str]:
+        """Nodes of the stream; of a norm that the target computes as one only those that read what it norms."""
+        target, nodes = self._builder.target, self._builder.prepared.model.proto.graph.node
+        reading = {node.name: set(node.input) for node in nodes}
+        inside = {
+            name
+            for norm in self._parts.norms
+            if (norm.name,) in target.fusions
+            for name in norm.nodes
+            if norm.entry not in reading[name] and name not in self._last
+        }
+        return [name for name in self._parts.stream if name not in inside]
 
     def with_smooth_norms(self, recipe: Recipe) -> Recipe | None:
         """Smoothing of layers that read norms; a Mul that is inserted for it reads as many bits as the stream."""

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from roundoff.core.progress import SILENT
 from roundoff.core.target import Target
 from roundoff.diagnosis.investigation import DiagnoseSettings
-from roundoff.diagnosis.loss import Loss
-from roundoff.diagnosis.margins import RangeMargins
+from roundoff.diagnosis.margins import MOST_OBSERVED, Margin, RangeMargins
 from roundoff.diagnosis.repair import (
     Fixed,
     RepairJudge,
     RepairSamples,
     RepairSource,
     SampleScores,
+    UnseenLoss,
     better_of,
     fix_places,
     judge_repair,
@@ -87,8 +87,9 @@ def repair_diagnosis(
         parts = split_for_repair(source.samples, settings.metric, model, labels=source.labels, test=source.test)
         judge = RepairJudge(found, parts, settings)
         fixed = _repaired(found, source, settings, search, judge=judge)
-        fixed, unseen = _with_margin(fixed, settings, judge)
-        return _diagnosed_again(judge_repair(fixed, source, settings, judge, unseen=unseen), settings, judge)
+        fixed, unseen = _with_margin_or_not(fixed, settings, judge)
+        judged = judge_repair(fixed, source, settings, judge, unseen=unseen)
+        return _diagnosed_again(judged, settings, judge)
     except Exception as error:  # noqa: BLE001 - what was diagnosed is worth telling all the same
         why = message("diagnosis.repair_failed", reason=reason(error))
         return Fixed(source.quantized, untried(found, why))
@@ -110,7 +111,20 @@ def _repaired(
     return better_of(fixed, _searched(found, source, settings, search, judge=judge), judge)
 
 
-def _with_margin(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge) -> tuple[Fixed, Loss | None]:
+def _with_margin_or_not(
+    fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge
+) -> tuple[Fixed, UnseenLoss | None]:
+    """A margin; where that fails, what was repaired is kept without it, and a row says so."""
+    try:
+        return _with_margin(fixed, settings, judge)
+    except Exception as error:  # noqa: BLE001 - what was repaired is worth keeping all the same
+        why, score = message("diagnosis.repair_failed", reason=reason(error)), judge.score(fixed.quantized).value
+        told = replace(judge.measure, before=score, after=score)
+        step = RepairStep(message("diagnosis.repair_margins"), "free", 0, told, kept=False, why=why)
+        return replace(fixed, repair=replace(fixed.repair, steps=(*fixed.repair.steps, step))), None
+
+
+def _with_margin(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge) -> tuple[Fixed, UnseenLoss | None]:
     """A margin for ranges that end where the samples do, and what is lost by samples that ranges do not know."""
     parts, kept = judge.samples, any(step.kept for step in fixed.repair.steps)
     if not kept or parts.held_out is None or settings.deadline.left <= 2 * settings.opened_s:
@@ -123,23 +137,26 @@ def _with_margin(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge) -
         threads=settings.threads,
         max_memory=settings.max_memory,
         deadline=settings.deadline,
+        most=MOST_OBSERVED,
     )
     used = [place for place, index in enumerate(case.runner.indices) if index < len(parts.used.names)]
-    margins = RangeMargins(case, used)
+    margins = RangeMargins(case, used, given=fixed.plan is None)
     margin = margins.best()
-    if margin:
-        quantizers = tuple(case.quantizers(margins.fixes(margin)))
-        widened = replace(fixed.quantized, quantizers=quantizers)
-        before, after = (margins.loss(each).sqnr_db for each in (0.0, margin))
-        title = message("diagnosis.repair_margin", percent=f"{100 * margin:g}", count=len(margins.fitted))
+    if margin.period:
+        fixes = margins.fixes(margin)
+        widened = replace(fixed.quantized, quantizers=tuple(case.quantizers(fixes)))
+        count = sum(each.suspect.name in fixes for each in margins.fitted)
+        before, after = (margins.loss(each).sqnr_db for each in (Margin(), margin))
+        title = message("diagnosis.repair_margin", count=count, period=str(margin.period))
         what = Measure(message("diagnosis.measure_unseen"), "dB", before, after, samples=len(case.runner.indices))
         step = RepairStep(title, "free", 0, what, kept=True)
         if not _worse(judge.score(widened), judge.score(fixed.quantized), judge):
             repair = replace(fixed.repair, steps=(*fixed.repair.steps, step))
             fixed = replace(fixed, quantized=widened, repair=repair)
         else:
-            margin = 0.0
-    return fixed, None if parts.apart else margins.loss(margin)
+            margin = Margin()
+    unseen = UnseenLoss(margins.loss(margin), not margins.favours(margin))
+    return fixed, None if parts.apart else unseen
 
 
 def _worse(ours: SampleScores, theirs: SampleScores, judge: RepairJudge) -> bool:
@@ -242,7 +259,7 @@ def _search(
     if not step.kept:
         return Fixed(source.quantized, Repair((step,), ()))
     method = built.recipe.method or target.calibration.method
-    return Fixed(built.quantized, Repair((step,), ()), built.plan, method)
+    return Fixed(built.quantized, Repair((step,), ()), built.plan, method, searched=True)
 
 
 def _kept_from(parts: RepairSamples) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from roundoff.align.pairing import Layout, Pairing, TensorPair
-from roundoff.core.coverage import CoverageGap, OutputCoverage, Unjudged
+from roundoff.core.coverage import CoverageGap, LeftOut, OutputCoverage, Share, Unjudged
 from roundoff.core.tensors import Array, NodeInfo, Topology
 from roundoff.errors import CannotAlign
 from roundoff.measure.metrics import score
@@ -165,7 +165,13 @@ def test_samples_pair_by_name_then_by_position() -> None:
     other = in_samples({"0": one, "1": two})
     assert "paired by position" in str(compare(left, other, by_name()).notes[0])
     with pytest.raises(CannotAlign, match="No sample name is on both sides: 'cat', 'dog' in memory"):
-        compare(left, in_samples({"0": one}), by_name())
+        compare(left, in_samples({"0": tensors(3)}), by_name())
+    # Told by what was fed, where it is the same.
+    told = compare(left, in_samples({"0": two}), by_name())
+    assert (told.samples, told.verdict.failed) == (("dog",), 0)
+    assert str(told.notes[0]) == "1 sample is the same on both sides by what was fed; 1 without a partner"
+    assert told.judgement is not None
+    assert told.judgement.coverage.samples == Share(2, 1, (LeftOut("unmatched", 1),))
 
 
 def test_without_an_output_nothing_passes() -> None:

@@ -292,3 +292,28 @@ def test_random_nets_come_through(net: NetText, tmp_path_factory: pytest.TempPat
     amct.convert_model(model, weights, record, str(folder / "two/net"))
     for path in (folder / "one").iterdir():
         assert path.read_bytes() == (folder / "two" / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("pad", [0, 1])
+def test_batch_norm_and_scale_in_front_of_a_convolution_go_into_it(pad: int, group: int, tmp_path: Path) -> None:
+    """Without padding, where that is exact; AMCT's list of fusions has it for Caffe."""
+    channels = SHAPE[1] * 2
+    net = NetText({"data": SHAPE})
+    net.add("Concat", "both", ["data", "data"])
+    stored = [values(channels, seed=1), values(channels, seed=2, low=0.2), np.array([1.0], np.float32)]
+    net.add("BatchNorm", "bn", "both", blobs=stored, params="batch_norm_param { use_global_stats: true }")
+    affine = [values(channels, seed=3), values(channels, seed=4)]
+    net.add("Scale", "scale", "bn", params="scale_param { bias_term: true }", blobs=affine)
+    said = f"convolution_param {{ num_output: 4 kernel_size: 3 pad: {pad} group: {group} }}"
+    blobs = [values(4, channels // group, 3, 3, seed=5), values(4, seed=6)]
+    net.add("Convolution", "conv", "scale", "prob", said, blobs)
+    work = CaffeWork(tmp_path, net)
+    fake, deploy = work.save()
+    kinds = [layer.type for layer in read_net(Path(fake[0]), Path(fake[1])).layers]
+    assert ("BatchNorm" in kinds) == bool(pad)
+    assert ("Scale" in kinds) == bool(pad)
+    feeds = batches(3, seed=5)
+    exact, simulated, deployed = (outputs(files, feeds) for files in (work.files, fake, deploy))
+    assert 0 < relative_error(simulated, exact) < 0.05
+    assert relative_error(deployed, simulated) < 0.02

@@ -130,7 +130,7 @@ def _judgement(evidence: DeviceEvidence, kind: DiagnosisKind) -> Judgement:
     files = readout.device.tensors
     taken = {pair.candidate for pair in (*readout.pairs.values(), *readout.indices.values())}
     spare = [info for info in files if info.name not in taken]
-    fed, used = len(readout.reference.samples), len(replay.indices)
+    fed, used = max(len(readout.reference.samples), len(readout.device.samples)), len(replay.indices)
     lacking = fed - len(readout.samples)
     few = (LeftOut("unmatched", lacking), LeftOut("few_suffice", fed - lacking - used))
     coverage = Coverage(

@@ -251,6 +251,69 @@ def _fold(draft: Draft, node: Any, may_fold: Callable[[str], bool]) -> None:
     draft.rename_output(layer.node, 0, node.output[0])
 
 
+def fold_forward(draft: Draft, *, may_fold: Callable[[str], bool] = lambda _: True) -> None:
+    """Fold BatchNormalization, and factors and terms per channel behind it, into the convolution that reads it.
+
+    Exact only without padding: padded zeros would be shifted along.
+
+    Args:
+        draft: The model, of which all that goes into layers in front is folded.
+        may_fold: Whether a node, by its name, may be folded or folded into.
+    """
+    folded = []
+    for node in draft.of_type("Conv"):
+        try:
+            folded += _fold_chain(draft, node, may_fold)
+        except CannotFold:
+            continue
+    if folded:
+        draft.notes.append(message("graph.folded", op=NORMALIZATION, names=named(folded)))
+
+
+def _fold_chain(draft: Draft, conv: Any, may_fold: Callable[[str], bool]) -> list[str]:
+    """Fold what stands in front of one convolution, from a normalization on; gives the names of what is gone.
+
+    Raises:
+        CannotFold: It stays.
+    """
+    weight = conv.input[_WEIGHT]
+    padded = any(attribute(conv, "pads", [0])) or attribute(conv, "auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    if padded or weight not in draft.constants or not may_fold(conv.name):
+        raise CannotFold(_KEPT)
+    values = draft.constants.value(weight).astype(np.float64)
+    groups = attribute(conv, "group", 1)
+    channels = values.shape[1] * groups
+    chain: list[Any] = []
+    factor, offset = np.ones(channels), np.zeros(channels)
+    source = conv.input[0]
+    while not chain or chain[-1].op_type != NORMALIZATION:
+        node = draft.producer(source)
+        if node is None or not draft.read_once(source) or not may_fold(node.name):
+            raise CannotFold(_KEPT)
+        if node.op_type == NORMALIZATION:
+            side, part = 0, normalization(draft, node, channels)
+        elif node.op_type in _PARTS:
+            side = _moving_side(draft, node)
+            part = _part(draft, node, side, rank=values.ndim, channels=channels)
+        else:
+            raise CannotFold(_KEPT)
+        # Nearer to the convolution comes later: what is known so far is applied to this node's result.
+        factor, offset = factor * part.factor, factor * part.offset + offset
+        chain.append(node)
+        source = node.input[side]
+    layer = linear_layer(draft, conv.output[0])
+    spread = (1, -1, *[1] * (values.ndim - 2))
+    split = values.reshape(groups, -1, *values.shape[1:])
+    scaled = [each * own.reshape(spread) for each, own in zip(split, factor.reshape(groups, -1), strict=True)]
+    moved = [each * own.reshape(spread) for each, own in zip(split, offset.reshape(groups, -1), strict=True)]
+    bias = layer.bias(draft) + np.concatenate(moved).sum(axis=tuple(range(1, values.ndim)))
+    change_constants(draft, [(conv, _WEIGHT, np.concatenate(scaled)), (conv, _BIAS, bias)], dtype_of=weight)
+    draft.set_input(conv, 0, source)
+    for node in chain:
+        draft.remove(node, into=conv.name)
+    return [node.name for node in chain if node.op_type == NORMALIZATION]
+
+
 def _moving_side(draft: Draft, node: Any) -> int:
     """Which input is not constant."""
     constant = [name in draft.constants for name in node.input]

@@ -14,7 +14,7 @@ from roundoff.graph.draft import Draft, named
 from roundoff.graph.interface import RANDOM_OPS, inputs
 from roundoff.graph.load import Model
 from roundoff.graph.nodes import DEFAULT_OPSET, STANDARD_DOMAINS, attribute, opset_of, set_attribute, subgraphs
-from roundoff.graph.preparation.affine import fold_affine
+from roundoff.graph.preparation.affine import fold_affine, fold_forward
 from roundoff.graph.shapes import Value, values
 from roundoff.messages.message import Message, english, message
 
@@ -469,12 +469,13 @@ class Prepared:
     origins: Mapping[str, str]
 
 
-def prepare(model: Model, *, may_fold: Callable[[str], bool] = lambda _: True) -> Prepared:
+def prepare(model: Model, *, may_fold: Callable[[str], bool] = lambda _: True, forward: bool = False) -> Prepared:
     """Fold what need not be computed in a float model: constants, batch normalization, nodes that do nothing.
 
     Args:
         model: The float model; it is not changed.
         may_fold: Whether a node, by its name, may be folded into a layer or have others folded into it.
+        forward: Fold batch normalization that no layer in front can take into the convolution behind it, too.
 
     Raises:
         BadInput: The model is quantized already, of an opset that is too old or unknown, or has operators that its
@@ -493,6 +494,8 @@ def prepare(model: Model, *, may_fold: Callable[[str], bool] = lambda _: True) -
     fold_constants(draft)
     merge_padding(draft)
     fold_affine(draft, may_fold=may_fold)
+    if forward:
+        fold_forward(draft, may_fold=may_fold)
     return Prepared(draft.finish(), tuple(draft.notes), draft.origins())
 
 

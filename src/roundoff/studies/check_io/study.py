@@ -211,6 +211,8 @@ def _pixels(values: Array) -> Array | None:
 
 # Fewer numbers than these may well be all the same.
 _FEWEST_NUMBERS = 16
+# Samples that are looked for among each other, and how many of those that moved are named.
+_MOST_ORDERED, _NAMED = 256, 8
 # What goes into a model may be a picture; what comes out is shown as numbers.
 _PICTURED: tuple[Stage, ...] = ("original", "preprocessed")
 _ORIGINAL_TRIED = message("check_io.excluded_original")
@@ -262,6 +264,8 @@ def _compared(stage: Stage, values: StageValues, settings: IoCheckSettings) -> S
         return StageCheck(stage, tolerance, 0, None, None, None, notes=(*values.notes, note))
     worst = [differences([one], [other])[0] for one, other in zip(values.training, values.deployed, strict=True)]
     place = int(np.argmax(worst))
+    ones, others = rows_of(list(values.training), list(values.deployed))
+    rows = [differences([a], [b])[0] for a, b in zip(ones, others, strict=True)]
     notes = (*values.notes, *_not_finite("training", values.names, values.training))
     notes += _not_finite("deployed", values.names, values.deployed)
     doubts = tuple(_doubts(values)) if worst[place] <= tolerance else ()
@@ -269,11 +273,12 @@ def _compared(stage: Stage, values: StageValues, settings: IoCheckSettings) -> S
     checked = StageCheck(
         stage=stage,
         tolerance=tolerance,
-        samples=len(worst),
+        samples=len(rows),
         passed=passed,
         max_abs_error=worst[place],
         mean_abs_error=_mean_abs(values),
-        worst_sample=values.names[place],
+        # Of a batch the place in it; of files their name.
+        worst_sample=values.names[place] if len(rows) == len(worst) else str(int(np.argmax(rows))),
         shapes=_shapes(values),
         notes=(*doubts, *notes),
     )
@@ -297,8 +302,30 @@ def _doubts(values: StageValues) -> Iterator[Message]:
         yield message("check_io.doubt_constant", value=f"{ends.pop():g}")
 
 
+def _reordered(checked: StageCheck, values: StageValues) -> Explanation | None:
+    """Samples of the deployed side that are others of training, each exactly; None where that is not so."""
+    ones, others = rows_of(list(values.training), list(values.deployed))
+    if not 1 < len(ones) <= _MOST_ORDERED or len({each.shape for each in (*ones, *others)}) > 1:
+        return None
+    places: list[int] = []
+    for other in others:
+        alike = [at for at, one in enumerate(ones) if differences([one], [other])[0] <= checked.tolerance]
+        if not alike:
+            return None
+        places.append(len(places) if len(places) in alike else alike[0])
+    moved = [f"{at}->{place}" for at, place in enumerate(places) if at != place]
+    residual = max(differences([ones[place]], [other])[0] for place, other in zip(places, others, strict=True))
+    named = ", ".join(moved[:_NAMED]) + (" ..." if len(moved) > _NAMED else "")
+    text = message("check_io.sample_order", count=len(moved), pairs=named)
+    before = checked.max_abs_error or 0.0
+    return Explanation((IoChange("row-order", text),), True, before, residual, residual, len(ones))
+
+
 def _explained(checked: StageCheck, values: StageValues, settings: IoCheckSettings) -> StageCheck:
     pictures = checked.stage in _PICTURED
+    ordered = _reordered(checked, values)
+    if ordered is not None:
+        return replace(checked, explanation=ordered)
     explanation, nearest = search_difference(
         list(values.training),
         list(values.deployed),

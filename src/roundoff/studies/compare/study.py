@@ -4,6 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from roundoff.align.layout import find_layout
 from roundoff.align.pairing import Pairing, TensorPair
@@ -28,13 +29,18 @@ from roundoff.errors import BadInput
 from roundoff.measure.classes import INDEX_TYPES
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.metrics import Status, TensorScore, score
+from roundoff.measure.pairs import NOTHING as NO_SUMS
+from roundoff.measure.pairs import measure_pair
 from roundoff.measure.verdicts import PROFILE, SampleSanity, ThresholdSet, index_doubts, load_profile
 from roundoff.messages.message import NOTHING, Message, as_message, english, message
-from roundoff.messages.numbers import EXACT_DB
+from roundoff.messages.numbers import EXACT_DB, score_text
 from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
 from roundoff.studies.compare.pairs import PairMeasurement, SamplePairs, find_samples, measure_pairs, read_pair
 from roundoff.studies.compare.result import Comparison, Role, TensorComparison, Verdict, was_not_read
 from roundoff.tensors.stored import BatchSource, runs_of
+
+if TYPE_CHECKING:
+    from roundoff.graph.interface import OutputPart
 
 # These pass their input on unchanged: when it was compared, so was their output.
 _FORWARDING = frozenset(["Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"])
@@ -112,6 +118,9 @@ def output_coverage(
         seen = {name: name if name in by_name else None for name in names}
     judged, not_judged = [], []
     for name, stand_in in seen.items():
+        # What has no element shows nothing, and hides nothing.
+        if stand_in is not None and 0 in by_name[stand_in].shapes[0]:
+            continue
         why = (
             why_unmatched(name, ours.get(name), spare) if stand_in is None else _unjudged(name, by_name[stand_in])
         )
@@ -240,11 +249,13 @@ class CompareSettings:
         thresholds: What a tensor must keep; the default profile when None, and then nothing is gated.
         topology: The reference network, to tell culprits from victims; None when unknown.
         channel_axis: Axis of the channels; None for the usual one of each shape.
+        parts: Slices of outputs that own branches of the network compute, each of which must keep the thresholds.
     """
 
     thresholds: ThresholdSet | None = None
     topology: Topology | None = None
     channel_axis: int | None = None
+    parts: "tuple[OutputPart, ...]" = ()
 
 
 _DEFAULT_SETTINGS = CompareSettings()
@@ -265,7 +276,7 @@ def compare(
     pairs, measured = job.measure(pairing.pairs, sanity.add)
     _check_axis(settings.channel_axis, measured)
     thresholds = settings.thresholds or load_profile(PROFILE)
-    judged = _with_odd_layouts(_rows(job, pairs, measured, thresholds=thresholds))
+    judged = _with_odd_layouts(_with_lost_parts(job, _rows(job, pairs, measured, thresholds=thresholds), pairs))
     rows = _with_roles(judged, settings.topology)
     rows, remarks = _remarked(job, rows, pairs, measured)
     outputs = output_coverage(rows, (reference, candidate), pairing, settings.topology)
@@ -488,6 +499,29 @@ def _rows(
         )
         rows.append(row)
     return _with_kinds(job, rows, pairs, measured, thresholds)
+
+
+def _with_lost_parts(
+    job: _ComparisonRun, rows: list[TensorComparison], pairs: Sequence[TensorPair]
+) -> list[TensorComparison]:
+    """Fail outputs of which a slice is lost: beside one that is far larger it hardly shows in the whole."""
+    thresholds = job.settings.thresholds or load_profile(PROFILE)
+    places = {pair.reference: at for at, pair in enumerate(pairs)}
+    for part in job.settings.parts:
+        at = places.get(part.output)
+        if at is None or rows[at].passed is not True:
+            continue
+        sums = NO_SUMS
+        for sample in job.samples.pairs:
+            ours, theirs = read_pair(job.sources, pairs[at], sample)
+            if ours.shape == theirs.shape:
+                sums = sums.merge(measure_pair(part.of(ours), part.of(theirs)))
+        scores = score(sums).values
+        if scores and not thresholds.holds(scores):
+            gaps = {"cosine": score_text("cosine", scores["cosine"]), "db": f"{scores['sqnr_db']:.1f}"}
+            text = message("compare.part_lost", name=part.source, **gaps)
+            rows[at] = replace(rows[at], passed=False, kind="part", difference=text)
+    return rows
 
 
 def _note_on_scope(thresholds: ThresholdSet, topology: Topology | None) -> Message:

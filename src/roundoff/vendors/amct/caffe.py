@@ -150,6 +150,7 @@ class CaffeFlavour(Flavour):
     name = "caffe"
     layer_types: Mapping[str, tuple[str, ...]] = CAFFE_TYPES
     how_to_run = "give it and batches to roundoff.vendors.amct.caffe.run_model, in this process"
+    folds_forward = True
 
     def read(self, files: Files) -> Model:
         """The net of two files; a modified one says in its first line what its runs are for."""

@@ -57,11 +57,13 @@ class Flavour(Protocol):
         name: What it is called.
         layer_types: What its users call types of layers, each with the ONNX operations that they become.
         how_to_run: What to do so that a run of a modified model is seen.
+        folds_forward: Whether batch normalization in front of a convolution goes into it.
     """
 
     name: str
     layer_types: Mapping[str, tuple[str, ...]]
     how_to_run: str
+    folds_forward: bool = False
 
     def read(self, files: Files) -> Model:
         """The model of these files as a float ONNX graph.
@@ -186,7 +188,9 @@ def create_config(  # noqa: PLR0913 - the vendor's arguments
     message = None if definition is None else read_simplified(definition)
     unfused = set() if message is None else {str(each) for each in message.all("skip_fusion_layers")}
     fuse = message is None or bool(message.get("do_fusion", True))
-    prepared = prepare(flavour.read(files), may_fold=lambda name: fuse and name not in unfused)
+    prepared = prepare(
+        flavour.read(files), may_fold=lambda name: fuse and name not in unfused, forward=flavour.folds_forward
+    )
     layers = flavour.layers(prepared.model, find_layers(prepared.model, prepared.origins))
     if not layers:
         what = english("Nothing in {files} can be quantized.", files=files[0])
@@ -215,7 +219,7 @@ def open_model(flavour: Flavour, files: Files, config_file: Path) -> AmctModel:
     """
     document = read_json(config_file, what=english("The configuration"))
     loose = parse_config(document, None, name=str(config_file))
-    prepared = prepare(flavour.read(files), may_fold=loose.may_fold)
+    prepared = prepare(flavour.read(files), may_fold=loose.may_fold, forward=flavour.folds_forward)
     layers = flavour.layers(prepared.model, find_layers(prepared.model, prepared.origins))
     config = parse_config(document, layers, name=str(config_file))
     flavour.check(config, name=str(config_file))
@@ -365,7 +369,9 @@ def convert(flavour: Flavour, files: Files, record_file: Path) -> RecordedModel:
     """
     records = read_records(record_file)
     unfused = {name for name, record in records.items() if record.others.get("skip_fusion")}
-    prepared = prepare(flavour.read(files), may_fold=lambda name: name not in unfused)
+    prepared = prepare(
+        flavour.read(files), may_fold=lambda name: name not in unfused, forward=flavour.folds_forward
+    )
     layers = flavour.layers(prepared.model, find_layers(prepared.model, prepared.origins))
     factors: dict[str, Any] = {
         name: np.asarray(record.tensor_balance_factor, np.float32)
