@@ -9,6 +9,8 @@ from typing import Any, Self
 import numpy as np
 import pytest
 
+from roundoff.core.quantizers import representable_range
+from roundoff.demo import load_split, model_path
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.repair import (
@@ -23,9 +25,15 @@ from roundoff.diagnosis.repair import (
 )
 from roundoff.diagnosis.repairable_model import edit, retied
 from roundoff.diagnosis.result import CostClass, Finding, Measure, Remedy, RemedyChange, Repair, RepairStep
+from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
+from roundoff.graph.load import load_model
 from roundoff.messages.message import verbatim
+from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.recipes import AddedCost
+from roundoff.quantize.targets.files import load_target
+from roundoff.samples.sample_set import ArraySamples
+from roundoff.search.repair import repair_diagnosis
 from tests.diagnosis.planting import biased, changed, demo, for_target, scaled, unbalanced
 
 MEASURE = Measure(verbatim("accuracy"), "", 0.0, 0.0)
@@ -275,3 +283,31 @@ def test_samples_that_a_repair_was_chosen_on_count_only_where_they_do_no_better(
     assert one.samples == 4
     (one,) = told_of_decibels(held, held, even=True, searched=True).measures
     assert one.samples == 4
+
+
+def test_the_calibration_of_the_user_is_kept_where_it_was_not_at_fault() -> None:
+    """Percentiles, and one weight that is cut off: of the ranges only those end elsewhere that the samples set."""
+    model, (images, _) = load_model(model_path()), load_split("test")
+    samples = ArraySamples({model.proto.graph.input[0].name: images[:40]})
+    settings = QuantizeSettings(load_target("generic-int8"), methods=("percentile",))
+    calibrated = quantize_model(model, samples, settings).quantized
+    weights = [each.tensor for each in calibrated.quantizers if each.kind == "weight"]
+    broken = weights[len(weights) // 2]
+    given, how = changed(calibrated, broken, scaled(0.2)), DiagnoseSettings()
+    fixed = repair_diagnosis(diagnose_quantization(given, samples, how), RepairSource(given, samples), how)
+    assert fixed is not None
+    assert any(step.kept for step in fixed.repair.steps)
+    seen = open_case(given, samples, most=40).facts.observed
+    after = {each.name: each for each in fixed.quantized.quantizers}
+    kept = [each for each in given.quantizers if each.kind == "activation" and each.tensor in seen]
+    cut = 0
+    for each in kept:
+        low, high = map(float, representable_range(each.params, each.spec))
+        step, (lowest, highest) = float(each.params.scale.max()), seen[each.tensor].range
+        if lowest < low - step or high + step < highest:
+            cut += 1
+            assert np.array_equal(after[each.name].params.scale, each.params.scale), each.name
+    assert cut
+    others = [each for each in given.quantizers if each.kind == "weight" and each.tensor != broken]
+    assert all(np.array_equal(after[each.name].params.scale, each.params.scale) for each in others)
+    assert fixed.repair.measures[0].improved

@@ -143,10 +143,11 @@ def _with_margin(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge) -
     margins = RangeMargins(case, used, given=fixed.plan is None)
     margin = margins.best()
     if margin.period:
-        quantizers = tuple(case.quantizers(margins.fixes(margin)))
-        widened = replace(fixed.quantized, quantizers=quantizers)
+        fixes = margins.fixes(margin)
+        widened = replace(fixed.quantized, quantizers=tuple(case.quantizers(fixes)))
+        count = sum(each.suspect.name in fixes for each in margins.fitted)
         before, after = (margins.loss(each).sqnr_db for each in (Margin(), margin))
-        title = message("diagnosis.repair_margin", count=len(margins.fitted), period=str(margin.period))
+        title = message("diagnosis.repair_margin", count=count, period=str(margin.period))
         what = Measure(message("diagnosis.measure_unseen"), "dB", before, after, samples=len(case.runner.indices))
         step = RepairStep(title, "free", 0, what, kept=True)
         if not _worse(judge.score(widened), judge.score(fixed.quantized), judge):

@@ -15,7 +15,7 @@ _TOO_MUCH_PADDING = english("has more padding than its window is large, so that 
 
 
 @dataclass(frozen=True, slots=True)
-class _Axis:
+class _PoolAxis:
     """Pooling along one axis.
 
     Attributes:
@@ -84,13 +84,13 @@ def _global(job: LayerJob, params: Params, method: str) -> None:
         raise job.refuse(english("pools globally, but with padding or a stride"), fix=english("leave them out"))
     batch, channels, height, width = job.bottoms[0].shape
     if job.top_count() == 2:
-        _largest(job, [_Axis(size, size, 1, 0, 1) for size in (height, width)])
+        _largest(job, [_PoolAxis(size, size, 1, 0, 1) for size in (height, width)])
         return
     op_type = "GlobalMaxPool" if method == "MAX" else "GlobalAveragePool"
     job.top(op_type, [job.bottoms[0].name], (batch, channels, 1, 1))
 
 
-def _axes(job: LayerJob, params: Params) -> list[_Axis]:
+def _axes(job: LayerJob, params: Params) -> list[_PoolAxis]:
     kernels = spatial(job, params, "kernel_size", default=None, count=_PLANE)
     strides = spatial(job, params, "stride", default=1, count=_PLANE)
     pads = spatial(job, params, "pad", default=0, count=_PLANE)
@@ -107,15 +107,15 @@ def _axes(job: LayerJob, params: Params) -> list[_Axis]:
         # A window that would begin in the padding behind is left out; without padding nobody looks.
         if any(pads) and (pooled - 1) * stride >= size + pad:
             pooled -= 1
-        axes.append(_Axis(size, kernel, stride, pad, pooled))
+        axes.append(_PoolAxis(size, kernel, stride, pad, pooled))
     return axes
 
 
-def _shape(job: LayerJob, axes: Sequence[_Axis]) -> tuple[int, ...]:
+def _shape(job: LayerJob, axes: Sequence[_PoolAxis]) -> tuple[int, ...]:
     return (*job.bottoms[0].shape[:-_PLANE], *(axis.pooled for axis in axes))
 
 
-def _attributes(axes: Sequence[_Axis], begin: Sequence[int], end: Sequence[int]) -> dict[str, Any]:
+def _attributes(axes: Sequence[_PoolAxis], begin: Sequence[int], end: Sequence[int]) -> dict[str, Any]:
     return {
         "kernel_shape": [axis.kernel for axis in axes],
         "strides": [axis.stride for axis in axes],
@@ -158,17 +158,17 @@ def spatial_pyramid(job: LayerJob) -> None:
     job.top("Concat", parts, (shape[0], width), axis=1)
 
 
-def _pyramid_axis(size: int, cells: int) -> _Axis:
+def _pyramid_axis(size: int, cells: int) -> _PoolAxis:
     """Cells as large as needed, with the padding that lets them reach both ends."""
     kernel = -(-size // cells)
     pad = (kernel * cells - size + 1) // 2
     pooled = -(-(size + 2 * pad - kernel) // kernel) + 1
     if pad and (pooled - 1) * kernel >= size + pad:
         pooled -= 1
-    return _Axis(size, kernel, kernel, pad, pooled)
+    return _PoolAxis(size, kernel, kernel, pad, pooled)
 
 
-def _largest(job: LayerJob, axes: Sequence[_Axis]) -> None:
+def _largest(job: LayerJob, axes: Sequence[_PoolAxis]) -> None:
     source = job.bottoms[0].name
     begin, end = [axis.pad for axis in axes], [axis.behind for axis in axes]
     if any(axis.outside for axis in axes):
@@ -189,7 +189,7 @@ def _largest(job: LayerJob, axes: Sequence[_Axis]) -> None:
     job.top("Cast", [within], shape, index=1, to=1)
 
 
-def _mean(job: LayerJob, axes: Sequence[_Axis]) -> None:
+def _mean(job: LayerJob, axes: Sequence[_PoolAxis]) -> None:
     """The mean over the window as far as the padding reaches: what is beyond is not counted."""
     if any(axis.outside for axis in axes):
         raise job.refuse(
