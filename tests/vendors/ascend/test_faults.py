@@ -209,3 +209,18 @@ def test_a_float_model_and_a_record_are_replayed_in_a_process_of_their_own(
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     (culprit,) = planted.culprits
     assert f"is {culprit}'s own, by its own inputs: wrong scale" in done.stdout
+
+
+def test_a_float_model_without_its_record_accuses_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sound = case(tmp_path, "unfused", "none", 5)
+    other = tmp_path / "other.txt"
+    other.write_text('record { key: "elsewhere" value { scale_d: 1 offset_d: 0 scale_w: 1 offset_w: 0 } }')
+    words = ["-m", tmp_path / "npu", "-g", sound.golden, "-f", sound.rule, "--replay", sound.model]
+    for more in ([], ["--record", other]):
+        code = main(["ascend", "compare", *map(str, [*words, *more]), "-out", str(tmp_path / "out")])
+        captured = capsys.readouterr()
+        assert (code, "error  " in captured.out) == (0, False)
+        assert "is float, and no record of it was given" in captured.err
+    assert "is of another network" in captured.err

@@ -86,7 +86,7 @@ def _finite(values: Iterable[Value]) -> list[float | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Axis:
+class _ChartAxis:
     """From values to shares of a length, and where numbers stand along it."""
 
     low: float
@@ -113,23 +113,23 @@ def _round_step(wanted: float) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= wanted * (1 - 1e-9))
 
 
-def _axis(values: Iterable[float], *, log: bool, from_zero: bool, floor: float | None = None) -> _Axis:
+def _axis(values: Iterable[float], *, log: bool, from_zero: bool, floor: float | None = None) -> _ChartAxis:
     """An axis that holds all values, and ends at round numbers."""
     found = [each for each in values if not log or each > 0]
     if floor is not None:
         found.append(floor)
     if not found:
-        return _Axis(0.1, 1.0, log=True) if log else _Axis(0.0, 1.0)
+        return _ChartAxis(0.1, 1.0, log=True) if log else _ChartAxis(0.0, 1.0)
     low, high = min(found), max(found)
     if log:
         start = low if floor is not None else 10 ** math.floor(math.log10(low))
-        return _Axis(start, max(10 ** math.ceil(math.log10(high)), start * 10), log=True)
+        return _ChartAxis(start, max(10 ** math.ceil(math.log10(high)), start * 10), log=True)
     if from_zero:
         low, high = min(low, 0.0), max(high, 0.0)
     if low == high:
         low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2
     step = _round_step((high - low) / _TICKS)
-    return _Axis(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step)
+    return _ChartAxis(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step)
 
 
 # Drawing.
@@ -194,10 +194,10 @@ class _Drawing:
         return self._pointwise and all(isinstance(each, float) for each in self.places)
 
     @cached_property
-    def across(self) -> _Axis:
+    def across(self) -> _ChartAxis:
         found = [each for each in _finite(self.places) if each is not None]
         low, high = (min(found), max(found)) if found else (0.0, 1.0)
-        return _Axis(low, high) if low < high else _Axis(low - 0.5, high + 0.5)
+        return _ChartAxis(low, high) if low < high else _ChartAxis(low - 0.5, high + 0.5)
 
     @cached_property
     def floor(self) -> float | None:
@@ -210,7 +210,7 @@ class _Drawing:
         return min(found) / 2 if found else None
 
     @cached_property
-    def upwards(self) -> _Axis:
+    def upwards(self) -> _ChartAxis:
         found = (
             each
             for one in self.chart.series
@@ -475,7 +475,7 @@ class _Drawing:
         for index, name in enumerate(series.names):
             y = _percent((index + 0.5) / max(len(rows), 1))
             yield _texts(Phrase(_short(name.en), _short(name.zh)), f'class="end" x="-6" y="{y}" dy="4"')
-        ticks = [each for each in _Axis(0.0, float(most)).ticks() if each < most and each.is_integer()]
+        ticks = [each for each in _ChartAxis(0.0, float(most)).ticks() if each < most and each.is_integer()]
         for at, tick in enumerate(ticks):
             yield _bottom_text(tick / most, number(tick), minor=at % 2 == 1)
         yield "</svg>"

@@ -169,8 +169,18 @@ def _replayed(
 
     replay = Replay(job)
     if request.replay is not None:
+        # A record of another network was named when scales were read, and is not used here either.
         record = request.scale_files.found().record if job.mine.quantized else None
-        replay = ModelReplay(job, open_stages(request.replay, record=record))
+        stages = open_stages(request.replay, record=record if record in job.scales.files else None)
+        if stages.coded or not job.mine.quantized:
+            replay = ModelReplay(job, stages)
+        else:
+            job.warn(
+                english(
+                    "{model} is float, and no record of it was given: operators are replayed by scales alone.",
+                    model=request.replay,
+                )
+            )
     return replay.run(progress), replay.missing
 
 

@@ -58,12 +58,16 @@ class StageModel:
 
     Args:
         model: Plain operators only.
+
+    Attributes:
+        coded: Whether it holds codes.
     """
 
     def __init__(self, model: Model) -> None:
         self.golden = Golden(model)
         self._nodes = {node.name: node for node in model.proto.graph.node}
         self._inputs = [each.name for each in model_inputs(model)]
+        self.coded = any(node.op_type in ("Round", "QuantizeLinear") for node in model.proto.graph.node)
         self._constants = {tensor.name for tensor in model.proto.graph.initializer}
         self._ranks = ranks(model)
         self._shapes = {each.name: each.shape for each in values(model) if each.shape is not None}
