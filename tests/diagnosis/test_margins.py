@@ -65,8 +65,6 @@ def test_ranges_that_cut_off_a_little_are_the_users_unless_that_costs_a_decibel(
         own, left, widened = (ends(each.get(name, before[name]))[1] for each in (before, kept, wide))
         assert left == pytest.approx(own, rel=0.02)
         assert widened > 1.02 * own or widened == pytest.approx(case.facts.observed[before[name].tensor].range[1])
-    assert given.favours(Margin(1000))
-    assert not given.favours(Margin(1000, cut=True))
     # What is taken of each kind is within half a decibel of its best.
     best = [max(given.loss(Margin(each, cut)).sqnr_db for each in (0, 200, 1000, 5000)) for cut in (False, True)]
     gain = best[1] - best[0]

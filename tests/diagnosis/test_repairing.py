@@ -18,7 +18,6 @@ from roundoff.diagnosis.repair import (
     RepairSamples,
     RepairSource,
     SampleScores,
-    UnseenLoss,
     attempts,
     judge_repair,
     repair,
@@ -242,7 +241,7 @@ def losses(noise: list[float]) -> Loss:
     return Loss(("out",), signal, candidate, lost, samples=len(noise), by_sample=tuple(noise), sums=sums)
 
 
-def told_of_decibels(used: list[float], held: list[float], *, even: bool, searched: bool = False) -> Repair:
+def told_of_decibels(used: list[float], held: list[float]) -> Repair:
     """A repair whose samples lose so much after it, and ten times as much before."""
     names: Any = [SimpleNamespace(names=tuple(map(str, range(len(each))))) for each in (used, held)]
     network, made = SimpleNamespace(float_model="float"), SimpleNamespace()
@@ -255,8 +254,8 @@ def told_of_decibels(used: list[float], held: list[float], *, even: bool, search
     judge: Any = SimpleNamespace(
         samples=RepairSamples(*names), measure=replace(MEASURE, unit="dB", samples=len(used)), score=score
     )
-    fixed: Any = Fixed(made, Repair((step,), ()), searched=searched)  # type: ignore[arg-type]
-    unseen = UnseenLoss(losses([3 * each for each in (*used, *held)]), even)
+    fixed: Any = Fixed(made, Repair((step,), ()))  # type: ignore[arg-type]
+    unseen = losses([3 * each for each in (*used, *held)])
     source = RepairSource(network, names[0])  # type: ignore[arg-type]
     return judge_repair(fixed, source, DiagnoseSettings(), judge, unseen=unseen).repair
 
@@ -265,24 +264,15 @@ def decibels(noise: list[float]) -> float:
     return 10 * math.log10(100 * len(noise) / sum(noise))
 
 
-def test_the_figure_is_of_all_samples_where_none_is_favoured() -> None:
+def test_the_figure_is_of_samples_that_were_held_out_and_its_interval_of_ranges_that_do_not_know_them() -> None:
     used, held = [1.0, 2.0, 1.5, 1.2, 2.2], [1.4, 1.1, 2.0, 1.6]
-    both = told_of_decibels(used, held, even=True).measures
-    assert [each.after for each in both] == pytest.approx([decibels(used + held), decibels(held)])
-    assert [each.samples for each in both] == [9, 4]
-    assert both[0].after - both[0].before == pytest.approx(10)
-    # Ranges that end where the samples do: each is judged by ranges that do not know it.
-    alone = told_of_decibels(used, held, even=False).measures
-    assert alone[0].after == pytest.approx(decibels([3 * each for each in used + held]))
-
-
-def test_samples_that_a_repair_was_chosen_on_count_only_where_they_do_no_better() -> None:
-    used, held = [0.1, 0.2, 0.15, 0.12, 0.22], [1.4, 1.1, 2.0, 1.6]
-    (one,) = told_of_decibels(used, held, even=True).measures
-    assert one.after == pytest.approx(decibels(held))
+    found = told_of_decibels(used, held)
+    (one,) = found.measures
+    assert (one.before, one.after) == pytest.approx((decibels(held) - 10, decibels(held)))
     assert one.samples == 4
-    (one,) = told_of_decibels(held, held, even=True, searched=True).measures
-    assert one.samples == 4
+    # Ranges that do not know them lose three times as much: 4.8 dB less, which the interval reaches down to.
+    assert found.interval is not None
+    assert found.interval[0] < decibels(held) - 4.7
 
 
 def test_the_calibration_of_the_user_is_kept_where_it_was_not_at_fault() -> None:

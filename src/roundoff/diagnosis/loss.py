@@ -128,22 +128,6 @@ class Loss:
         by_sample = tuple(self.by_sample[place] for place in places)
         return Loss(self.parts, signal, candidate, noise, samples=len(places), by_sample=by_sample, sums=sums)
 
-    def with_samples(self, other: "Loss") -> "Loss":
-        """The loss of these samples and those of another, by the same parts."""
-        sums = np.concatenate([self.sums, other.sums])
-        signal, candidate, noise = sums.sum(axis=0)
-        return Loss(
-            self.parts,
-            signal,
-            candidate,
-            noise,
-            self.rows + other.rows,
-            self.agreeing + other.agreeing,
-            self.samples + other.samples,
-            by_sample=(*self.by_sample, *other.by_sample),
-            sums=sums,
-        )
-
     def sample_decibels(self, part: int) -> Array:
         """Error of each sample in decibels of its signal, at one part; below `NEGLIGIBLE` all are the same."""
         ratios = _ratios(self.sums[:, 2, part], self.sums[:, 0, part])

@@ -181,10 +181,6 @@ class RangeMargins:
     def _cuts(self) -> bool:
         return any(any(each.cut) for each in self.fitted)
 
-    def favours(self, margin: Margin) -> bool:
-        """Whether some range still ends by the samples that are there."""
-        return bool(self.fitted) and (not margin.period or (self._cuts and not margin.cut))
-
     def best(self) -> Margin:
         """The margin that serves samples which ranges do not know; each is left out of what it is judged by.
 

@@ -473,20 +473,12 @@ def _repair(found: Diagnosis) -> Iterator[pages.Block]:
     if not any(step.kept for step in repair.steps):
         return
     if repair.held_out:
-        yield pages.Paragraph(_judged_on(repair), note=True)
+        yield pages.Paragraph(
+            bilingual("diagnosis.repair_judged_on", used=repair.used, held=repair.held_out), note=True
+        )
     else:
         yield pages.Paragraph(bilingual("diagnosis.same_samples"), note=True)
     yield from pages.notes(repair.doubts)
-
-
-def _judged_on(repair: Repair) -> Phrase:
-    """Which samples the figure is of."""
-    if len(repair.measures) == 1:
-        return bilingual("diagnosis.repair_judged_on", used=repair.used, held=repair.held_out)
-    held, counts = repair.measures[1], {"used": repair.used, "held": repair.held_out}
-    return in_all_languages(
-        lambda: translate("diagnosis.repair_judged_on_all", value=_number(held.after, held), **counts)
-    )
 
 
 def _steps(repair: Repair) -> pages.TableBlock:

@@ -4,7 +4,6 @@ Samples are split first. Ranges are found and remedies are chosen on one part of
 on the other, which nothing was fitted to.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -412,27 +411,12 @@ class Fixed:
         repair: What was tried, and what came of it.
         plan: What each node became; None where no plan is known.
         method: Calibration method of its ranges.
-        searched: Whether a search made it, which tried many recipes on the samples that may be used.
     """
 
     quantized: QuantizedModel
     repair: Repair
     plan: QuantPlan | None = None
     method: str = ""
-    searched: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class UnseenLoss:
-    """What samples lose by ranges that do not know them.
-
-    Attributes:
-        loss: Of all samples, each left out of the ranges that it is judged by.
-        even: Whether the ranges of the repaired model favour none of them: they have a margin, or are others'.
-    """
-
-    loss: Loss
-    even: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -555,7 +539,7 @@ def judge_repair(
     settings: DiagnoseSettings,
     judge: RepairJudge,
     *,
-    unseen: UnseenLoss | None = None,
+    unseen: Loss | None = None,
 ) -> Fixed:
     """What a repair came to, measured before and after it on the samples that were held out.
 
@@ -576,7 +560,7 @@ def judge_repair(
     """
     parts, held_out = judge.samples, judge.samples.held_out is not None
     steps = list(fixed.repair.steps)
-    first, before = _before(steps, source, settings, judge)
+    before = _before(steps, source, settings, judge)
     after = judge.score(fixed.quantized, held_out=held_out)
     count = len(parts.held_out.names) if parts.held_out is not None else 0
     told = _told(judge, before, after, count)
@@ -591,18 +575,12 @@ def judge_repair(
     elif told.improved and gain is not None and gain[0] <= 0:
         doubts.append(message("diagnosis.repair_gain_chance", count=told.samples))
     proven = held_out and told.improved and gain is not None and gain[0] > 0
-    measures: tuple[Measure, ...] = (told,)
     if after.loss is not None:
-        loss = after.loss
-        if unseen is not None and told.improved:
-            ahead = judge.score(first)
-            loss, measures = _of_all(fixed, judge, unseen, before=(ahead, before), held=after, told=told)
-        known = None if unseen is None else unseen.loss
-        interval = decibel_interval(loss, known)
-        near = decibel_interval(loss, known, beyond=0)
+        interval = decibel_interval(after.loss, unseen)
+        near = decibel_interval(after.loss, unseen, beyond=0)
         sure = near is not None and near[1] - near[0] <= 2 * _CERTAIN_DB
         if told.improved and not sure:
-            doubts.append(message("diagnosis.repair_wide", count=measures[0].samples))
+            doubts.append(message("diagnosis.repair_wide", count=told.samples))
     else:
         in_float = judge.score(source.quantized.float_model, held_out=held_out)
         interval, shown = _against_float(in_float, after, told)
@@ -612,7 +590,7 @@ def judge_repair(
     done = replace(
         fixed.repair,
         steps=tuple(steps),
-        measures=measures,
+        measures=(told,),
         reached=proven and sure,
         used=len(parts.used.names),
         held_out=count,
@@ -634,55 +612,21 @@ def _told(judge: RepairJudge, before: SampleScores, after: SampleScores, count: 
     )
 
 
-def _of_all(
-    fixed: Fixed,
-    judge: RepairJudge,
-    unseen: UnseenLoss,
-    *,
-    before: tuple[SampleScores, SampleScores],
-    held: SampleScores,
-    told: Measure,
-) -> tuple[Loss, tuple[Measure, ...]]:
-    """What all samples lose and the figure of that, and the figure of those that were held out.
-
-    Ranges with a margin favour none of the samples, and what was chosen on some of them helps the others, too:
-    then all tell more of samples that nobody has than a part of them. Without a margin each sample is judged by
-    ranges that it was left out of. Where those that were used do better beyond chance, or many recipes were tried
-    on them, only the others count.
-    """
-    used, after = judge.score(fixed.quantized).loss, held.loss
-    losses = [each.loss for each in before if each.loss is not None]
-    if used is None or after is None or len(losses) < 2 or fixed.searched or _favoured(used, after):
-        return after or unseen.loss, (told,)
-    found = after.with_samples(used) if unseen.even else unseen.loss
-    scores = [SampleScores(each.sqnr_db, loss=each) for each in (losses[0].with_samples(losses[1]), found)]
-    return found, (_told(judge, scores[0], scores[1], len(found.sums)), told)
-
-
-def _favoured(used: Loss, held: Loss) -> bool:
-    """Whether samples that were used do better than others beyond chance."""
-    ends = [decibel_interval(each.of_part(held.worst), beyond=0) for each in (used, held)]
-    if ends[0] is None or ends[1] is None:
-        return True
-    (low, high), (lowest, highest) = ends[0], ends[1]
-    return (low + high - lowest - highest) / 2 > math.hypot(high - low, highest - lowest) / 2
-
-
 def _before(
     steps: list[RepairStep], source: RepairSource, settings: DiagnoseSettings, judge: RepairJudge
-) -> tuple[QuantizedModel | Model, SampleScores]:
-    """The network as it was, and its score; a file that is worse than its quantizers is written anew: a step."""
+) -> SampleScores:
+    """What the network scored as it was; a file that is worse than its quantizers is written anew, as a step."""
     held_out = judge.samples.held_out is not None
     before, given = judge.score(source.quantized, held_out=held_out), settings.given
     if given is None or not before.energy:
-        return source.quantized, before
+        return before
     # The figure of a file is that of the file as it runs.
     as_file = judge.score(given, held_out=held_out)
     if before.value - as_file.value < _WORSE_DB:
-        return source.quantized, before
+        return before
     said = replace(judge.measure, before=as_file.value, after=before.value)
     steps.insert(0, RepairStep(message("diagnosis.repair_written_anew"), "free", 1, said, kept=True))
-    return given, as_file
+    return as_file
 
 
 def _what(before: SampleScores, after: SampleScores) -> Message:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from roundoff.core.progress import SILENT
 from roundoff.core.target import Target
 from roundoff.diagnosis.investigation import DiagnoseSettings
+from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.margins import MOST_OBSERVED, Margin, RangeMargins
 from roundoff.diagnosis.repair import (
     Fixed,
@@ -17,7 +18,6 @@ from roundoff.diagnosis.repair import (
     RepairSamples,
     RepairSource,
     SampleScores,
-    UnseenLoss,
     better_of,
     fix_places,
     judge_repair,
@@ -111,9 +111,7 @@ def _repaired(
     return better_of(fixed, _searched(found, source, settings, search, judge=judge), judge)
 
 
-def _with_margin_or_not(
-    fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge
-) -> tuple[Fixed, UnseenLoss | None]:
+def _with_margin_or_not(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge) -> tuple[Fixed, Loss | None]:
     """A margin; where that fails, what was repaired is kept without it, and a row says so."""
     try:
         return _with_margin(fixed, settings, judge)
@@ -124,7 +122,7 @@ def _with_margin_or_not(
         return replace(fixed, repair=replace(fixed.repair, steps=(*fixed.repair.steps, step))), None
 
 
-def _with_margin(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge) -> tuple[Fixed, UnseenLoss | None]:
+def _with_margin(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge) -> tuple[Fixed, Loss | None]:
     """A margin for ranges that end where the samples do, and what is lost by samples that ranges do not know."""
     parts, kept = judge.samples, any(step.kept for step in fixed.repair.steps)
     if not kept or parts.held_out is None or settings.deadline.left <= 2 * settings.opened_s:
@@ -155,8 +153,7 @@ def _with_margin(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge) -
             fixed = replace(fixed, quantized=widened, repair=repair)
         else:
             margin = Margin()
-    unseen = UnseenLoss(margins.loss(margin), not margins.favours(margin))
-    return fixed, None if parts.apart else unseen
+    return fixed, None if parts.apart else margins.loss(margin)
 
 
 def _worse(ours: SampleScores, theirs: SampleScores, judge: RepairJudge) -> bool:
@@ -259,7 +256,7 @@ def _search(
     if not step.kept:
         return Fixed(source.quantized, Repair((step,), ()))
     method = built.recipe.method or target.calibration.method
-    return Fixed(built.quantized, Repair((step,), ()), built.plan, method, searched=True)
+    return Fixed(built.quantized, Repair((step,), ()), built.plan, method)
 
 
 def _kept_from(parts: RepairSamples) -> tuple[int, ...]:
