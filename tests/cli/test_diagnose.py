@@ -243,9 +243,9 @@ def test_few_samples_are_split_and_what_they_leave_open_is_said(run: Run) -> Non
     code, out, err = run("--fix", "-o", "found")
     text = " ".join(out.split())
     # A dozen samples show that it is better, but not how good it is on others.
-    assert (code, "BETTER: SQNR of 'logits' 1.7 -> 31.9 dB" in text) == (1, True), out + err
+    assert (code, "BETTER: SQNR of 'logits' 1.7 -> 31.7 dB" in text) == (1, True), out + err
     assert "12 samples were used to repair it; the figure is of 12 others, which were held out" in text
-    assert "29.0 to 33.2 on other samples (95 %)" in text
+    assert "27.5 to 33.7 on other samples (95 %)" in text
     assert "12 samples do not tell the figure for others within 1 dB: give more, or --test-data" in text
     assert "next roundoff diagnose found/digits_float_model.onnx --data HELD_OUT" in text
     assert "trial" not in err

@@ -36,11 +36,12 @@ def test_ranges_of_the_samples_reach_as_far_as_rare_ones_and_those_of_operations
     assert wider
     for each in wider:
         seen = case.facts.observed[each.suspect.tensor].ends[:, 1]
-        expected = max(return_level(seen, 1000), ends(before[each.suspect.name])[1])
+        # Those that were held out say nothing of how far it goes: they are to judge it.
+        expected = max(return_level(seen[:4], 1000), ends(before[each.suspect.name])[1])
         # But for the rounding of a zero point; pixels end at white in each sample, and need no margin.
         name = each.suspect.name
         assert ends(fixes.get(name, before[name]))[1] == pytest.approx(expected, rel=0.02)
-        assert (name in fixes) == (expected > 1.01 * seen.max())
+        assert (name in fixes) == (expected > 1.01 * ends(before[name])[1])
     clipped = [each for each in margins.fitted if each.suspect.op_type == "Clip"]
     assert all(ends(fixes[each.suspect.name])[1] <= 6.0 + 1e-3 for each in clipped if each.suspect.name in fixes)
 
@@ -55,7 +56,7 @@ def test_ranges_that_cut_off_a_little_are_the_users_unless_that_costs_a_decibel(
 
     calibrated = replace(quantized, quantizers=tuple(map(inside, quantized.quantizers)))
     case = open_case(calibrated, samples)
-    made, given = (RangeMargins(case, range(4), given=each) for each in (False, True))
+    made, given = (RangeMargins(case, (), given=each) for each in (False, True))
     assert any(any(each.cut) for each in made.fitted)
     before = {each.name: each for each in calibrated.quantizers}
     kept, wide = (given.fixes(Margin(1000, cut)) for cut in (False, True))
@@ -70,6 +71,22 @@ def test_ranges_that_cut_off_a_little_are_the_users_unless_that_costs_a_decibel(
     gain = best[1] - best[0]
     assert made.best().cut == (gain > 0) or abs(gain) <= 0.5
     assert given.best().cut == (gain > 1) or abs(gain - 1) <= 0.5
+
+
+def test_samples_that_judge_a_repair_do_not_choose_its_margin() -> None:
+    quantized, samples = demo()
+    case = open_case(quantized, samples)
+    used = range(0, len(case.runner.indices), 2)
+    before = RangeMargins(case, used)
+    fixes = before.fixes(Margin(1000))
+    # The same network with other samples held out: each tensor reaches three times as far there.
+    for observed in case.facts.observed.values():
+        observed.ends[1::2] *= 3
+    after = RangeMargins(case, used)
+    same = {each.suspect.name for each in before.fitted} & {each.suspect.name for each in after.fitted}
+    assert same & fixes.keys()
+    for name in same & fixes.keys():
+        assert ends(after.fixes(Margin(1000))[name])[1] == ends(fixes[name])[1]
 
 
 def test_a_sample_that_is_left_out_is_not_known_to_the_ranges() -> None:

@@ -105,15 +105,16 @@ class RangeMargins:
 
     Args:
         case: The network, opened on all samples.
-        used: Places of the samples that ranges may have been found on alone.
+        used: Places of the samples that a margin may be found on; the others, which judge the repair, tell only
+            whether ranges end where the samples do. All of them when there are none.
         given: Whether ranges are the user's: what they cut off has to cost a decibel to be at fault.
     """
 
     def __init__(self, case: Case, used: Sequence[int], *, given: bool = False) -> None:
         self.case, self._given = case, given
         self._all = tuple(range(len(case.runner.indices)))
-        self._used = tuple(place for place in used if place < len(self._all))
-        self._losses: dict[Margin, Loss] = {}
+        self._used = tuple(place for place in used if place < len(self._all)) or self._all
+        self._losses: dict[tuple[Margin, tuple[int, ...]], Loss] = {}
 
     @cached_property
     def fitted(self) -> tuple[_Fitted, ...]:
@@ -171,11 +172,11 @@ class RangeMargins:
         return math.copysign(drawn, end)
 
     def _reach(self, suspect: Suspect, side: int, out: set[int]) -> Array:
-        """How far each sample that is not left out reaches on one side of zero."""
+        """How far each sample that was used and is not left out reaches on one side of zero."""
         observed = self.case.facts.observed
         ends = [observed[name].ends[:, side] * (1 if side else -1) for name in suspect.tensors if name in observed]
         far = np.maximum(np.max(ends, axis=0), 0.0)
-        return np.asarray(far[[place for place in self._all if place not in out and place < far.size]])
+        return np.asarray(far[[place for place in self._used if place not in out and place < far.size]])
 
     @property
     def _cuts(self) -> bool:
@@ -193,16 +194,12 @@ class RangeMargins:
         if not self._cuts:
             return wide
         kept, least = self._best(cut=False), _HARM_DB if self._given else 0.0
-        return wide if self.loss(wide).sqnr_db - self.loss(kept).sqnr_db > least else kept
+        return wide if self._used_db(wide) - self._used_db(kept) > least else kept
 
     def _best(self, *, cut: bool) -> Margin:
-        found = {period: self.loss(Margin(period, cut)).sqnr_db for period in _PERIODS}
+        found = {period: self._used_db(Margin(period, cut)) for period in _PERIODS}
         most = max(found.values())
         return Margin(max(period for period, value in found.items() if value >= most - _ABOUT_DB), cut)
-
-    @property
-    def _turns(self) -> int:
-        return min(_TURNS, len(self._all)) if self.fitted else 1
 
     def loss(self, margin: Margin) -> Loss:
         """What is lost by samples that the ranges do not know; each is left out once.
@@ -210,15 +207,23 @@ class RangeMargins:
         Raises:
             ModelFailed: The network cannot be run.
         """
-        if margin not in self._losses:
-            self._losses[margin] = self._measured(margin)
-        return self._losses[margin]
+        return self._loss(margin, self._all)
 
-    def _measured(self, margin: Margin) -> Loss:
+    def _used_db(self, margin: Margin) -> float:
+        """The same of the samples that a margin is chosen by."""
+        return self._loss(margin, self._used).sqnr_db
+
+    def _loss(self, margin: Margin, places: tuple[int, ...]) -> Loss:
+        if (margin, places) not in self._losses:
+            self._losses[margin, places] = self._measured(margin, places)
+        return self._losses[margin, places]
+
+    def _measured(self, margin: Margin, every: tuple[int, ...]) -> Loss:
         runner = self.case.runner
         meter = LossMeter(runner.parts)
-        for turn in range(self._turns):
-            places = self._all[turn :: self._turns]
+        turns = min(_TURNS, len(every)) if self.fitted else 1
+        for turn in range(turns):
+            places = every[turn::turns]
             quantizers = self.case.quantizers(self.fixes(margin, places))
             for exact, found in runner.pairs(quantizers, places, fused=can_fuse(quantizers)):
                 meter.add(exact, found)
