@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
+from roundoff.diagnosis.causes.device_tensors import robust_line
 from roundoff.diagnosis.devices.proof import called, residual_energy, tried
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, fitted_input
