@@ -14,12 +14,17 @@ from roundoff.messages.catalogue import (
     Phrase,
     bilingual,
     catalogue,
+    commas,
+    count_of,
     current_language,
+    few,
+    headline,
     plain,
+    semicolons,
+    sentences,
     translate,
     use_language,
 )
-from roundoff.messages.phrases import commas, count_of, few, headline, semicolons, sentences
 from roundoff.studies.accumulate import result as accumulation
 from roundoff.studies.audit import result as audit
 from roundoff.studies.check_calibration import result as calibration_check

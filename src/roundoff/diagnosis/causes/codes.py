@@ -1,4 +1,4 @@
-"""Causes in the codes of weights and biases: other ones than float gives, rounded to one side, beyond their integers."""
+"""Causes in the codes of weights and biases: not those of float, rounded to one side, beyond their integers."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Causes in the arithmetic of a device: half precision, values that are no numbers, rounding, short accumulators."""
+"""Causes in the arithmetic of a device: half precision, values that are not finite, rounding, accumulators."""
 
 from collections.abc import Callable
 from dataclasses import replace

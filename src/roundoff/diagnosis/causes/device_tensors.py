@@ -1,4 +1,4 @@
-"""Causes in how a device keeps a tensor: another order, another sample, another scale, another dump than it had."""
+"""Causes in how a device keeps a tensor: another order, sample or scale, or a dump of something else."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""Numbers in the file of a quantized model that are not what they should be: constants, pairs of scales, ranges."""
+"""Causes in the numbers of a quantized model's file: constants, pairs of scales, ranges."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

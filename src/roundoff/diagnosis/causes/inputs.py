@@ -16,8 +16,7 @@ from roundoff.diagnosis.subject import Case, Fixes, Suspect, loss_measures, not_
 from roundoff.graph.interface import inputs
 from roundoff.graph.shapes import channel_axes, input_channel_axis
 from roundoff.messages.message import Message, message
-from roundoff.preprocessing.conventions import Convention
-from roundoff.preprocessing.hypotheses import Hypothesis, InputObservation, leading, plausible, rank
+from roundoff.preprocessing.conventions import Convention, Hypothesis, InputObservation, leading, plausible, rank
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import Subset
 from roundoff.studies.check_calibration.preparation import mismatch_by_statistics

@@ -1,6 +1,7 @@
 """Causes in the bits themselves: too few at one place, fewer than asked for, or a little everywhere."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +13,9 @@ from roundoff.diagnosis.result import Measure, Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Suspect, loss_measures
 from roundoff.messages.message import Argument, joined, message
 from roundoff.messages.numbers import decibels_text
-from roundoff.studies.sensitivity.ranking import PlaceCosts
+
+if TYPE_CHECKING:
+    from roundoff.studies.sensitivity.ranking import PlaceCosts
 
 # Resolution: the steps of a quantizer are too coarse for its tensor.
 
@@ -240,7 +243,7 @@ class AccumulatedError:
         )
 
 
-def _ranked(case: Case) -> PlaceCosts[Suspect] | None:
+def _ranked(case: Case) -> "PlaceCosts[Suspect] | None":
     """Places by what they cost alone; what was measured before is known. None where nothing costs anything."""
     found = rank(case, case.facts.suspects, out_of_time=lambda: False)
     return found if found is not None and found.places else None

@@ -1,4 +1,4 @@
-"""Causes in the range of a quantizer: values beyond it, or one scale for tensors or channels of very different size."""
+"""Causes in the range of a quantizer: values beyond it, or one scale for what is of very different size."""
 
 from dataclasses import replace
 
