@@ -18,7 +18,6 @@ from roundoff.messages.catalogue import (
     count_of,
     current_language,
     few,
-    headline,
     plain,
     semicolons,
     sentences,
@@ -131,8 +130,5 @@ def test_parts_of_sentences_are_joined_as_the_language_does() -> None:
     assert sentences("A.", "B.") == "A. B."
     assert few(["a", "b", "c"], 2) == "a, b and 1 more"
     assert few(["a", "b"], 2) == "a, b"
-    assert headline("FINE", "bold", ": so").plain == "FINE: so"
-    assert headline("NONE", "bold", "of 2").plain == "NONE of 2"
     with use_language("zh"):
         assert sentences("甲", "乙") == "甲乙"
-        assert headline("正常", "bold", "的").plain == "正常的"

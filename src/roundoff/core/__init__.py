@@ -10,6 +10,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
+__all__ = ["make_callable"]
+
 _API = "roundoff.api"
 
 
