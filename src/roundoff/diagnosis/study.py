@@ -211,12 +211,26 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
         victims=_victims(evidence.case, findings) if kind == "culprits" and not notebook.out_of_time() else (),
         checks=tuple(notebook.checks),
         not_looked_at=tuple(notebook.skipped),
-        notes=(*notebook.notes, *evidence.case.runner.notes, *map(as_message, quantized.notes)),
+        notes=(
+            *notebook.notes,
+            *evidence.case.runner.notes,
+            *_sinks(evidence.case),
+            *map(as_message, quantized.notes),
+        ),
         samples=loss.samples,
         judgement=judgement,
         metric=None if scores is None else _metric_scores(scores, evidence.case.runner.samples.names),
         **_by_sample(evidence, notebook),
     )
+
+
+def _sinks(case: Case) -> tuple[Message, ...]:
+    """Tokens that hold all maxima, of networks that have tokens."""
+    if not case.facts.parts.is_transformer:
+        return ()
+    from roundoff.diagnosis.causes.residual_outliers import sink_notes
+
+    return sink_notes(case)
 
 
 def _metric_scores(scores: Scores, names: Sequence[str]) -> MetricScores:

@@ -95,6 +95,11 @@ def _masked_scores(case: Case) -> MaskedScores | None:
 class AttentionMask:
     """A mask is added to attention scores and sets their scale, so that all scores become one level."""
 
+    def places(self, case: Case) -> tuple[Suspect, Fixes] | None:
+        """All quantizers whose range a mask sets, as one, and what puts them right."""
+        found = masked_scores(case)
+        return None if found is None else (found.suspect, found.fixes(case))
+
     def signal(self, case: Case, suspect: Suspect) -> Signal | None:
         """How far down the codes of scores reach; asked once, for all of them."""
         found = None if suspect.name else masked_scores(case)
