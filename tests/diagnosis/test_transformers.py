@@ -10,7 +10,7 @@ from onnx.numpy_helper import from_array, to_array
 
 from roundoff.core.plan import Recipe
 from roundoff.core.quantizers import QuantParams
-from roundoff.diagnosis.causes.residual_outliers import ResidualOutliers
+from roundoff.diagnosis.causes.transformers import ResidualOutliers
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
 from roundoff.graph.load import Model
@@ -128,7 +128,7 @@ def _many_keys(keys: int) -> tuple[QuantizedModel, Given]:
     model = Model(proto, Path("keys.onnx"), inside_bytes(proto))
     samples = Given([{"x": rng.normal(size=(1, keys, width)).astype(np.float32) + 0.5} for _ in range(8)])
     quantized = RecipeBuilder(model, samples, TARGET).build(Recipe()).quantized
-    whole = QuantParams(np.float32(1 / 255), np.zeros((), np.int32))  # as kernels want it
+    whole = QuantParams(np.asarray(1 / 255, np.float32), np.zeros((), np.int32))  # as kernels want it
     return changed(quantized, "p", lambda each: replace(each, params=whole)), samples
 
 

@@ -266,7 +266,7 @@ class CulpritStages:
         This is seen without a run, and so tried before any place is accused; with all else at its best, too, which
         could hide it. Named, recalibrated for the proof and put right afterwards are the same places.
         """
-        from roundoff.diagnosis.causes.calibration_coverage import cut_off, misfit
+        from roundoff.diagnosis.causes.inputs import cut_off, misfit
 
         ranges = {each.suspect: option.fixes for each in better if (option := each.range_of_values()) is not None}
         # One range that is wrong, and what has it from there, is no matter of samples.
