@@ -1,8 +1,6 @@
 """A gate: whether a run lost more against its baseline than its nodes are allowed to."""
 
-import json
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,7 +8,7 @@ from pathlib import Path
 
 from roundoff.core.coverage import Coverage, Judgement
 from roundoff.core.document import RunDocument
-from roundoff.core.files import reading
+from roundoff.core.untrusted import read_json, read_toml
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import NOTHING, Argument, Message, english, joined, message, verbatim
 from roundoff.studies.run_diff.result import CEILING_DB, Gate, GateRow, RowDiff, RunDiff
@@ -68,16 +66,8 @@ def read_budgets(path: Path) -> Budgets:
     Raises:
         BadInput: It cannot be read, or says something else.
     """
-    with reading(path, what=english("The budget")):
-        data = path.read_bytes()
-    try:
-        text = data.decode("utf-8")
-        content = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
-    except (UnicodeDecodeError, json.JSONDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        form = "JSON" if path.suffix.lower() == ".json" else "TOML"
-        raise BadInput(
-            english("{path} is no {form}: {error}.", path=path, form=form, error=error), fix=_FIX
-        ) from error
+    read = read_json if path.suffix.lower() == ".json" else read_toml
+    content = read(path, what=english("The budget"), fix=_FIX)
     if not isinstance(content, dict):
         raise BadInput(english("{path} is no table of budgets.", path=path), fix=_FIX)
     for key in content:

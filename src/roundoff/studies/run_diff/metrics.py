@@ -1,7 +1,5 @@
 """A gate on the user's metric: what a run, or a file of scores from elsewhere, may lose against its baseline."""
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +9,8 @@ import numpy as np
 
 from roundoff.core.coverage import MetricScores
 from roundoff.core.document import RunDocument
-from roundoff.core.files import reading
+from roundoff.core.files import read_small
+from roundoff.core.untrusted import parse_csv
 from roundoff.errors import BadInput
 from roundoff.measure.inference import unpaired_interval, unpaired_probability
 from roundoff.measure.verdicts import PairedChange, paired_change
@@ -79,9 +78,8 @@ def read_scores(path: Path) -> tuple[MetricScores, ...]:
     Raises:
         BadInput: It cannot be read, or holds something else.
     """
-    with reading(path, what=english("The scores")):
-        text = path.read_text(encoding="utf-8-sig")
-    lines = [line for line in csv.reader(io.StringIO(text)) if any(map(str.strip, line))]
+    rows = parse_csv(read_small(path, what=english("The scores")), path, fix=_CSV_FIX)
+    lines = [line for line in rows if any(map(str.strip, line))]
     header = [name.strip() for name in lines[0]] if lines else []
     if _SAMPLE not in header or len(header) < 2 or len(set(header)) < len(header):
         raise BadInput(english("{path} has no columns 'sample' and a metric.", path=path), fix=_CSV_FIX)
