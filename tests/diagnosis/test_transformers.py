@@ -8,7 +8,7 @@ import pytest
 from onnx.numpy_helper import from_array, to_array
 
 from roundoff.core.plan import Recipe
-from roundoff.diagnosis.causes.residual_outliers import ResidualOutliers
+from roundoff.diagnosis.causes.transformers import ResidualOutliers
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
 from roundoff.graph.load import Model

@@ -84,7 +84,7 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where and how long it ran; never part of what two runs are compared by."""
+    """Where, when and how long it ran; never part of what two runs are compared by."""
 
     roundoff: str
     python: str
@@ -92,6 +92,7 @@ class Environment:
     host: str
     arithmetic: Message
     elapsed_s: float
+    finished: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,8 +177,9 @@ def to_json(document: RunDocument) -> str:
 
 
 def environment_content(found: Environment) -> dict[str, object]:
-    """Versions and host for files that are no run documents; how long it took is another number every time."""
-    content = {each.name: getattr(found, each.name) for each in fields(found) if each.name != "elapsed_s"}
+    """Versions and host for files that are no run documents; when and how long it ran differs every time."""
+    changing = ("elapsed_s", "finished")
+    content = {each.name: getattr(found, each.name) for each in fields(found) if each.name not in changing}
     return content | {"arithmetic": message_content(found.arithmetic)}
 
 

@@ -4,6 +4,7 @@ import hashlib
 import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,6 +95,7 @@ def environment(elapsed_s: float) -> "Environment":
         host=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         arithmetic=message("about.arithmetic_used"),
         elapsed_s=round(elapsed_s, 3),
+        finished=datetime.now().astimezone().isoformat(timespec="seconds"),
     )
 
 

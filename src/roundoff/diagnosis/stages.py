@@ -158,7 +158,7 @@ class CulpritStages:
         Beside them nothing else shows, and beside a stream that is rounded away they do not: where alone they seem
         to cost nothing, they are looked at in the network with that in float.
         """
-        from roundoff.diagnosis.causes.attention_mask import masked_scores
+        from roundoff.diagnosis.causes.transformers import masked_scores
 
         found = masked_scores(case)
         if found is None:
@@ -260,7 +260,7 @@ class CulpritStages:
         This is seen without a run, and so tried before any place is accused; with all else at its best, too, which
         could hide it. Named, recalibrated for the proof and put right afterwards are the same places.
         """
-        from roundoff.diagnosis.causes.calibration_coverage import cut_off, misfit
+        from roundoff.diagnosis.causes.inputs import cut_off, misfit
 
         ranges = {each.suspect: option.fixes for each in better if (option := each.range_of_values()) is not None}
         # One range that is wrong, and what has it from there, is no matter of samples.

@@ -60,7 +60,8 @@ from roundoff.vendors.pulsar2.config.schema import (
     LayerConfig,
 )
 from roundoff.vendors.pulsar2.datasets import CalibrationSet
-from roundoff.vendors.pulsar2.layer_configs import Frontend, read_entries, refuse_unknown
+from roundoff.vendors.pulsar2.frontend import Frontend
+from roundoff.vendors.pulsar2.layer_configs import read_entries, refuse_unknown
 from roundoff.vendors.pulsar2.tables import precision_table, target_of
 
 _CONTEXT = "build_context.json"
