@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from roundoff.core.coverage import Judgement
-from roundoff.core.files import reading, regular_file
 from roundoff.core.names import shown
 from roundoff.core.tensors import Topology
+from roundoff.core.untrusted import read_json
 from roundoff.errors import BadInput
 from roundoff.messages.message import Message, english, message_content
 
@@ -209,11 +209,8 @@ def load_document(path: Path | str) -> RunDocument:
     from pydantic import TypeAdapter, ValidationError
 
     file = Path(path) / DOCUMENT_NAME if Path(path).is_dir() else Path(path)
-    regular_file(file, what=english("The run document"))
-    with reading(file, what=english("The run document")):
-        data = file.read_bytes()
+    content = read_json(file, what=english("The run document"), fix=_OURS)
     try:
-        content = json.loads(data.decode("utf-8"))
         schema = content.get("schema") if isinstance(content, dict) else None
         if schema not in _READ:
             what = english(
@@ -225,8 +222,6 @@ def load_document(path: Path | str) -> RunDocument:
             raise BadInput(what, fix=english("run the command again with this version of roundoff"))
         _load_section_types(content)
         return replace(TypeAdapter(RunDocument).validate_python(content), schema=SCHEMA)
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(english("{file} is not a run document: it is no JSON.", file=file), fix=_OURS) from error
     except ValidationError as error:
         raise BadInput(
             english("{file} is not a run document: {first}.", file=file, first=_first(error.errors())), fix=_OURS
