@@ -10,15 +10,17 @@ import os
 import platform
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from datetime import datetime
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from roundoff import __version__
 from roundoff.core.coverage import Judgement
-from roundoff.core.files import is_caffe, model_files, reading, regular_file
+from roundoff.core.files import is_caffe, model_files, reading
 from roundoff.core.names import shown
 from roundoff.core.tensors import Topology
+from roundoff.core.untrusted import read_json
 from roundoff.errors import BadInput
 from roundoff.messages.message import Message, english, message, message_content
 
@@ -90,7 +92,7 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where and how long it ran; never part of what two runs are compared by."""
+    """Where, when and how long it ran; never part of what two runs are compared by."""
 
     roundoff: str
     python: str
@@ -98,6 +100,7 @@ class Environment:
     host: str
     arithmetic: Message
     elapsed_s: float
+    finished: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +185,9 @@ def to_json(document: RunDocument) -> str:
 
 
 def environment_content(found: Environment) -> dict[str, object]:
-    """Versions and host for files that are no run documents; how long it took is another number every time."""
-    content = {each.name: getattr(found, each.name) for each in fields(found) if each.name != "elapsed_s"}
+    """Versions and host for files that are no run documents; when and how long it ran differs every time."""
+    changing = ("elapsed_s", "finished")
+    content = {each.name: getattr(found, each.name) for each in fields(found) if each.name not in changing}
     return content | {"arithmetic": message_content(found.arithmetic)}
 
 
@@ -213,11 +217,8 @@ def load_document(path: Path | str) -> RunDocument:
     from pydantic import TypeAdapter, ValidationError
 
     file = Path(path) / DOCUMENT_NAME if Path(path).is_dir() else Path(path)
-    regular_file(file, what=english("The run document"))
-    with reading(file, what=english("The run document")):
-        data = file.read_bytes()
+    content = read_json(file, what=english("The run document"), fix=_OURS)
     try:
-        content = json.loads(data.decode("utf-8"))
         schema = content.get("schema") if isinstance(content, dict) else None
         if schema not in _READ:
             what = english(
@@ -229,8 +230,6 @@ def load_document(path: Path | str) -> RunDocument:
             raise BadInput(what, fix=english("run the command again with this version of roundoff"))
         _load_section_types(content)
         return replace(TypeAdapter(RunDocument).validate_python(content), schema=SCHEMA)
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(english("{file} is not a run document: it is no JSON.", file=file), fix=_OURS) from error
     except ValidationError as error:
         raise BadInput(
             english("{file} is not a run document: {first}.", file=file, first=_first(error.errors())), fix=_OURS
@@ -340,6 +339,7 @@ def environment(elapsed_s: float) -> "Environment":
         host=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         arithmetic=message("about.arithmetic_used"),
         elapsed_s=round(elapsed_s, 3),
+        finished=datetime.now().astimezone().isoformat(timespec="seconds"),
     )
 
 

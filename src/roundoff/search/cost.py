@@ -1,16 +1,15 @@
 """What a quantized model costs to run, how much of it is still quantized, and the options that cost nothing."""
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
-from roundoff.core.files import read_small
 from roundoff.core.plan import FLOAT, NodePlan, QuantPlan, Recipe, Step
 from roundoff.core.target import Costs
 from roundoff.core.tensors import Array
+from roundoff.core.untrusted import read_toml
 from roundoff.errors import BadInput
 from roundoff.graph.blocks import node_products
 from roundoff.graph.load import Model
@@ -124,14 +123,9 @@ def load_costs(path: Path) -> Costs:
 
     from roundoff.quantize.targets.schema import CostTable
 
-    data = read_small(path, what=english("The table of costs"))
+    content = read_toml(path, what=english("The table of costs"))
     try:
-        content = tomllib.loads(data.decode("utf-8"))
         return CostTable.model_validate(content.get("cost", content)).costs()
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(
-            english("{path} is not valid TOML: {error}.", path=path, error=error), fix=english("correct it")
-        ) from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
