@@ -155,6 +155,8 @@ def _set_scene(page: str, folder: Path) -> None:
         Path("names.csv").write_text("reference,candidate\nlogits,logits\n")
     if page == "pulsar2-config":
         main(["pulsar2", "build", "--config", "config.json"])
+    if page == "pulsar2":  # a folder of the vendor's tool
+        main(["pulsar2", "build", "--config", "config.json", "--output_dir", "vendor"])
     if page == "explain":
         main(["layers", "model.onnx", "--quantized", "int8", "--data", "calib.npy", "-o", "run"])
 
