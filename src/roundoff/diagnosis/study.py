@@ -228,7 +228,12 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
         victims=_victims(evidence, findings) if kind == "culprits" else (),
         checks=tuple(notebook.checks),
         not_looked_at=tuple(notebook.skipped),
-        notes=(*notebook.notes, *evidence.case.runner.notes, *map(as_message, quantized.notes)),
+        notes=(
+            *notebook.notes,
+            *evidence.case.runner.notes,
+            *_sinks(evidence.case),
+            *map(as_message, quantized.notes),
+        ),
         samples=loss.samples,
         judgement=judgement,
         metric=None if scores is None else _metric_scores(scores, evidence.case.runner.samples.names),
@@ -239,6 +244,15 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
         precisions=precisions(quantized.quantizers),
         **_by_sample(evidence, notebook),
     )
+
+
+def _sinks(case: Case) -> tuple[Message, ...]:
+    """Tokens that hold all maxima, of networks that have tokens."""
+    if not case.facts.parts.is_transformer:
+        return ()
+    from roundoff.diagnosis.causes.transformers import sink_notes
+
+    return sink_notes(case)
 
 
 def _metric_scores(scores: Scores, names: Sequence[str]) -> MetricScores:

@@ -1,10 +1,6 @@
 """A gate: whether a run lost more against its baseline than its nodes are allowed to."""
 
-import csv
-import io
-import json
 import math
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -14,7 +10,8 @@ import numpy as np
 
 from roundoff.core.coverage import Coverage, Judgement, MetricScores
 from roundoff.core.document import RunDocument
-from roundoff.core.files import reading
+from roundoff.core.files import read_small
+from roundoff.core.untrusted import parse_csv, read_json, read_toml
 from roundoff.errors import BadInput, nearest
 from roundoff.measure.inference import unpaired_interval, unpaired_probability
 from roundoff.measure.verdicts import PairedChange, paired_change
@@ -74,16 +71,8 @@ def read_budgets(path: Path) -> Budgets:
     Raises:
         BadInput: It cannot be read, or says something else.
     """
-    with reading(path, what=english("The budget")):
-        data = path.read_bytes()
-    try:
-        text = data.decode("utf-8")
-        content = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
-    except (UnicodeDecodeError, json.JSONDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        form = "JSON" if path.suffix.lower() == ".json" else "TOML"
-        raise BadInput(
-            english("{path} is no {form}: {error}.", path=path, form=form, error=error), fix=_FIX
-        ) from error
+    read = read_json if path.suffix.lower() == ".json" else read_toml
+    content = read(path, what=english("The budget"), fix=_FIX)
     if not isinstance(content, dict):
         raise BadInput(english("{path} is no table of budgets.", path=path), fix=_FIX)
     for key in content:
@@ -360,9 +349,8 @@ def read_scores(path: Path) -> tuple[MetricScores, ...]:
     Raises:
         BadInput: It cannot be read, or holds something else.
     """
-    with reading(path, what=english("The scores")):
-        text = path.read_text(encoding="utf-8-sig")
-    lines = [line for line in csv.reader(io.StringIO(text)) if any(map(str.strip, line))]
+    rows = parse_csv(read_small(path, what=english("The scores")), path, fix=_CSV_FIX)
+    lines = [line for line in rows if any(map(str.strip, line))]
     header = [name.strip() for name in lines[0]] if lines else []
     if _SAMPLE not in header or len(header) < 2 or len(set(header)) < len(header):
         raise BadInput(english("{path} has no columns 'sample' and a metric.", path=path), fix=_CSV_FIX)
