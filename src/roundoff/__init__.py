@@ -221,7 +221,7 @@ COMMAND_READER = "cli.earlier_runs"
 BUILD_READERS = {"build_context.json": "vendors.pulsar2.ticket"}
 
 # Packages of ours that are called like a function, and can be called as it: whatever was imported before, the same
-# thing has that name (`roundoff.core.callable_module`).
+# thing has that name (`roundoff.core.make_callable`).
 _CALLABLE_PACKAGES = ("quantize", "report", "samples")
 
 

@@ -19,8 +19,8 @@ from roundoff.api.inputs import (
 )
 from roundoff.api.outcome import Outcome
 from roundoff.api.subject import fewer_samples, samples_for
+from roundoff.core.document import array_input
 from roundoff.core.files import is_model
-from roundoff.core.provenance import array_input
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 from roundoff.messages.message import english
 

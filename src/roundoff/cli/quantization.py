@@ -273,8 +273,8 @@ def tune(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _teller(args: argparse.Namespace, terminal: Terminal) -> "Callable[[Trial, Trial, str], None]":
     """Tells of each trial in a line, so that a long search can be watched, and how long it may still take."""
+    from roundoff.messages.catalogue import semicolons
     from roundoff.messages.numbers import TimeLeft, duration_text
-    from roundoff.messages.phrases import semicolons
     from roundoff.search.page import trial_line
 
     left = TimeLeft(args.max_trials, args.time)

@@ -85,7 +85,7 @@ def check_results(args: argparse.Namespace) -> None:
     Raises:
         BadInput: A file exists, cannot be written, or is of a kind that cannot be drawn.
     """
-    from roundoff.api.report_file import HTML_START
+    from roundoff.api.runs import HTML_START
     from roundoff.core.document import DOCUMENT_NAME
     from roundoff.core.files import check_output_directory, check_output_file
 
@@ -205,7 +205,7 @@ def show(
 
 def write_html(args: argparse.Namespace, document: "RunDocument") -> list[Path]:
     """Write the report that was asked for, if any; the files written."""
-    from roundoff.api.report_file import report_html
+    from roundoff.api.runs import report_html
     from roundoff.core.files import write_text
 
     if args.html is None:

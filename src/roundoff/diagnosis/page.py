@@ -10,10 +10,23 @@ from rich.cells import cell_len
 from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.diagnosis.result import Check, Control, Diagnosis, Finding, Measure, Repair
-from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, named, plain, translate, use_language
+from roundoff.messages.catalogue import (
+    Phrase,
+    bilingual,
+    cause_name,
+    commas,
+    cost_name,
+    count_of,
+    few,
+    in_all_languages,
+    named,
+    plain,
+    semicolons,
+    translate,
+    use_language,
+)
 from roundoff.messages.message import Message, phrase_of, shown, verbatim
 from roundoff.messages.numbers import EXACT_DB, decibels, score_text, share_text
-from roundoff.messages.phrases import cause_name, commas, cost_name, count_of, few, semicolons
 from roundoff.messages.sanitize import short_name
 from roundoff.pages.coverage import coverage_lines, coverage_phrase, judgement_lines
 

@@ -10,10 +10,20 @@ from roundoff.core.quantizers import QuantSpec
 from roundoff.core.target import Target
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.measure.verdicts import ThresholdSet
-from roundoff.messages.catalogue import Phrase, bilingual, current_language, in_all_languages, plain, translate
+from roundoff.messages.catalogue import (
+    Phrase,
+    bilingual,
+    commas,
+    count_of,
+    current_language,
+    few,
+    in_all_languages,
+    plain,
+    semicolons,
+    translate,
+)
 from roundoff.messages.message import Message, phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, percent_digits, score_text
-from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.pages.blocks import (
     Block,
     Column,

@@ -7,9 +7,17 @@ from operator import attrgetter
 from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.core.plan import FLOAT, PRECISION_PARTS, Precision
-from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, plain, translate
+from roundoff.messages.catalogue import (
+    Phrase,
+    bilingual,
+    commas,
+    count_of,
+    in_all_languages,
+    plain,
+    semicolons,
+    translate,
+)
 from roundoff.messages.message import shown
-from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.studies.audit.result import Audit, AuditRow, QuantizedPart, Severity
 
 EVERYTHING = "all"

@@ -1,15 +1,65 @@
-"""The default strategy: free options, then precision where it matters, then give back what costs without need."""
+"""Strategies over the ranking of nodes: bisection, the greedy way, and the front of metric and cost."""
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from roundoff.core.plan import FLOAT, Recipe
 from roundoff.messages.message import NOTHING
-from roundoff.search.free_options import FreeOption, without_options
+from roundoff.search.cost import FreeOption, without_options
 from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
-from roundoff.search.strategies.bisect import next_count
 from roundoff.search.strategies.strategy import Search, better
+
+# Bisection over the ranking: how many of the leading nodes have to stay in float, in a logarithm of trials.
+
+
+def bisect(problem: TuneProblem) -> Search:
+    """Search for the fewest leading nodes in float that meet the goal, as vendors' tools do.
+
+    All nodes in float are no quantized model, and are not tried. The answer is asked for once more when the last
+    trial was not it.
+    """
+    plain = yield problem.base
+    if plain.met:
+        return
+    nodes = problem.ranking(problem.base)
+    outcomes: list[bool] = []
+    answer: Recipe | None = None
+    while (count := next_count(len(nodes), outcomes)) is not None and count < len(nodes):
+        recipe = problem.raised(problem.base, nodes[:count], FLOAT)
+        trial = yield recipe
+        outcomes.append(trial.met)
+        answer = recipe if trial.met else answer
+    if answer is not None and not outcomes[-1]:
+        yield answer
+
+
+def next_count(nodes: int, outcomes: Sequence[bool]) -> int | None:
+    """Bisection over a ranking: how many of the leading nodes to try next; None when it has ended.
+
+    Assumes that a count which meets the goal is met by every larger one too. Who cannot rely on that verifies
+    the answer.
+
+    Args:
+        nodes: How many there are.
+        outcomes: Whether each count proposed so far met the goal, in the order of proposals.
+
+    Returns:
+        A count from 1 to `nodes`.
+
+    Raises:
+        ValueError: There are more outcomes than proposals.
+    """
+    first, last = 0, nodes - 1
+    for met in outcomes:
+        if first > last:
+            raise ValueError(f"bisection over {nodes} nodes had ended before the last of {len(outcomes)} outcomes")
+        middle = (first + last) // 2
+        first, last = (first, middle - 1) if met else (middle + 1, last)
+    return (first + last) // 2 + 1 if first <= last else None
+
+
+# The default strategy: free options, then precision where it matters, then give back what costs without need.
 
 # Taking free options, one after the other, as long as that helps.
 
@@ -321,3 +371,60 @@ def _leading(
 def _untried(problem: TuneProblem, recipe: Recipe) -> Trial:
     """A recipe that is no quantized model and need not be tried."""
     return Trial(recipe, NOTHING, True, 0.0, 0.0, problem.cost(recipe), samples=0, whole=True)
+
+
+# The front of metric and cost: what each step of cost brings.
+
+# Trials beyond the free options.
+_MOST_POINTS = 16
+
+
+def pareto(problem: TuneProblem) -> Search:
+    """Try free options, more and more nodes in more bits and in float, then close the largest gaps."""
+    plain = yield problem.base
+    best = yield from climb(problem, plain, until_met=False)
+    nodes = problem.ranking(best.recipe)
+    points: dict[tuple[str, int], Trial] = {(precision, 0): best for precision in problem.precisions}
+    for precision, count in _first_points(problem, len(nodes)):
+        recipe = problem.raised(best.recipe, nodes[:count], precision)
+        if problem.affordable(recipe):
+            points[precision, count] = yield recipe
+    while len(points) < _MOST_POINTS + len(problem.precisions):
+        gap = _largest_gap(points)
+        if gap is None:
+            return
+        precision, count = gap
+        points[gap] = yield problem.raised(best.recipe, nodes[:count], precision)
+
+
+def _first_points(problem: TuneProblem, nodes: int) -> Iterator[tuple[str, int]]:
+    """Powers of two of nodes in each precision, less than all of them in float."""
+    for precision in problem.precisions:
+        count = 1
+        while count < nodes:
+            yield precision, count
+            count *= 4
+
+
+def _largest_gap(points: dict[tuple[str, int], Trial]) -> tuple[str, int] | None:
+    """Where between two neighbours of one precision the loss changes most; None when there is no room anywhere."""
+    gaps = []
+    for precision in dict.fromkeys(name for name, _ in points):
+        counts = sorted(count for name, count in points if name == precision)
+        for low, high in pairwise(counts):
+            if high - low > 1:
+                change = abs(points[precision, low].loss - points[precision, high].loss)
+                gaps.append((change, precision, (low + high) // 2))
+    if not gaps:
+        return None
+    _, precision, count = max(gaps, key=lambda gap: gap[0])
+    return precision, count
+
+
+def pareto_front(trials: list[Trial]) -> tuple[Trial, ...]:
+    """The trials that none beats in loss and cost, cheapest first."""
+    front: list[Trial] = []
+    for trial in sorted(trials, key=lambda trial: (trial.cost, trial.loss, trial.number)):
+        if not front or trial.loss < front[-1].loss:
+            front.append(trial)
+    return tuple(front)

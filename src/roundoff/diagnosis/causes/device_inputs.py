@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
+from roundoff.diagnosis.causes.device_tensors import robust_line
 from roundoff.diagnosis.devices.proof import called, residual_energy, tried
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, fitted_input
@@ -16,8 +16,7 @@ from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.graph.shapes import input_channel_axis
 from roundoff.messages.message import Message, joined, message
-from roundoff.preprocessing.conventions import alike, preparations
-from roundoff.preprocessing.hypotheses import Hypothesis, InputObservation, plausible
+from roundoff.preprocessing.conventions import Hypothesis, InputObservation, alike, plausible, preparations
 from roundoff.studies.check_io.explanation import explain_difference
 
 _Way = Callable[[Array], Array]

@@ -1,25 +1,27 @@
-"""Preprocessing: the samples are not processed as those were that the model was calibrated on."""
+"""Causes in what a network is fed: other preprocessing than in calibration, or samples unlike those."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from roundoff.core.quantizers import Quantizer, parameters_from_range, representable_range
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.causes.calibration_coverage import CalibrationCoverage
+from roundoff.diagnosis.evidence import observe
 from roundoff.diagnosis.ideal import alternatives
-from roundoff.diagnosis.interventions import InterventionRunner, reach
+from roundoff.diagnosis.interventions import InterventionRunner, reach, with_range
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
-from roundoff.diagnosis.subject import Case, Suspect, loss_measures
+from roundoff.diagnosis.subject import Case, Fixes, Suspect, loss_measures, not_narrower
 from roundoff.graph.interface import inputs
-from roundoff.graph.shapes import input_channel_axis
+from roundoff.graph.shapes import channel_axes, input_channel_axis
 from roundoff.messages.message import Message, message
-from roundoff.preprocessing.conventions import Convention
-from roundoff.preprocessing.hypotheses import Hypothesis, InputObservation, leading, plausible, rank
+from roundoff.preprocessing.conventions import Convention, Hypothesis, InputObservation, leading, plausible, rank
 from roundoff.run.capture import Samples
+from roundoff.run.evaluators import Subset
 from roundoff.studies.check_calibration.preparation import mismatch_by_statistics
+
+# Preprocessing: the samples are not processed as those were that the model was calibrated on.
 
 _IMAGE_RANK = 4
 # That samples were made in the same way as those of calibration must be less likely than another way by so much.
@@ -227,3 +229,132 @@ def _calibrated(quantizer: Quantizer, channels: int) -> InputObservation:
 def _used(values: Array, low: float, high: float) -> float:
     """The span of values over that of a range."""
     return float(values.max() - values.min()) / max(high - low, 1e-30)
+
+
+# Calibration coverage: the samples a model was calibrated on are not like those it is used on.
+
+# So many ranges that do not fit, and such a part of all, are no accident of one tensor.
+_MANY, _LARGE_PART = 3, 0.4
+# A range is far too wide when it is so many times what is needed; two bits are lost then.
+_FAR = 4.0
+_MARGIN = 1 / 8
+_FEWEST_SAMPLES = 2
+# Beside an input of the network that is cut off, so many others, and such a part of them, that reach beyond their
+# ranges by this part of their width: ranges that were found on the same samples fit each other.
+_SEVERAL, _SOME_PART, _BEYOND = 2, 0.1, 0.1
+
+
+@cause("calibration-coverage", of="quantization", order=5)
+class CalibrationCoverage:
+    """The ranges of many activations do not fit the samples: the model was calibrated on others."""
+
+    def signal(self, case: Case, suspect: Suspect) -> Signal | None:
+        """How many activations reach beyond their ranges, or use little of them."""
+        if suspect.kind != "activation" or suspect.name:
+            return None
+        clipped, wide = _misfits(case, _observed(case))
+        numbers = {
+            "clipped_tensors": float(clipped),
+            "wide_tensors": float(wide),
+            "tensors": float(len(case.facts.observed)),
+        }
+        return Signal(1.0, numbers)
+
+    def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
+        """The suspect's ranges, and no others, found on one half of the samples and measured on the other."""
+        count = len(case.runner.indices)
+        if count < _FEWEST_SAMPLES:
+            return None
+        seen, unseen = range(0, count, 2), range(1, count, 2)
+        fixes = _recalibrated(case, suspect, [case.runner.indices[place] for place in seen])
+        ours, best, after = (
+            case.runner.loss(case.quantizers(each), places=unseen) for each in ({}, case.in_float(suspect), fixes)
+        )
+        possible = ours.value - best.value
+        recovered = min(1.0, max(0.0, (ours.value - after.value) / possible)) if possible > 0 else 0.0
+        clipped, wide = _misfits(case, _observed(case))
+        total, beyond = len(case.facts.observed), clipped >= wide
+        summary = "diagnosis.calibration_coverage_clipped" if beyond else "diagnosis.calibration_coverage_wide"
+        return Intervention(
+            message(
+                "diagnosis.calibration_coverage_changed",
+                count=len(suspect.tensors),
+                some=len(seen),
+                others=len(unseen),
+            ),
+            loss_measures(ours, after),
+            recovered,
+            message(summary, all=total, count=clipped if beyond else wide),
+            (RemedyChange("recalibrate", tensors=suspect.tensors),),
+        )
+
+    def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
+        """Calibrate on samples like these."""
+        return Remedy(message("diagnosis.calibration_coverage_remedy"), "free", proof.changes)
+
+
+def misfit(case: Case) -> bool:
+    """Whether the ranges of many activations, or of an input and several more, do not fit the samples."""
+    everyone = _observed(case)
+    if max(_misfits(case, everyone)) >= max(_MANY, _LARGE_PART * len(everyone)):
+        return True
+    entering = {each.name for each in inputs(case.runner.model)}
+    fed = [each for each in everyone if not entering.isdisjoint(each.tensors)]
+    others = [each for each in everyone if each not in fed]
+    beyond = sum(_goes_beyond(case, each) for each in others)
+    return _misfits(case, fed)[0] > 0 and beyond >= max(_SEVERAL, _SOME_PART * len(others))
+
+
+def cut_off(case: Case) -> dict[Suspect, Fixes]:
+    """Activations that reach beyond their ranges, little as each may lose, with the ranges of their values."""
+    facts = case.facts
+    return {
+        each: {name: with_range(facts.quantizers[name], *facts.value_range(each)) for name in each.quantizers}
+        for each in _observed(case)
+        if _goes_beyond(case, each)
+    }
+
+
+def _goes_beyond(case: Case, suspect: Suspect) -> bool:
+    low, high = reach(case.facts.quantizers[suspect.name])
+    data_low, data_high = case.facts.value_range(suspect)
+    return max(low - data_low, data_high - high) > _BEYOND * (high - low)
+
+
+def _observed(case: Case) -> list[Suspect]:
+    return [each for each in case.facts.suspects if each.tensor in case.facts.observed]
+
+
+def _misfits(case: Case, suspects: Iterable[Suspect]) -> tuple[int, int]:
+    """How many suspects reach beyond their ranges, and how many have ranges that are too wide."""
+    clipped = wide = 0
+    for suspect in suspects:
+        damage = case.facts.damage(suspect)
+        low, high = reach(case.facts.quantizers[suspect.name])
+        data_low, data_high = case.facts.value_range(suspect)
+        beyond = damage is not None and damage.clipped_share > 1 / 2
+        clipped += beyond
+        wide += not beyond and high - low > _FAR * (data_high - data_low)
+    return clipped, wide
+
+
+def _recalibrated(case: Case, suspect: Suspect, indices: Sequence[int]) -> dict[str, Quantizer | None]:
+    facts, model = case.facts, case.facts.quantized.float_model
+    live = [facts.quantizers[name] for name in suspect.quantizers]
+    observed = observe(
+        model, Subset(case.runner.samples, tuple(indices)), live, axes=channel_axes(model, facts.everything)
+    )
+    groups = [each for each in facts.suspects if set(each.quantizers) <= set(suspect.quantizers)]
+    fixes: dict[str, Quantizer | None] = {}
+    for group in groups:
+        ranges = [observed[name].range for name in group.tensors if name in observed]
+        if ranges:
+            low, high = min(each for each, _ in ranges), max(each for _, each in ranges)
+            # A few samples do not show how far others reach; a range that starts at zero still does.
+            margin = _MARGIN * (high - low)
+            seen = low - margin * (low < 0), high + margin * (high > 0)
+            own = reach(facts.quantizers[group.name])
+            # What half of the samples does not reach, the other half may.
+            low, high = (not_narrower(*ends) for ends in zip(seen, own, strict=True))
+            fixes |= {name: with_range(facts.quantizers[name], low, high) for name in group.quantizers}
+    return fixes
