@@ -177,7 +177,12 @@ def _raw(path: Path, array: Array) -> None:
 
 def sample_forms() -> dict[str, Callable[[Path], list[str]]]:
     """What the page on samples lists, each with how it is made."""
-    writers = {".npy": np.save, ".npz": _archive, ".bin": _raw, ".raw": _raw}
+    writers: dict[str, Callable[[Path, Array], None]] = {
+        ".npy": np.save,
+        ".npz": _archive,
+        ".bin": _raw,
+        ".raw": _raw,
+    }
     found: dict[str, Callable[[Path], list[str]]] = {}
     for first, second, _ in table_rows("reference/samples.md", "| `--data`"):
         if first == "`DIR`":
