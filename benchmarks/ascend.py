@@ -50,13 +50,12 @@ def write_case(folder: Path, count: int, shape: tuple[int, ...], *, blocked: boo
     names = [f"op{place}" for place in range(count)]
     for side in ("npu", "golden"):
         (folder / side).mkdir(parents=True)
-    golden: Array = rng.standard_normal(shape).astype(np.float32)
-    mine = (golden * 1.001).astype(np.float16)
-    stored, layout = mine, "ND"
-    if blocked:
-        n, c, h, w = shape
-        stored, layout = mine.reshape(n, c // 16, 16, h, w).transpose(0, 1, 3, 4, 2), "NC1HWC0"
+    layout = "NC1HWC0" if blocked else "ND"
+    n, c, h, w = shape
     for place, name in enumerate(names):
+        golden: Array = rng.standard_normal(shape, np.float32)
+        mine = (golden * 1.001).astype(np.float16)
+        stored = mine.reshape(n, c // 16, 16, h, w).transpose(0, 1, 3, 4, 2) if blocked else mine
         about = item(np.ascontiguousarray(stored), format=layout, original=shape)
         write_dump(folder / "npu" / f"Conv2D.{name}.{place}.1.{TIME + place}", [about], op_name=name)
         np.save(folder / "golden" / f"{name}.0.{TIME + place}.npy", golden)
