@@ -170,9 +170,7 @@ class ReportFile:
 
 def _found(text: str | None, missing: str) -> str:
     if text is None:
-        raise BadInput(
-            missing, fix=english("choose another --format, or give a run of 'layers', 'compare' or 'diagnose'")
-        )
+        raise BadInput(missing, fix=english("choose another --format, or give a run of 'layers' or 'compare'"))
     return text
 
 
