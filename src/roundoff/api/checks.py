@@ -20,7 +20,7 @@ from roundoff.api.inputs import (
 )
 from roundoff.api.outcome import Outcome
 from roundoff.api.subject import target_of
-from roundoff.core.provenance import array_input, input_file
+from roundoff.core.document import array_input, input_file
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.messages.message import english
 

@@ -22,11 +22,11 @@ from roundoff.api.inputs import (
     open_labels,
 )
 from roundoff.api.outcome import Outcome
+from roundoff.api.search import judge_options
 from roundoff.api.subject import Subject, SubjectOptions, check_quantizers, check_subject, open_subject
-from roundoff.api.tuning import judge_options
+from roundoff.core.document import array_input, environment
 from roundoff.core.files import model_stem, output_directory, write_text
 from roundoff.core.progress import Deadline
-from roundoff.core.provenance import array_input, environment
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 from roundoff.graph.interface import topology
 from roundoff.messages.message import english

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from roundoff.core.document import array_input, bytes_input, data_paths, input_file
 from roundoff.core.files import pair_path, regular_file
-from roundoff.core.provenance import array_input, bytes_input, data_paths, input_file
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 

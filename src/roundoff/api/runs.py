@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from roundoff.api.call import Call, Limits, public
 from roundoff.api.inputs import PathLike, as_path, describe_value, is_path
 from roundoff.api.outcome import Outcome
+from roundoff.core.document import bytes_input, input_file
 from roundoff.core.files import begins, check_output_directory, check_output_file, write_bytes, write_text
-from roundoff.core.provenance import bytes_input, input_file
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.messages.message import english
 
@@ -170,9 +170,7 @@ class ReportFile:
 
 def _found(text: str | None, missing: str) -> str:
     if text is None:
-        raise BadInput(
-            missing, fix=english("choose another --format, or give a run of 'layers', 'compare' or 'diagnose'")
-        )
+        raise BadInput(missing, fix=english("choose another --format, or give a run of 'layers' or 'compare'"))
     return text
 
 

@@ -33,7 +33,7 @@ from roundoff.messages.catalogue import translate
 from roundoff.messages.message import english
 
 if TYPE_CHECKING:
-    from roundoff.api.tuning import TuneOutcome
+    from roundoff.api.search import TuneOutcome
     from roundoff.quantize.pipeline import Quantization
     from roundoff.search.result import Trial
     from roundoff.vendors.dialects.settings import ToolSettings
@@ -253,7 +253,7 @@ def tune(args: argparse.Namespace, terminal: Terminal) -> int:
     calibration(model) is called, and what that feeds the model is taken instead.
     Without an evaluator and --labels, outputs are compared with those in float.
     """
-    from roundoff.api.tuning import tune
+    from roundoff.api.search import tune
 
     # What is in DIR already is the search's to judge.
     check_results(argparse.Namespace(**{**vars(args), "output": None}))

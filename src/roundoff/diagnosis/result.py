@@ -5,6 +5,7 @@ from typing import Literal
 
 from roundoff.core.coverage import Judgement, MetricScores, OutputCoverage
 from roundoff.core.plan import Rule, Step
+from roundoff.core.tensors import Topology
 from roundoff.messages.message import Message, verbatim
 
 DiagnosisKind = Literal["healthy", "culprits", "distributed", "elsewhere", "not_enough_evidence"]
@@ -211,6 +212,19 @@ class LayerErrors:
     clipped: tuple[float | None, ...]
     worst_channel: tuple[int | None, ...]
     worst_channel_db: tuple[float | None, ...]
+
+    def rows_of(self, network: Topology) -> dict[str, int]:
+        """The row of each node: its own, or that of the tensor it is computed into without leaving its unit."""
+        found = {name: at for at, name in enumerate(self.nodes)}
+        readers: dict[str, list[str]] = {}
+        for node in network.nodes:
+            for tensor in node.inputs:
+                readers.setdefault(tensor, []).append(node.name)
+        for node in reversed(network.nodes):
+            reading = {name for tensor in node.outputs for name in readers.get(tensor, ())}
+            if node.name not in found and len(reading) == 1 and (only := reading.pop()) in found:
+                found[node.name] = found[only]
+        return found
 
     @property
     def judged(self) -> int:

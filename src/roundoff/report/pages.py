@@ -35,6 +35,7 @@ from roundoff.pages.blocks import (
     is_hidden,
     role_name,
 )
+from roundoff.pages.cards import HeroCard
 from roundoff.pages.glossary import glossary_page
 from roundoff.pages.text_files import run_tables
 
@@ -52,7 +53,8 @@ def overview_page(document: RunDocument, pages: Sequence[Page]) -> Page | None:
         pages: Its pages.
     """
     entries = tuple(entry for page in pages if (entry := _entry(page)) is not None)
-    if not entries:
+    # A page that begins with the score is the first screen itself.
+    if not entries or any(isinstance(block, HeroCard) for page in pages[:1] for block in page.blocks):
         return None
     facts = [
         (role_name(each.role), plain(PurePath(each.path).name))

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any, get_args
 
 import numpy as np
@@ -17,7 +16,7 @@ from roundoff.core.quantizers import Rounding
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, name_nodes
-from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, attribute, by_dtype, opset_of, subgraphs
+from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, attribute, by_dtype, subgraphs
 from roundoff.graph.quantized_model import Oddity, OddityKind, QuantizedModel
 from roundoff.graph.readers.ascend import rewrite_ascend
 from roundoff.graph.readers.extraction import Extraction
@@ -200,81 +199,6 @@ def _nodes(graph: Any) -> Iterator[Any]:
 
 def _quantizes(node: Any) -> bool:
     return bool(node.op_type.startswith(_QUANTIZES))
-
-
-# Refusing nodes that lack the inputs or outputs their operation must have, before anything looks for them.
-
-# Operators that onnx does not know.
-_NEEDED = {
-    "HzCalibration": 1,
-    "FakeQuantize": 1,
-    "Quant": 1,
-    "AscendQuant": 1,
-    "AscendQuantV2": 1,
-    "AscendDequant": 1,
-    "AscendAntiQuant": 1,
-    "AscendWeightQuant": 1,
-    "QuantizeLinear": 2,
-    "DequantizeLinear": 2,
-    "QGemm": 6,
-    "DynamicQuantizeMatMul": 3,
-    "MatMulIntegerToFloat": 4,
-}
-_OUTPUTS = {"DynamicQuantizeLinear": 3}
-
-
-def check_arity(model: Model) -> None:
-    """Refuse a damaged model.
-
-    Raises:
-        BadInput: Naming the first node that lacks something.
-    """
-    opset = opset_of(model.proto)
-    for node in model.proto.graph.node:
-        needed = _needed(node.op_type, node.domain, opset)
-        missing = len(node.input) < needed or any(not name for name in node.input[: min(needed, 1)])
-        if missing:
-            _refuse(
-                model,
-                node,
-                english(
-                    "has {count} {count:input|inputs}; it needs {needed}", count=len(node.input), needed=needed
-                ),
-            )
-        outputs = _OUTPUTS.get(node.op_type, 1)
-        if len(node.output) < outputs or not node.output[0]:
-            _refuse(
-                model,
-                node,
-                english(
-                    "has {count} {count:output|outputs}; it needs {outputs}",
-                    count=len(node.output),
-                    outputs=outputs,
-                ),
-            )
-
-
-@cache
-def _needed(op_type: str, domain: str, opset: int) -> int:
-    from onnx import defs
-
-    if domain in STANDARD_DOMAINS:
-        try:
-            return int(defs.get_schema(op_type, opset, "").min_input)
-        except defs.SchemaError:
-            pass
-    return _NEEDED.get(op_type, 0)
-
-
-def _refuse(model: Model, node: Any, what: str) -> None:
-    text = english(
-        "{path} is damaged: node {name!r} ({op_type}) {what}.",
-        path=model.path,
-        name=node.name,
-        op_type=node.op_type,
-        what=what,
-    )
-    raise BadInput(text, fix=english("check it with onnx.checker.check_model, and export it again"))
 
 
 # Single nodes that quantize and dequantize: HzCalibration, OpenVINO's FakeQuantize, QONNX's Quant.
@@ -518,7 +442,6 @@ def read_quantized(model: Model, *, float_model: Model | None = None) -> Quantiz
     Raises:
         BadInput: The model is of a kind that cannot be read, or the float model is not the one it was made from.
     """
-    check_arity(model)
     draft = DialectDraft(inlined(model))
     draft.oddities += inside_subgraphs(draft.model)
     for rewrite in _DIALECTS:

@@ -5,7 +5,7 @@ from itertools import groupby, pairwise
 
 from roundoff.core.plan import FLOAT, Recipe
 from roundoff.messages.message import NOTHING
-from roundoff.search.free_options import FreeOption, without_options
+from roundoff.search.cost import FreeOption, without_options
 from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
 from roundoff.search.strategies.strategy import Search, better

@@ -27,10 +27,17 @@ from roundoff.case.excerpt import (
 )
 from roundoff.case.sources import BundleSettings, CaseSource, Extra, refuse_changed
 from roundoff.case.synthetic import FoundSynthetic, SyntheticCase, sample_like
-from roundoff.core.document import Environment, InputFile, environment_content, read_environment
+from roundoff.core.document import (
+    Environment,
+    InputFile,
+    bytes_input,
+    environment,
+    environment_content,
+    input_file,
+    read_environment,
+)
 from roundoff.core.names import FileNames, shown
 from roundoff.core.progress import Progress
-from roundoff.core.provenance import bytes_input, environment, input_file
 from roundoff.core.tensors import Array
 from roundoff.core.untrusted import read_json
 from roundoff.errors import BadInput

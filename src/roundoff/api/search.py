@@ -28,8 +28,8 @@ from roundoff.api.inputs import (
 )
 from roundoff.api.outcome import Outcome
 from roundoff.api.subject import notes_on_samples, quantize_settings
+from roundoff.core.document import array_input
 from roundoff.core.files import model_stem
-from roundoff.core.provenance import array_input
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffError, nearest
 from roundoff.graph.interface import topology
 from roundoff.messages.catalogue import translate
