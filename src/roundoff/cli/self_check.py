@@ -28,9 +28,9 @@ def self_check(args: argparse.Namespace, terminal: Terminal) -> int:
     products of u8 and s8 codes saturate, and whether results depend on threads,
     batches and optimization. Nothing is looked up in a list of processors.
     """
-    from roundoff.run.host_arithmetic import measure_host
+    from roundoff.api.checks import self_check
 
-    host = measure_host()
+    host = self_check()
     terminal.text(_as_json(host) if args.json else "\n".join(_page(host)))
     return EXIT_OK
 
