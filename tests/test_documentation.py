@@ -60,9 +60,9 @@ for each in commands():
 
 def vendor_parser(words: tuple[str, ...]) -> tuple[argparse.ArgumentParser, list[str]] | None:
     """The parser of a vendor's sub-command, and the words for it; None for a command of ours."""
-    from roundoff.cli import amct, horizon, pulsar2
+    from roundoff.cli import amct, ascend, horizon, pulsar2
 
-    modules = {"amct": amct, "horizon": horizon, "pulsar2": pulsar2}
+    modules = {"amct": amct, "ascend": ascend, "horizon": horizon, "pulsar2": pulsar2}
     module = modules.get(words[0])
     subcommands: dict[str, Command] = getattr(module, "_SUBCOMMANDS", {})
     if len(words) < 2 or words[1] not in subcommands:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import roundoff
-from roundoff.align.matching import align
+from roundoff.align.alignment import align
 from roundoff.align.names import read_aliases
 from roundoff.errors import BadInput
 from tests.sources import MemorySource

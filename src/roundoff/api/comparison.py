@@ -239,7 +239,7 @@ def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
         BadInput: The options contradict each other, or what they name cannot be used.
         CannotAlign: No tensor of one side could be paired with one of the other.
     """
-    from roundoff.align.matching import align
+    from roundoff.align.alignment import align
     from roundoff.align.names import read_aliases
     from roundoff.graph.interface import outputs
     from roundoff.graph.quantized_model import dequantized_tensors
@@ -277,7 +277,7 @@ class _Opening:
 
     def reference(self) -> "tuple[TensorSource, Model | None, Sequence[TensorInfo] | None]":
         """The reference, the model behind it, and what that says of shapes."""
-        from roundoff.align.matching import behind_pairs, rename_after
+        from roundoff.align.alignment import behind_pairs, rename_after
         from roundoff.graph.interface import outputs
         from roundoff.graph.quantized_model import dequantized_tensors
         from roundoff.graph.shapes import tensor_infos

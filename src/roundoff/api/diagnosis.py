@@ -22,8 +22,8 @@ from roundoff.api.inputs import (
     open_labels,
 )
 from roundoff.api.outcome import Outcome
+from roundoff.api.search import judge_options
 from roundoff.api.subject import Subject, SubjectOptions, check_quantizers, check_subject, open_subject
-from roundoff.api.tuning import judge_options
 from roundoff.core.document import array_input, environment
 from roundoff.core.files import model_stem, output_directory, write_text
 from roundoff.core.progress import Deadline
