@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.align.matching import align
+from roundoff.align.alignment import align
 from roundoff.core.tensors import Array, TensorInfo
 from tests.sources import MemorySource
 

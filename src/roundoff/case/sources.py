@@ -21,13 +21,13 @@ from roundoff.core.document import (
     Environment,
     InputFile,
     RunDocument,
+    input_file,
     load_document,
     to_json,
 )
 from roundoff.core.files import model_files, read_small
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.provenance import input_file
 from roundoff.diagnosis.result import Diagnosis, Finding
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, load_model
