@@ -627,7 +627,6 @@ def judge_repair(
     return replace(fixed, repair=done)
 
 
-<<<<<<< HEAD
 def _counted(scores: SampleScores, samples: Samples | None) -> int:
     """How many samples were measured of those that judge."""
     if samples is None:
@@ -635,8 +634,6 @@ def _counted(scores: SampleScores, samples: Samples | None) -> int:
     return len(samples.names) if scores.loss is None else scores.loss.samples
 
 
-def _told(judge: RepairJudge, before: SampleScores, after: SampleScores) -> Measure:
-=======
 def _scores(found: Sequence[SampleScores], told: Measure, *, held_out: bool) -> tuple[NetworkScore, ...]:
     """The user's metric of the float, the quantized and the repaired network on the same samples."""
     sign = -1 if told.higher_is_better else 1
@@ -651,8 +648,7 @@ def _scores(found: Sequence[SampleScores], told: Measure, *, held_out: bool) -> 
     )
 
 
-def _told(judge: RepairJudge, before: SampleScores, after: SampleScores, count: int) -> Measure:
->>>>>>> main
+def _told(judge: RepairJudge, before: SampleScores, after: SampleScores) -> Measure:
     what = judge.measure.what if after.loss is None else _what(before, after)
     count = _counted(after, judge.samples.held_out) or judge.measure.samples
     return replace(judge.measure, what=what, before=before.value, after=after.value, samples=count)
