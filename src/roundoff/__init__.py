@@ -15,12 +15,12 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 if TYPE_CHECKING:
     from roundoff.align.alignment import align as pair_tensors
     from roundoff.align.names import read_aliases
-    from roundoff.api.checks import check_calibration, check_io
+    from roundoff.api.checks import check_calibration, check_io, self_check
     from roundoff.api.comparison import compare
     from roundoff.api.diagnosis import diagnose
     from roundoff.api.outcome import Outcome
     from roundoff.api.quantization import audit, export_settings, quantize, targets
-    from roundoff.api.runs import diff, explain, gate, report
+    from roundoff.api.runs import diff, explain, gate, report, serve
     from roundoff.api.search import tune
     from roundoff.api.studies import (
         accumulate,
@@ -132,7 +132,9 @@ __all__ = [
     "samples",
     "save_model",
     "score",
+    "self_check",
     "sensitivity",
+    "serve",
     "target_names",
     "targets",
     "topology",
@@ -207,7 +209,9 @@ _HOMES = {
     "samples": "api.studies",
     "save_model": "graph.save",
     "score": "measure.metrics",
+    "self_check": "api.checks",
     "sensitivity": "api.studies",
+    "serve": "api.runs",
     "target_names": "quantize.targets.files",
     "targets": "api.quantization",
     "topology": "graph.interface",

@@ -33,7 +33,7 @@ FUNCTIONS = {
     "sensitivity": "studies",
     "targets": "quantization",
     "transform": "transformation",
-    "tune": "tuning",
+    "tune": "search",
 }
 """The module of each function."""
 

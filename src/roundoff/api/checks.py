@@ -1,4 +1,4 @@
-"""Checks of what a model is fed, as functions: check_io and check_calibration."""
+"""Checks of what a model is fed, and of the machine, as functions: check_io, check_calibration, self_check."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +26,7 @@ from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile
+    from roundoff.run.host_arithmetic import HostArithmetic
     from roundoff.studies.check_calibration.result import CalibrationCheck
     from roundoff.studies.check_io.result import IoCheck, Stage
     from roundoff.studies.check_io.sides import RawLayout, SideLike, StageValues
@@ -312,3 +313,18 @@ def check_calibration(
     read += data_inputs("data", call.get("data"), samples)
     code = EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED
     return Outcome(found, call.document(read, calibration_check=found), code)
+
+
+@public
+def self_check() -> "HostArithmetic":
+    """Measure how this machine computes with integers, by small quantized models run in several ways.
+
+    Returns:
+        What was measured; ``summary()`` says it in a line.
+
+    Raises:
+        ModelFailed: onnxruntime cannot run here at all.
+    """
+    from roundoff.run.host_arithmetic import measure_host
+
+    return measure_host()

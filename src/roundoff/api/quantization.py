@@ -78,11 +78,20 @@ class QuantizationOutcome(PageOutcome[Quantization]):
         from roundoff.core.document import RECORD_NAME, to_json
         from roundoff.graph.save import save_model
         from roundoff.quantize.calibration.files import save_calibration
-        from roundoff.quantize.plan_file import PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
+        from roundoff.quantize.plan_file import (
+            CORRECTED,
+            PLAN_NAME,
+            PLAN_SCHEMA,
+            SavedPlan,
+            plan_json,
+            saved_numbers,
+        )
 
         result, origin, folder = self.result, self.document.inputs[0], as_path(directory, option="-o")
         start = file_prefix(self.given.path, prefix)
         files = {"fake_quant": f"{start}_fake_quant_model.onnx", "deploy": f"{start}_deploy_model.onnx"}
+        if result.target.weight_block:
+            files[CORRECTED] = files["deploy"]  # scales belong to blocks, which the float model has not
         saved = SavedPlan(
             schema=PLAN_SCHEMA,
             roundoff=__version__,
@@ -102,7 +111,9 @@ class QuantizationOutcome(PageOutcome[Quantization]):
             save_calibration(result.calibration, staged / _STATISTICS_NAME, model_hash=origin.sha256)
             write_text(staged / PLAN_NAME, plan_json(saved))
             write_text(staged / RECORD_NAME, to_json(self.document))
-        return tuple(folder / name for name in (*files.values(), _STATISTICS_NAME, PLAN_NAME, RECORD_NAME))
+        return tuple(
+            folder / name for name in (*dict.fromkeys(files.values()), _STATISTICS_NAME, PLAN_NAME, RECORD_NAME)
+        )
 
 
 def file_prefix(model: Path, prefix: str | None) -> str:

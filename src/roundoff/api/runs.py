@@ -11,6 +11,7 @@ from roundoff.api.outcome import Outcome
 from roundoff.core.document import bytes_input, input_file
 from roundoff.core.files import begins, check_output_directory, check_output_file, write_bytes, write_text
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
+from roundoff.messages.catalogue import current_language
 from roundoff.messages.message import english
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def _annotated(document: "RunDocument", pages: "Sequence[Page]", origin: str) ->
     return annotated_model(document.network, node_facts(pages, language=current_language()))
 
 
-# What is done with finished runs, as functions: diff, gate, report, explain.
+# What is done with finished runs, as functions: diff, gate, report, explain, serve.
 
 RunLike: TypeAlias = Any
 """A run directory, its ``run.json``, a run document, or what a public function gave."""
@@ -400,3 +401,32 @@ def explain(name: str | int, run: RunLike | None = None) -> str:
     document = None if run is None else _opened(run)[1]
     metrics = (*all_metrics(), *(get_metric(mean_of(each)) for each in judging()))
     return escape_control(explain_name(str(name), document, metrics=metrics))
+
+
+@public
+def serve(folder: PathLike, *, port: int = 0, announce: Callable[[str], object] = print) -> None:
+    """Let a browser on this machine look at the runs of a folder, until Ctrl-C.
+
+    Args:
+        folder: The folder with runs.
+        port: Where to listen; any free one when 0.
+        announce: Told the address, once it can be opened.
+
+    Raises:
+        BadInput: It is no folder, or the port cannot be had.
+    """
+    from roundoff.report.server import make_server
+    from roundoff.studies.run_diff.study import diff_runs
+
+    path = as_path(folder, option="folder")
+    if not path.is_dir():
+        raise BadInput(
+            english("{folder} is not a folder.", folder=path), fix=english("give the folder that your runs are in")
+        )
+    server, address = make_server(path, differ=diff_runs, port=port, language=current_language())
+    with server:
+        try:
+            announce(address)
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return

@@ -78,7 +78,7 @@ def parse_json(
     Raises:
         BadInput: It is no JSON within the limits; or what `pairs` raises.
     """
-    text = _text(data, name, fix)
+    text = _text(data, name)
 
     def unique(given: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(given)
@@ -105,7 +105,7 @@ def parse_json(
 
 def parse_toml(data: bytes | str, name: object, *, fix: str = english("correct it")) -> dict[str, Any]:
     """What a TOML text holds; as `parse_json`."""
-    text = _text(data, name, fix)
+    text = _text(data, name)
     if _MANY_PARTS.search(text):
         raise _nested(name, fix)
     try:
@@ -148,7 +148,7 @@ def parse_csv(
     Raises:
         BadInput: It is no CSV.
     """
-    text = _text(data, name, fix)
+    text = _text(data, name)
     try:
         lines = csv.reader(
             io.StringIO(text, newline=""), delimiter=separator, strict=strict, skipinitialspace=strict
@@ -159,14 +159,14 @@ def parse_csv(
         raise BadInput(what, fix=fix) from error
 
 
-def _text(data: bytes | str, name: object, fix: str) -> str:
+def _text(data: bytes | str, name: object) -> str:
     if isinstance(data, str):
         return data
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(
-            english("{name} is not UTF-8 text: byte {start}.", name=name, start=error.start), fix=fix
+            english("{name} is not UTF-8 text: byte {start}.", name=name, start=error.start), fix=_RIGHT_FILE
         ) from error
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from roundoff.core.quantizers import Consumer, Quantizer, dequantize
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
+from roundoff.graph.block_weights import with_block_products
 from roundoff.graph.draft import Assembly
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model, inside_bytes
@@ -258,8 +259,8 @@ def fake_quant_model(model: Model, quantizers: Sequence[Quantizer]) -> DeferredM
 
 
 def deploy_model(model: Model, quantizers: Sequence[Quantizer]) -> DeferredModel:
-    """Like `bake_quantizers`, with codes computed when they are asked for."""
-    return _Insertion(model, quantizers, bake=True).build()
+    """Like `bake_quantizers`, with codes computed when asked for, and weights of blocks in MatMulNBits."""
+    return with_block_products(_Insertion(model, quantizers, bake=True).build())
 
 
 class _Insertion:

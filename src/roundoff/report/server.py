@@ -329,7 +329,7 @@ def make_server(
     """
     try:
         server = _Server((_LOOPBACK, port), _Handler)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, TypeError) as error:
         raise BadInput(
             english("Port {port} cannot be used: {error}.", port=port, error=error),
             fix=english("choose another --port, or leave it out"),

@@ -287,7 +287,9 @@ class GoldenPair:
             return np.multiply(work, other, out=work)
 
         near, margin = math.nan, math.nan
-        if self.count >= _MANY and all(high > low for low, high in zip(self._low, self._high, strict=True)):
+        if self.largest_difference == 0 and math.isfinite(mine):
+            near = margin = 0.0  # every logarithm is that of 1
+        elif self.count >= _MANY and all(high > low for low, high in zip(self._low, self._high, strict=True)):
             apart = math.log(float(golden) / float(mine))
             near = self._logs / float(mine) + apart
             # Terms of both signs come to this at most: those below zero to the distance of the densities, which

@@ -1,4 +1,4 @@
-"""A bias of zeros for layers that have none, so that a correction has a place to go to."""
+"""Other forms of layers: a bias of zeros where a correction can go, and matrices as rows of blocks."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.target import Target
+from roundoff.graph.block_weights import split_weights
 from roundoff.graph.draft import Assembly, CannotFold, Draft
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.preparation.affine import linear_layer
 from roundoff.graph.weights import tensor_dtype
 from roundoff.messages.message import message
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.steps import StepOutcome, Transformed, TransformJob, transform
+from roundoff.quantize.steps import StepOption, StepOutcome, Transformed, TransformJob, transform
 
 _WEIGHT, _BIAS = 1, 2
 
@@ -79,3 +80,18 @@ def _with_additions(model: Model, products: frozenset[str]) -> Model:
             graph.add_node("Add", [copy.output[0], zeros], result, name=f"{node.name}_add")
     graph.proto.graph.value_info.extend(model.proto.graph.value_info)
     return Model(graph.proto, model.path, inside_bytes(graph.proto))
+
+
+BLOCK_WEIGHTS = "block_weights"
+"""The step's name."""
+
+_SIZES = (16, 256)
+
+
+@transform(BLOCK_WEIGHTS, size=StepOption(32, "how many values have one scale", *_SIZES))
+def block_weights(job: TransformJob) -> Transformed:
+    """Write the matrices of products as rows of blocks, so that each block can have a scale of its own."""
+    size = int(job.options["size"])
+    model, taken = split_weights(job.model, size, job.nodes)
+    text = message("quantize.blocks_of", size=size)
+    return StepOutcome(model, tuple(Participation(name, "layer", text) for name in taken), ())
