@@ -37,6 +37,29 @@ _QUIET_S = 2.0
 _INDENT, _NARROWEST = "  ", 20
 
 
+def wrapped_lines(text: str, width: int, *, first: str = "", others: str = "") -> list[str]:
+    """Lines of a text, none of whose names is torn.
+
+    Args:
+        text: The text, in the reader's language.
+        width: Columns of a line.
+        first: What the first line begins with.
+        others: What the others begin with.
+    """
+    import textwrap
+
+    from rich.console import Console
+    from rich.text import Text
+
+    if text.isascii():
+        whole = textwrap.TextWrapper(width, initial_indent=first, subsequent_indent=others, break_long_words=False)
+        whole.break_on_hyphens = False
+        return whole.wrap(text)
+    # Scripts without blanks, of letters that are two columns wide, are cut anywhere.
+    lines = Text(text).wrap(Console(width=width), width - max(len(first), len(others)))
+    return [f"{others if number else first}{line.plain.rstrip()}" for number, line in enumerate(lines)]
+
+
 class Terminal:
     """Where a command prints. Also a `roundoff.core.progress.Progress`."""
 
@@ -137,19 +160,8 @@ class Terminal:
 
     def wrapped(self, text: str) -> None:
         """Say something that is not a result, in lines that fit the screen; names are not torn."""
-        import textwrap
-
-        from rich.text import Text
-
         clean, width = escape_control(text_of(text)), max(_NARROWEST, self.err.width)
-        if clean.isascii():
-            whole = textwrap.TextWrapper(width, subsequent_indent=_INDENT, break_long_words=False)
-            whole.break_on_hyphens = False
-            self.note(whole.fill(clean))
-        else:
-            # Scripts without blanks, of letters that are two columns wide.
-            lines = Text(clean).wrap(self.err, width - len(_INDENT))
-            self.note(f"\n{_INDENT}".join(line.plain.rstrip() for line in lines))
+        self.note("\n".join(wrapped_lines(clean, width, others=_INDENT)))
 
     @contextmanager
     def watched(self, output: "Path | None") -> Iterator[None]:
