@@ -301,12 +301,12 @@ def open_labels(given: LabelsLike, names: Sequence[str], *, cut: bool = False) -
     Raises:
         BadInput: It cannot be read, or holds no class numbers.
     """
+    if given is None:
+        return None
     import numpy as np
 
     from roundoff.samples.labels import load_labels
 
-    if given is None:
-        return None
     if is_path(given):
         found = load_labels(Path(given), names)
     else:
