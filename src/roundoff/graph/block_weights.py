@@ -137,7 +137,15 @@ def with_block_products(deferred: DeferredModel) -> DeferredModel:
     def codes_shape(name: str) -> tuple[int, ...] | None:
         maker = makers.get(name)
         codes = held.get(maker.input[0]) if maker is not None and maker.op_type == "DequantizeLinear" else None
-        return tuple(codes.dims) if codes is not None and codes.data_type in bits_of else None
+        if maker is None or codes is None or codes.data_type not in bits_of or attribute(maker, "axis", 1) != 0:
+            return None
+        scales = held.get(maker.input[1])
+        whole = scales is not None and list(scales.dims) == list(codes.dims)[:1]
+        return (
+            tuple(codes.dims)
+            if whole and _is_zero(held.get(maker.input[2] if len(maker.input) > 2 else ""))
+            else None
+        )
 
     products = {each.node: each for each in _found(model, codes_shape)}
     if not products:
@@ -174,6 +182,13 @@ def with_block_products(deferred: DeferredModel) -> DeferredModel:
         model.proto.opset_import.append(make_opsetid(_MICROSOFT, 1))
     drop_unused(graph)
     return DeferredModel(Model(model.proto, model.path, inside_bytes(model.proto)), arrays)
+
+
+def _is_zero(tensor: Any) -> bool:
+    """Whether codes have their zero at 0, as they have without a tensor that says where."""
+    from onnx.numpy_helper import to_array
+
+    return tensor is None or not np.asarray(to_array(tensor)).astype(np.int16).any()
 
 
 def _packed(codes: Callable[[], Array], bits: int) -> Array:

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 from roundoff.core.plan import FLOAT, QuantPlan, Resolution, rule_text
 from roundoff.core.quantizers import QuantSpec
@@ -39,6 +40,9 @@ from roundoff.pages.blocks import (
 )
 from roundoff.pages.coverage import judgement_lines
 from roundoff.quantize.pipeline import Quantization
+
+if TYPE_CHECKING:
+    from roundoff.measure.tokens import TokenScores
 
 _LISTED = 4
 _TONES: dict[str, Tone] = {"fine": "good", "lossy": "bad"}
@@ -93,6 +97,7 @@ def quantization_page(
             # A slice that keeps the limits is told by its output.
             if part.score.values and not limits.holds(part.score.values):
                 yield "", agreement_line(part)
+        yield from _tokens_lines(None if best is None else best.tokens)
         judged_by = translate("quantize.no_numbers") if agreements else translate("quantize.no_samples")
         if judgement is not None and judgement.coverage.outputs.judged and judgement.coverage.samples is not None:
             samples = count_of(judgement.coverage.samples.judged, "sample")
@@ -169,6 +174,22 @@ def agreement_line(agreement: OutputAgreement) -> str:
         text = commas(text, translate("quantize.same_top", share=percent_digits(agreement.same_top1, 1)))
     text = commas(text, agreement.score.detail)
     return translate("quantize.said", name=agreement.output, text=text)
+
+
+def _tokens_lines(tokens: "TokenScores | None") -> Iterator[tuple[str, str]]:
+    if tokens is None:
+        return
+    said = translate(
+        "quantize.tokens_said",
+        before=f"{tokens.nll_float:.4f}",
+        after=f"{tokens.nll:.4f}",
+        percent=f"{100 * tokens.worse:+.2g}",
+        divergence=f"{tokens.divergence:.3g}",
+        same=percent_digits(tokens.same_top1, 1),
+        first=f"{tokens.first_other:g}",
+        count=tokens.tokens,
+    )
+    yield translate("quantize.tokens"), said
 
 
 def _plan_lines(plan: QuantPlan) -> Iterator[str]:
