@@ -27,7 +27,7 @@ from roundoff.messages.catalogue import (
     use_language,
 )
 from roundoff.messages.message import Message, phrase_of, shown, verbatim
-from roundoff.messages.numbers import EXACT_DB, decibels, score_text, share_text
+from roundoff.messages.numbers import EXACT_DB, TOP1, decibels, score_text, share_text
 from roundoff.messages.sanitize import short_name
 from roundoff.pages.cards import ErrorChart
 from roundoff.pages.coverage import coverage_lines, coverage_phrase, judgement_lines
@@ -127,7 +127,7 @@ def _number(value: float, measure: Measure) -> str:
         return translate("diagnosis.under", limit=f"{_FEWEST_DB:.0f}") if low else decibels(value)
     if not math.isfinite(value):
         return str(value)
-    return share_text(value, 1) if measure.of_top1 else score_text("", value)
+    return share_text(value, 1) if measure.of_top1 else score_text(str(measure.what), value)
 
 
 # The verdict: a sentence, and in a terminal what a busy person reads on one screen.
@@ -484,9 +484,9 @@ def _repair(found: Diagnosis) -> Iterator[pages.Block]:
     if not any(step.kept for step in repair.steps):
         return
     if repair.held_out:
-        yield pages.Paragraph(
-            bilingual("diagnosis.repair_judged_on", used=repair.used, held=repair.held_out), note=True
-        )
+        counts = {"used": repair.used, "held": repair.held_out, "count": repair.measures[0].samples}
+        key = "repair_judged_crossed" if counts["count"] > repair.held_out else "repair_judged_on"
+        yield pages.Paragraph(bilingual(f"diagnosis.{key}", **counts), note=True)
     else:
         yield pages.Paragraph(bilingual("diagnosis.same_samples"), note=True)
     yield from pages.notes(repair.doubts)
@@ -511,7 +511,8 @@ def _steps(repair: Repair) -> pages.TableBlock:
     kind: pages.ColumnKind = "number"
     if repair.steps:
         first = repair.steps[0].measure
-        kind = "decibels" if first.unit == "dB" else "share" if first.of_top1 else "number"
+        share = first.of_top1 or str(first.what) in TOP1
+        kind = "decibels" if first.unit == "dB" else "share" if share else "number"
     columns = (
         pages.Column("for", bilingual("diagnosis.column_for"), "count"),
         pages.Column("remedy", bilingual("diagnosis.step"), "text"),
