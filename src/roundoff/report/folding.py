@@ -3,9 +3,9 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, groupby, islice
+from operator import eq, itemgetter
 from typing import TYPE_CHECKING, Literal
-
-import numpy as np
 
 from roundoff.core.document import RunDocument
 from roundoff.core.tensors import NodeInfo, Topology
@@ -171,9 +171,7 @@ def _readers(network: Topology) -> dict[str, list[str]]:
 def _with_blocks(network: Topology, boxes: tuple[FoldedBox, ...], badness: Mapping[str, float]) -> Folded:
     operations = {node.name: node.op_type for node in network.nodes}
     known: dict[str, int] = {}
-    marks = np.array(
-        [known.setdefault(" ".join(operations[name] for name in box.nodes), len(known)) for box in boxes]
-    )
+    marks = [known.setdefault(" ".join(operations[name] for name in box.nodes), len(known)) for box in boxes]
     crossing = _crossing(network, boxes)
     spans = sorted(_repeats(marks, 0, len(boxes), crossing))
     if not spans:
@@ -204,19 +202,20 @@ def _crossing(network: Topology, boxes: Sequence[FoldedBox]) -> list[int]:
             if last > place[node.name]:
                 change[place[node.name] + 1] += 1
                 change[last + 1] -= 1
-    return [int(each) for each in np.cumsum(change)[: len(boxes) + 1]]
+    return list(accumulate(change))[: len(boxes) + 1]
 
 
-def _repeats(
-    marks: "np.ndarray[tuple[int], np.dtype[np.int_]]", start: int, end: int, crossing: Sequence[int]
-) -> list[tuple[int, int]]:
+def _repeats(marks: Sequence[int], start: int, end: int, crossing: Sequence[int]) -> list[tuple[int, int]]:
     """Where blocks begin and end: the repeat that covers most boxes, then likewise before and behind it."""
     length, best = end - start, (0, 0, 0, 0)
     part = marks[start:end]
     for period in range(_SHORTEST, length // 2 + 1):
-        same = part[:-period] == part[period:]
-        edges = np.flatnonzero(np.diff(same, prepend=False, append=False))
-        for first, last in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        same = map(eq, part, islice(part, period, None))
+        for alike, run in groupby(enumerate(same), key=itemgetter(1)):
+            places = [at for at, _ in run] if alike else []
+            if len(places) < period:
+                continue
+            first, last = places[0], places[-1] + 1
             count = (last - first) // period + 1
             # Of the periods that cover as much the shortest is the block.
             if count > 1 and count * period > best[0]:
