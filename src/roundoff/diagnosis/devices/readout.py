@@ -11,7 +11,7 @@ from roundoff.align.layout import correlation, positions, relabelled, seen_throu
 from roundoff.align.matching import align
 from roundoff.align.pairing import Match, TensorPair
 from roundoff.align.sequence import match_by_order
-from roundoff.align.usual_layout import usual_layout
+from roundoff.align.usual_layout import one_of_its_own, usual_layout
 from roundoff.align.values import SampleSide
 from roundoff.core.coverage import Unjudged
 from roundoff.core.progress import SILENT, Progress
@@ -29,10 +29,6 @@ SURE = 0.5
 """Pairs that are less certain are not used to accuse anybody."""
 
 _FEWEST_FITTED = 8
-# Axes of a tensor that has more than channels.
-_MAP = 3
-# One against so many that are as they should be is wrong.
-_ONE_AGAINST = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,25 +290,11 @@ def _as_dumped(
         fit = layout.fit(left, right)
         if left != right and fit is not None and fit.prior == 0:
             found[name] = replace(pair, layout=fit.layout)
-    return found | _one_of_its_own(found, sources, ends)
-
-
-def _one_of_its_own(
-    pairs: Mapping[str, TensorPair], sources: tuple[TensorSource, TensorSource], ends: Collection[str]
-) -> dict[str, TensorPair]:
-    """The one tensor whose axes are in another order while all others are as they should be, taken as it lies."""
-    ours, theirs = ({info.name: info.shape for info in source.tensors} for source in sources)
-    odd = [
-        pair for name, pair in pairs.items() if name not in ends and pair.layout is not None and pair.layout.axes
-    ]
-    if len(odd) != 1 or len(ours.get(odd[0].reference) or ()) != len(theirs.get(odd[0].candidate) or ()):
-        return {}
-    pair = odd[0]
-    shape, stored = ours[pair.reference], theirs[pair.candidate]
-    plain = [each for each in pairs.values() if each.layout is None and len(ours[each.reference] or ()) >= _MAP]
-    if shape is None or stored is None or len(plain) < _ONE_AGAINST or math.prod(shape) != math.prod(stored):
-        return {}
-    return {pair.reference: replace(pair, layout=None if shape == stored else relabelled(shape, stored))}
+    odd = one_of_its_own(found.values(), *shapes, ends)
+    if odd is not None:
+        shape, stored = shapes[0][odd.reference], shapes[1][odd.candidate]
+        found[odd.reference] = replace(odd, layout=None if shape == stored else relabelled(shape, stored))
+    return found
 
 
 def _usable(readout: Readout, pair: TensorPair) -> tuple[Unjudged | None, Fit | None]:
