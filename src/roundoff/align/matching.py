@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from roundoff.align.layout import correlation, find_layout, positions, relabelled, take
-from roundoff.align.names import by_node, check_aliases, match_by_origin, match_by_spelling, other_forms
+from roundoff.align.names import by_node, check_aliases, match_by_origin, match_by_spelling, other_forms, read_back
 from roundoff.align.pairing import Match, MatchedBy, NamedTensor, Pairing, TensorPair, pair_samples
 from roundoff.align.sequence import doubted_by_kind, jointly_probable, match_by_order
 from roundoff.align.usual_layout import UsualLayout, usual_layout, with_usual_layout
@@ -281,7 +281,10 @@ def align(  # noqa: PLR0913 - two sides, and what is known of them
     recorded = {name: origin for name, origin in origins.items() if origin not in {tensor.name for tensor in ours}}
     found = _match_names(ours, theirs, aliases=aliases, origins=recorded)
     samples = pair_samples(reference.samples, candidate.samples)
-    copies = _copies(*_left(ours, theirs, found), SampleSide(candidate, candidate.samples[0]))
+    side = SampleSide(candidate, candidate.samples[0])
+    copies = _copies(*_left(ours, theirs, found), side)
+    recorded, behind = _as_read(ours, side, found, recorded)
+    copies = behind | {name: first for name, first in copies.items() if name not in recorded.values()}
     if copies:
         candidate = SomeTensors(candidate, frozenset(each.name for each in theirs if each.name not in copies))
         theirs = _named(candidate.tensors)
@@ -302,6 +305,38 @@ def align(  # noqa: PLR0913 - two sides, and what is known of them
     if not found:
         raise _nothing_matched(reference, candidate, by_value=by_value, common=bool(samples))
     return _pairing(found, ours, theirs, copies)
+
+
+_ROUNDED = 0.95
+"""Values before and after a rounding of few bits correlate better than this; an activation leaves less."""
+
+
+def _as_read(
+    ours: Sequence[NamedTensor], side: SampleSide, found: Sequence[Match], origins: Mapping[str, str]
+) -> tuple[Mapping[str, str], dict[str, str]]:
+    """Tensors of a quantized network are what comes out of their quantize/dequantize pairs, where both are there.
+
+    Args:
+        ours: Tensors of the reference.
+        side: The candidate.
+        found: Pairs by name.
+        origins: What was recorded: our name -> their name.
+
+    Returns:
+        That with those which were read back, and the tensors in front of their pairs: theirs -> what is read.
+    """
+    partners = {match.candidate: match for match in found}
+    read, recorded = {}, dict(origins)
+    for tensor, other in read_back(_named(side.tensors)):
+        match = partners.get(tensor.index)
+        # What the user says holds; a reference that was read back itself has both.
+        if match is None or match.how in ("alias", "origin") or other.index in partners:
+            continue
+        one, behind = side.read(tensor.index), side.read(other.index)
+        # Where an activation was folded into the pair, what is in front of it is another tensor.
+        if one is not None and behind is not None and correlation(one.ravel(), behind.ravel()) > _ROUNDED:
+            read[tensor.name], recorded[ours[match.reference].name] = other.name, other.name
+    return recorded, read
 
 
 def _copies(ours: Sequence[NamedTensor], theirs: Sequence[NamedTensor], side: SampleSide) -> dict[str, str]:

@@ -116,6 +116,10 @@ class Readout:
             counts = counts.add(exact if right is None else right(at), found)
         return counts
 
+    def index_values(self, name: str, sample: int) -> Array:
+        """The device's own indices."""
+        return read_pair((self.reference, self.device), self.indices[name], self.samples[sample])[1]
+
     def read(self, name: str, sample: int) -> Array:
         """Values of a tensor, float32, in the layout of the float model.
 
@@ -240,7 +244,8 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
         kept[name] = pair
         if fit is not None:
             fits[name] = fit
-    if not kept:
+    indices = usable._index_pairs(ends)
+    if not kept and not indices:
         reasons = "; ".join(f"{each.name}: {each.detail}" for each in left_out[:3])
         what = english(
             "No tensor of {label} could be used: {reasons}.",
@@ -257,7 +262,6 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
         notes.append(message("compare.run_taken", where=device.label, run=run, others=", ".join(others)))
     if fits:
         notes.append(message("diagnosis.note_unknown_scale", count=len(fits)))
-    indices = usable._index_pairs(ends)
     left_out = [each for each in left_out if each.name not in indices]
     return Readout(
         reference,
