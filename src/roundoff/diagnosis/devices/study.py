@@ -357,12 +357,12 @@ def _was_dumped(replay: DeviceReplay, name: str, makers: Mapping[str, Any]) -> b
     return name in replay.readout.pairs
 
 
-# Values this part of their range apart are one step of 8 bits apart: which of them is larger is a matter of rounding.
+# Values this part of their range apart are a step of 8 bits apart: which of them is larger is a matter of rounding.
 _TIED = 1 / 127
 
 
 def _index_right(replay: DeviceReplay, node: Any, view: DeviceView, at: int) -> Array:
-    """Indices that the device's own tensors give; the device's own where ArgMax found what rounding makes equal."""
+    """Indices that the device's tensors give; its own where ArgMax found what rounding makes as good."""
     name = node.output[0]
     right = replay.golden.compute(name, view)
     found = replay.readout.index_values(name, at)
