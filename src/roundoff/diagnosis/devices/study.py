@@ -357,7 +357,7 @@ def _was_dumped(replay: DeviceReplay, name: str, makers: Mapping[str, Any]) -> b
     return name in replay.readout.pairs
 
 
-# Values this part of their range apart are a step of 8 bits apart: which of them is larger is a matter of rounding.
+# Values this part of their range apart are a step of 8 bits apart: which is larger is a matter of rounding.
 _TIED = 1 / 127
 
 
