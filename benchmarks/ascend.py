@@ -1,14 +1,17 @@
 """Speed and memory of `roundoff ascend compare`, each run in a process of its own.
 
-Three cases: 1 GiB of dumps and golden data with all ten algorithms (at least ten times the vendor's 0.03 GiB per
-second of processor time, under 200 MB), and with one (less than half of that time); 2,000 small operators (under
-5 s); one operator of 16 M elements written out element by element (under 500 MB). Leaves with 1 when a target is
-missed.
+Four cases. Large: 1 GiB of float16 dumps in NC1HWC0 and golden float32, both as stored, with all ten algorithms
+(at least 1 GiB per second of processor time, under 200 MB) and with one (less than half of that time). Dumps: the
+same of two dumps of one device (at least 0.7). Small: 2,000 small operators (under 5 s). Single: one operator of
+16 M elements written out element by element (under 10 s, under 500 MB). Of several runs the best counts; what a
+run of two tiny operators takes, which is to start the program, is told and taken off. The vendor's own tool has
+0.03 GiB per second. Leaves with 1 when a target is missed.
 """
 
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,9 +24,10 @@ from tests.ascend_dumps import TIME, item, write_dump
 
 from roundoff.core.tensors import Array
 
-VENDOR_GIB_PER_CPU_SECOND = 0.03
-TARGET_RATIO = 10.0
+TARGET_SPEED, TARGET_DUMPS_SPEED = 1.0, 0.7
 TARGET_MB = 500.0
+TARGET_SINGLE_S = 10.0
+RUNS = 3
 TARGET_LARGE_MB = 200.0
 TARGET_ONE = 0.5
 TARGET_SMALL_S = 5.0
@@ -50,13 +54,12 @@ def write_case(folder: Path, count: int, shape: tuple[int, ...], *, blocked: boo
     names = [f"op{place}" for place in range(count)]
     for side in ("npu", "golden"):
         (folder / side).mkdir(parents=True)
-    golden: Array = rng.standard_normal(shape).astype(np.float32)
-    mine = (golden * 1.001).astype(np.float16)
-    stored, layout = mine, "ND"
-    if blocked:
-        n, c, h, w = shape
-        stored, layout = mine.reshape(n, c // 16, 16, h, w).transpose(0, 1, 3, 4, 2), "NC1HWC0"
+    layout = "NC1HWC0" if blocked else "ND"
+    n, c, h, w = shape
     for place, name in enumerate(names):
+        golden: Array = rng.standard_normal(shape, np.float32)
+        mine = (golden * 1.001).astype(np.float16)
+        stored = mine.reshape(n, c // 16, 16, h, w).transpose(0, 1, 3, 4, 2) if blocked else mine
         about = item(np.ascontiguousarray(stored), format=layout, original=shape)
         write_dump(folder / "npu" / f"Conv2D.{name}.{place}.1.{TIME + place}", [about], op_name=name)
         np.save(folder / "golden" / f"{name}.0.{TIME + place}.npy", golden)
@@ -77,9 +80,10 @@ print(int(peak.split()[1]) / 1024, file=sys.stderr)
 
 def run(folder: Path, *words: str) -> tuple[float, float, float]:
     """Wall time, processor time, and the most memory in megabytes, of one run."""
+    rules = [] if "-f" in words else ["-f", str(folder / "om.json")]
     command = [
         sys.executable, "-c", PROGRAM, "ascend", "compare", "-m", str(folder / "npu"), "-g",
-        str(folder / "golden"), "-f", str(folder / "om.json"), "-out", str(folder / "out"), *words,
+        str(folder / "golden"), "-out", str(folder / "out"), *rules, *(word for word in words if word != "-f"),
     ]  # fmt: skip
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
@@ -91,36 +95,64 @@ def run(folder: Path, *words: str) -> tuple[float, float, float]:
     return wall, cpu, float(done.stderr.split()[-1])
 
 
-def case(name: str) -> int:
+def best(folder: Path, *words: str) -> tuple[float, float]:
+    """Processor time without that of the start, and the most memory, of the fastest of a few runs."""
     with tempfile.TemporaryDirectory() as text:
-        folder = Path(text)
-        if name == "large":
-            size = write_case(folder, LARGE, (1, CHANNELS, SIDE, SIDE), blocked=True)
-            wall, cpu, memory = run(folder)
-            speed = size / 2**30 / cpu
-            ratio = speed / VENDOR_GIB_PER_CPU_SECOND
-            print(f"{size / 2**30:.2f} GiB: {wall:.1f} s, {speed:.2f} GiB per CPU second, {memory:.0f} MB")
-            print(f"{ratio:.1f} times the vendor's {VENDOR_GIB_PER_CPU_SECOND}")
-            _, one, _ = run(folder, "-alg", "0")
-            print(f"one algorithm: {one:.1f} s of processor time, {one / cpu:.2f} of that of ten")
-            return int(ratio < TARGET_RATIO or memory > TARGET_LARGE_MB or one > TARGET_ONE * cpu)
-        if name == "small":
-            write_case(folder, SMALL, (1, 16, 4, 4), blocked=True)
-            wall, cpu, memory = run(folder)
-            print(f"{SMALL} operators: {wall:.1f} s, {cpu:.1f} s of processor time, {memory:.0f} MB")
-            return int(min(wall, cpu) > TARGET_SMALL_S)
-        write_case(folder, 1, (1, 64, 512, 512), blocked=True)
-        wall, _, memory = run(folder, "-op", "op0")
-        print(f"one operator of 16 M elements: {wall:.1f} s, {memory:.0f} MB")
-        return int(memory > TARGET_MB)
+        write_case(Path(text), 2, (1, 16, 4, 4), blocked=True)
+        start = min(run(Path(text))[1] for _ in range(RUNS))
+    runs = [run(folder, *words) for _ in range(RUNS)]
+    cpu = min(found[1] for found in runs)
+    print(f"  {cpu:.2f} s of processor time, of which {start:.2f} s to start")
+    return cpu - start, max(found[2] for found in runs)
+
+
+def large(folder: Path) -> int:
+    size = write_case(folder, LARGE, (1, CHANNELS, SIDE, SIDE), blocked=True) / 2**30
+    cpu, memory = best(folder)
+    print(f"{size:.2f} GiB, ten algorithms: {size / cpu:.2f} GiB per CPU second, {memory:.0f} MB")
+    one, _ = best(folder, "-alg", "0")
+    print(f"one algorithm: {size / one:.2f} GiB per CPU second, {one / cpu:.2f} of the time of ten")
+    return int(size / cpu < TARGET_SPEED or memory > TARGET_LARGE_MB or one > TARGET_ONE * cpu)
+
+
+def dumps(folder: Path) -> int:
+    write_case(folder, LARGE, (1, CHANNELS, SIDE, SIDE), blocked=True)
+    shutil.rmtree(folder / "golden")
+    (folder / "golden").mkdir()
+    for path in (folder / "npu").iterdir():
+        raw = np.fromfile(path, np.uint8)
+        halves = raw[-2 * CHANNELS * SIDE * SIDE :].view(np.uint16)
+        halves[::3] ^= 1  # as another version of a kernel rounds
+        raw.tofile(folder / "golden" / path.name)
+    size = 2 * sum(path.stat().st_size for path in (folder / "npu").iterdir()) / 2**30
+    cpu, memory = best(folder, "-f")
+    print(f"{size:.2f} GiB of two dumps: {size / cpu:.2f} GiB per CPU second, {memory:.0f} MB")
+    return int(size / cpu < TARGET_DUMPS_SPEED or memory > TARGET_LARGE_MB)
+
+
+def small(folder: Path) -> int:
+    write_case(folder, SMALL, (1, 16, 4, 4), blocked=True)
+    wall, cpu, memory = run(folder)
+    print(f"{SMALL} operators: {wall:.1f} s, {cpu:.1f} s of processor time, {memory:.0f} MB")
+    return int(min(wall, cpu) > TARGET_SMALL_S)
+
+
+def single(folder: Path) -> int:
+    write_case(folder, 1, (1, 64, 512, 512), blocked=True)
+    wall, cpu, memory = run(folder, "-op", "op0")
+    print(f"one operator of 16 M elements: {wall:.1f} s, {cpu:.1f} s of processor time, {memory:.0f} MB")
+    return int(memory > TARGET_MB or min(wall, cpu) > TARGET_SINGLE_S)
+
+
+CASES = {"large": large, "dumps": dumps, "small": small, "single": single}
 
 
 def main() -> int:
     if len(sys.argv) > 1:
-        return case(sys.argv[1])
+        with tempfile.TemporaryDirectory() as text:
+            return CASES[sys.argv[1]](Path(text))
     codes = [
-        subprocess.run([sys.executable, "-m", "benchmarks.ascend", name], check=False).returncode
-        for name in ("large", "small", "single")
+        subprocess.run([sys.executable, "-m", "benchmarks.ascend", name], check=False).returncode for name in CASES
     ]
     return int(any(codes))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roundoff.align.matching import align
+from roundoff.align.alignment import align
 from roundoff.align.pairing import Pairing, TensorPair
 from roundoff.core.tensors import Array
 from roundoff.studies.compare.study import compare

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roundoff.align.matching import align
+from roundoff.align.alignment import align
 from roundoff.core.tensors import Array, TensorInfo
 
 TENSORS = 2_000

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.demo.ocr import Words, characters, decoded, find_model, vocabulary
+from roundoff.demo.stories import Words, characters, decoded, find_model, vocabulary
 from roundoff.graph.load import load_model
 from roundoff.quantize.targets.files import load_target
 from roundoff.search.evaluators import JudgeOptions

@@ -60,9 +60,9 @@ for each in commands():
 
 def vendor_parser(words: tuple[str, ...]) -> tuple[argparse.ArgumentParser, list[str]] | None:
     """The parser of a vendor's sub-command, and the words for it; None for a command of ours."""
-    from roundoff.cli import amct, horizon, pulsar2
+    from roundoff.cli import amct, ascend, horizon, pulsar2
 
-    modules = {"amct": amct, "horizon": horizon, "pulsar2": pulsar2}
+    modules = {"amct": amct, "ascend": ascend, "horizon": horizon, "pulsar2": pulsar2}
     module = modules.get(words[0])
     subcommands: dict[str, Command] = getattr(module, "_SUBCOMMANDS", {})
     if len(words) < 2 or words[1] not in subcommands:
@@ -155,6 +155,8 @@ def _set_scene(page: str, folder: Path) -> None:
         Path("names.csv").write_text("reference,candidate\nlogits,logits\n")
     if page == "pulsar2-config":
         main(["pulsar2", "build", "--config", "config.json"])
+    if page == "pulsar2":  # a folder of the vendor's tool
+        main(["pulsar2", "build", "--config", "config.json", "--output_dir", "vendor"])
     if page == "explain":
         main(["layers", "model.onnx", "--quantized", "int8", "--data", "calib.npy", "-o", "run"])
 

@@ -17,7 +17,7 @@ from roundoff.cli import main
 from roundoff.core.document import load_document
 from roundoff.core.tensors import Array
 from roundoff.demo import load_split
-from roundoff.demo.ocr import find_model
+from roundoff.demo.stories import find_model
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "tutorials" / "repvgg.md"

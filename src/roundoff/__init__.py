@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 if TYPE_CHECKING:
-    from roundoff.align.matching import align as pair_tensors
+    from roundoff.align.alignment import align as pair_tensors
     from roundoff.align.names import read_aliases
-    from roundoff.api.checks import check_calibration, check_io
+    from roundoff.api.checks import check_calibration, check_io, self_check
     from roundoff.api.comparison import compare
     from roundoff.api.diagnosis import diagnose
     from roundoff.api.outcome import Outcome
-    from roundoff.api.quantization import audit, export_settings, quantize, targets
-    from roundoff.api.runs import diff, explain, gate, report
+    from roundoff.api.quantization import audit, export_settings, quantize, targets, transform
+    from roundoff.api.runs import diff, explain, gate, report, serve
+    from roundoff.api.search import tune
     from roundoff.api.studies import (
         accumulate,
         channels,
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
         sensitivity,
     )
     from roundoff.api.tensors import convert, dump
-    from roundoff.api.transformation import transform
-    from roundoff.api.tuning import tune
     from roundoff.case.bundle import bundle
     from roundoff.case.reproduce import reproduce
     from roundoff.core.document import load_document
@@ -132,7 +131,9 @@ __all__ = [
     "samples",
     "save_model",
     "score",
+    "self_check",
     "sensitivity",
+    "serve",
     "target_names",
     "targets",
     "topology",
@@ -193,7 +194,7 @@ _HOMES = {
     "open_samples": "samples.sample_set",
     "open_source": "tensors",
     "outliers": "api.studies",
-    "pair_tensors": "align.matching",
+    "pair_tensors": "align.alignment",
     "parse_rule": "quantize.planning.rules",
     "parse_thresholds": "measure.verdicts",
     "partial": "api.studies",
@@ -207,12 +208,14 @@ _HOMES = {
     "samples": "api.studies",
     "save_model": "graph.save",
     "score": "measure.metrics",
+    "self_check": "api.checks",
     "sensitivity": "api.studies",
+    "serve": "api.runs",
     "target_names": "quantize.targets.files",
     "targets": "api.quantization",
     "topology": "graph.interface",
-    "transform": "api.transformation",
-    "tune": "api.tuning",
+    "transform": "api.quantization",
+    "tune": "api.search",
 }
 
 # `roundoff.case` goes on from earlier runs. Who reads the words of their commands, and the folders of vendors'
@@ -221,7 +224,7 @@ COMMAND_READER = "cli.earlier_runs"
 BUILD_READERS = {"build_context.json": "vendors.pulsar2.ticket"}
 
 # Packages of ours that are called like a function, and can be called as it: whatever was imported before, the same
-# thing has that name (`roundoff.core.callable_module`).
+# thing has that name (`roundoff.core.make_callable`).
 _CALLABLE_PACKAGES = ("quantize", "report", "samples")
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import roundoff
-from roundoff.align.matching import align
+from roundoff.align.alignment import align
 from roundoff.align.names import read_aliases
 from roundoff.errors import BadInput
 from tests.sources import MemorySource
@@ -42,14 +42,14 @@ def test_csv_with_quotes_spaces_and_bom(tmp_path: Path) -> None:
         ('{"a": "x", "b": "x"}', r"names the candidate tensor 'x' more than once \(with 'a', 'b'\)"),
         ("reference,candidate\na,x\na,x\n", "names the reference tensor 'a' more than once"),
         ('{"a": 3}', "gives 'a' the value 3, which is no name"),
-        ('{"a": ', "is broken JSON"),
+        ('{"a": ', "is not JSON"),
         ('["a", "b"]', "holds a JSON list, not an object"),
         ("a,x\nb,y\n", "starts with 'a,x', not with reference,candidate"),
         ("", "starts with 'nothing', not with reference,candidate"),
         ("reference,candidate\na\n", "entry 1, holds 'a'; two names are expected"),
         ("reference,candidate\na,\n", "entry 1, holds 'a,'; two names are expected"),
-        ('reference,candidate\n"a,b\n', "is broken CSV"),
-        ("[" * 100_000, "is broken JSON"),
+        ('reference,candidate\n"a,b\n', "cannot be read as CSV"),
+        ("[" * 100_000, "is nested too deep"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, text: str, message: str) -> None:

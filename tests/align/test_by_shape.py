@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from roundoff.align.matching import align
+from roundoff.align.alignment import align
 from roundoff.align.pairing import TensorPair
 from roundoff.errors import CannotAlign
 from tests.sources import MemorySource

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from roundoff.align.matching import align
+from roundoff.align.alignment import align
 from roundoff.core.tensors import Array, TensorInfo
 from tests.sources import MemorySource
 

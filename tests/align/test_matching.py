@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from roundoff.align.matching import align
+from roundoff.align.alignment import align
 from roundoff.align.pairing import TensorPair
 from roundoff.core.tensors import Array
 from roundoff.errors import CannotAlign

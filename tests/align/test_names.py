@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.align.matching import align
+from roundoff.align.alignment import align
 from roundoff.align.names import SPELLINGS
 from tests.sources import MemorySource
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roundoff.align.matching import align
+from roundoff.align.alignment import align
 from roundoff.core.tensors import Array
 from tests.align.network import (
     Noise,

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roundoff.align.matching import align
+from roundoff.align.alignment import align
 from roundoff.tensors import open_source
 from tests.ascend_dumps import TIME, item, write_dump, write_dumps
 from tests.sources import MemorySource

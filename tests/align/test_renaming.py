@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from roundoff.align.matching import rename_after
+from roundoff.align.alignment import rename_after
 from roundoff.core.tensors import TensorInfo
 from roundoff.errors import CannotAlign
 from tests.sources import MemorySource

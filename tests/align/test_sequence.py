@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.align.matching import align
+from roundoff.align.alignment import align
 from roundoff.align.pairing import Pairing
 from roundoff.align.sequence import Anchors, alignment_posteriors, candidate_orders
 from roundoff.core.tensors import Array, TensorInfo

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roundoff.align.matching import align
+from roundoff.align.alignment import align
 from roundoff.align.pairing import Pairing
 from roundoff.core.tensors import Array
 from tests.sources import MemorySource, shuffled

@@ -1,5 +1,6 @@
 """Public names are functions, whatever was imported before; and importing them costs nothing."""
 
+import importlib
 import subprocess
 import sys
 
@@ -43,3 +44,24 @@ def test_they_are_called_as_functions(tmp_path: object) -> None:
 
 def test_importing_loads_nothing_heavy() -> None:
     python(f"import roundoff, sys; assert not [name for name in {HEAVY} if name in sys.modules]")
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("amct.caffe", "init quantize_model save_model"),
+        ("amct.common.auto_calibration", "AutoCalibrationEvaluatorBase"),
+        ("amct.onnx", "create_quant_config quantize_model save_model"),
+        ("ascend", "Request RuleFiles compare_network"),
+        ("dialects", "Made decisions_of find_dialect"),
+        ("horizon", "get_sensitivity_of_nodes runall"),
+        ("horizon.gen1", "get_sensitivity_of_nodes plot_acc_error"),
+        ("pulsar2.building.build", "build"),
+        ("pulsar2.building.log", "Log"),
+        ("pulsar2.config.files", "load_config"),
+        ("pulsar2.config.loading", "load_config"),
+    ],
+)
+def test_paths_that_were_ever_documented_for_vendors_stay(module: str, names: str) -> None:
+    found = importlib.import_module(f"roundoff.vendors.{module}")
+    assert [name for name in names.split() if not hasattr(found, name)] == []

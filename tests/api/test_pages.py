@@ -1,5 +1,6 @@
 """The pages on Python: their cells run in order, and print what they show."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 import roundoff
 from roundoff.api import FUNCTIONS
+from roundoff.cli import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parents[2]
 CELL = re.compile(r"```(python|text)\n(.*?)```", re.DOTALL)
@@ -39,3 +41,32 @@ def test_the_reference_has_every_function() -> None:
     page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^### `(\w+)`", page, re.MULTILINE)) == set(FUNCTIONS)
     assert set(FUNCTIONS) <= set(roundoff.__all__)
+
+
+def test_every_command_is_a_function() -> None:
+    """Vendors' commands have their functions in `roundoff.vendors`; the demo is a story told in a terminal."""
+    others = {"ascend", "horizon", "amct", "pulsar2", "demo"}
+    for name in {each.replace("-", "_") for each in COMMANDS} - others:
+        assert name in roundoff.__all__
+        assert callable(getattr(roundoff, name))
+
+
+def test_the_machine_is_checked_as_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["self-check", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["summary"] == str(roundoff.self_check().summary())
+
+
+def test_runs_are_served_until_interrupted(tmp_path: Path) -> None:
+    asked = []
+
+    def announced(address: str) -> None:
+        asked.append(address)
+        raise KeyboardInterrupt
+
+    roundoff.serve(tmp_path, announce=announced)
+    assert asked[0].startswith("http://")
+    for folder, port in ((tmp_path / "none", 0), (5, 0), (tmp_path, "x")):
+        with pytest.raises(roundoff.BadInput) as caught:
+            roundoff.serve(folder, port=port, announce=announced)  # type: ignore[arg-type]
+        assert caught.value.fix

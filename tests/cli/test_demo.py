@@ -170,7 +170,7 @@ def test_the_repair_brings_the_accuracy_back(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_the_recogniser_needs_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("roundoff.demo.ocr.PACKAGE", "no_such_package")
+    monkeypatch.setattr("roundoff.demo.stories.PACKAGE", "no_such_package")
     with pytest.raises(BadInput, match="which is not installed") as caught:
         run("ocr", "-o", str(tmp_path / "demo"))
     assert "rapidocr-onnxruntime" in caught.value.fix

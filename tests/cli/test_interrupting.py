@@ -9,7 +9,7 @@ import pytest
 _SCRIPT = """
 import os, signal, sys, time
 from importlib.machinery import ExtensionFileLoader
-from roundoff.cli.process import interrupt_on_terminate
+from roundoff.cli.terminal import interrupt_on_terminate
 
 class Loader(ExtensionFileLoader):
     def exec_module(self, module):
@@ -29,7 +29,7 @@ except KeyboardInterrupt:
 """
 _IGNORING = """
 import signal
-from roundoff.cli.process import interrupt_on_terminate
+from roundoff.cli.terminal import interrupt_on_terminate
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 interrupt_on_terminate()
 print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
@@ -39,7 +39,7 @@ import os, signal, sys
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == "roundoff.cli.process":
+        if name == "roundoff.cli.terminal":
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Finder())
@@ -69,7 +69,7 @@ def test_it_is_quiet_while_the_command_line_is_loaded() -> None:
 
 _NAMING = """
 import os, signal, time
-from roundoff.cli.process import interrupt_on_terminate
+from roundoff.cli.terminal import interrupt_on_terminate
 
 class Field:
     def __set_name__(self, owner, name):

@@ -149,7 +149,7 @@ def test_an_interrupted_run_shows_what_is_done_and_goes_on(run: Run, monkeypatch
     ("words", "error"),
     [
         (("--metric", "cosin"), "did you mean 'cosine'?"),
-        (("--nodes", "nothing*"), "matches no quantized node"),
+        (("--nodes", "nothing*"), "is no quantized node"),
         (("--exact", "--first-samples", "4"), "--first-samples has no effect with --exact"),
         (("--output-node", "nowhere"), "no tensor or node 'nowhere'"),
         (("--fast", "--exact"), "either exact or fast"),

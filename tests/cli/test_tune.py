@@ -300,7 +300,7 @@ def test_searches_are_resumed_or_begun_anew(run: Run) -> None:
         (("--calibration", "mse,minmax"), "names several methods"),
         (("--holdout", "1%"), "leaves 2 to test on"),
         (("--max-drop", "some"), "neither a share of the float score nor a difference"),
-        (("--cost", "labels.npy"), "is not valid TOML"),
+        (("--cost", "labels.npy"), "labels.npy is not UTF-8 text"),
     ],
 )
 def test_what_cannot_be_done_is_said(run: Run, words: tuple[str, ...], message: str) -> None:

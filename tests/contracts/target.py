@@ -38,6 +38,8 @@ class TargetContract:
         assert len(self.target.description) <= 100
 
     def test_it_can_quantize_a_convolution(self, tmp_path: Path) -> None:
+        if self.target.weight_only:
+            pytest.skip("it stores the weights of matrix products, and nothing else")
         plan = plan_quantization(loaded(NETWORKS["conv_net"](), tmp_path), self.target)
         kinds = Counter(quantizer.kind for quantizer in plan.quantizers)
         assert kinds["weight"] == 3

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import roundoff.core.provenance
-from roundoff.core.provenance import input_file
+import roundoff.core.document
+from roundoff.core.document import input_file
 from roundoff.errors import BadInput
 
 
@@ -36,7 +36,7 @@ def test_a_folder_is_known_by_its_content(folder: Path) -> None:
 
 
 def test_much_data_is_known_by_names_and_sizes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roundoff.core.provenance, "_HASHED_BYTES", 5)
+    monkeypatch.setattr(roundoff.core.document, "_HASHED_BYTES", 5)
     before = input_file("data", folder)
     assert (before.size_bytes, before.hashed) == (6, "listing")
     (folder / "deep" / "b.npy").write_bytes(b"bc")
@@ -52,7 +52,7 @@ def test_a_file_that_cannot_be_read_costs_the_content_hash_only(
     def refuse(*_: object) -> str:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(roundoff.core.provenance, "_file_hash", refuse)
+    monkeypatch.setattr(roundoff.core.document, "_file_hash", refuse)
     assert input_file("data", folder).hashed == "listing"
 
 

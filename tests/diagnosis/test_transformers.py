@@ -1,5 +1,6 @@
 """Masks and residual streams of transformers: found where they are planted, and not where they are sound."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -8,15 +9,18 @@ import pytest
 from onnx.numpy_helper import from_array, to_array
 
 from roundoff.core.plan import Recipe
-from roundoff.diagnosis.causes.residual_outliers import ResidualOutliers
+from roundoff.core.quantizers import QuantParams
+from roundoff.diagnosis.causes.transformers import ResidualOutliers
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.quantize.targets.files import load_target
-from tests.graph.transformer_nets import LOWEST, WIDTH, Form, feeds, transformer
+from tests.diagnosis.planting import changed
+from tests.graph.transformer_nets import LOWEST, TOKENS, WIDTH, Form, feeds, transformer
 from tests.quantize.transforms.test_clamp_mask import Given
+from tests.quantized import quantized_simply
 
 TARGET = load_target("generic-int8")
 
@@ -58,6 +62,109 @@ def test_a_mask_that_sets_the_scale_of_scores_is_named(value: float) -> None:
 def test_a_limited_mask_is_not_accused() -> None:
     found = diagnosed(LOWEST, clamped=True)
     assert "attention-mask" not in {each.cause for each in found.accused}
+
+
+def _plain(model: Model, given: list[dict[str, Any]]) -> Any:
+    samples = Given(given)
+    return diagnose_quantization(RecipeBuilder(model, samples, TARGET).build(Recipe()).quantized, samples)
+
+
+def test_scores_whose_step_is_too_coarse_for_a_softmax_are_named_and_cured_by_their_range() -> None:
+    model = sharp(transformer(Form("where", value=-500.0)))  # no mask by its size, and as bad as one
+    found = _plain(model, feeds(model, 16))
+    first = found.accused[0]
+    assert (first.cause, first.proven, set(first.nodes)) == ("softmax-range", True, _softmaxes(model))
+    assert first.remedy is not None
+    assert first.remedy.cost == "free"
+    assert {each.kind for each in first.remedy.changes} == {"range"}
+    # One scale over -500 and the scores: the step is a 255th of that.
+    assert first.evidence["step"] == pytest.approx(540 / 255, rel=0.03)
+    assert all(each.low is not None and each.low > -60 for each in first.remedy.changes)
+    assert first.control is not None
+    assert first.control.holds
+    assert first.measures[0].after > first.measures[0].before + 5
+
+
+def _softmaxes(model: Model) -> set[str]:
+    return {node.name for node in model.proto.graph.node if node.op_type == "Softmax"}
+
+
+def test_probabilities_spread_over_many_keys_are_named() -> None:
+    quantized, samples = _many_keys(512)
+    found = diagnose_quantization(quantized, samples)
+    finding = next(each for each in found.accused if each.cause == "softmax-range")
+    assert finding.proven
+    assert finding.evidence["lost_share"] > 0.02
+    assert finding.remedy is not None
+    assert [change.kind for change in finding.remedy.changes] == ["bits"]
+
+
+def _many_keys(keys: int) -> tuple[QuantizedModel, Given]:
+    from pathlib import Path
+
+    from onnx import TensorProto, helper
+
+    from roundoff.graph.load import inside_bytes
+    from roundoff.graph.nodes import make_model
+
+    rng = np.random.default_rng(0)
+    width = 8
+    weights = [
+        from_array((rng.normal(size=(width, width)) * size).astype(np.float32), name)
+        for name, size in (("q", 0.1), ("k", 0.1), ("v", 0.5))
+    ]
+    nodes = [
+        *(
+            helper.make_node("MatMul", ["x", name], [f"{name}x"], name=f"{name}_product")
+            for name in ("q", "k", "v")
+        ),
+        helper.make_node("Transpose", ["kx"], ["kt"], name="turn", perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["qx", "kt"], ["scores"], name="scores"),
+        helper.make_node("Softmax", ["scores"], ["p"], name="softmax", axis=-1),
+        helper.make_node("MatMul", ["p", "vx"], ["y"], name="context"),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, keys, width]) for name in ("x", "y")]
+    proto = make_model(helper.make_graph(nodes, "keys", ends[:1], ends[1:], weights), opset=17)
+    model = Model(proto, Path("keys.onnx"), inside_bytes(proto))
+    samples = Given([{"x": rng.normal(size=(1, keys, width)).astype(np.float32) + 0.5} for _ in range(8)])
+    quantized = RecipeBuilder(model, samples, TARGET).build(Recipe()).quantized
+    whole = QuantParams(np.asarray(1 / 255, np.float32), np.zeros((), np.int32))  # as kernels want it
+    return changed(quantized, "p", lambda each: replace(each, params=whole)), samples
+
+
+@pytest.mark.parametrize("norm", ["spelled", "rms"])
+def test_norms_that_are_computed_of_rounded_squares_are_named(norm: str) -> None:
+    model = transformer(Form("none", norm=norm, images=True, pre_norm=True))
+    given, rng = feeds(model, 16), np.random.default_rng(3)
+    for each in given:
+        each["patches"] *= np.exp(rng.normal(size=(2, TOKENS, 1)) * 1.5).astype(np.float32)
+    found = diagnose_quantization(quantized_simply(model, given), Given(given))
+    finding = next(each for each in found.accused if each.cause == "norm-precision")
+    assert finding.proven
+    assert finding.evidence["norms"] == 5
+    assert {"Pow", "ReduceMean", "Sqrt"} <= {
+        node.op_type for node in model.proto.graph.node if node.name in finding.nodes
+    }
+
+
+def test_norms_and_softmaxes_of_a_sound_transformer_are_not_accused() -> None:
+    for form in (Form("none", norm="spelled"), Form("none", pre_norm=True, images=True)):
+        model = transformer(form)
+        assert _plain(model, feeds(model, 16)).accused == ()
+
+
+def test_a_token_that_holds_all_maxima_is_named_with_its_position_and_channel() -> None:
+    model = transformer(Form("none", pre_norm=True, images=True, layers=1))
+    given = feeds(model, 16)
+    for each in given:
+        each["patches"][:, 1] *= 400
+    found = _plain(model, given)
+    finding = next(each for each in found.accused if each.cause == "residual-outliers")
+    assert finding.evidence["sink_token"] == 1
+    assert "the token at position 1 holds the maxima" in str(finding.summary)
+    assert any("the token at position 1 is a sink" in str(note) for note in found.notes)
+    given[3]["patches"][:, 4] *= 4000  # another in one sample: a large token, and no position that holds them all
+    assert not any("sink" in str(note) for note in _plain(model, given).notes)
 
 
 def _signals(patches: float) -> list[float]:

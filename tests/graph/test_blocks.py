@@ -12,10 +12,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from roundoff.core.quantizers import Consumer
 from roundoff.core.tensors import Array
-from roundoff.graph.blocks import BlockModels, BlockPartition, BlockVariants, Substitute, cut_model, leave
+from roundoff.graph.blocks import BlockModels, BlockPartition, BlockVariants, Substitute, cut_model
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import after_quantizers
 from roundoff.graph.shapes import values
 from tests.graph.quantized_nets import S8, make_quantizer, mixed_net, mixed_quantizers, run_model
 from tests.graph.random_nets import WIDTH, random_nets
@@ -65,7 +66,7 @@ def test_any_quantizers_can_be_switched_on(proto: Any, blocks: int, random: Any)
     expected = run_model(insert_quantizers(model, on), feed)
     for name, array in zip(outputs(model), expected, strict=True):
         # One rounding in a product of floats may tip one value over to the next code.
-        left = leave(found[name], switched.leaving.get(name, ()))
+        left = after_quantizers(found[name], switched.leaving.get(name, ()))
         assert np.mean(~np.isclose(left, array, rtol=1e-4, atol=1e-5)) <= 0.25
 
 
@@ -91,7 +92,7 @@ def test_constants_in_blocks_are_already_quantized(tmp_path: Path) -> None:
     assert sorted(set(quantized)) == ["act", "both", "deep", "flat", "image", "sum"]
     assert [each.name for each in switched.leaving["logits"]] == ["logits_q"]
     found = run_blocks([variants.model(at, switched) for at in range(len(graphs))], cutting, {"image": IMAGE})
-    left = leave(found["logits"], switched.leaving["logits"])
+    left = after_quantizers(found["logits"], switched.leaving["logits"])
     # All scales are powers of two, so that nothing is rounded.
     np.testing.assert_array_equal(
         left, run_model(insert_quantizers(model, mixed_quantizers()), {"image": IMAGE})[0]

@@ -1,8 +1,11 @@
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from roundoff.errors import BadInput
 from roundoff.graph.load import load_model
@@ -134,3 +137,43 @@ def test_names_that_are_not_text_are_refused(tmp_path: Path) -> None:
 
     assert "is not UTF-8 text" in error.what
     assert "ASCII" in error.fix
+
+
+def test_weights_of_no_known_type_or_size_are_refused(tmp_path: Path) -> None:
+    def broken(change: Callable[[Any], None]) -> str:
+        proto = conv_net()
+        change(proto.graph.initializer[0])
+        return refusal(save(proto, tmp_path / "broken.onnx")).what
+
+    name = repr(conv_net().graph.initializer[0].name)
+
+    def cut(tensor: Any) -> None:
+        tensor.CopyFrom(numpy_helper.from_array(np.zeros((2, 3), np.float32), tensor.name))
+        tensor.raw_data = tensor.raw_data[:-1]
+
+    assert broken(lambda tensor: setattr(tensor, "data_type", 999)) == f"Tensor {name} is of the unknown type 999."
+    assert broken(lambda tensor: tensor.dims.__setitem__(0, -1)).startswith(f"Tensor {name} has the shape [-1")
+    assert broken(cut) == f"Tensor {name} holds 23 bytes, its shape needs 24."
+
+
+def test_nodes_without_the_inputs_of_their_operator_are_refused(tmp_path: Path) -> None:
+    for inputs in (["x"], ["x", ""], []):
+        node = helper.make_node("Conv", inputs, ["y"], name="c")
+        path = save(wrapped([node], [value("x", (1, 1, 3, 3))], [value("y")]), tmp_path / "short.onnx")
+        assert f"node 'c' (Conv) has {len(inputs)} input" in refusal(path).what
+    # Operators of others are theirs to know.
+    loaded(wrapped([helper.make_node("Odd", [], ["y"], domain="x")], [value("x", (2,))], [value("y")]), tmp_path)
+
+
+@pytest.mark.parametrize(("key", "text"), [("location", b"w\xff"), ("offset", b"9" * 5000)])
+def test_odd_external_data_is_refused(tmp_path: Path, key: str, text: bytes) -> None:
+    proto = conv_net()
+    tensor = proto.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = tensor.EXTERNAL
+    (tmp_path / "w.bin").write_bytes(bytes(10_000))
+    for entry, said in {"location": "w.bin", key: "%" * len(text)}.items():
+        tensor.external_data.add(key=entry, value=said)
+    path = tmp_path / "odd.onnx"
+    path.write_bytes(proto.SerializeToString().replace(b"%" * len(text), text))
+    assert tensor.name in refusal(path).what

@@ -181,9 +181,8 @@ def test_what_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_damaged_weights_are_not_passed_on(tmp_path: Path) -> None:
-    proto = mixed_net()
-    proto.graph.initializer[0].raw_data = b"\0" * 7
-    model = loaded(proto, tmp_path)
+    model = loaded(mixed_net(), tmp_path)
+    model.proto.graph.initializer[0].raw_data = b"\0" * 7
     with pytest.raises(BadInput, match="'w1' has 7 bytes of values; its type and shape need 432"):
         save_model(model, tmp_path / "out.onnx")
     onnx.save(_large_net(), tmp_path / "m.onnx", save_as_external_data=True, location="m.bin")

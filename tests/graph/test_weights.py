@@ -59,7 +59,8 @@ def test_empty_weights_outside_the_file(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     proto = wrapped([helper.make_node("Relu", ["w"], ["y"])], [], [value("y")], [weight("w", 4)])
-    proto.graph.initializer[0].raw_data = b"123"
+    proto.graph.initializer[0].ClearField("raw_data")
+    proto.graph.initializer[0].float_data.extend((1.0, 2.0, 3.0))
     with pytest.raises(BadInput, match=r"values of 'w' in .*model\.onnx cannot be read"):
         Weights(loaded(proto, tmp_path))["w"]
     sparse = helper.make_sparse_tensor(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from roundoff.core.tensors import Array
-from roundoff.measure.statistics import BLOCK, TensorStats
+from roundoff.measure.statistics import BLOCK, TensorStats, to_float32
 
 REAL = st.floats(allow_nan=True, allow_infinity=True, width=32)
 # Magnitudes whose squares are within the range of float64; beyond, a standard deviation is 0 or inf.
@@ -114,3 +114,13 @@ def test_strided_arrays_and_scalars() -> None:
 
     check(TensorStats.of(array), array)
     assert TensorStats.of(np.array(3, np.float32)).mean == 3
+
+
+def test_every_half_is_widened_as_numpy_does() -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    finite = halves[np.isfinite(halves)]
+    for values in (halves, finite, finite[::2], finite[:0], finite.astype(np.float64), np.arange(-5, 5)):
+        out = np.empty(values.size, np.float32)
+        to_float32(values, out)
+        # Signs of zeros included.
+        assert np.array_equal(out.view(np.uint32), values.astype(np.float32).view(np.uint32))

@@ -14,12 +14,16 @@ from roundoff.messages.catalogue import (
     Phrase,
     bilingual,
     catalogue,
+    commas,
+    count_of,
     current_language,
+    few,
     plain,
+    semicolons,
+    sentences,
     translate,
     use_language,
 )
-from roundoff.messages.phrases import commas, count_of, few, headline, semicolons, sentences
 from roundoff.studies.accumulate import result as accumulation
 from roundoff.studies.audit import result as audit
 from roundoff.studies.check_calibration import result as calibration_check
@@ -126,8 +130,5 @@ def test_parts_of_sentences_are_joined_as_the_language_does() -> None:
     assert sentences("A.", "B.") == "A. B."
     assert few(["a", "b", "c"], 2) == "a, b and 1 more"
     assert few(["a", "b"], 2) == "a, b"
-    assert headline("FINE", "bold", ": so").plain == "FINE: so"
-    assert headline("NONE", "bold", "of 2").plain == "NONE of 2"
     with use_language("zh"):
         assert sentences("甲", "乙") == "甲乙"
-        assert headline("正常", "bold", "的").plain == "正常的"

@@ -30,7 +30,11 @@ from roundoff.messages.numbers import (
         ("cosine", 1 - 1e-15, "0.99999"),
         ("same_top1", sum([0.01] * 29), "0.29000"),
         ("same_top1", 0.28999999999999998, "0.29000"),
-        ("same_top1", 0.2899999, "0.28999"),
+        ("same_top1", 0.2899999, "0.29000"),
+        ("cosine", 0.999707, "0.99971"),
+        ("cosine", 0.999994, "0.99999"),
+        ("cosine", 0.999996, "0.99999"),
+        ("cosine", -0.999996, "-1.00000"),
         ("sqnr_db", 12.345, "12.3"),
         ("sqnr_db", math.inf, "exact"),
         ("mse", 0.00012345, "0.0001234"),
@@ -46,6 +50,13 @@ from roundoff.messages.numbers import (
 )
 def test_as_many_digits_as_mean_something(name: str, value: float | None, text: str) -> None:
     assert score_text(name, value) == text
+
+
+@given(st.floats(-1, 1, exclude_max=True))
+def test_scores_near_one_are_rounded_and_never_shown_as_one(value: float) -> None:
+    shown = float(score_text("cosine", value))
+    assert shown < 1
+    assert abs(shown - value) <= 0.5e-5 * (1 + 1e-9) or value > 1 - 0.5e-5
 
 
 def test_what_has_no_noise_is_exact_everywhere() -> None:

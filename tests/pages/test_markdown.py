@@ -4,7 +4,7 @@ import itertools
 
 from roundoff.messages.catalogue import plain
 from roundoff.pages.blocks import Column, cell_text
-from roundoff.pages.markdown import markdown_report
+from roundoff.pages.text_files import markdown_report
 from roundoff.report.pages import all_pages
 from tests.report.documents import HOSTILE, chain, empty_document, full_document, large_document
 

@@ -8,7 +8,7 @@ from roundoff import pages
 from roundoff.diagnosis.result import Check, Diagnosis, Finding, Measure, Repair, RepairStep
 from roundoff.messages.catalogue import bilingual, plain
 from roundoff.messages.message import verbatim
-from roundoff.pages.csv import page_tables
+from roundoff.pages.text_files import page_tables
 from roundoff.report.pages import all_pages, run_files
 from tests.report.documents import HOSTILE, empty_document
 

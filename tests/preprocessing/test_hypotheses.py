@@ -6,8 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
-from roundoff.preprocessing.conventions import Convention, alike, preparations
-from roundoff.preprocessing.hypotheses import Hypothesis, InputObservation, leading, plausible, rank
+from roundoff.preprocessing.conventions import (
+    Convention,
+    Hypothesis,
+    InputObservation,
+    alike,
+    leading,
+    plausible,
+    preparations,
+    rank,
+)
 
 TRAINED = {channels: [each for each in preparations(channels) if not each.slip] for channels in (1, 3)}
 

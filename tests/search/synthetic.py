@@ -11,8 +11,8 @@ from roundoff.core.plan import FLOAT, Precision, Recipe, Rule
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.messages.message import Message, verbatim
+from roundoff.search.cost import FreeOption
 from roundoff.search.engine import SearchFound, TrialRunner, run_search
-from roundoff.search.free_options import FreeOption
 from roundoff.search.goal import GoalReading, TuneGoal
 from roundoff.search.store import TrialJournal, recipe_key
 from roundoff.search.strategies import STRATEGIES

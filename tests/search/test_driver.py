@@ -16,7 +16,7 @@ from roundoff.messages.message import verbatim
 from roundoff.search.engine import SearchFound
 from roundoff.search.result import Trial
 from roundoff.search.strategies import STRATEGIES
-from roundoff.search.strategies.greedy import one_less
+from roundoff.search.strategies.ranked import one_less
 from roundoff.search.strategies.strategy import Strategy, TrialBudget
 from tests.search.synthetic import WIDE, FakeJudge, FakeProblem, FakeWorkbench, Killed, search
 

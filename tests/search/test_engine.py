@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roundoff.messages.message import NOTHING, verbatim
-from roundoff.search.strategies.bisect import next_count
+from roundoff.search.strategies.ranked import next_count
 from roundoff.search.strategies.strategy import BudgetSpent, run_trials
 
 

@@ -244,3 +244,8 @@ def test_an_evaluator_that_answers_differently_twice_is_doubted(tmp_path: Path, 
     assert [each.kind for each in judged(tmp_path, code, model).doubts] == ["unrepeatable"]
     steady = "def evaluate(run, samples):\n    return 0.5"
     assert judged(tmp_path, steady, model).doubts == ()
+    # The vendors' form is asked twice, too.
+    assert [each.kind for each in judged(tmp_path, code.replace("run, samples", "model"), model).doubts] == [
+        "unrepeatable"
+    ]
+    assert judged(tmp_path, steady.replace("run, samples", "model"), model).doubts == ()

@@ -13,7 +13,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.quantize.targets.files import load_target
 from roundoff.samples.sample_set import ArraySamples
-from roundoff.search.free_options import FreeOption
+from roundoff.search.cost import FreeOption
 from roundoff.search.problem import ProxyScore
 from tests.models import conv_net, loaded
 from tests.search.synthetic import FakeJudge, FakeProblem, FakeWorkbench, search

@@ -13,7 +13,7 @@ from roundoff.errors import BadInput
 from roundoff.messages.message import verbatim
 from roundoff.search.result import Trial
 from roundoff.search.strategies import STRATEGIES
-from roundoff.search.strategies.pareto import pareto_front
+from roundoff.search.strategies.ranked import pareto_front
 from roundoff.search.strategies.strategy import load_strategy
 from tests.search.synthetic import FakeJudge, FakeProblem, FakeWorkbench, search
 

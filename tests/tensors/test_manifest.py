@@ -132,7 +132,7 @@ def test_odd_files_inside_the_folder_are_fine(tmp_path: Path, file: str) -> None
 
 def test_the_same_tensor_twice_is_an_error(tmp_path: Path) -> None:
     assert "  entry 2: the tensor 'a' is already listed at entry 1" in complaint(tmp_path, [GOOD, GOOD])
-    assert "the key 'a' occurs twice in one object" in complaint(tmp_path, '{"a": {}, "a": {}}')
+    assert "the key 'a' stands twice in one object" in complaint(tmp_path, '{"a": {}, "a": {}}')
 
 
 def test_samples_must_be_announced_once(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_samples_are_collected_when_not_announced(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "name", "message"),
     [
-        ("{", "m.json", "is not valid JSON"),
-        ("[" * 100_000, "m.json", "is not valid JSON"),
+        ("{", "m.json", "is not JSON"),
+        ("[" * 100_000, "m.json", "is nested too deep"),
         ("[]", "m.json", "lists no tensors"),
         ("", "m.csv", "has no header: its first line is ''"),
         ("a,float32,1\n", "m.csv", "has no header: its first line is 'a,float32,1'"),

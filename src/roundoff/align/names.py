@@ -1,8 +1,6 @@
 """Matching by name when two tools spell the same name differently."""
 
-import csv
 import difflib
-import io
 import json
 import re
 from collections import Counter, defaultdict
@@ -16,6 +14,7 @@ from roundoff.align.pairing import Match, NamedTensor
 from roundoff.core.files import read_small
 from roundoff.core.names import ALIAS_HEADER
 from roundoff.core.tensors import TensorInfo, TensorSource
+from roundoff.core.untrusted import parse_csv, parse_json
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 
@@ -347,12 +346,7 @@ def _suggestion(name: str, known: Sequence[str]) -> str:
 
 
 def _from_json(text: str, path: Path) -> list[tuple[str, str]]:
-    try:
-        pairs: list[tuple[str, str]] = json.loads(text, object_pairs_hook=list)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise BadInput(
-            english("The alias file {path} is broken JSON: {error}.", path=path, error=error), fix=_SHAPE_OF_FILE
-        ) from error
+    pairs: list[tuple[str, str]] = parse_json(text, path, fix=_SHAPE_OF_FILE, pairs=list)
     if not text.lstrip().startswith("{"):
         raise BadInput(
             english("The alias file {path} holds a JSON list, not an object.", path=path), fix=_SHAPE_OF_FILE
@@ -370,19 +364,14 @@ def _from_json(text: str, path: Path) -> list[tuple[str, str]]:
 
 
 def _from_csv(text: str, path: Path) -> list[tuple[str, str]]:
-    try:
-        rows = [
-            row
-            for row in csv.reader(io.StringIO(text), strict=True, skipinitialspace=True)
-            # Remarks, and lines of a template that are not filled in yet.
-            if any(cell.strip() for cell in row)
-            and not row[0].startswith("# ")
-            and not (len(row) == len(ALIAS_HEADER) and not row[0].strip())
-        ]
-    except csv.Error as error:
-        raise BadInput(
-            english("The alias file {path} is broken CSV: {error}.", path=path, error=error), fix=_SHAPE_OF_FILE
-        ) from error
+    rows = [
+        row
+        for row in parse_csv(text, path, strict=True, fix=_SHAPE_OF_FILE)
+        # Remarks, and lines of a template that are not filled in yet.
+        if any(cell.strip() for cell in row)
+        and not row[0].startswith("# ")
+        and not (len(row) == len(ALIAS_HEADER) and not row[0].strip())
+    ]
     header = [cell.strip().casefold() for cell in rows[0]] if rows else []
     if header != ALIAS_HEADER:
         got = ",".join(header) or "nothing"

@@ -32,8 +32,8 @@ FUNCTIONS = {
     "samples": "studies",
     "sensitivity": "studies",
     "targets": "quantization",
-    "transform": "transformation",
-    "tune": "tuning",
+    "transform": "quantization",
+    "tune": "search",
 }
 """The module of each function."""
 

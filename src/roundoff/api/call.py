@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
 from roundoff.api.inputs import DataLike, PathLike, describe_value, is_path
+from roundoff.core.document import environment
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.provenance import environment
 from roundoff.errors import BadInput, RoundoffError, nearest, typed_words
 from roundoff.messages.message import english
 from roundoff.messages.numbers import parse_size

@@ -1,4 +1,4 @@
-"""Checks of what a model is fed, as functions: check_io and check_calibration."""
+"""Checks of what a model is fed, and of the machine, as functions: check_io, check_calibration, self_check."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,12 +20,13 @@ from roundoff.api.inputs import (
 )
 from roundoff.api.outcome import Outcome
 from roundoff.api.subject import target_of
-from roundoff.core.provenance import array_input, input_file
+from roundoff.core.document import array_input, input_file
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.messages.message import english
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile
+    from roundoff.run.host_arithmetic import HostArithmetic
     from roundoff.studies.check_calibration.result import CalibrationCheck
     from roundoff.studies.check_io.result import IoCheck, Stage
     from roundoff.studies.check_io.sides import RawLayout, SideLike, StageValues
@@ -80,7 +81,7 @@ def check_io(
         result_tolerance: Largest absolute difference of outputs and results that passes.
     """
     from roundoff.studies.check_io.study import check_io as check_stages
-    from roundoff.vendors.pulsar2.io_fields import with_fields
+    from roundoff.vendors.pulsar2.config.document import with_fields
 
     given = {"original": original, "preprocessed": preprocessed, "output": output, "result": result}
     call = Call("check_io", {}, Limits)
@@ -312,3 +313,18 @@ def check_calibration(
     read += data_inputs("data", call.get("data"), samples)
     code = EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED
     return Outcome(found, call.document(read, calibration_check=found), code)
+
+
+@public
+def self_check() -> "HostArithmetic":
+    """Measure how this machine computes with integers, by small quantized models run in several ways.
+
+    Returns:
+        What was measured; ``summary()`` says it in a line.
+
+    Raises:
+        ModelFailed: onnxruntime cannot run here at all.
+    """
+    from roundoff.run.host_arithmetic import measure_host
+
+    return measure_host()

@@ -19,8 +19,8 @@ from roundoff.api.inputs import (
 )
 from roundoff.api.outcome import Outcome
 from roundoff.api.subject import fewer_samples, samples_for
+from roundoff.core.document import array_input
 from roundoff.core.files import is_model
-from roundoff.core.provenance import array_input
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 from roundoff.messages.message import english
 
@@ -239,7 +239,7 @@ def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
         BadInput: The options contradict each other, or what they name cannot be used.
         CannotAlign: No tensor of one side could be paired with one of the other.
     """
-    from roundoff.align.matching import align
+    from roundoff.align.alignment import align
     from roundoff.align.names import read_aliases
     from roundoff.graph.interface import outputs
     from roundoff.graph.quantized_model import dequantized_tensors
@@ -277,7 +277,7 @@ class _Opening:
 
     def reference(self) -> "tuple[TensorSource, Model | None, Sequence[TensorInfo] | None]":
         """The reference, the model behind it, and what that says of shapes."""
-        from roundoff.align.matching import behind_pairs, rename_after
+        from roundoff.align.alignment import behind_pairs, rename_after
         from roundoff.graph.interface import outputs
         from roundoff.graph.quantized_model import dequantized_tensors
         from roundoff.graph.shapes import tensor_infos

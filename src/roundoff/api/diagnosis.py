@@ -22,11 +22,11 @@ from roundoff.api.inputs import (
     open_labels,
 )
 from roundoff.api.outcome import Outcome
+from roundoff.api.search import judge_options
 from roundoff.api.subject import Subject, SubjectOptions, check_quantizers, check_subject, open_subject
-from roundoff.api.tuning import judge_options
+from roundoff.core.document import array_input, environment
 from roundoff.core.files import model_stem, output_directory, write_text
 from roundoff.core.progress import Deadline
-from roundoff.core.provenance import array_input, environment
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 from roundoff.graph.interface import topology
 from roundoff.messages.message import english
@@ -307,7 +307,7 @@ class _Work:
 
         subject, call = self.subject, self.subject.call
         planned = call.get("target") is None or call.get("set") or call.get("rules")
-        told = {} if tell is None else {"tell": tell}
+        told: dict[str, Any] = {} if tell is None else {"tell": tell}
         called = verbatim(str(self.dumps) if is_path(self.dumps) else "dumps")
         return DiagnoseSettings(
             arithmetic=subject.arithmetic,
@@ -321,6 +321,7 @@ class _Work:
             plan=subject.plan if planned else None,
             deadline=Deadline.after(time, start=call.started),
             opened_s=call.elapsed_s,
+            target="" if subject.plan is None else subject.plan.target,
             **told,
         )
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from roundoff.core.document import array_input, bytes_input, data_paths, input_file
 from roundoff.core.files import pair_path, regular_file
-from roundoff.core.provenance import array_input, bytes_input, data_paths, input_file
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 
@@ -301,12 +301,12 @@ def open_labels(given: LabelsLike, names: Sequence[str], *, cut: bool = False) -
     Raises:
         BadInput: It cannot be read, or holds no class numbers.
     """
+    if given is None:
+        return None
     import numpy as np
 
     from roundoff.samples.labels import load_labels
 
-    if given is None:
-        return None
     if is_path(given):
         found = load_labels(Path(given), names)
     else:

@@ -134,7 +134,7 @@ class Outcome(Generic[T]):
         Raises:
             BadInput: It cannot be written, or nothing can be shown in that format.
         """
-        from roundoff.api.report_file import ReportFile
+        from roundoff.api.runs import ReportFile
 
         return ReportFile(as_path(file, option="The report"), format, title=title, force=force).write(
             self.document, self.pages
@@ -159,7 +159,7 @@ class Outcome(Generic[T]):
 
     def _repr_html_(self) -> str:
         """The same page as the report, for notebooks; in a frame, as it has scripts and styles of its own."""
-        from roundoff.api.report_file import report_html
+        from roundoff.api.runs import report_html
 
         page = html.escape(report_html(self.document, self.pages), quote=True)
         style = f"width:100%;height:{_FRAME_PIXELS}px;border:0"

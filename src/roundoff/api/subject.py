@@ -18,7 +18,7 @@ from roundoff.api.inputs import (
     open_data,
     open_model,
 )
-from roundoff.core.provenance import bytes_input, input_file
+from roundoff.core.document import bytes_input, input_file
 from roundoff.errors import BadInput
 from roundoff.messages.message import NOTHING, Message, as_message, english, message
 

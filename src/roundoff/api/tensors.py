@@ -20,6 +20,7 @@ from roundoff.api.inputs import (
 )
 from roundoff.api.outcome import PageOutcome
 from roundoff.api.subject import samples_for
+from roundoff.core.document import bytes_input
 from roundoff.core.files import (
     DiskBudget,
     caffe_pair,
@@ -30,7 +31,6 @@ from roundoff.core.files import (
     pair_path,
     write_text,
 )
-from roundoff.core.provenance import bytes_input
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.messages.catalogue import plain
 from roundoff.messages.message import english

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.case.excerpt import CaseNumbers, CaseSamples, QuantizedCase
-from roundoff.core.document import Environment, environment_content
-from roundoff.core.provenance import environment
+from roundoff.core.document import Environment, environment, environment_content
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput

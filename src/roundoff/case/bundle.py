@@ -55,9 +55,9 @@ from roundoff.graph.load import Model, load_model
 from roundoff.graph.subgraph import tap
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import measure_pair
+from roundoff.messages.catalogue import few
 from roundoff.messages.message import Remark, english, message
 from roundoff.messages.numbers import counted, number
-from roundoff.messages.phrases import few
 from roundoff.run.budget import RunBudget
 from roundoff.studies.compare.pairs import read_pair
 from roundoff.studies.compare.result import Comparison, TensorComparison

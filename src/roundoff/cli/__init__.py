@@ -20,8 +20,7 @@ from roundoff.cli.parser import (
     with_language_first,
     without_language,
 )
-from roundoff.cli.process import interrupt_on_terminate, warnings_as_notes
-from roundoff.cli.terminal import Terminal
+from roundoff.cli.terminal import Terminal, interrupt_on_terminate, warnings_as_notes
 from roundoff.core.files import joined_pairs
 from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, on_the_command_line
 from roundoff.messages.catalogue import translate, use_language

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.options import command, one_of, opt, subcommand, vendor_options
 from roundoff.cli.parser import CommandParser
-from roundoff.cli.terminal import Terminal
+from roundoff.cli.terminal import Terminal, wrapped_lines
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
-from roundoff.messages.message import english
+from roundoff.messages.message import english, shown
 
 if TYPE_CHECKING:
     from roundoff.vendors.ascend.comparison import ComparisonResult, Request
@@ -140,7 +140,7 @@ def _network(request: "Request", terminal: Terminal, notes: "Notes") -> int:
 def _told(result: "ComparisonResult") -> list[str]:
     from roundoff.vendors.ascend.comparison import summarize
 
-    return [*summarize(result), f"written   {result.path}"]
+    return [*summarize(result), english("written   {path}", path=result.path)]
 
 
 def _single(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
@@ -314,8 +314,6 @@ def _advisor(found: argparse.Namespace, terminal: Terminal) -> int:
 def _guide(found: argparse.Namespace, terminal: Terminal) -> int:
     """Walk the vendor's guide on the data at hand."""
     notes: Notes = found.notes
-    import textwrap
-
     from roundoff.vendors.ascend.guide import GuideInput, walk
 
     given = GuideInput(
@@ -327,16 +325,17 @@ def _guide(found: argparse.Namespace, terminal: Terminal) -> int:
     steps = walk(given, out=found.output, warn=quiet.append, progress=terminal)
     for step in steps:
         mark = "BAD" if step.bad else "--" if step.skipped else "note" if step.noted else "ok"
-        terminal.text(f"{mark:<4} {step.title}")
-        for text in (step.verdict, *([f"next: {step.advice}"] if step.advice else [])):
-            # A name that is cut in two cannot be copied.
-            wrapper = textwrap.TextWrapper(74, initial_indent=" " * 5, subsequent_indent=" " * 5)
-            wrapper.break_long_words = wrapper.break_on_hyphens = False
-            lines = wrapper.wrap(text)
-            terminal.text("\n".join(lines))
+        terminal.text(f"{mark:<4} {shown(step.title)}")
+        then = [english("next: {advice}", advice=step.advice)] if step.advice else []
+        for text in (step.verdict, *then):
+            terminal.text("\n".join(wrapped_lines(shown(text), 74, first=" " * 5, others=" " * 5)))
     if quiet:
         notes.warn(
-            f"{len(quiet)} tensors or operators could not be compared; the tables in {found.output} say why"
+            english(
+                "{count} tensors or operators could not be compared; the tables in {folder} say why",
+                count=len(quiet),
+                folder=found.output,
+            )
         )
     return EXIT_THRESHOLD_MISSED if any(step.bad for step in steps) else EXIT_OK
 

@@ -23,8 +23,17 @@ from roundoff.cli.options import (
     values,
     whole_number,
 )
-from roundoff.cli.quantization import DIALECT_HELP, print_settings
-from roundoff.cli.results import FORCE, HTML, JSON, check_results, print_page, show, write_html
+from roundoff.cli.results import (
+    DIALECT_HELP,
+    FORCE,
+    HTML,
+    JSON,
+    check_results,
+    print_page,
+    print_settings,
+    show,
+    write_html,
+)
 from roundoff.cli.terminal import Terminal
 from roundoff.core.files import is_model, model_stem
 from roundoff.errors import BadInput

@@ -345,7 +345,20 @@ def subcommand(name: str, known: "Mapping[str, Command]") -> Command:
 FLOAT_MODEL = opt("model MODEL", "the float model: .onnx, or .prototxt[,.caffemodel] of Caffe")
 RESULT_DIR = opt("-o --output DIR", "where the results go", required=True)
 LABELS = opt("--labels FILE", "right classes as .npy or CSV: measure accuracy")
-EVALUATOR = opt("--evaluator FILE", "a Python file with evaluate(run, samples)")
+
+
+def evaluator(text: str) -> Any:
+    """A file, or one of the evaluators that ship where there is no file of that name."""
+    from roundoff.measure.tokens import TOKEN_EVALUATORS, token_evaluators
+
+    return token_evaluators()[text] if text in TOKEN_EVALUATORS and not Path(text).exists() else text
+
+
+EVALUATOR = opt(
+    "--evaluator FILE",
+    "a Python file with evaluate(run, samples), or for language models: nll, kl, token_top1, first_divergence",
+    type=evaluator,
+)
 MEMORY = opt("--max-memory SIZE", "memory to stay within, in several passes if need be")
 THREADS = opt("--threads N", "threads to use (default: all cores)", type=threads)
 LIMITS = group("limits", MEMORY, THREADS)

@@ -119,6 +119,7 @@ def split_settings(
 
 _BUILD = (
     opt("--config FILE", "configuration: .json, .yaml, .toml, .prototxt"),
+    opt("--frontend FILE", "optimized.onnx of the vendor's tool, for its names of layers"),
     opt("--force", "replace an earlier build in the same folder"),
     opt("--max-memory SIZE", "memory to stay within, e.g. 2GB"),
 )
@@ -151,10 +152,12 @@ def _options(args: argparse.Namespace, config: "BuildConfig") -> "BuildOptions":
 def _configuration(args: argparse.Namespace) -> "BuildConfig":
     from roundoff.vendors.pulsar2.building.recipe import model_problems
     from roundoff.vendors.pulsar2.config.files import load_config
+    from roundoff.vendors.pulsar2.frontend import with_vendor_names
 
     base = None if args.config is None else Path(args.config).parent
+    optimized = None if args.frontend is None else Path(args.frontend)
     check = partial(model_problems, base=base)
-    return load_config(args.config, args.settings, check=check)
+    return with_vendor_names(load_config(args.config, args.settings, check=check), optimized)
 
 
 def _log(terminal: Terminal) -> "Log":

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.options import (
@@ -25,7 +24,7 @@ from roundoff.cli.options import (
     refused,
     target,
 )
-from roundoff.cli.results import HTML, JSON, check_results, print_page, write_html
+from roundoff.cli.results import DIALECT_HELP, HTML, JSON, check_results, print_page, print_settings, write_html
 from roundoff.cli.terminal import Terminal
 from roundoff.core.files import model_files
 from roundoff.errors import EXIT_OK
@@ -33,18 +32,12 @@ from roundoff.messages.catalogue import translate
 from roundoff.messages.message import english
 
 if TYPE_CHECKING:
-    from roundoff.api.tuning import TuneOutcome
+    from roundoff.api.search import TuneOutcome
     from roundoff.quantize.pipeline import Quantization
     from roundoff.search.result import Trial
     from roundoff.vendors.dialects.settings import ToolSettings
 
-DIALECT_HELP = (
-    "write settings for other tools: roundoff, onnxruntime, pulsar2, horizon, amct, rknn, tpu-mlir, nncf, aimet, "
-    "or all"
-)
 _REPLACE = opt("--force", "replace what an earlier run wrote to DIR")
-# So many lines beside another result; all of them are in the file.
-_MOST_LOST = 6
 
 
 @command(
@@ -152,7 +145,7 @@ def transform(args: argparse.Namespace, terminal: Terminal) -> int:
     worse, all is undone and the exit code is 1. DIR receives the float model, the
     quantized ones and a run document.
     """
-    from roundoff.api.transformation import transform
+    from roundoff.api.quantization import transform
     from roundoff.core.document import to_json
     from roundoff.pages.blocks import View
     from roundoff.pages.terminal import verdict_lines
@@ -253,7 +246,7 @@ def tune(args: argparse.Namespace, terminal: Terminal) -> int:
     calibration(model) is called, and what that feeds the model is taken instead.
     Without an evaluator and --labels, outputs are compared with those in float.
     """
-    from roundoff.api.tuning import tune
+    from roundoff.api.search import tune
 
     # What is in DIR already is the search's to judge.
     check_results(argparse.Namespace(**{**vars(args), "output": None}))
@@ -273,8 +266,8 @@ def tune(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _teller(args: argparse.Namespace, terminal: Terminal) -> "Callable[[Trial, Trial, str], None]":
     """Tells of each trial in a line, so that a long search can be watched, and how long it may still take."""
+    from roundoff.messages.catalogue import semicolons
     from roundoff.messages.numbers import TimeLeft, duration_text
-    from roundoff.messages.phrases import semicolons
     from roundoff.search.page import trial_line
 
     left = TimeLeft(args.max_trials, args.time)
@@ -372,21 +365,3 @@ def _print_export(
         text = english(": nothing that can be told differs from defaults")
         page = verdict_page(english("NO SETTINGS"), text, lines, tone="open")
     terminal.print(page)
-
-
-def print_settings(terminal: "Terminal", settings: "ToolSettings", folder: Path) -> None:
-    """Tell of settings beside another result: where they are, for which graph, and what they could not say."""
-    from roundoff.messages.sanitize import sanitize_for_display
-    from roundoff.pages.terminal import verdict_page
-    from roundoff.vendors.dialects.settings import SETTINGS_NAME
-
-    lost, file = list(settings.lost()), folder / SETTINGS_NAME
-    lines = [("", each) for each in lost[:_MOST_LOST]]
-    if len(lost) > _MOST_LOST:
-        lines.append(("", english("and {count} more in {file}", count=len(lost) - _MOST_LOST, file=file)))
-    if settings.graph:
-        whose = english("{model}: give the tools this one, settings belong to it", model=settings.graph)
-        lines.insert(0, (english("model"), whose))
-    terminal.text("")
-    text = english(": {count}; how to use them is in {file}", count=settings.count, file=file)
-    terminal.print(verdict_page(english("SETTINGS"), text, sanitize_for_display(tuple(lines))))

@@ -21,12 +21,17 @@ if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
     from roundoff.pages.blocks import Page
     from roundoff.report.plots.canvas import PictureForm
+    from roundoff.vendors.dialects.settings import ToolSettings
 
     Shown = Page | RenderableType | None
 
 Painter = Callable[["PictureForm"], bytes]
 """Draws a picture."""
 
+DIALECT_HELP = (
+    "write settings for other tools: roundoff, onnxruntime, pulsar2, horizon, amct, rknn, tpu-mlir, nncf, aimet, "
+    "or all"
+)
 HTML = opt("--html FILE", "also write a report that opens in any browser")
 JSON = opt("--json", "print the run document instead of the table")
 FORCE = opt("--force", "replace what an earlier run wrote")
@@ -85,7 +90,7 @@ def check_results(args: argparse.Namespace) -> None:
     Raises:
         BadInput: A file exists, cannot be written, or is of a kind that cannot be drawn.
     """
-    from roundoff.api.report_file import HTML_START
+    from roundoff.api.runs import HTML_START
     from roundoff.core.document import DOCUMENT_NAME
     from roundoff.core.files import check_output_directory, check_output_file
 
@@ -205,7 +210,7 @@ def show(
 
 def write_html(args: argparse.Namespace, document: "RunDocument") -> list[Path]:
     """Write the report that was asked for, if any; the files written."""
-    from roundoff.api.report_file import report_html
+    from roundoff.api.runs import report_html
     from roundoff.core.files import write_text
 
     if args.html is None:
@@ -265,3 +270,25 @@ def _unasked_pictures(picture: Pictures | None, terminal: "Terminal") -> dict[st
     if len(picture) > _MOST_UNASKED:
         terminal.remark(translate("terminal.some_pictures", some=_MOST_UNASKED, all=len(picture)))
     return {f"{stem}.png": painter("png") for stem, painter in list(_stems(picture).items())[:_MOST_UNASKED]}
+
+
+# So many lines beside another result; all of them are in the file.
+_MOST_LOST = 6
+
+
+def print_settings(terminal: "Terminal", settings: "ToolSettings", folder: Path) -> None:
+    """Tell of settings beside another result: where they are, for which graph, and what they could not say."""
+    from roundoff.messages.sanitize import sanitize_for_display
+    from roundoff.pages.terminal import verdict_page
+    from roundoff.vendors.dialects.settings import SETTINGS_NAME
+
+    lost, file = list(settings.lost()), folder / SETTINGS_NAME
+    lines = [("", each) for each in lost[:_MOST_LOST]]
+    if len(lost) > _MOST_LOST:
+        lines.append(("", english("and {count} more in {file}", count=len(lost) - _MOST_LOST, file=file)))
+    if settings.graph:
+        whose = english("{model}: give the tools this one, settings belong to it", model=settings.graph)
+        lines.insert(0, (english("model"), whose))
+    terminal.text("")
+    text = english(": {count}; how to use them is in {file}", count=settings.count, file=file)
+    terminal.print(verdict_page(english("SETTINGS"), text, sanitize_for_display(tuple(lines))))

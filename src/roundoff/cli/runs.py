@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from roundoff.cli.options import command, given, group, opt, refused, whole_number
 from roundoff.cli.results import SORT, check_results, results, show, top
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_OK, BadInput
+from roundoff.errors import EXIT_OK
 from roundoff.messages.message import english
 
 if TYPE_CHECKING:
@@ -185,21 +185,12 @@ def serve(args: argparse.Namespace, terminal: Terminal) -> int:
     -o. It only reads. It listens on this machine alone and prints an address with a
     random part that nobody can guess; give that address to no one. Ctrl-C ends it.
     """
-    from roundoff.messages.catalogue import current_language
-    from roundoff.report.server import make_server
-    from roundoff.studies.run_diff.study import diff_runs
+    from roundoff.api.runs import serve
 
-    if not args.folder.is_dir():
-        raise BadInput(
-            english("{folder} is not a folder.", folder=args.folder),
-            fix=english("give the folder that your runs are in"),
-        )
-    server, address = make_server(args.folder, differ=diff_runs, port=args.port, language=current_language())
-    terminal.text(address)
-    terminal.note(english("serving {folder}, read-only; Ctrl-C ends it", folder=args.folder))
-    try:
-        with server:
-            server.serve_forever()
-    except KeyboardInterrupt:
-        terminal.note(english("ended"))
+    def announce(address: str) -> None:
+        terminal.text(address)
+        terminal.note(english("serving {folder}, read-only; Ctrl-C ends it", folder=args.folder))
+
+    serve(args.folder, port=args.port, announce=announce)
+    terminal.note(english("ended"))
     return EXIT_OK

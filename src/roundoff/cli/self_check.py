@@ -2,13 +2,12 @@
 
 import argparse
 import json
-import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from roundoff.cli.options import command, opt
-from roundoff.cli.terminal import Terminal
+from roundoff.cli.terminal import Terminal, wrapped_lines
 from roundoff.errors import EXIT_OK
 from roundoff.messages.catalogue import translate
 from roundoff.messages.numbers import share_text
@@ -29,9 +28,9 @@ def self_check(args: argparse.Namespace, terminal: Terminal) -> int:
     products of u8 and s8 codes saturate, and whether results depend on threads,
     batches and optimization. Nothing is looked up in a list of processors.
     """
-    from roundoff.run.host_arithmetic import measure_host
+    from roundoff.api.checks import self_check
 
-    host = measure_host()
+    host = self_check()
     terminal.text(_as_json(host) if args.json else "\n".join(_page(host)))
     return EXIT_OK
 
@@ -47,7 +46,7 @@ def _as_json(host: "HostArithmetic") -> str:
 
 
 def _page(host: "HostArithmetic") -> Iterator[str]:
-    yield from _wrapped(_verdict(host), _WIDTH)
+    yield from wrapped_lines(_verdict(host), _WIDTH)
     yield ""
     features = ", ".join(host.features) or translate("cli.features_unknown")
     yield from _entry("host", f"onnxruntime {host.onnxruntime}, {host.machine}, {features}", "")
@@ -55,24 +54,13 @@ def _page(host: "HostArithmetic") -> Iterator[str]:
         yield from _entry(title, measured, translate(meaning))
 
 
-def _wrapped(text: str, width: int, first: str = "", others: str = "") -> list[str]:
-    """Lines of a text; scripts without blanks, of letters that are two columns wide, are cut anywhere."""
-    from rich.console import Console
-    from rich.text import Text
-
-    if text.isascii():
-        return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=others)
-    lines = Text(text).wrap(Console(width=width), width - len(others))
-    return [f"{others if number else first}{line.plain.rstrip()}" for number, line in enumerate(lines)]
-
-
 def _entry(title: str, measured: str, meaning: str) -> Iterator[str]:
     """What was measured, then what it means."""
     from rich.cells import cell_len
 
     width = _WIDTH - _TITLE_WIDTH
-    lines = [line for part in measured.splitlines() for line in _wrapped(part, width)]
-    lines += _wrapped(meaning, width, "-> ", "   ") if meaning else []
+    lines = [line for part in measured.splitlines() for line in wrapped_lines(part, width)]
+    lines += wrapped_lines(meaning, width, first="-> ", others="   ") if meaning else []
     named = translate(f"cli.title_{title}")
     for number, line in enumerate(lines):
         label = named if number == 0 else ""

@@ -617,7 +617,7 @@ def audit(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.api.quantization import audit
     from roundoff.core.files import write_text
     from roundoff.pages.blocks import TableBlock, View
-    from roundoff.pages.csv import table_csv
+    from roundoff.pages.text_files import table_csv
     from roundoff.studies.audit.page import EVERYTHING, audit_page
     from roundoff.studies.audit.result import audit_json
 

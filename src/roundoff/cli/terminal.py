@@ -1,13 +1,18 @@
 """The terminal: results on stdout, everything else on stderr, progress only where someone watches."""
 
+import contextlib
 import io
+import logging
 import os
+import signal
 import sys
 import time
+import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from importlib.machinery import ExtensionFileLoader
+from typing import TYPE_CHECKING, NoReturn
 
 from roundoff.core.names import shown
 from roundoff.errors import BadInput, RoundoffError
@@ -25,10 +30,34 @@ if TYPE_CHECKING:
 
     from roundoff.core.progress import ProgressFile
 
+
 # Progress is shown for anything longer than this (design, section 8).
 _QUIET_S = 2.0
 # What a line begins with that continues another, and the least that is left for its words.
 _INDENT, _NARROWEST = "  ", 20
+
+
+def wrapped_lines(text: str, width: int, *, first: str = "", others: str = "") -> list[str]:
+    """Lines of a text, none of whose names is torn.
+
+    Args:
+        text: The text, in the reader's language.
+        width: Columns of a line.
+        first: What the first line begins with.
+        others: What the others begin with.
+    """
+    import textwrap
+
+    from rich.console import Console
+    from rich.text import Text
+
+    if text.isascii():
+        whole = textwrap.TextWrapper(width, initial_indent=first, subsequent_indent=others, break_long_words=False)
+        whole.break_on_hyphens = False
+        return whole.wrap(text)
+    # Scripts without blanks, of letters that are two columns wide, are cut anywhere.
+    lines = Text(text).wrap(Console(width=width), width - max(len(first), len(others)))
+    return [f"{others if number else first}{line.plain.rstrip()}" for number, line in enumerate(lines)]
 
 
 class Terminal:
@@ -131,19 +160,8 @@ class Terminal:
 
     def wrapped(self, text: str) -> None:
         """Say something that is not a result, in lines that fit the screen; names are not torn."""
-        import textwrap
-
-        from rich.text import Text
-
         clean, width = escape_control(text_of(text)), max(_NARROWEST, self.err.width)
-        if clean.isascii():
-            whole = textwrap.TextWrapper(width, subsequent_indent=_INDENT, break_long_words=False)
-            whole.break_on_hyphens = False
-            self.note(whole.fill(clean))
-        else:
-            # Scripts without blanks, of letters that are two columns wide.
-            lines = Text(clean).wrap(self.err, width - len(_INDENT))
-            self.note(f"\n{_INDENT}".join(line.plain.rstrip() for line in lines))
+        self.note("\n".join(wrapped_lines(clean, width, others=_INDENT)))
 
     @contextmanager
     def watched(self, output: "Path | None") -> Iterator[None]:
@@ -205,3 +223,74 @@ def _stripped(line: "list[Segment]") -> "list[Segment]":
     while kept and not kept[-1].text.strip():
         kept.pop()
     return [*kept[:-1], kept[-1]._replace(text=kept[-1].text.rstrip())] if kept else []
+
+
+# The process of a command: Ctrl-C, termination, and warnings of the library as notes.
+
+# How soon it is tried again, in seconds.
+_AGAIN_S = 0.02
+
+
+def interrupt_on_terminate() -> None:
+    """End as tidily when told to terminate as on Ctrl-C.
+
+    Libraries of machine code that are interrupted while they are loaded crash, or say that they failed. Only from
+    the main thread. Who started the process so that Ctrl-C does nothing is obeyed.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(_: int, frame: types.FrameType | None) -> None:
+    if hasattr(signal, "setitimer") and _must_not_be_torn(frame):
+        signal.signal(signal.SIGALRM, _interrupt)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        return
+    _stop()
+
+
+def _stop() -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _must_not_be_torn(frame: types.FrameType | None) -> bool:
+    """Whether a frame, or one that called it, is about to load a library, or names the fields of a class.
+
+    What interrupts the latter is taken for a fault of the class.
+    """
+    while frame is not None:
+        if frame.f_code.co_name == "__set_name__":
+            return True
+        if frame.f_code.co_name in ("create_module", "exec_module") and isinstance(
+            frame.f_locals.get("self"), ExtensionFileLoader
+        ):
+            return True
+        frame = frame.f_back
+    return False
+
+
+class _Notes(logging.Handler):
+    """Prints each message once."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__(logging.WARNING)
+        self._terminal = terminal
+        self._said: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text not in self._said:
+            self._said.add(text)
+            self._terminal.note(text)
+
+
+@contextlib.contextmanager
+def warnings_as_notes(terminal: Terminal) -> Iterator[None]:
+    """Print warnings of the library as notes."""
+    logger, handler = logging.getLogger("roundoff"), _Notes(terminal)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

@@ -155,7 +155,7 @@ class Coverage:
 
 DoubtKind = Literal[
     "nonfinite_inputs", "nonfinite_outputs", "constant", "single", "repeated", "time", "labels", "unrepeatable",
-    "one_class", "flat", "lacking", "indices",
+    "one_class", "flat", "lacking", "indices", "tokens",
 ]  # fmt: skip
 
 
@@ -170,7 +170,8 @@ class Doubt:
             class. ``unrepeatable``: the evaluator answers differently when asked twice. ``one_class``: the float
             network gives the same class for every sample. ``flat``: it gives the same numbers for every sample.
             ``lacking``: samples that were fed and are not in the dump. ``indices``: more class numbers or truth
-            values of an output differ than is usual, of so few that it may be chance.
+            values of an output differ than is usual, of so few that it may be chance. ``tokens``: the nll of next
+            tokens is worse, of so few sequences that it may be chance.
         count: How many samples or labels.
         of: Of how many.
         name: The first of them, or the class.

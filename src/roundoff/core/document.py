@@ -4,23 +4,30 @@ The types of its sections belong to the studies that make them, which stand abov
 and imported when a document is read or written.
 """
 
+import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+import platform
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from importlib import import_module
+from datetime import datetime
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from roundoff import __version__
 from roundoff.core.coverage import Judgement
-from roundoff.core.files import reading, regular_file
+from roundoff.core.files import is_caffe, model_files, reading
 from roundoff.core.names import shown
 from roundoff.core.tensors import Topology
+from roundoff.core.untrusted import read_json
 from roundoff.errors import BadInput
-from roundoff.messages.message import Message, english, message_content
+from roundoff.messages.message import Message, english, message, message_content
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+    from roundoff.core.tensors import Array
     from roundoff.diagnosis.result import Diagnosis
     from roundoff.quantize.step_report import TransformReport
     from roundoff.search.result import Tuning
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
     from roundoff.studies.run_diff.result import RunDiff
     from roundoff.studies.samples.result import WorstSamples
     from roundoff.studies.sensitivity.result import SensitivityReport
+
 
 # Raised whenever a reader of older documents would misread a newer one.
 SCHEMA = 2
@@ -84,7 +92,7 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where and how long it ran; never part of what two runs are compared by."""
+    """Where, when and how long it ran; never part of what two runs are compared by."""
 
     roundoff: str
     python: str
@@ -92,6 +100,7 @@ class Environment:
     host: str
     arithmetic: Message
     elapsed_s: float
+    finished: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,8 +185,9 @@ def to_json(document: RunDocument) -> str:
 
 
 def environment_content(found: Environment) -> dict[str, object]:
-    """Versions and host for files that are no run documents; how long it took is another number every time."""
-    content = {each.name: getattr(found, each.name) for each in fields(found) if each.name != "elapsed_s"}
+    """Versions and host for files that are no run documents; when and how long it ran differs every time."""
+    changing = ("elapsed_s", "finished")
+    content = {each.name: getattr(found, each.name) for each in fields(found) if each.name not in changing}
     return content | {"arithmetic": message_content(found.arithmetic)}
 
 
@@ -207,11 +217,8 @@ def load_document(path: Path | str) -> RunDocument:
     from pydantic import TypeAdapter, ValidationError
 
     file = Path(path) / DOCUMENT_NAME if Path(path).is_dir() else Path(path)
-    regular_file(file, what=english("The run document"))
-    with reading(file, what=english("The run document")):
-        data = file.read_bytes()
+    content = read_json(file, what=english("The run document"), fix=_OURS)
     try:
-        content = json.loads(data.decode("utf-8"))
         schema = content.get("schema") if isinstance(content, dict) else None
         if schema not in _READ:
             what = english(
@@ -223,8 +230,6 @@ def load_document(path: Path | str) -> RunDocument:
             raise BadInput(what, fix=english("run the command again with this version of roundoff"))
         _load_section_types(content)
         return replace(TypeAdapter(RunDocument).validate_python(content), schema=SCHEMA)
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(english("{file} is not a run document: it is no JSON.", file=file), fix=_OURS) from error
     except ValidationError as error:
         raise BadInput(
             english("{file} is not a run document: {first}.", file=file, first=_first(error.errors())), fix=_OURS
@@ -260,3 +265,108 @@ def _plain(value: object, of_message: Callable[[Message], object]) -> object:
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124
         return str(value)
     return value
+
+
+# What a run read and where it ran, for its document.
+
+# More than this is told apart by names and sizes: hashing it would take longer than the comparison.
+_HASHED_BYTES = 256 << 20
+_PACKAGES = ("numpy", "onnx", "onnxruntime")
+
+
+def input_file(role: str, path: Path) -> "InputFile":
+    """Identify a file, a folder or the two files of a Caffe net by a hash.
+
+    It is one of the content while that is quick, else of the names and sizes.
+    """
+    with reading(path, what=english("The input")):
+        listing = sorted(_listing(path))
+        size = sum(file_size for _, file_size in listing)
+        content = _content_hash(path, [name for name, _ in listing]) if size <= _HASHED_BYTES else None
+    if content is not None:
+        return InputFile(role, str(path), size, content, "content")
+    return InputFile(role, str(path), size, _text_hash(f"{size} {name}" for name, size in listing), "listing")
+
+
+def bytes_input(role: str, name: str, content: bytes) -> "InputFile":
+    """Identify what was given in memory by a hash of its bytes.
+
+    Args:
+        role: What it was used as.
+        name: What stands in place of a path.
+        content: Its bytes.
+    """
+    return InputFile(role, name, len(content), hashlib.sha256(content).hexdigest(), "content")
+
+
+def array_input(role: str, feeds: "Iterable[Mapping[str, Array]]", *, name: str = "(array)") -> "InputFile":
+    """Identify arrays by a hash of their names, types, shapes and values.
+
+    Beyond what is hashed of files only names, types and shapes count, too.
+
+    Args:
+        role: What they were used as.
+        feeds: The arrays, by the inputs they are for; one mapping for each sample.
+        name: What stands in place of a path.
+    """
+    content, listing, size = hashlib.sha256(), hashlib.sha256(), 0
+    for feed in feeds:
+        for key, array in feed.items():
+            head = f"{key} {array.dtype.str} {array.shape}\n".encode("utf-8", "surrogatepass")
+            listing.update(head)
+            size += array.nbytes
+            if size <= _HASHED_BYTES:
+                content.update(head)
+                content.update(array.tobytes())
+    if size <= _HASHED_BYTES:
+        return InputFile(role, name, size, content.hexdigest(), "content")
+    return InputFile(role, name, size, listing.hexdigest(), "listing")
+
+
+def data_paths(given: Sequence[str] | None) -> Iterator[Path]:
+    """The files and folders that --data names, with or without an input before them."""
+    for text in given or ():
+        path = Path(text)
+        yield path if path.exists() else Path(text.partition("=")[2])
+
+
+def environment(elapsed_s: float) -> "Environment":
+    """Versions, host and time of this run."""
+    return Environment(
+        roundoff=__version__,
+        python=platform.python_version(),
+        packages={name: metadata.version(name) for name in _PACKAGES},
+        host=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        arithmetic=message("about.arithmetic_used"),
+        elapsed_s=round(elapsed_s, 3),
+        finished=datetime.now().astimezone().isoformat(timespec="seconds"),
+    )
+
+
+def _listing(path: Path) -> list[tuple[str, int]]:
+    if not path.is_dir():
+        return [(file.name, file.stat().st_size) for file in model_files(path)]
+    files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return [(str(file.relative_to(path)), file.stat().st_size) for file in files if file.is_file()]
+
+
+def _content_hash(path: Path, names: Sequence[str]) -> str | None:
+    """The hash of a file, or of the names and hashes of a folder's files; None when one cannot be read."""
+    try:
+        if is_caffe(path):
+            return _text_hash(f"{_file_hash(file)} {file.suffix}" for file in model_files(path))
+        if path.is_file():
+            return _file_hash(path)
+        return _text_hash(f"{_file_hash(path / name)} {name}" for name in names)
+    except OSError:
+        # Such a file is a row of the result; it must not cost the whole result.
+        return None
+
+
+def _file_hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _text_hash(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()

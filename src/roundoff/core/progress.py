@@ -135,15 +135,19 @@ def read_progress(folder: Path) -> tuple[RunningJob, ...]:
 
 
 def _read(path: Path) -> RunningJob | None:
+    from roundoff.core.untrusted import parse_json  # every command writes progress, few read it
+    from roundoff.errors import BadInput
+
     try:
-        if path.is_symlink() or path.stat().st_size > _MOST_BYTES:
+        # Neither links nor pipes, which could be read for ever.
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return None
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_bytes(), path)
         job = RunningJob(**content)
         known = [isinstance(getattr(job, name), int) for name in ("done", "total", "process")]
         known += [isinstance(getattr(job, name), str) for name in ("output", "title")]
         return job if all(known) and isinstance(job.elapsed_s, int | float) else None
-    except (OSError, ValueError, TypeError):
+    except (OSError, BadInput, TypeError):
         # Replaced or removed while it was read, or written by somebody else.
         return None
 

@@ -103,6 +103,8 @@ class Target:
             range that holds for one dtype.
         float_results: Whether integer operations hand on float values, so that only their inputs are quantized.
         quantize_outputs: Whether outputs of the network are quantized.
+        weight_only: Whether only weights are quantized: stored as codes, and everything is computed in float.
+        weight_block: Values of a MatMul's weight that share a scale, along a sum; 0 for whole slices.
         arithmetic: How its integer units compute.
         calibration: How its toolchain finds ranges.
         costs: What work costs on it.
@@ -128,6 +130,8 @@ class Target:
     fixed_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     float_results: bool = False
     quantize_outputs: bool = True
+    weight_only: bool = False
+    weight_block: int = 0
     arithmetic: Arithmetic = Arithmetic()
     calibration: CalibrationDefaults = CalibrationDefaults()
     costs: Costs = Costs()

@@ -69,6 +69,27 @@ def channel_loss(energy: Array, noise: Array) -> float:
     return float(np.log1p(noise[loud] / energy[loud]).mean())
 
 
+# A token that reaches so many times as far as any other, in so many samples and all there are, is a sink.
+_SINK, _FEWEST_SINKS = 10.0, 2
+
+
+@dataclass(frozen=True, slots=True)
+class SinkToken:
+    """One position that holds all maxima of a tensor.
+
+    Attributes:
+        token: Its position.
+        channel: Where its largest value is.
+        reach: The magnitude of that.
+        others: The largest magnitude of any other token.
+    """
+
+    token: int
+    channel: int
+    reach: float
+    others: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
     """What one tensor holds.
@@ -83,6 +104,8 @@ class Observed:
         nonfinite: Values that are NaN or infinite, and left out.
         damage: By quantizer.
         ends: Smallest and largest value of each sample, of shape (samples, 2).
+        rows: Of each sample of a tensor of tokens and channels where its largest magnitude is (token, channel),
+            that, the largest of all other tokens, and the rms of the row in the middle, of shape (samples, 5).
     """
 
     low: Array
@@ -94,6 +117,23 @@ class Observed:
     nonfinite: int = 0
     damage: Mapping[str, Damage] = field(default_factory=dict)
     ends: Array = field(default_factory=lambda: np.zeros((0, 2)))
+    rows: Array = field(default_factory=lambda: np.zeros((0, 5)))
+
+    @property
+    def row_rms(self) -> float:
+        """Root of the mean square of a usual row; 0 where there are no rows."""
+        return float(np.median(self.rows[:, 4])) if len(self.rows) else 0.0
+
+    @property
+    def sink(self) -> "SinkToken | None":
+        """The token that holds the maxima of all samples, far above all others; None where there is none."""
+        if len(self.rows) < _FEWEST_SINKS or len(set(self.rows[:, 0])) != 1:
+            return None
+        ratio = float((self.rows[:, 2] / np.maximum(self.rows[:, 3], np.finfo(np.float64).tiny)).min())
+        if ratio < _SINK:
+            return None
+        best = self.rows[self.rows[:, 2].argmax()]
+        return SinkToken(int(best[0]), int(best[1]), float(best[2]), float(self.rows[:, 3].max()))
 
     def range_of(self, places: Sequence[int]) -> tuple[float, float]:
         """Smallest and largest value in some of the samples, by their places, zero included."""
@@ -222,7 +262,24 @@ def _look(array: Array, quantizers: Sequence[Quantizer], axis: int | None) -> Ob
         nonfinite=nonfinite,
         damage={each.name: quantize_values(values, each, axis) for each in quantizers},
         ends=np.asarray([[low.min(initial=0.0), high.max(initial=0.0)]], np.float64),
+        rows=_rows(array),
     )
+
+
+# Tokens and channels, of a batch.
+_TOKEN_RANK = 3
+
+
+def _rows(array: Array) -> Array:
+    """Where the largest magnitude of tokens is, how far others reach, and how large a usual row is."""
+    if array.ndim != _TOKEN_RANK or array.shape[1] < 2 or not array.size:
+        return np.zeros((0, 5))
+    sizes = np.abs(np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0))
+    by_token = sizes.max(axis=(0, 2))
+    token = int(by_token.argmax())
+    channel = int(sizes[:, token].max(axis=0).argmax())
+    rms = float(np.median(np.sqrt(np.square(sizes).mean(axis=-1))))
+    return np.asarray([[token, channel, by_token[token], np.delete(by_token, token).max(), rms]])
 
 
 def _stretched(low: Array, high: Array, values: Array) -> tuple[Array, Array]:
@@ -259,6 +316,7 @@ def _merged(left: Observed, right: Observed) -> Observed:
         nonfinite=left.nonfinite + right.nonfinite,
         damage={name: each.merge(right.damage[name]) for name, each in left.damage.items()},
         ends=np.concatenate([left.ends, right.ends]),
+        rows=np.concatenate([left.rows, right.rows]),
     )
 
 
@@ -279,4 +337,5 @@ def _whole(seen: Observed) -> Observed:
         nonfinite=seen.nonfinite,
         damage={name: joined(each) for name, each in seen.damage.items()},
         ends=seen.ends,
+        rows=seen.rows,
     )

@@ -249,31 +249,10 @@ class InterventionRunner:
         self._progress.advance()
         return meter.loss()
 
-    def tensor_cosines(self, quantizers: Sequence[Quantizer], tensors: Sequence[str]) -> dict[str, float]:
-        """How the tensors of the running quantized network agree with those in float, on the first sample.
-
-        Args:
-            quantizers: All that are on.
-            tensors: Which tensors, by their names in the float model.
-        """
-        leaving = {each.tensor for each in quantizers if each.output}
-        names = [name for name in tensors if name not in leaving]
-        networks = [self.bench.open(each, tensors=names) for each in ((), quantizers)]
-        [(ours, theirs)] = self.bench.run(self.indices[:1], *networks)
-        return {name: _cosine(ours[name], theirs[name]) for name in names}
-
 
 def can_fuse(quantizers: Sequence[Quantizer]) -> bool:
     """Whether onnxruntime's rewriting knows the codes; it stumbles over those of less than 8 bits."""
     return all(each.spec.bits >= _NARROWEST_FUSED for each in quantizers)
-
-
-def _cosine(left: Array, right: Array) -> float:
-    if left.shape != right.shape:
-        return 0.0
-    a, b = left.astype(np.float64).ravel(), right.astype(np.float64).ravel()
-    norm = float(np.sqrt((a @ a) * (b @ b)))
-    return float(a @ b / norm) if norm else float(np.array_equal(a, b))
 
 
 def _is_numeric(array: Any) -> bool:

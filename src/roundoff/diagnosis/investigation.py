@@ -186,6 +186,8 @@ class DiagnoseSettings:
         given: The file of the quantized model, as it was given; None where it is made here.
         plan: What was asked for each node, and what it got; None where that is not known.
         opened_s: Seconds it took to read or make the quantized model.
+        target: The chip it was quantized for; empty where that is not known.
+        pictures: Whether to keep what pictures are drawn from.
     """
 
     arithmetic: Arithmetic = WIDEST
@@ -199,6 +201,8 @@ class DiagnoseSettings:
     given: Model | None = None
     plan: QuantPlan | None = None
     opened_s: float = 0.0
+    target: str = ""
+    pictures: bool = True
 
 
 @dataclass(slots=True)

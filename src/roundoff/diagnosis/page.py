@@ -9,12 +9,27 @@ from rich.cells import cell_len
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
+from roundoff.diagnosis.cards import diagnosis_cards
 from roundoff.diagnosis.result import Check, Control, Diagnosis, Finding, Measure, Repair
-from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, named, plain, translate, use_language
+from roundoff.messages.catalogue import (
+    Phrase,
+    bilingual,
+    cause_name,
+    commas,
+    cost_name,
+    count_of,
+    few,
+    in_all_languages,
+    named,
+    plain,
+    semicolons,
+    translate,
+    use_language,
+)
 from roundoff.messages.message import Message, phrase_of, shown, verbatim
-from roundoff.messages.numbers import EXACT_DB, decibels, score_text, share_text
-from roundoff.messages.phrases import cause_name, commas, cost_name, count_of, few, semicolons
+from roundoff.messages.numbers import EXACT_DB, TOP1, decibels, score_text, share_text
 from roundoff.messages.sanitize import short_name
+from roundoff.pages.cards import ErrorChart
 from roundoff.pages.coverage import coverage_lines, coverage_phrase, judgement_lines
 
 DiagnosisPart = Literal["whole", "verdict", "repair"]
@@ -80,8 +95,11 @@ def diagnosis_page(document: RunDocument, part: DiagnosisPart = "whole") -> page
     verdict = (*verdict, *(each for each in said if each.first))
     told = (each for each in said if not each.first)
     rest = (*_next(found, apart=part == "repair" or found.repair is not None), *told)
+    cards = () if part != "whole" else tuple(diagnosis_cards(document, found, _repair_word(found)))
+    charts = tuple(each for each in cards if isinstance(each, ErrorChart))
+    cards = cards[: len(cards) - len(charts)]
     blocks: dict[DiagnosisPart, tuple[pages.Block, ...]] = {
-        "whole": (*verdict, *repair, *details, *rest),
+        "whole": (*cards, *verdict, *repair, *charts, *details, *rest),
         "verdict": verdict,
         "repair": (*repair, *rest),
     }
@@ -109,7 +127,7 @@ def _number(value: float, measure: Measure) -> str:
         return translate("diagnosis.under", limit=f"{_FEWEST_DB:.0f}") if low else decibels(value)
     if not math.isfinite(value):
         return str(value)
-    return share_text(value, 1) if measure.of_top1 else score_text("", value)
+    return share_text(value, 1) if measure.of_top1 else score_text(str(measure.what), value)
 
 
 # The verdict: a sentence, and in a terminal what a busy person reads on one screen.
@@ -375,11 +393,11 @@ def _cards(name: str, caption: Phrase, findings: Sequence[Finding]) -> pages.Tab
     """One card for each; those of many places name all of them."""
     rows = [_card(each) for each in findings]
     if all(each.places == 1 for each in findings):
-        return pages.TableBlock(name, caption, _FINDINGS, tuple(rows), cards=True)
+        return pages.TableBlock(name, caption, _FINDINGS, tuple(rows), cards=True, folded=True)
     others = [", ".join(each.accused_nodes[1:]) or None for each in findings]
     columns = (*_FINDINGS[:2], _OTHERS, *_FINDINGS[2:])
     cells = tuple((*row[:2], also, *row[2:]) for row, also in zip(rows, others, strict=True))
-    return pages.TableBlock(name, caption, columns, cells, cards=True)
+    return pages.TableBlock(name, caption, columns, cells, cards=True, folded=True)
 
 
 def _card(each: Finding) -> tuple[pages.Cell, ...]:
@@ -445,16 +463,9 @@ def _repair(found: Diagnosis) -> Iterator[pages.Block]:
     repair = found.repair
     if repair is None:
         return
-    if repair.measures:
+    word = _repair_word(found)
+    if word is not None:
         measure = repair.measures[0]
-        word = "not_repaired" if not measure.improved else "repaired" if repair.reached else "better"
-        word = "unproven" if word == "better" and not repair.proven else word
-        tones: dict[str, pages.Tone] = {
-            "not_repaired": "bad",
-            "repaired": "good",
-            "better": "open",
-            "unproven": "open",
-        }
 
         def text() -> str:
             said = measure_text(measure)
@@ -468,7 +479,7 @@ def _repair(found: Diagnosis) -> Iterator[pages.Block]:
             return translate("diagnosis.repair_interval", text=said, low=low, high=high)
 
         titled = in_all_languages(lambda: translate("diagnosis.titled", text=text()))
-        yield pages.Headline(tones[word], titled, word=bilingual(f"diagnosis.word_{word}"))
+        yield pages.Headline(word[0], titled, word=word[1])
     yield _steps(repair)
     if not any(step.kept for step in repair.steps):
         return
@@ -481,11 +492,27 @@ def _repair(found: Diagnosis) -> Iterator[pages.Block]:
     yield from pages.notes(repair.doubts)
 
 
+def _repair_word(found: Diagnosis) -> tuple[pages.Tone, Phrase] | None:
+    """What came of the repair in a word; None where nothing was measured."""
+    repair = found.repair
+    if repair is None or not repair.measures:
+        return None
+    tone: pages.Tone = "open"
+    if not repair.measures[0].improved:
+        tone, word = "bad", "not_repaired"
+    elif repair.reached:
+        tone, word = "good", "repaired"
+    else:
+        word = "better" if repair.proven else "unproven"
+    return tone, bilingual(f"diagnosis.word_{word}")
+
+
 def _steps(repair: Repair) -> pages.TableBlock:
     kind: pages.ColumnKind = "number"
     if repair.steps:
         first = repair.steps[0].measure
-        kind = "decibels" if first.unit == "dB" else "share" if first.of_top1 else "number"
+        share = first.of_top1 or str(first.what) in TOP1
+        kind = "decibels" if first.unit == "dB" else "share" if share else "number"
     columns = (
         pages.Column("for", bilingual("diagnosis.column_for"), "count"),
         pages.Column("remedy", bilingual("diagnosis.step"), "text"),

@@ -1,4 +1,4 @@
-"""The table of causes. A cause is one class in one file: what hints at it, what proves it, what helps.
+"""The table of causes. A cause is one class: what hints at it, what proves it, what helps.
 
 For a suspect, the causes of its kind are asked in their order, specific before general. The first whose
 intervention takes away most of what the suspect costs is the cause; a hint alone never is.
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from roundoff.diagnosis import causes
@@ -145,12 +144,8 @@ def all_causes(of: CauseOf) -> Iterator[CauseKind[Any]]:
 
 
 def find_cause(name: str, of: CauseOf) -> CauseKind[Any]:
-    """The cause of this name; its module alone is imported where it is called so."""
-    module = name.replace("-", "_") if of == "quantization" else f"{of}_{name.replace('-', '_')}"
-    if (of, name) not in _CAUSES and find_spec(f"{causes.__name__}.{module}") is not None:
-        import_module(f"{causes.__name__}.{module}")
-    if (of, name) not in _CAUSES:
-        _load(of)
+    """The cause of this name."""
+    _load(of)
     return _CAUSES[of, name]
 
 

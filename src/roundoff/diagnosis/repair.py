@@ -7,13 +7,14 @@ on the other, which nothing was fitted to.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, get_args
 
 import numpy as np
 
 from roundoff.core.plan import QuantPlan, Recipe, Step
 from roundoff.core.progress import Deadline
 from roundoff.core.tensors import Array
+from roundoff.diagnosis.error_profile import network_score
 from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, TaskMetric
 from roundoff.diagnosis.loss import Loss, LossMeter
@@ -25,6 +26,8 @@ from roundoff.diagnosis.result import (
     Diagnosis,
     Finding,
     Measure,
+    NetworkName,
+    NetworkScore,
     RemedyChange,
     Repair,
     RepairStep,
@@ -570,6 +573,7 @@ def judge_repair(
         fixed = replace(fixed, quantized=source.quantized, plan=None, method="")
         after, told = before, replace(told, after=told.before)
     gain, doubts = after.gain(before), list(parts.doubts)
+    scores: tuple[NetworkScore, ...] = ()
     if told.improved and held_out and gain is None:
         doubts.append(message("diagnosis.repair_no_interval", metric=told.what))
     elif told.improved and gain is not None and gain[0] <= 0:
@@ -584,6 +588,7 @@ def judge_repair(
     else:
         in_float = judge.score(source.quantized.float_model, held_out=held_out)
         interval, shown = _against_float(in_float, after, told)
+        scores = _scores((in_float, before, after), told, held_out=held_out)
         sure = shown is None
         if shown is not None and told.improved:
             doubts.append(shown)
@@ -597,8 +602,23 @@ def judge_repair(
         interval=interval,
         gain=gain,
         doubts=tuple(doubts),
+        scores=scores,
     )
     return replace(fixed, repair=done)
+
+
+def _scores(found: Sequence[SampleScores], told: Measure, *, held_out: bool) -> tuple[NetworkScore, ...]:
+    """The user's metric of the float, the quantized and the repaired network on the same samples."""
+    sign = -1 if told.higher_is_better else 1
+    return tuple(
+        network_score(
+            name,
+            np.asarray(each.value) if each.harm is None else sign * each.harm,
+            samples=told.samples,
+            held_out=held_out,
+        )
+        for name, each in zip(get_args(NetworkName), found, strict=True)
+    )
 
 
 def _told(judge: RepairJudge, before: SampleScores, after: SampleScores, count: int) -> Measure:

@@ -5,10 +5,12 @@ from typing import Literal
 
 from roundoff.core.coverage import Judgement, MetricScores, OutputCoverage
 from roundoff.core.plan import Rule, Step
+from roundoff.core.tensors import Topology
 from roundoff.messages.message import Message, verbatim
 
 DiagnosisKind = Literal["healthy", "culprits", "distributed", "elsewhere", "not_enough_evidence"]
 DiagnosedSide = Literal["quantization", "device"]
+NetworkName = Literal["float", "quantized", "repaired"]
 CostClass = Literal["free", "nodes", "16 bit", "float", "outside"]
 
 COSTS: tuple[CostClass, ...] = ("free", "nodes", "16 bit", "float", "outside")
@@ -137,6 +139,122 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
+class ValueProfile:
+    """What one tensor to blame holds against what its quantizer can hold, small enough for a document.
+
+    Attributes:
+        node: The node to blame.
+        tensor: The tensor.
+        weight: Whether it is a constant; of an activation a few samples were looked at.
+        dtype: Type of its codes: ``s8``.
+        scales: How many scales it has.
+        scale: Its scale; the largest where it has several.
+        low: Smallest value that has a code.
+        high: Largest value that has a code.
+        channels: How many channels it has; 0 without any.
+        reaches: Largest magnitude of each channel; of more than 512 evenly spaced quantiles, largest first.
+        counts: Values in each of 60 bins of equal width from `start` to `end`.
+        start: Where the first bin begins.
+        end: Where the last bin ends.
+        zeros: Share of the values that are not zero and get the code of zero.
+        clipped: Share of the values beyond `low` and `high` by more than half a step.
+    """
+
+    node: str
+    tensor: str
+    weight: bool
+    dtype: str
+    scales: int
+    scale: float
+    low: float
+    high: float
+    channels: int = 0
+    reaches: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
+    start: float = 0.0
+    end: float = 0.0
+    zeros: float = 0.0
+    clipped: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LayerErrors:
+    """What every tensor that leaves a unit loses, in columns: one entry for each, in execution order.
+
+    Attributes:
+        samples: Names of the samples that were measured.
+        nodes: The node that computes it.
+        units: First node of its unit.
+        tensors: The tensor.
+        shapes: Its shape in the first sample.
+        dtypes: Type of its codes; ``float`` where it is not quantized.
+        outputs: Whether it is an output of the network.
+        local_db: Signal to noise of its unit alone, fed by the float network; None where it has no score.
+        accumulated_db: Signal to noise while all of the quantized network runs; likewise.
+        cosine: Of the accumulated error.
+        rms_steps: Root of the mean square of the local error, in steps of its quantizer.
+        clipped: Share of the float values beyond its range.
+        worst_channel: Channel with the least signal to noise by the local error.
+        worst_channel_db: Its signal to noise.
+    """
+
+    samples: tuple[str, ...]
+    nodes: tuple[str, ...]
+    units: tuple[str, ...]
+    tensors: tuple[str, ...]
+    shapes: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    outputs: tuple[bool, ...]
+    local_db: tuple[float | None, ...]
+    accumulated_db: tuple[float | None, ...]
+    cosine: tuple[float | None, ...]
+    rms_steps: tuple[float | None, ...]
+    clipped: tuple[float | None, ...]
+    worst_channel: tuple[int | None, ...]
+    worst_channel_db: tuple[float | None, ...]
+
+    def rows_of(self, network: Topology) -> dict[str, int]:
+        """The row of each node: its own, or that of the tensor it is computed into without leaving its unit."""
+        found = {name: at for at, name in enumerate(self.nodes)}
+        readers: dict[str, list[str]] = {}
+        for node in network.nodes:
+            for tensor in node.inputs:
+                readers.setdefault(tensor, []).append(node.name)
+        for node in reversed(network.nodes):
+            reading = {name for tensor in node.outputs for name in readers.get(tensor, ())}
+            if node.name not in found and len(reading) == 1 and (only := reading.pop()) in found:
+                found[node.name] = found[only]
+        return found
+
+    @property
+    def judged(self) -> int:
+        """How many of them have a score."""
+        return sum(each is not None for each in self.accumulated_db)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkScore:
+    """The user's metric of one network.
+
+    Attributes:
+        of: Which network.
+        value: The metric.
+        samples: On how many samples, or rows of them.
+        right: How many of these are right; None where the metric is no share of right answers.
+        interval: Where the metric lies for many more samples like these, with a confidence of 95 %; Wilson's for a
+            share of right answers; None where it has one value for all samples.
+        held_out: Whether nothing was chosen on these samples.
+    """
+
+    of: NetworkName
+    value: float
+    samples: int
+    right: int | None = None
+    interval: tuple[float, float] | None = None
+    held_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One cause of a loss, at one place.
 
@@ -154,6 +272,7 @@ class Finding:
         proven: Whether the intervention took the loss away; otherwise it is suspected only, and no verdict.
         places: At how many places it is the same; those are told together where they are many.
         control: What the same kind of change does elsewhere and on other samples; None where that was not tried.
+        profiles: What the first tensors to blame hold, and what their quantizers can.
     """
 
     number: int
@@ -169,6 +288,7 @@ class Finding:
     proven: bool = False
     places: int = 1
     control: Control | None = None
+    profiles: tuple[ValueProfile, ...] = field(default=(), metadata={"rare": True})
 
     @property
     def of_task(self) -> tuple[Measure, ...]:
@@ -237,6 +357,12 @@ class Repair:
         gain: The same for what was gained.
         again: What the repaired model was diagnosed as, on the samples that were held out; None where it was not.
         doubts: Why it is not called repaired though it is better, and what to know of the figure.
+        scores: The user's metric of the float, the quantized and the repaired network on the same samples: those
+            that were held out, where some were.
+        accumulated_db: Signal to noise of the tensors of the diagnosis' `layers` while all of the repaired network
+            runs, on the same samples; None for a tensor that it does not have.
+        operators: Nodes that the repaired float model has beyond the diagnosed one, by operation.
+        precisions: How many tensors have which codes, as in the diagnosis.
     """
 
     steps: tuple[RepairStep, ...]
@@ -248,6 +374,10 @@ class Repair:
     gain: tuple[float, float] | None = None
     again: DiagnosisKind | None = None
     doubts: tuple[Message, ...] = ()
+    scores: tuple[NetworkScore, ...] = field(default=(), metadata={"rare": True})
+    accumulated_db: tuple[float | None, ...] = field(default=(), metadata={"rare": True})
+    operators: dict[str, int] = field(default_factory=dict, metadata={"rare": True})
+    precisions: dict[str, int] = field(default_factory=dict, metadata={"rare": True})
 
     @property
     def proven(self) -> bool:
@@ -282,6 +412,11 @@ class Diagnosis:
         outputs: Which outputs of the network were judged on a device; None where none was looked at.
         judgement: What the one judge says of the outputs, and what that rests on; None in older documents.
         metric: The user's metric of the quantized network; None without one.
+        scores: The user's metric of the float and of the quantized network on all samples that it was measured on.
+        layers: What every tensor that leaves a unit loses; None where there was no time for it.
+        target: The chip it was quantized for; empty where that is not known.
+        data: What the samples were read from.
+        precisions: How many tensors have which codes: ``weight s8 per channel``.
     """
 
     reference: str
@@ -303,6 +438,11 @@ class Diagnosis:
     outputs: OutputCoverage | None = None
     judgement: Judgement | None = None
     metric: MetricScores | None = None
+    scores: tuple[NetworkScore, ...] = field(default=(), metadata={"rare": True})
+    layers: LayerErrors | None = field(default=None, metadata={"rare": True})
+    target: str = field(default="", metadata={"rare": True})
+    data: str = field(default="", metadata={"rare": True})
+    precisions: dict[str, int] = field(default_factory=dict, metadata={"rare": True})
 
     @property
     def accused(self) -> tuple[Finding, ...]:

@@ -37,7 +37,10 @@ _FAULT_DB = 3.0
 # ... and by this much, in what the hardware is asked to do: scales per channel help any network a bit.
 _DESIGN_DB = 6.0
 # Causes that other hardware would take away.
-_DESIGN = frozenset({"mixed-range", "outlier-channel", "residual-outliers"})
+_DESIGN = frozenset({"mixed-range", "outlier-channel", "residual-outliers", "softmax-range", "norm-precision"})
+# Causes that are the same in every layer of a transformer and hide each other; each makes a part of the loss when
+# without it that is lower by so much.
+_JOINT, _A_PART_DB, _HIDDEN = ("attention-mask", "norm-precision", "softmax-range"), 1.0, 0.5
 # As often places are looked for that need more than they have.
 _ROUNDS = 3
 # Outputs this good need no better hardware; a cosine of 0.99, with room for chance between samples.
@@ -118,7 +121,8 @@ class CulpritStages:
         """Find faults stage by stage, each put right before the next is looked for."""
         if self._late(message("diagnosis.skip_better")):
             return case
-        case = self._masks(case)
+        for cause in _JOINT if case.facts.parts.is_transformer else ():
+            case = self._joint(case, cause)
         case = self._settings(case, better)
         if self._late(message("diagnosis.skip_scales")):
             return case
@@ -152,27 +156,29 @@ class CulpritStages:
         told = grouped(case, explained(case, accused, out_of_time=stop), accused, out_of_time=stop)
         return self._recorded(case, told, accused), any(not _by_chance(each) for each, _ in told)
 
-    def _masks(self, case: Case) -> Case:
-        """Masks of attention that set the scale of scores: seen in the numbers, and put right before all else.
+    def _joint(self, case: Case, cause: str) -> Case:
+        """A cause that is the same in every layer of a transformer, with all its places put right as one.
 
-        Beside them nothing else shows, and beside a stream that is rounded away they do not: where alone they seem
-        to cost nothing, they are looked at in the network with that in float.
+        Beside them nothing else shows, and beside others of their kind they do not: where alone they seem to cost
+        nothing, they are looked at in the network with the rest in float.
         """
-        from roundoff.diagnosis.causes.attention_mask import masked_scores
-
-        found = masked_scores(case)
+        kind = find_cause(cause, "quantization")
+        found = None if self.notebook.out_of_time() else kind.sought.places(case)
         if found is None:
             return case
-        kind, fixes = find_cause("attention-mask", "quantization"), found.fixes(case)
+        suspect, fixes = found
         others = {name: None for name in case.facts.quantizers if name not in fixes}
         for beside in (case, case.mend(others)):
-            suspect = found.suspect
+            # With nothing else quantized everything shows: it has to be a good part of what is lost.
+            if _excess_db(beside, fixes) < _A_PART_DB or beside.loss().value < _HIDDEN * case.loss().value:
+                continue
             asked = ask(kind, beside, suspect, nodes=suspect.nodes, tensors=suspect.tensors)
             if asked is None or not asked[0].proven:
                 continue
             told = with_control(asked[0], beside, fixes, out_of_time=self.notebook.out_of_time)
-            self.record.add(told if beside is case else beside_cured(told), fixes)
-            return case.mend(fixes)
+            if told.proven:
+                self.record.add(told if beside is case else beside_cured(told), fixes)
+                return case.mend(fixes)
         return case
 
     def _good(self, case: Case, *, fine: bool) -> bool:
@@ -260,7 +266,7 @@ class CulpritStages:
         This is seen without a run, and so tried before any place is accused; with all else at its best, too, which
         could hide it. Named, recalibrated for the proof and put right afterwards are the same places.
         """
-        from roundoff.diagnosis.causes.calibration_coverage import cut_off, misfit
+        from roundoff.diagnosis.causes.inputs import cut_off, misfit
 
         ranges = {each.suspect: option.fixes for each in better if (option := each.range_of_values()) is not None}
         # One range that is wrong, and what has it from there, is no matter of samples.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.coverage import Doubt, Judgement, MetricScores
+from roundoff.core.coverage import Doubt, Judgement, LeftOut, MetricScores, Share
 from roundoff.core.names import shown
 from roundoff.core.progress import Deadline
 from roundoff.core.quantizers import Quantizer
@@ -22,12 +22,21 @@ from roundoff.diagnosis.checks import (
     weights_unseen,
 )
 from roundoff.diagnosis.culprits import Record, asked_bits
+from roundoff.diagnosis.error_profile import layer_errors, network_score, precisions, with_profiles
 from roundoff.diagnosis.ideal import ideals
 from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
 from roundoff.diagnosis.loss import Loss, LossMeter, decibels_of
 from roundoff.diagnosis.repairable_model import free_levers
-from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure
+from roundoff.diagnosis.result import (
+    Diagnosis,
+    DiagnosisKind,
+    Finding,
+    LayerErrors,
+    Measure,
+    NetworkName,
+    NetworkScore,
+)
 from roundoff.diagnosis.stages import TOLERATED_DROP, CulpritStages, TaskProof, best_fixes
 from roundoff.diagnosis.subject import Case, Fixes, loss_measures, open_case
 from roundoff.errors import BadInput, RoundoffError
@@ -142,6 +151,7 @@ class QuantizationEvidence:
         judgement: What the one judge says of the outputs; where it was not asked their loss decides.
         task: The user's metric as it is and with all that was found put right; None where it does not drop.
         restored: Whether it is then about what it is in float.
+        layers: What every tensor that leaves a unit loses; None where there was no time for it.
     """
 
     case: Case
@@ -157,6 +167,7 @@ class QuantizationEvidence:
     judgement: Judgement | None = None
     task: Measure | None = None
     restored: bool = False
+    layers: LayerErrors | None = None
 
     def graded(self, *, skipped: bool = False) -> Judgement | None:
         """The judgement with the user's metric, and with what there was no time for."""
@@ -166,6 +177,10 @@ class QuantizationEvidence:
         doubts = (*found.doubts, *(() if scores is None else scores.doubts))
         if (skipped or self.hurried) and not any(each.kind == "time" for each in doubts):
             doubts = (*doubts, Doubt("time"))
+        if self.layers is not None:
+            there, judged = len(self.layers.tensors), self.layers.judged
+            left = (LeftOut("unreadable", there - judged),) if judged < there else ()
+            found = replace(found, coverage=replace(found.coverage, tensors=Share(there, judged, left)))
         grade = found.grade
         if scores is not None and scores.drops:
             grade = "lossy"
@@ -199,24 +214,45 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
                 scores.name, "", scores.quantized, scores.in_float, scores.higher_is_better, samples=scores.samples
             ),
         )
-    quantized = evidence.case.facts.quantized
+    quantized, settings = evidence.case.facts.quantized, notebook.settings
+    if settings.pictures and not notebook.out_of_time():
+        findings = with_profiles(findings, evidence.case)
     return Diagnosis(
         reference=shown(quantized.float_model.path),
-        subject=notebook.settings.subject or verbatim(""),
+        subject=settings.subject or verbatim(""),
         side="quantization",
         kind=kind,
         verdict=verdict or _verdict(kind, evidence, loss, proven, hurried=hurried, judgement=judgement),
         findings=findings,
         measures=measures,
-        victims=_victims(evidence.case, findings) if kind == "culprits" and not notebook.out_of_time() else (),
+        victims=_victims(evidence, findings) if kind == "culprits" else (),
         checks=tuple(notebook.checks),
         not_looked_at=tuple(notebook.skipped),
-        notes=(*notebook.notes, *evidence.case.runner.notes, *map(as_message, quantized.notes)),
+        notes=(
+            *notebook.notes,
+            *evidence.case.runner.notes,
+            *_sinks(evidence.case),
+            *map(as_message, quantized.notes),
+        ),
         samples=loss.samples,
         judgement=judgement,
         metric=None if scores is None else _metric_scores(scores, evidence.case.runner.samples.names),
+        scores=() if scores is None else _network_scores(scores),
+        layers=evidence.layers,
+        target=settings.target,
+        data=evidence.case.runner.samples.label,
+        precisions=precisions(quantized.quantizers),
         **_by_sample(evidence, notebook),
     )
+
+
+def _sinks(case: Case) -> tuple[Message, ...]:
+    """Tokens that hold all maxima, of networks that have tokens."""
+    if not case.facts.parts.is_transformer:
+        return ()
+    from roundoff.diagnosis.causes.transformers import sink_notes
+
+    return sink_notes(case)
 
 
 def _metric_scores(scores: Scores, names: Sequence[str]) -> MetricScores:
@@ -228,6 +264,14 @@ def _metric_scores(scores: Scores, names: Sequence[str]) -> MetricScores:
         each = rows // count if count and rows % count == 0 else 0
         samples = tuple(f"{shown(name)} {row}" for name in names for row in range(each)) if each else ()
     return MetricScores(str(scores.name), scores.higher_is_better, samples, scores.values)
+
+
+def _network_scores(scores: Scores) -> tuple[NetworkScore, ...]:
+    """The metric of both networks, where it was kept by sample."""
+    both: tuple[tuple[NetworkName, Sequence[float]], ...] = (("float", scores.exact), ("quantized", scores.values))
+    return tuple(
+        network_score(name, np.asarray(found), samples=scores.samples) for name, found in both if len(found)
+    )
 
 
 def _by_sample(evidence: QuantizationEvidence, notebook: Investigation) -> dict[str, Any]:
@@ -335,7 +379,8 @@ def _culprits_text(evidence: QuantizationEvidence, loss: Loss, proven: Sequence[
     who: dict[str, Argument] = {"name": names[0]} | ({"count": others} if others else {})
     told = [message(key, **who, db=decibels_of(loss.sqnr_db), after=after)]
     if task is not None and scores is not None:
-        ends = {"before": task.before, "after": task.after, "exact": scores.in_float}
+        values = {"before": task.before, "after": task.after, "exact": scores.in_float}
+        ends = {name: score_text(str(task.what), value) for name, value in values.items()}
         told.append(message("diagnosis.verdict_metric_then", metric=task.what, **ends))
     if part:
         told.append(message("diagnosis.verdict_rest_adds_up"))
@@ -348,13 +393,14 @@ def _elsewhere_text(evidence: QuantizationEvidence, now: Argument, *, agrees: bo
         return message("diagnosis.verdict_nothing_wrong")
     if not scores.fine and agrees:
         return joined([_drop_text(scores, now), message("diagnosis.verdict_look_behind")])
-    return message("diagnosis.verdict_float_guesses", score=scores.in_float)
+    return message("diagnosis.verdict_float_guesses", score=score_text(str(scores.name), scores.in_float))
 
 
 def _drop_text(scores: Scores, now: Argument) -> Message:
     """What a metric loses; where a share of samples differs by few of them, others may not confirm it."""
     drop: dict[str, Argument] = {"db": now, "metric": scores.name}
-    drop |= {"before": scores.in_float, "after": scores.quantized}
+    values = {"before": scores.in_float, "after": scores.quantized}
+    drop |= {name: score_text(str(scores.name), value) for name, value in values.items()}
     share = min(scores.in_float, scores.quantized) >= 0 and max(scores.in_float, scores.quantized) <= 1
     lost = round(abs(scores.in_float - scores.quantized) * scores.samples)
     if not share or not 0 < lost <= _BY_CHANCE or (scores.change is not None and scores.change.significant):
@@ -362,15 +408,17 @@ def _drop_text(scores: Scores, now: Argument) -> Message:
     return message("diagnosis.verdict_metric_drops_chance", **drop, lost=lost, count=scores.samples)
 
 
-def _victims(case: Case, findings: Sequence[Finding]) -> tuple[str, ...]:
+def _victims(evidence: QuantizationEvidence, findings: Sequence[Finding]) -> tuple[str, ...]:
     """Tensors that are wrong in the running network although nothing is wrong with their own quantizers."""
+    facts, layers = evidence.case.facts, evidence.layers
+    if layers is None:
+        return ()
     blamed = {name for each in findings for name in (*each.tensors, *each.nodes)}
-    own = {each.tensor: case.facts.damage(each) for each in case.facts.suspects}
+    own = {each.tensor: facts.damage(each) for each in facts.suspects}
     blamed |= {name for name, damage in own.items() if damage is not None and damage.ratio > _OWN_FAULT}
-    tensors = [name for name in case.facts.observed if name not in blamed]
-    computed = {each.name for each in case.facts.everything if each.node}
-    found = case.runner.tensor_cosines(case.quantizers(), [name for name in tensors if name in computed])
-    worst = sorted((cosine, name) for name, cosine in found.items() if cosine < _AGREES)
+    found = zip(layers.cosine, layers.tensors, strict=True)
+    candidates = ((each, name) for each, name in found if name in facts.observed and name not in blamed)
+    worst = sorted((cosine, name) for cosine, name in candidates if cosine is not None and cosine < _AGREES)
     return tuple(name for _, name in worst[:_MOST_VICTIMS])
 
 
@@ -382,6 +430,8 @@ _LAST_RUNS = 3
 _FEWEST = 4
 # The file as it runs and its quantizers differ by so much that both figures are told.
 _NOTED_DB = 0.5
+# Measuring all tensors takes about as long as so many runs.
+_LAYER_RUNS = 4
 # What costs a chip nothing takes about so many runs to try.
 _LEVER_RUNS = 12
 # So many tensors are named in a check.
@@ -483,8 +533,19 @@ class _QuantizationDiagnosis:
             judgement=judgement,
             task=None if stages.task is None else stages.task.measured(case, mended),
             restored=stages.task is not None and stages.task.restored(mended),
+            layers=self._layers(case),
         )
         return conclude(evidence, self.notebook), case
+
+    def _layers(self, case: Case) -> LayerErrors | None:
+        """What every tensor loses, in one more pass over the samples; a verdict does not wait for it."""
+        settings, runner = self.notebook.settings, case.runner
+        if not settings.pictures or self.notebook.out_of_time(_LAYER_RUNS * runner.seconds):
+            return None
+        try:
+            return layer_errors(self.quantized, case.facts.everything, self.samples, runner.indices, settings)
+        except RoundoffError:
+            return None
 
     def _reachable(self, case: Case, mended: Case, best: Fixes, *, good: bool) -> Loss:
         """What is lost with all findings put right, or by what costs a chip nothing where that gives more."""
@@ -601,7 +662,8 @@ class _QuantizationDiagnosis:
             change = paired_change(values[0], values[1], higher_is_better=metric.higher_is_better)
             drop = metric.drop(ours, theirs)
             fine = drop <= TOLERATED_DROP * max(abs(ours), abs(theirs))
-            check.result, check.ok = message("diagnosis.metric_scored", before=ours, after=theirs), fine
+            before, after = (score_text(str(metric.name), each) for each in (ours, theirs))
+            check.result, check.ok = message("diagnosis.metric_scored", before=before, after=after), fine
             doubts = metric.doubts(model, values[0])
         return Scores(
             metric.name,

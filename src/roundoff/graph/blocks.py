@@ -14,7 +14,7 @@ from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model, stored_bytes
 from roundoff.graph.nodes import all_names, producer_names, reads
 from roundoff.graph.qdq import QuantizerNodes
-from roundoff.graph.quantized_model import FakeConstants, chain_of, fake_quantized
+from roundoff.graph.quantized_model import FakeConstants, chain_of
 from roundoff.graph.save import add_declared
 from roundoff.graph.shapes import Value, ValueTypes
 from roundoff.graph.units import derived_constants, with_constant_nodes
@@ -631,10 +631,3 @@ class BlockVariants:
                 made[passed] = Substitute(f"{quantizer.name}_values", values)
             readings[consumer] = made[passed]
         return readings
-
-
-def leave(values: Array, quantizers: Sequence[Quantizer]) -> Array:
-    """A tensor that leaves the model, after the quantizers it passes."""
-    for quantizer in quantizers:
-        values = fake_quantized(values, quantizer)
-    return values

@@ -1,6 +1,6 @@
 """Quantizers into a model: as QuantizeLinear and DequantizeLinear around float weights, or with codes baked in."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 from roundoff.core.quantizers import Consumer, Quantizer, dequantize
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
+from roundoff.graph.block_weights import with_block_products
 from roundoff.graph.draft import Assembly
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model, inside_bytes
@@ -22,6 +23,7 @@ from roundoff.graph.qdq import (
     code_element,
     uses_every_code,
 )
+from roundoff.graph.quantized_model import chain_of
 from roundoff.graph.save import LARGEST_MESSAGE_BYTES, DeferredModel, drop_unused, fill, pending_bytes
 from roundoff.graph.shapes import ValueTypes
 from roundoff.graph.weights import Weights, codes_of
@@ -83,13 +85,6 @@ class Edges:
         """The quantizer whose result this one quantizes again; None when it takes the float values."""
         return self._by_name.get(quantizer.after)
 
-    def _chain(self, quantizer: Quantizer) -> Iterator[Quantizer]:
-        """Those before it, the nearest first."""
-        before = self.before(quantizer)
-        while before is not None:
-            yield before
-            before = self.before(before)
-
     def _check_chains(self) -> None:
         for quantizer in self._by_name.values():
             seen = {quantizer.name}
@@ -142,9 +137,9 @@ class Edges:
     def _add_reader(self, quantizer: Quantizer, consumer: Consumer) -> None:
         """Of quantizers that follow one another the last one counts."""
         other = self._readers.get(consumer)
-        if other is None or any(before is other for before in self._chain(quantizer)):
+        if other is None or other in chain_of(quantizer, self._by_name)[:-1]:
             self._readers[consumer] = quantizer
-        elif all(before is not quantizer for before in self._chain(other)):
+        elif quantizer not in chain_of(other, self._by_name)[:-1]:
             raise BadInput(
                 english(
                     "Input {input} of node {node!r} is to read both {name!r} and {name2!r}.",
@@ -264,8 +259,8 @@ def fake_quant_model(model: Model, quantizers: Sequence[Quantizer]) -> DeferredM
 
 
 def deploy_model(model: Model, quantizers: Sequence[Quantizer]) -> DeferredModel:
-    """Like `bake_quantizers`, with codes computed when they are asked for."""
-    return _Insertion(model, quantizers, bake=True).build()
+    """Like `bake_quantizers`, with codes computed when asked for, and weights of blocks in MatMulNBits."""
+    return with_block_products(_Insertion(model, quantizers, bake=True).build())
 
 
 class _Insertion:

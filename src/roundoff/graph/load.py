@@ -5,13 +5,22 @@ import math
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from roundoff.core.files import caffe_pair, is_caffe, reading, regular_file
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.nodes import by_number, free_name, is_sorted, sort_nodes, subgraphs
+from roundoff.graph.nodes import (
+    STANDARD_DOMAINS,
+    by_number,
+    free_name,
+    is_sorted,
+    opset_of,
+    sort_nodes,
+    subgraphs,
+)
 from roundoff.messages.message import english
 
 # Checking where a model keeps its weights outside its file, before anything opens those files.
@@ -41,15 +50,32 @@ def _of_nodes(nodes: Any) -> Iterator[Any]:
             yield from _of_graph(graph)
 
 
-def check_external_data(proto: Any, folder: Path) -> None:
-    """Refuse external data that lies outside `folder`, is missing, or ends too early.
+def check_weights(proto: Any, folder: Path) -> None:
+    """Refuse weights of an unknown type or size, and external data outside `folder`, missing, or ending too early.
 
     Raises:
         BadInput: Naming the tensor and the file.
     """
     for tensor in weight_tensors(proto):
+        _check_declared(tensor)
         if is_external(tensor):
-            _check_tensor(tensor, folder)
+            _check_external(tensor, folder)
+
+
+def _check_declared(tensor: Any) -> None:
+    """Refuse a type that ONNX does not have, an axis below 0, and values that do not fill the shape."""
+    if tensor.data_type not in tensor.DataType.values():
+        why = english("is of the unknown type {number}", number=tensor.data_type)
+    elif any(axis < 0 for axis in tensor.dims):
+        why = english("has the shape {shape}", shape=list(tensor.dims))
+    elif tensor.HasField("raw_data") and len(tensor.raw_data) != stored_bytes(tensor) and not is_external(tensor):
+        wanted = stored_bytes(tensor)
+        why = english("holds {got} bytes, its shape needs {wanted}", got=len(tensor.raw_data), wanted=wanted)
+    else:
+        return
+    raise BadInput(
+        english("Tensor {name!r} {why}.", name=tensor.name, why=why), fix=english("export the model again")
+    )
 
 
 def external_bytes(proto: Any) -> int:
@@ -67,11 +93,11 @@ def is_external(tensor: Any) -> bool:
     return bool(tensor.data_location == tensor.EXTERNAL)
 
 
-def _check_tensor(tensor: Any, folder: Path) -> None:
+def _check_external(tensor: Any, folder: Path) -> None:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     owner = english("Tensor {name!r}", name=tensor.name)
     location = entries.get("location", "")
-    if not location:
+    if not isinstance(location, str) or not location:
         raise BadInput(
             english("{owner} has external data, but no file is named.", owner=owner),
             fix=english("export the model again"),
@@ -146,14 +172,18 @@ def _size(path: Path, *, owner: str, fix: str) -> int:
     return status.st_size
 
 
+# No file has more bytes.
+_MOST_DIGITS = 20
+
+
 def _number(entries: dict[str, str], key: str, *, owner: str) -> int:
     text = entries.get(key, "0")
-    if not text.isascii() or not text.isdigit():
+    if not isinstance(text, str) or not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS:
         what = english(
             "{owner} has the external data {key} {text!r}, which is not a number of bytes.",
             owner=owner,
             key=key,
-            text=text,
+            text=text[:_MOST_DIGITS],
         )
         raise BadInput(what, fix=english("export the model again"))
     return int(text)
@@ -306,12 +336,13 @@ def checked_model(proto: Any, *, path: Path, size: int) -> Model:
         )
     _check_names(graph, path)
     renamed = name_nodes(graph)
+    _check_arity(proto, path)
     if not is_sorted(graph) and not sort_nodes(graph):
         what = english(
             "The nodes of {path} depend on one another in a circle, so the model cannot be run.", path=path
         )
         raise BadInput(what, fix=english("export the model again"))
-    check_external_data(proto, path.absolute().parent)
+    check_weights(proto, path.absolute().parent)
     return Model(proto, path, size, renamed)
 
 
@@ -359,3 +390,73 @@ def _check_names(graph: Any, path: Path) -> None:
                 english("{path} holds the name {name!r}, which is not UTF-8 text.", path=path, name=name),
                 fix=english("export the model again with names in UTF-8 (plain ASCII is safest)"),
             )
+
+
+# Refusing nodes that lack the inputs or outputs their operation must have, before anything looks for them.
+
+# Operators that onnx does not know.
+_NEEDED = {
+    "HzCalibration": 1,
+    "FakeQuantize": 1,
+    "Quant": 1,
+    "AscendQuant": 1,
+    "AscendQuantV2": 1,
+    "AscendDequant": 1,
+    "AscendAntiQuant": 1,
+    "AscendWeightQuant": 1,
+    "QuantizeLinear": 2,
+    "DequantizeLinear": 2,
+    "QGemm": 6,
+    "DynamicQuantizeMatMul": 3,
+    "MatMulIntegerToFloat": 4,
+}
+_OUTPUTS = {"DynamicQuantizeLinear": 3}
+
+
+def _check_arity(proto: Any, path: Path) -> None:
+    opset = opset_of(proto)
+    for node in proto.graph.node:
+        needed = _needed(node.op_type, node.domain, opset)
+        missing = len(node.input) < needed or not all(node.input[:needed])
+        if missing:
+            _refuse(
+                path,
+                node,
+                english(
+                    "has {count} {count:input|inputs}; it needs {needed}", count=len(node.input), needed=needed
+                ),
+            )
+        outputs = _OUTPUTS.get(node.op_type, 1)
+        if len(node.output) < outputs or not any(node.output):
+            _refuse(
+                path,
+                node,
+                english(
+                    "has {count} {count:output|outputs}; it needs {outputs}",
+                    count=len(node.output),
+                    outputs=outputs,
+                ),
+            )
+
+
+@cache
+def _needed(op_type: str, domain: str, opset: int) -> int:
+    from onnx import defs
+
+    if domain in STANDARD_DOMAINS:
+        try:
+            return int(defs.get_schema(op_type, opset, "").min_input)
+        except defs.SchemaError:
+            pass
+    return _NEEDED.get(op_type, 0)
+
+
+def _refuse(path: Path, node: Any, what: str) -> None:
+    text = english(
+        "{path} is damaged: node {name!r} ({op_type}) {what}.",
+        path=path,
+        name=node.name,
+        op_type=node.op_type,
+        what=what,
+    )
+    raise BadInput(text, fix=english("check it with onnx.checker.check_model, and export it again"))

@@ -164,6 +164,13 @@ def fake_quantized(values: Array, quantizer: Quantizer) -> Array:
     return result
 
 
+def after_quantizers(values: Array, chain: Sequence[Quantizer]) -> Array:
+    """Values as quantizers leave them that follow one another, in the type they had."""
+    for quantizer in chain:
+        values = fake_quantized(values, quantizer)
+    return values
+
+
 def _fake(values: Array, quantizer: Quantizer) -> Array:
     spec, params = quantizer.spec, quantizer.params
     if quantizer.codes is not None:
@@ -215,9 +222,7 @@ class FakeConstants:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        values = self._weights[quantizer.tensor]
-        for each in chain:
-            values = fake_quantized(values, each)
+        values = after_quantizers(self._weights[quantizer.tensor], chain)
         with self._lock:
             self._keep(key, values)
         return values

@@ -38,15 +38,17 @@ class Switches:
 
     Attributes:
         names: All quantizers, in execution order.
+        op_types: The operation of every node.
     """
 
     names: tuple[str, ...]
+    op_types: Mapping[str, str]
 
     def __init__(self, quantized: QuantizedModel) -> None:
         self._quantized = quantized
         self.names = tuple(each.name for each in quantized.quantizers)
         self._order = {name: place for place, name in enumerate(self.names)}
-        self._op_types = {node.name: node.op_type for node in quantized.float_model.proto.graph.node}
+        self.op_types = {node.name: node.op_type for node in quantized.float_model.proto.graph.node}
         self._of_node: dict[str, list[str]] = {}
         self._of_tensor: dict[str, list[str]] = {}
         self._of_op: dict[str, list[str]] = {}
@@ -54,13 +56,37 @@ class Switches:
             self._of_tensor.setdefault(quantizer.tensor, []).append(quantizer.name)
             for node in dict.fromkeys(consumer.node for consumer in quantizer.consumers):
                 self._of_node.setdefault(node, []).append(quantizer.name)
-                self._of_op.setdefault(self._op_types.get(node, ""), []).append(quantizer.name)
+                self._of_op.setdefault(self.op_types.get(node, ""), []).append(quantizer.name)
         self._own = {name: [name] for name in self.names}
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Nodes with quantizers on their inputs, in execution order."""
-        return tuple(name for name in self._op_types if name in self._of_node)
+        return tuple(name for name in self.op_types if name in self._of_node)
+
+    def on_inputs(self, node: str) -> tuple[str, ...]:
+        """The quantizers on the inputs of a node."""
+        return tuple(self._of_node.get(node, ()))
+
+    @staticmethod
+    def labels_of(quantizer: Quantizer) -> frozenset[str]:
+        """Every name that leads to a quantizer: its own, its tensor, the nodes that read it."""
+        return frozenset({quantizer.name, quantizer.tensor, *(each.node for each in quantizer.consumers)})
+
+    def matching(self, patterns: Iterable[str]) -> frozenset[str]:
+        """All labels that patterns are, or else match as globs, whatever they are the names of.
+
+        Raises:
+            BadInput: A pattern matches nothing that is quantized.
+        """
+        known = dict.fromkeys((*self._of_node, *self.names, *self._of_tensor))
+        found: set[str] = set()
+        for pattern in patterns:
+            own = {pattern} if pattern in known else {name for name in known if fnmatchcase(name, pattern)}
+            if not own:
+                raise self._unknown(pattern, pattern, known)
+            found |= own
+        return frozenset(found)
 
     def of_kind(self, word: str) -> tuple[str, ...]:
         """All quantizers that one of `KIND_WORDS` stands for."""
@@ -95,7 +121,7 @@ class Switches:
             return self.of_kind(name)
         prefix, colon, rest = name.partition(":")
         tables = {"node": self._of_node, "tensor": self._of_tensor, "op": self._of_op, "quantizer": self._own}
-        if colon and prefix in tables and name not in self._op_types and name not in self._of_tensor:
+        if colon and prefix in tables and name not in self.op_types and name not in self._of_tensor:
             found = _look_up(rest, [tables[prefix]])
             known: Iterable[str] = tables[prefix]
         else:
@@ -116,11 +142,11 @@ class Switches:
             return BadInput(
                 what, fix=english("give a quantized model, or quantize it first with 'roundoff quantize'")
             )
-        if meant in self._op_types:
+        if meant in self.op_types:
             what = english(
                 "Node {meant!r} ({op_types}) has no quantizer on its inputs.",
                 meant=meant,
-                op_types=self._op_types[meant],
+                op_types=self.op_types[meant],
             )
             return BadInput(
                 what, fix=english("choose nodes that are quantized: {nodes}", nodes=some(self.nodes, MOST_NAMED))

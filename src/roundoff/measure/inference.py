@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
+from statistics import NormalDist
 
 import numpy as np
 
@@ -80,6 +81,27 @@ def return_level(maxima: Array, period: float) -> float:
         return max(most, first + second / math.log(2) * (-_EULER - math.log(rare)))
     spread = second * shape / ((1 - 2**-shape) * math.gamma(1 + shape))
     return max(most, first + spread / shape * (math.gamma(1 + shape) - math.pow(rare, shape)))
+
+
+def share_interval(part: int, total: int, confidence: float = _CONFIDENCE) -> tuple[float, float] | None:
+    """Where a share lies that many more samples like these would have: Wilson's interval, 1927.
+
+    Args:
+        part: How many of them have it.
+        total: How many there are.
+        confidence: How sure to be.
+
+    Returns:
+        The ends of the interval; None for no sample.
+    """
+    if total < 1:
+        return None
+    square = NormalDist().inv_cdf((1 + confidence) / 2) ** 2
+    share = part / total
+    middle = (share + square / (2 * total)) / (1 + square / total)
+    half = math.sqrt(square * (share * (1 - share) + square / (4 * total)) / total) / (1 + square / total)
+    # At the ends rounding would leave something where nothing is.
+    return (0.0 if part == 0 else middle - half), (1.0 if part == total else middle + half)
 
 
 def agreement_interval(losses: Array, confidence: float = _CONFIDENCE) -> tuple[float, float] | None:

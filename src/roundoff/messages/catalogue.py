@@ -5,7 +5,7 @@ the folder ``zh`` hold what it is in Chinese.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -215,3 +215,50 @@ def _phrases(stem: str) -> dict[str, dict[Language, str]]:
             raise ValueError(f"{path} has phrases that another file of {stem!r} has: {sorted(twice)}")
         found |= new
     return found
+
+
+# Parts of sentences that all texts share, in the language of the reader.
+
+
+def count_of(number: int, noun: str) -> str:
+    """A number and its noun: ``1 tensor``, ``2 tensors``."""
+    return translate(f"counts.{noun}", count=number)
+
+
+def cause_name(cause: str) -> str:
+    """What a cause of a loss is called."""
+    name = named(f"diagnosis.cause_{cause}")
+    return cause if name is None else name.within(current_language())
+
+
+def cost_name(cost: str) -> str:
+    """What a class of costs is called."""
+    return translate(f"diagnosis.cost_{cost.replace(' ', '_')}")
+
+
+def few(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return translate("terminal.and_more", names=shown, count=len(names) - most) if len(names) > most else shown
+
+
+def commas(*parts: str) -> str:
+    """Parts of a sentence with commas between them; empty ones are left out."""
+    return _joined("terminal.comma", parts)
+
+
+def semicolons(*parts: str) -> str:
+    """Sentences with semicolons between them; empty ones are left out."""
+    return _joined("terminal.semicolon", parts)
+
+
+def sentences(*parts: str) -> str:
+    """Whole sentences, one after the other; only some languages put a space between them."""
+    return ("" if current_language() == "zh" else " ").join(parts)
+
+
+def _joined(key: str, parts: Sequence[str]) -> str:
+    text = ""
+    for part in filter(None, parts):
+        text = translate(key, before=text, after=part) if text else part
+    return text

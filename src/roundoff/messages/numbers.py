@@ -60,8 +60,8 @@ PLAIN_BLOCKS = "_.-~=+*#"
 # Scores up to 1 whose distance from 1 is what matters.
 _NEAR_ONE = frozenset({"cosine", "same_top1", "within_1e3", "within_5e3"})
 _MEAN = "mean_"
-# Of a mean over many samples.
-_FLOAT_NOISE = 1e-12
+TOP1 = frozenset({"top-1 accuracy", "top-1 agreement"})
+"""Shares of samples, in per cent wherever they stand."""
 
 
 def in_decibels(name: str) -> bool:
@@ -89,11 +89,13 @@ def score_text(name: str, value: float | None, *, decimals: int = 5) -> str:
     if in_decibels(name):
         return decibels(value)
     if name.removeprefix(_MEAN) in _NEAR_ONE and math.isfinite(value):
-        return _down(value, decimals)
+        return _below_one(value, decimals)
     if name == "accuracy":
         return share_text(value)
+    if name in TOP1 and 0 <= value <= 1:
+        return share_text(value, 1)
     text = f"{value:.4g}"
-    return _down(value, decimals) if text == "1" and value < 1 else text
+    return _below_one(value, decimals) if text == "1" and value < 1 else text
 
 
 def named_score(name: str, value: float) -> str:
@@ -103,13 +105,10 @@ def named_score(name: str, value: float) -> str:
     return f"{score_heading(name)} {score_text(name, value)}"
 
 
-def _down(value: float, decimals: int) -> str:
-    """Rounded down: 1.00000 is shown only for what really is 1."""
-    whole = 10**decimals
-    nearest = round(value * whole)
-    # A mean of 29 of 100 is a little below 0.29, and means it.
-    exact = math.isclose(value * whole, nearest, rel_tol=_FLOAT_NOISE) and (nearest / whole < 1)
-    return f"{(nearest if exact else math.floor(value * whole)) / whole:.{decimals}f}"
+def _below_one(value: float, decimals: int) -> str:
+    """Rounded; 1.00000 is shown only for what really is 1."""
+    text = f"{value:.{decimals}f}"
+    return f"{1 - 10**-decimals:.{decimals}f}" if value < 1 and float(text) == 1 else text
 
 
 def percent_digits(share: float, decimals: int = 2) -> str:

@@ -30,6 +30,7 @@ from roundoff.messages.numbers import (
     score_text,
     time_text,
 )
+from roundoff.pages.cards import Card
 
 __all__ = [
     "NODE_COLUMNS",
@@ -448,7 +449,7 @@ class Contents:
     entries: tuple[Entry, ...]
 
 
-Block = Headline | Paragraph | Facts | TableBlock | Chart | NetworkBlock | Pictures | Commands | Contents
+Block = Headline | Paragraph | Facts | TableBlock | Chart | NetworkBlock | Pictures | Commands | Contents | Card
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,6 +480,8 @@ def is_hidden(block: Block, place: Place) -> bool:
     """Whether a block has nothing to show in a place: sentences for another one, a table of columns for others."""
     if isinstance(block, Paragraph | Facts | Commands):
         return place not in block.on
+    if isinstance(block, Card):
+        return place != "html"
     return isinstance(block, TableBlock) and not any(place in column.on for column in block.columns)
 
 

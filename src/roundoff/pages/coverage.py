@@ -14,9 +14,8 @@ from roundoff.core.coverage import (
     Unjudged,
     UnplacedFile,
 )
-from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, translate
+from roundoff.messages.catalogue import Phrase, bilingual, commas, few, in_all_languages, semicolons, translate
 from roundoff.messages.numbers import shape_text
-from roundoff.messages.phrases import commas, few, semicolons
 from roundoff.messages.sanitize import short_name
 
 _LISTED = 5

@@ -1,6 +1,6 @@
 """Quantizing: planning against a target, calibration, quantized models."""
 
-from roundoff.core.callable_module import make_callable
+from roundoff.core import make_callable
 
 __all__ = ()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import decibels_message
 from roundoff.run.bench import Bench, spread
 from roundoff.run.capture import Samples
+
+if TYPE_CHECKING:
+    from roundoff.measure.tokens import TokenMeter, TokenScores
 
 # Outputs that are no tensors of numbers: what they are, and whether two of them are the same.
 
@@ -60,11 +63,13 @@ class JudgedOutputs:
         agreement: How each output agrees.
         parts: The same of slices of an output that own branches of the network compute; none where there are none.
         judgement: The grade, with what it rests on.
+        tokens: What a language model lost, token by token; None where it is none.
     """
 
     agreement: tuple[OutputAgreement, ...]
     parts: tuple[OutputAgreement, ...]
     judgement: Judgement
+    tokens: "TokenScores | None" = None
 
 
 def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may take
@@ -101,7 +106,7 @@ def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may t
     chance = random_outputs(reference)
     tallies = [_OutputTally(name, chance=chance.get(name, "")) for name in outputs(reference)]
     parts: dict[str, list[tuple[OutputPart, _OutputTally]]] | None = None
-    sanity, late = SampleSanity(), 0
+    sanity, late, tokens = SampleSanity(), 0, None
     progress.start("comparing outputs", len(chosen))
     try:
         for done, index in enumerate(chosen):
@@ -114,6 +119,7 @@ def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may t
             if sanity.add(shown(name), feed, left):
                 if parts is None:
                     parts = _parts(reference, feed, left)
+                tokens = _by_token(tokens, feed, left, right)
                 for tally, ours, theirs in zip(tallies, left.values(), right.values(), strict=True):
                     tally.add(ours, theirs)
                     for part, own in parts.get(tally.name, ()):
@@ -122,22 +128,54 @@ def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may t
             progress.advance()
     finally:
         progress.finish()
-    slices = [own for each in (parts or {}).values() for _, own in each]
-    found = tuple(tally.result() for tally in tallies)
-    measured = len(chosen) - late - len(sanity.unusable)
     left_out = (
         LeftOut("few_suffice", total - len(chosen)),
         LeftOut("time", late),
         LeftOut("nonfinite", len(sanity.unusable), sanity.unusable[:1]),
     )
-    coverage = Coverage(
-        _coverage(tallies), samples=Share(total, measured, tuple(each for each in left_out if each.count))
-    )
+    measured = len(chosen) - late - len(sanity.unusable)
+    covered = Share(total, measured, tuple(each for each in left_out if each.count))
+    slices = [own for each in (parts or {}).values() for _, own in each]
+    doubts = (*sanity.doubts(), *((Doubt("time"),) if late else ()))
+    return _graded(tallies, slices, None if tokens is None else tokens.result(), covered, doubts)
+
+
+def _by_token(
+    meter: "TokenMeter | None", feed: Mapping[str, Array], ours: Mapping[str, Any], theirs: Mapping[str, Any]
+) -> "TokenMeter | None":
+    """What tokens of one more sample lose, by the first output, where that can be one score per token and word."""
+    first = next(iter(ours), "")
+    if getattr(ours.get(first), "ndim", 0) != _TOKEN_SCORES_RANK:
+        return meter
+    from roundoff.measure.tokens import TokenMeter
+
+    meter = meter or TokenMeter()
+    meter.add(feed, ours[first], theirs[first])
+    return meter
+
+
+_TOKEN_SCORES_RANK = 3
+
+
+def _graded(
+    tallies: "Sequence[_OutputTally]",
+    slices: "Sequence[_OutputTally]",
+    tokens: "TokenScores | None",
+    covered: Share,
+    doubts: tuple[Doubt, ...],
+) -> JudgedOutputs:
+    """What was seen of outputs and of their slices, with what it is worth."""
     scores = {tally.name: tally.judged for tally in (*tallies, *slices) if tally.judged is not None}
     counts = {tally.name: tally.indices for tally in tallies if tally.indices is not None}
-    doubts = (*sanity.doubts(), *index_doubts(counts), *((Doubt("time"),) if late else ()))
-    judgement = judge(scores, coverage, doubts=doubts)
-    return JudgedOutputs(found, tuple(own.result() for own in slices), judgement)
+    doubts = (*doubts, *index_doubts(counts))
+    if tokens is not None and tokens.doubtful:
+        doubts = (*doubts, Doubt("tokens", tokens.tokens))
+    judgement = judge(scores, Coverage(_coverage(tallies), samples=covered), doubts=doubts)
+    if tokens is not None and tokens.lost:
+        # Scores of words may be alike by every distance, and the next token is not what it was.
+        judgement = replace(judgement, grade="lossy", limits=tokens.limits)
+    found, parts = (tuple(each.result() for each in some) for some in (tallies, slices))
+    return JudgedOutputs(found, parts, judgement, tokens)
 
 
 def _parts(

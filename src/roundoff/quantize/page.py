@@ -4,16 +4,27 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
-from roundoff.core.plan import QuantPlan, Resolution, rule_text
+from roundoff.core.plan import FLOAT, QuantPlan, Resolution, rule_text
 from roundoff.core.quantizers import QuantSpec
 from roundoff.core.target import Target
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.measure.verdicts import ThresholdSet
-from roundoff.messages.catalogue import Phrase, bilingual, current_language, in_all_languages, plain, translate
+from roundoff.messages.catalogue import (
+    Phrase,
+    bilingual,
+    commas,
+    count_of,
+    current_language,
+    few,
+    in_all_languages,
+    plain,
+    semicolons,
+    translate,
+)
 from roundoff.messages.message import Message, phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, percent_digits, score_text
-from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.pages.blocks import (
     Block,
     Column,
@@ -29,6 +40,9 @@ from roundoff.pages.blocks import (
 )
 from roundoff.pages.coverage import judgement_lines
 from roundoff.quantize.pipeline import Quantization
+
+if TYPE_CHECKING:
+    from roundoff.measure.tokens import TokenScores
 
 _LISTED = 4
 _TONES: dict[str, Tone] = {"fine": "good", "lossy": "bad"}
@@ -83,6 +97,7 @@ def quantization_page(
             # A slice that keeps the limits is told by its output.
             if part.score.values and not limits.holds(part.score.values):
                 yield "", agreement_line(part)
+        yield from _tokens_lines(None if best is None else best.tokens)
         judged_by = translate("quantize.no_numbers") if agreements else translate("quantize.no_samples")
         if judgement is not None and judgement.coverage.outputs.judged and judgement.coverage.samples is not None:
             samples = count_of(judgement.coverage.samples.judged, "sample")
@@ -161,10 +176,34 @@ def agreement_line(agreement: OutputAgreement) -> str:
     return translate("quantize.said", name=agreement.output, text=text)
 
 
+def _tokens_lines(tokens: "TokenScores | None") -> Iterator[tuple[str, str]]:
+    if tokens is None:
+        return
+    said = translate(
+        "quantize.tokens_said",
+        before=f"{tokens.nll_float:.4f}",
+        after=f"{tokens.nll:.4f}",
+        percent=f"{100 * tokens.worse:+.2g}",
+        divergence=f"{tokens.divergence:.3g}",
+        same=percent_digits(tokens.same_top1, 1),
+        first=f"{tokens.first_other:g}",
+        count=tokens.tokens,
+    )
+    yield translate("quantize.tokens"), said
+
+
 def _plan_lines(plan: QuantPlan) -> Iterator[str]:
     """What is quantized and what is not, in a few lines."""
     left = [node for node in plan.nodes if node.in_float]
     kinds = Counter(each.kind for each in plan.quantizers)
+    held = Counter(node.op_type for node in left if node.seen.weight not in ("", FLOAT))
+    if held and not kinds["activation"]:
+        # What computes in float is the point of such a target, and is not listed.
+        dtypes = sorted({node.seen.weight for node in left} - {"", FLOAT})
+        for op_type, count in held.items():
+            among = sum(node.op_type == op_type for node in plan.nodes)
+            yield translate("quantize.held", count=count, all=among, op=op_type, dtypes=", ".join(dtypes))
+        return
     yield translate(
         "quantize.placed",
         count=len(plan.nodes) - len(left),
@@ -223,12 +262,17 @@ def _figures(targets: Sequence[Target]) -> TableBlock:
 
 
 def _activations(target: Target) -> str:
+    if target.weight_only:
+        return FLOAT
     activation = target.activations[target.activation]
     kind = "sym" if activation.symmetric else "asym"
     return f"{activation.dtype} {translate(f'quantize.target_{kind}')}"
 
 
 def _weights(target: Target) -> str:
+    if target.weight_block:
+        text = translate("quantize.target_per_block", size=target.weight_block)
+        return f"{target.weights[target.weight].dtype} {text}"
     granularity = "per_channel" if target.weight_axes else "per_tensor"
     return f"{target.weights[target.weight].dtype} {translate(f'quantize.target_{granularity}')}"
 

@@ -1,12 +1,16 @@
 """The whole way from a float model and samples to a quantized one: prepare, plan, calibrate, decide, check."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from roundoff.core.plan import QuantPlan, Recipe, Rule
+import numpy as np
+
+from roundoff.core.plan import Precision, QuantPlan, Recipe, Rule
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.target import Target
+from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.graph.block_weights import block_products
 from roundoff.graph.draft import named
 from roundoff.graph.insertion import deploy_model, fake_quant_model, switch_on
 from roundoff.graph.load import Model
@@ -15,7 +19,7 @@ from roundoff.graph.preparation.steps import Prepared
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import DeferredModel
 from roundoff.measure.metrics import OutputAgreement
-from roundoff.messages.message import Message, english
+from roundoff.messages.message import Message, english, message, some
 from roundoff.quantize.agreement import JudgedOutputs, PreparationCheck, check_preparation, judge_outputs
 from roundoff.quantize.calibration.calibration import Calibration
 from roundoff.quantize.calibration.methods import get_method, options_of
@@ -23,10 +27,12 @@ from roundoff.quantize.parameters import QuantNumbers, level_notes, sum_notes
 from roundoff.quantize.plan_file import subgraph_notes
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.recipes import BuildSettings, RecipeBuilder
+from roundoff.run.bench import Bench, spread
 from roundoff.run.capture import NO_INPUTS, Samples
 
 # Between calibration methods a difference below this many decibels is noise.
 _NOISE_DB = 0.5
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +224,65 @@ def quantize_model(
             else level_notes(changed, best.numbers.quantizers, samples, max_memory=settings.max_memory)
         ),
     )
+    if settings.target.weight_block and samples is not None:
+        remarks = (*remarks, *wide_weights(builder, best, samples, settings))
     return Quantization(builder, check, best, tuple(trials), remarks)
+
+
+# What a weight costs alone is told by so few samples; so many of the costliest are named at most.
+_RANKED_ON, _MOST_WIDE = 2, 16
+_WIDE = "s8"
+
+
+def wide_weights(
+    builder: RecipeBuilder, trial: MethodTrial, samples: Samples, settings: QuantizeSettings
+) -> tuple[Message, ...]:
+    """Which weights of fewer than 8 bits should stay at 8, where outputs are not fine: by what each costs alone.
+
+    Args:
+        builder: What made the model.
+        trial: The model.
+        samples: What it is measured on.
+        settings: For which chip.
+    """
+    model, numbers = builder.float_model(trial.recipe), trial.numbers
+    products = {part.rows: name for name, part in block_products(model).items()}
+    narrow = [each for each in numbers.quantizers if each.tensor in products and each.spec.bits < 8]
+    judged = trial.judged
+    if not narrow or judged is None or judged.judgement.grade == "fine" or _WIDE not in settings.target.weights:
+        return ()
+    bench, costs = Bench(model, samples, threads=settings.threads, keep=True), dict[str, float]()
+    chosen, exact = spread(len(samples.names), _RANKED_ON), bench.open()
+    wanted = [found for [found] in bench.run(chosen, exact)]
+    for each in narrow:
+        ran = (found for [found] in bench.run(chosen, bench.open([each])))
+        costs[products[each.tensor]] = sum(map(_error_share, wanted, ran))
+    order = sorted(costs, key=lambda name: -costs[name])
+    best: tuple[float, list[str], str] | None = None
+    count = 1
+    while count <= min(_MOST_WIDE, len(order)):
+        rules = (*trial.recipe.rules, *(Rule("node", (name,), Precision(weight=_WIDE)) for name in order[:count]))
+        built = builder.build(replace(trial.recipe, rules=rules))
+        network = switch_on(model, built.numbers.quantizers)
+        other = judge_outputs(builder.prepared.model, network, samples, threads=settings.threads)
+        tried = replace(trial, agreement=other.agreement)
+        best = tried.sqnr_db, order[:count], str(other.judgement.grade)
+        if other.judgement.grade == "fine":
+            break
+        count *= 2
+    if best is None:
+        return ()
+    named = some(best[1], _MOST_WIDE, quoted=True)
+    before, after = f"{trial.sqnr_db:.1f}", f"{best[0]:.1f}"
+    grade = message(f"quantize.word_{best[2]}")
+    return (message("quantize.stay_wide", nodes=named, dtype=_WIDE, before=before, after=after, grade=grade),)
+
+
+def _error_share(wanted: Mapping[str, Array], found: Mapping[str, Array]) -> float:
+    """Energy of the error over that of the outputs, of one sample."""
+    pairs = [(wanted[name].astype(np.float64), found[name].astype(np.float64)) for name in wanted]
+    energy = sum(float(np.square(ours).sum()) for ours, _ in pairs)
+    return sum(float(np.square(ours - theirs).sum()) for ours, theirs in pairs) / max(energy, _TINY)
 
 
 def _recipes(settings: QuantizeSettings) -> tuple[Recipe, ...]:

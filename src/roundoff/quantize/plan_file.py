@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.files import read_small, write_text
+from roundoff.core.files import write_text
 from roundoff.core.plan import PlannedQuantizer, QuantPlan
 from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
 from roundoff.core.target import Arithmetic
+from roundoff.core.untrusted import read_json
 from roundoff.errors import BadInput
 from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.insertion import deploy_model, fake_quant_model
@@ -200,7 +201,7 @@ def load_plan(path: Path) -> SavedPlan:
     file = path / PLAN_NAME if path.is_dir() else path
     again = english("give a folder that roundoff quantize wrote, or write it again")
     try:
-        content = json.loads(read_small(file, what=english("The plan")))
+        content = read_json(file, what=english("The plan"), fix=again)
         schema = content.get("schema") if isinstance(content, dict) else None
         if schema != PLAN_SCHEMA:
             raise BadInput(

@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 from roundoff.core.plan import PlannedQuantizer, Precision, QuantPlan, Recipe, Rule, Step
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.quantizers import QuantParams, QuantSpec
+from roundoff.core.quantizers import Consumer, QuantParams, QuantSpec
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
+from roundoff.graph.block_weights import block_products
 from roundoff.graph.blocks import node_products
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
@@ -28,6 +29,7 @@ from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.step_report import StepReport
 from roundoff.quantize.steps import INSTALLED, Corrections, StepContext, StepLibrary
 from roundoff.quantize.transforms.clamp_mask import CLAMP_MASK, masked_attentions
+from roundoff.quantize.transforms.layer_forms import BLOCK_WEIGHTS
 from roundoff.run.capture import Samples
 
 # What may be done otherwise than a target does by default, within what it allows.
@@ -220,12 +222,15 @@ class RecipeBuilder:
         return self._making.options
 
     def plain(self, recipe: Recipe) -> Recipe:
-        """A recipe with what costs nothing and is proven to change nothing: masks of attention are limited."""
-        step = Step(CLAMP_MASK)
-        able = step.name in self.library.transforms() and len(self._samples.names) > 0
-        if not able or step in recipe.transforms or not masked_attentions(self.prepared.model):
-            return recipe
-        return replace(recipe, transforms=(step, *recipe.transforms))
+        """A recipe with what costs nothing and changes nothing: masks limited, weights in the target's blocks."""
+        steps, known = recipe.transforms, self.library.transforms()
+        blocks, mask = Step(BLOCK_WEIGHTS, (("size", self.target.weight_block),)), Step(CLAMP_MASK)
+        if self.target.weight_block and blocks not in steps and BLOCK_WEIGHTS in known:
+            steps = (*steps, blocks)
+        able = CLAMP_MASK in known and len(self._samples.names) > 0 and not self.target.weight_only
+        if able and mask not in steps and masked_attentions(self.prepared.model):
+            steps = (mask, *steps)
+        return replace(recipe, transforms=steps)
 
     def variations(self) -> tuple[str, ...]:
         """Variations of the target that would change something."""
@@ -322,15 +327,20 @@ class RecipeBuilder:
         return found
 
     def _new_plan(self, recipe: Recipe) -> QuantPlan:
+        chain = self._chain(recipe.transforms)
+        # Rows of blocks are the same weights: what each node gets is decided by the matrices that they make.
+        whole = tuple(step for step in recipe.transforms if step.name != BLOCK_WEIGHTS)
         plan = plan_quantization(
-            self._chain(recipe.transforms).model,
+            self._chain(whole).model,
             varied_target(self.target, recipe.variations),
             rules=recipe.rules,
             origins=self.prepared.origins,
             method=recipe.method,
             weight_method=recipe.weight_method,
         )
-        plan = replace(plan, quantizers=_with_ranges(plan.quantizers, self._chain(recipe.transforms).ranges))
+        plan = replace(plan, quantizers=_with_ranges(plan.quantizers, chain.ranges))
+        if whole != recipe.transforms:
+            plan = replace(plan, quantizers=_in_blocks(plan.quantizers, chain.model))
         if not recipe.tensor_methods:
             return plan
         observed = self.calibration(recipe)
@@ -438,6 +448,21 @@ def _with_ranges(
         else each
         for each in quantizers
     )
+
+
+def _in_blocks(quantizers: tuple[PlannedQuantizer, ...], model: Model) -> tuple[PlannedQuantizer, ...]:
+    """Quantizers of matrices as those of the rows that make them; a matrix that others read too keeps its own."""
+    products, found = block_products(model), list[PlannedQuantizer]()
+    for each in quantizers:
+        parts = [products.get(consumer.node) for consumer in each.consumers] if each.kind == "weight" else []
+        rest = tuple(at for at, part in zip(each.consumers, parts, strict=False) if part is None)
+        for part in filter(None, parts):
+            name = each.name if len(parts) == 1 else f"{each.name}_{part.node}"
+            reader = (Consumer(part.joined, 0),)
+            found.append(replace(each, name=name, tensor=part.rows, spec=each.spec.along(0), consumers=reader))
+        if rest or not parts:
+            found.append(replace(each, consumers=rest or each.consumers))
+    return tuple(found)
 
 
 class _KnownRanges:

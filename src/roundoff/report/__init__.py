@@ -1,6 +1,6 @@
 """Turning run documents into text, tables and files; nothing is computed here."""
 
-from roundoff.core.callable_module import make_callable
+from roundoff.core import make_callable
 
 __all__ = ()
 

@@ -10,10 +10,17 @@ from roundoff.diagnosis.page import control_text
 from roundoff.diagnosis.result import Finding
 from roundoff.errors import BadInput, nearest
 from roundoff.measure.metrics import ALIASES
-from roundoff.messages.catalogue import english_of, phrase_names, translate
+from roundoff.messages.catalogue import (
+    cause_name,
+    cost_name,
+    english_of,
+    phrase_names,
+    semicolons,
+    sentences,
+    translate,
+)
 from roundoff.messages.message import english, shown
 from roundoff.messages.numbers import decibels, decibels_with_unit, named_score, score_text
-from roundoff.messages.phrases import cause_name, cost_name, semicolons, sentences
 from roundoff.studies.layers.result import LayerReport, LayerRow, LayerScore
 from roundoff.studies.run_diff.page import measure_name
 from roundoff.studies.run_diff.result import CEILING_DB

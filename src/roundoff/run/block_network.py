@@ -20,11 +20,10 @@ from roundoff.graph.blocks import (
     Switched,
     Tail,
     cut_model,
-    leave,
 )
 from roundoff.graph.insertion import Edges
 from roundoff.graph.load import Model
-from roundoff.graph.quantized_model import FakeConstants, QuantizedModel, chain_of
+from roundoff.graph.quantized_model import FakeConstants, QuantizedModel, after_quantizers, chain_of
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.units import derived_constants
 from roundoff.messages.message import Message, english
@@ -538,7 +537,7 @@ class Recording:
                 sample=self.chunks[number].label,
             )
         return [
-            leave(
+            after_quantizers(
                 found[name] if name in found else self.store.get(number, name),
                 change.switched.leaving.get(name, ()),
             )

@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from roundoff.core.plan import FLOAT
-from roundoff.core.quantizers import Consumer, Quantizer, dequantize, fake_quantize, representable_range
+from roundoff.core.quantizers import Consumer, Quantizer, representable_range
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import Assembly
 from roundoff.graph.insertion import Edges
@@ -24,7 +24,7 @@ from roundoff.graph.interface import RANDOM_OPS, outputs
 from roundoff.graph.load import Model, declared_outside
 from roundoff.graph.nodes import by_number, captured, reads, rename_captured
 from roundoff.graph.qdq import FLOAT32, WIDEST_COMPUTED, QuantizerNodes, code_element
-from roundoff.graph.quantized_model import QuantizedModel, chain_of, fake_quantized
+from roundoff.graph.quantized_model import QuantizedModel, after_quantizers, chain_of
 from roundoff.graph.save import drop_unused
 from roundoff.graph.shapes import Value, ValueTypes
 from roundoff.graph.units import Units, derived_constants, units
@@ -100,15 +100,8 @@ class KnownConstants:
         """What a chain of quantizers makes of its constant, in float32."""
         key = tuple(map(id, chain))
         if key not in self.quantized:
-            values = weights[chain[0].tensor]
-            for each in chain:
-                if each.codes is not None:
-                    values = dequantize(each.codes, each.params, each.spec.axis)
-                elif values.dtype == np.float32:
-                    values = fake_quantized(values, each)
-                else:
-                    values = fake_quantize(values, each.params, each.spec)
-            self.quantized[key] = chain, values.astype(np.float32, copy=False)
+            values = weights[chain[0].tensor].astype(np.float32, copy=False)
+            self.quantized[key] = chain, after_quantizers(values, chain)
         return self.quantized[key][1]
 
 

@@ -1,6 +1,6 @@
 """Samples: files of many kinds become what a model is fed."""
 
-from roundoff.core.callable_module import make_callable
+from roundoff.core import make_callable
 from roundoff.samples.options import ImageOptions, SampleOptions
 from roundoff.samples.sample_set import ArraySamples, SampleSet, open_samples
 

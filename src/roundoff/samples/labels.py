@@ -1,39 +1,19 @@
 """The right class of each sample, from the files in which people keep them."""
 
-import csv
-import io
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from roundoff.core.array_files import Unreadable, map_array, read_header
 from roundoff.core.files import read_small, reading
 from roundoff.core.tensors import Array
+from roundoff.core.untrusted import parse_csv
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
 
 # Rows of CSV files that people and other tools wrote.
-
-
-def csv_rows(text: str, path: Path, *, separator: str = ",") -> list[list[str]]:
-    """The rows of a CSV text, those without any cell left out.
-
-    Args:
-        text: What the file holds; cells in quotes may contain line ends.
-        path: The file, for messages.
-        separator: What stands between cells.
-
-    Raises:
-        BadInput: It is no CSV.
-    """
-    try:
-        return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if row]
-    except csv.Error as error:
-        raise BadInput(
-            english("{path} cannot be read as CSV: {error}.", path=path, error=error),
-            fix=english("check that it is the right file"),
-        ) from error
 
 
 # What the columns of such tables are called, in the order in which they are believed.
@@ -105,13 +85,15 @@ def load_labels(path: Path | str, names: Sequence[str]) -> Array:
 def _stored_labels(path: Path) -> Array:
     with reading(path, what=english("The labels")):
         try:
-            found = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError) as error:
+            header = read_header(path)
+        except Unreadable as error:
             raise BadInput(
-                english("{path} cannot be read as a .npy file: {error}.", path=path, error=error),
+                english("{path} cannot be read as a .npy file: {error}.", path=path, error=error.problem),
                 fix=english("save it with numpy.save"),
             ) from error
-    found = np.asarray(found)
+        found = map_array(
+            path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran
+        )
     if found.dtype.kind not in "iu":
         what = english(
             "{path} holds {dtype} of shape {shape}; labels are whole numbers.",
@@ -138,7 +120,7 @@ def _table(path: Path) -> tuple[list[str], list[list[str]]]:
     rows = (
         [line.rsplit(None, 1) for line in lines]
         if separator is None
-        else csv_rows("\n".join(lines), path, separator=separator)
+        else parse_csv("\n".join(lines), path, separator=separator)
     )
     cells = [[cell.strip() for cell in row] for row in rows]
     if cells and not any(map(_is_whole, cells[0])):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -29,9 +29,11 @@ from roundoff.samples.arrays import (
 )
 from roundoff.samples.columns import Paired, SampleColumn, find_columns, pair, unique_names
 from roundoff.samples.files import Kind
-from roundoff.samples.images import ImagePlan, plan_images
 from roundoff.samples.options import IMAGE_FLAGS, ImageOptions, SampleOptions
 from roundoff.samples.stored import Archives, open_npy, open_raw
+
+if TYPE_CHECKING:
+    from roundoff.samples.images import ImagePlan
 
 # Reading the files of one input, whatever they are.
 
@@ -50,7 +52,7 @@ class SampleReader:
     column: SampleColumn
     options: SampleOptions
     archives: Archives
-    images: ImagePlan | None
+    images: "ImagePlan | None"
 
     def peek(self, index: int) -> StoredArray | None:
         """Type and shape of a file, its type checked; None for a picture, which is one row without looking."""
@@ -105,9 +107,11 @@ def _with_raw_shape(column: SampleColumn, options: SampleOptions) -> SampleColum
     return replace(column, spec=replace(column.spec, shape=options.raw_shape))
 
 
-def _plan(column: SampleColumn, options: SampleOptions) -> ImagePlan | None:
+def _plan(column: SampleColumn, options: SampleOptions) -> "ImagePlan | None":
     if "images" not in column.kinds:
         return None
+    from roundoff.samples.images import plan_images
+
     return plan_images(column.spec, options.image or ImageOptions())
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.coverage import Doubt
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
@@ -171,13 +170,13 @@ class VendorJudge:
 
     # What it runs is its own affair: nobody knows how many samples these are.
     by_sample, limits, total = False, None, 0
-    doubts: tuple[Doubt, ...] = ()
 
     def __init__(self, evaluator: Any, model: Model, *, path: Path, name: str, higher_is_better: bool) -> None:
         self._evaluator, self._path = evaluator, path
         self.name, self.higher_is_better = name, higher_is_better
         self.notes: tuple[Message, ...] = ()
         self._float = self.measure(model, ())
+        self.doubts = repeat_doubts(self._float, self.measure(model, ()))
         rule = self.satisfied(float(self._float), float(self._float))
         if rule is not None and not rule[0]:
             what = english(

@@ -6,10 +6,19 @@ from collections.abc import Iterator
 from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.core.plan import inputs_text
-from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, plain, translate
+from roundoff.messages.catalogue import (
+    Phrase,
+    bilingual,
+    commas,
+    count_of,
+    few,
+    in_all_languages,
+    plain,
+    semicolons,
+    translate,
+)
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, in_decibels, score_heading, score_text, share_text
-from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.pages.coverage import doubt_line, judged_line
 from roundoff.search.result import Trial, Tuning
 

@@ -26,8 +26,7 @@ from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.run.bench import Bench, spread
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.evaluators import Subset
-from roundoff.search.cost import CostModel
-from roundoff.search.free_options import FreeOption, free_options, with_option
+from roundoff.search.cost import CostModel, FreeOption, free_options, with_option
 from roundoff.search.judges import SignalJudge
 from roundoff.search.store import TrialJournal, describe, recipe_key
 from roundoff.studies.layers.study import LayerSettings, analyze_layers

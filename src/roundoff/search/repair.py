@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from roundoff.core.progress import SILENT
 from roundoff.core.target import Target
+from roundoff.diagnosis.error_profile import repaired_profile
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.margins import MOST_OBSERVED, Margin, RangeMargins
@@ -89,7 +90,8 @@ def repair_diagnosis(
         fixed = _repaired(found, source, settings, search, judge=judge)
         fixed, unseen = _with_margin_or_not(fixed, settings, judge)
         judged = judge_repair(fixed, source, settings, judge, unseen=unseen)
-        return _diagnosed_again(judged, settings, judge)
+        done = _diagnosed_again(judged, settings, judge)
+        return _with_profile(done, found, source, settings)
     except Exception as error:  # noqa: BLE001 - what was diagnosed is worth telling all the same
         why = message("diagnosis.repair_failed", reason=reason(error))
         return Fixed(source.quantized, untried(found, why))
@@ -179,12 +181,25 @@ def _diagnosed_again(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudg
         tell=_tell_no_check,
         progress=SILENT,
         subject=None,
+        pictures=False,
     )
     again = diagnose_quantization(fixed.quantized, samples, how)
     if again.kind == "healthy":
         return replace(fixed, repair=replace(done, again=again.kind))
     doubts = (*done.doubts, message("diagnosis.repair_again", verdict=again.verdict))
     return replace(fixed, repair=replace(done, reached=False, again=again.kind, doubts=doubts))
+
+
+def _with_profile(fixed: Fixed, found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> Fixed:
+    """The repair with what the repaired network loses tensor by tensor; where it cannot be measured without."""
+    if not any(step.kept for step in fixed.repair.steps):
+        return fixed
+    try:
+        before, after = source.quantized, fixed.quantized
+        told = repaired_profile(fixed.repair, found.layers, before, after, source.samples, settings)
+    except RoundoffError:
+        return fixed
+    return replace(fixed, repair=told)
 
 
 def _tell_no_check(check: Check) -> None:

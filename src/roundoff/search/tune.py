@@ -38,8 +38,7 @@ from roundoff.search.problem import SENSITIVITIES, ModelProblem, Ranker
 from roundoff.search.result import ForcedNode, HoldOut, Trial, Tuning, TuningVerdict
 from roundoff.search.store import JOURNAL_NAME, TrialJournal
 from roundoff.search.strategies import STRATEGIES
-from roundoff.search.strategies.greedy import one_less
-from roundoff.search.strategies.pareto import pareto_front
+from roundoff.search.strategies.ranked import one_less, pareto_front
 from roundoff.search.strategies.strategy import Strategy, TrialBudget
 from roundoff.studies.sensitivity.ranking import UserSensitivity
 

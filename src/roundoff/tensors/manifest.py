@@ -10,7 +10,6 @@ By hand, a JSON list of such entries, a JSON object from name to entry, or a CSV
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from roundoff.core.files import read_small
 from roundoff.core.tensors import parse_dtype
+from roundoff.core.untrusted import parse_json
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 
@@ -164,13 +164,7 @@ def read_manifest(path: Path) -> TensorMap:
 
 
 def _parse_json(content: bytes, path: Path) -> tuple[Any, list[str]]:
-    try:
-        raw = json.loads(content, object_pairs_hook=_unique_keys)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(
-            english("{path} is not valid JSON: {error}.", path=path, error=error),
-            fix=english("correct it, or write it again"),
-        ) from error
+    raw = parse_json(content, path, fix=english("correct it, or write it again"), twice=BadInput, surrogates=True)
     if isinstance(raw, list):
         return {"tensors": raw}, [f"entry {place}" for place in range(1, len(raw) + 1)]
     if isinstance(raw, dict) and raw and all(isinstance(value, dict) for value in raw.values()):
@@ -182,15 +176,6 @@ def _parse_json(content: bytes, path: Path) -> tuple[Any, list[str]]:
         )
     tensors = raw.get("tensors")
     return raw, [f"tensors[{place}]" for place in range(len(tensors) if isinstance(tensors, list) else 0)]
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {repeated!r} occurs twice in one object")
-    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from roundoff.core.array_files import MAX_AXES, Unreadable, check_shape, size_by
 from roundoff.core.tensors import DType
 from roundoff.messages.message import english
 
-_MOST_STEPS = 5_000_000
+_MOST_STEPS, _MOST_VALUES = 5_000_000, 500_000
 _RESAVE = english("save plain arrays: numpy.savez(path, **{{name: array}}), or numpy.save of {{name: array}}")
 _DAMAGE = (
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, struct.error),
@@ -299,4 +299,22 @@ def _finished(value: Any, depth: int = 0) -> Any:
         return _finished(value.array, depth + 1)
     if isinstance(value, dict) and depth < 2:
         return {key: _finished(each, depth + 1) for key, each in value.items()}
+    _refuse_expanding(value)
     return value
+
+
+def _refuse_expanding(value: Any) -> None:
+    """Refuse lists in lists without end: one that is named twice at every level holds 2 ** levels values."""
+    level, count = [value], 0
+    for _ in range(MAX_AXES):
+        level = [each for outer in level if isinstance(outer, dict | list | tuple) for each in _parts(outer)]
+        count += len(level)
+        if not level:
+            return
+        if count > _MOST_VALUES:
+            break
+    raise Unreadable(english("is a pickle that is nested too deep"), fix=_RESAVE)
+
+
+def _parts(value: Any) -> Any:
+    return value.values() if isinstance(value, dict) else value

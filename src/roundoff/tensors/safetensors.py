@@ -5,13 +5,14 @@ nothing else of it is needed.
 """
 
 import functools
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from roundoff.core.array_files import Unreadable, check_shape, map_array, size_bytes, stat_file
 from roundoff.core.tensors import DType, TensorInfo, TensorSource, parse_dtype
+from roundoff.core.untrusted import parse_json
+from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.tensors.folders import TensorPlace, sniff_files
 from roundoff.tensors.sources import ANY_RUN, RunSelection, open_archives
@@ -82,8 +83,8 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
             )
         text = file.read(length)
     try:
-        header = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        header = parse_json(text, path, surrogates=True)
+    except BadInput as error:
         raise Unreadable(english("its .safetensors header is damaged")) from error
     if not isinstance(header, dict):
         raise Unreadable(english("its .safetensors header is damaged"))

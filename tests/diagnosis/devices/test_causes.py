@@ -65,7 +65,7 @@ def test_clean_devices_are_not_accused(family: str) -> None:
         found = diagnosed(case, with_quantized=case.dumps.with_quantized)
         assert (case.fault, found.accused) == (case.fault, ())
         assert found.kind == "healthy"
-        assert str(found.verdict).startswith("nothing is wrong on the device")
+        assert str(found.verdict).startswith("no fault found on the device")
 
 
 def test_a_wrong_dump_does_not_accuse_those_who_read_it() -> None:

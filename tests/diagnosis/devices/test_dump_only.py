@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
+from roundoff.diagnosis.causes.device_tensors import robust_line
 from roundoff.diagnosis.devices.expectation import Expected
 from roundoff.diagnosis.devices.proof import ChannelLine, channel_lines, lines_text, with_lines
 from roundoff.diagnosis.devices.replay import Pair

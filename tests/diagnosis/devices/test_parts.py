@@ -11,9 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.causes.device_layout import slice_order
-from roundoff.diagnosis.causes.device_stale_tensor import StaleTensor
-from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
+from roundoff.diagnosis.causes.device_tensors import StaleTensor, robust_line, slice_order
 from roundoff.diagnosis.devices.expectation import Expected, Golden, in_half, is_emulated
 from roundoff.diagnosis.devices.proof import pattern
 from roundoff.diagnosis.devices.replay import Pair

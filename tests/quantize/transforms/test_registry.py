@@ -30,7 +30,7 @@ def small() -> Net:
 
 
 def test_the_names() -> None:
-    assert transform_names() == ("clamp_mask", "equalize", "explicit_bias", "smooth")
+    assert transform_names() == ("clamp_mask", "equalize", "explicit_bias", "block_weights", "smooth")
     assert all(each.summary.endswith(".") for each in all_transforms())
 
 

@@ -9,7 +9,7 @@ import pytest
 from roundoff.messages.catalogue import Language
 from roundoff.messages.message import message, verbatim
 from roundoff.pages.blocks import View
-from roundoff.pages.csv import table_csv
+from roundoff.pages.text_files import table_csv
 from roundoff.report.pages import run_files
 from roundoff.studies.accumulate.page import accumulation_page, curves_table
 from roundoff.studies.accumulate.result import Accumulation

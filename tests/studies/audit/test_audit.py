@@ -12,8 +12,8 @@ from roundoff.core.document import SCHEMA, Environment, RunDocument
 from roundoff.core.plan import Precision
 from roundoff.messages.message import verbatim
 from roundoff.pages.blocks import Page, TableBlock, View
-from roundoff.pages.csv import table_csv
 from roundoff.pages.terminal import terminal_page
+from roundoff.pages.text_files import table_csv
 from roundoff.studies.audit.page import EVERYTHING, audit_page
 from roundoff.studies.audit.result import RUN_PLAN, Audit, AuditFinding, AuditRow, QuantizedPart, audit_json
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from roundoff.core.tensors import Array
-from roundoff.preprocessing.conventions import Convention, preparations
-from roundoff.preprocessing.hypotheses import moment_distance
+from roundoff.preprocessing.conventions import Convention, moment_distance, preparations
 from roundoff.studies.check_calibration.findings import preparation_findings
 from roundoff.studies.check_calibration.preparation import is_compatible, preparation_mismatches, ways
 from roundoff.studies.check_calibration.result import CheckFinding

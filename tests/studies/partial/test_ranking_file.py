@@ -69,7 +69,7 @@ def test_a_folder_with_a_document(tmp_path: Path) -> None:
         ("a.txt", "\n\n", "ranks nothing"),
         ("a.json", '{"schema": 1, "command": [], "accumulation": {}}', "ranks nothing of the kind activation"),
         ("a.json", '{"sensitivity": {"rankings": 5}}', "ranks nothing of the kind activation"),
-        ("a.json", "[" * 100_000, "is not JSON"),
+        ("a.json", "[" * 100_000, "is nested too deep"),
         ("a.csv", "", "ranks nothing"),
     ],
 )

@@ -122,7 +122,7 @@ def test_budgets_are_read(tmp_path: Path) -> None:
         ("[nodes]\na = 'nan'", "no decibels"),
         ("[nodes]\na = { los = 1 }", "did you mean 'loss'"),
         ("[nodes]\na = { measure = 'local' }", "sets no limit"),
-        ("[nodes", "is no TOML"),
+        ("[nodes", "is not valid TOML"),
     ],
 )
 def test_wrong_budgets_are_refused(tmp_path: Path, text: str, message: str) -> None:

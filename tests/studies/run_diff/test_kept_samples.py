@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roundoff.align.matching import align
+from roundoff.align.alignment import align
 from roundoff.core.document import load_document, to_json
 from roundoff.measure.inference import MOST_KEPT, keep_samples
 from roundoff.studies.accumulate.study import accumulate

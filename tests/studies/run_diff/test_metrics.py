@@ -7,7 +7,7 @@ import pytest
 
 from roundoff.core.coverage import MetricScores
 from roundoff.errors import BadInput
-from roundoff.studies.run_diff.metrics import MetricBudget, judge_metrics, metric_budget, read_scores
+from roundoff.studies.run_diff.gate import MetricBudget, judge_metrics, metric_budget, read_scores
 
 
 def scores(right: int, total: int, *, prefix: str = "s", name: str = "accuracy") -> MetricScores:

@@ -257,7 +257,7 @@ def test_one_sample_ranks_without_intervals(net: tuple[QuantizedModel, MemorySam
         ({"budget_s": 0.0}, "A budget of 0.0 seconds leaves no time"),
         ({"metrics": ("nope",)}, "There is no metric 'nope'"),
         ({"outputs": ("nope",)}, "has no tensor or node 'nope'"),
-        ({"nodes": ("nope",)}, "'nope' matches no quantized node"),
+        ({"nodes": ("nope",)}, "'nope' is no quantized node"),
         ({"outputs": ("gains",)}, "is the same whatever the model is fed"),
     ],
 )

@@ -71,7 +71,7 @@ def test_groups_join_what_their_patterns_match(quantized: QuantizedModel) -> Non
 
 
 def test_unknown_names_are_refused(quantized: QuantizedModel) -> None:
-    with pytest.raises(BadInput, match="'depthwse' matches no quantized node") as caught:
+    with pytest.raises(BadInput, match="'depthwse' is no quantized node") as caught:
         find_subjects(quantized, ["node"], patterns=["depthwse"])
     assert caught.value.fix == "did you mean 'depthwise'?"
     with pytest.raises(BadInput, match=r"Node 'relu' \(Relu\) has no quantizer on its inputs") as caught:

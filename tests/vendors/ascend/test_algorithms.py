@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from roundoff.core.tensors import Array
-from roundoff.vendors.ascend import algorithms as passes
-from roundoff.vendors.ascend.algorithms import BUILTIN, ComparedTensors, GoldenPair, compare_values, tree_sum
+from roundoff.vendors.ascend import golden_pairs as passes
+from roundoff.vendors.ascend.algorithms import BUILTIN, ComparedTensors, compare_values
+from roundoff.vendors.ascend.golden_pairs import GoldenPair, tree_sum
 from tests.ascend_dumps import vectors
 
 FLOATS = arrays.arrays(np.float32, st.integers(1, 300), elements=st.floats(-100, 100, width=32))
@@ -130,10 +131,54 @@ def test_equal_booleans_and_booleans_without_golden() -> None:
 
 def test_one_algorithm_gives_what_it_gives_among_all() -> None:
     rng = np.random.default_rng(0)
-    golden = rng.normal(size=200_001).astype(np.float32)
+    golden = rng.normal(size=300_001).astype(np.float32)
     golden[::97] = 0
     mine = (golden + rng.normal(size=golden.size) * 0.1).astype(np.float16)
     together, _ = compare_values(ComparedTensors(GoldenPair(mine, golden), False, "a", "b"), BUILTIN, warn=print)
     for (name, algorithm), wanted in zip(BUILTIN.items(), together, strict=True):
         case = ComparedTensors(GoldenPair(mine, golden), False, "a", "b")
         assert compare_values(case, {name: algorithm}, warn=print)[0] == [wanted]
+
+
+def _large(kind: str, seed: int) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    golden = rng.standard_normal(300_011, np.float32)
+    if kind == "rectified":
+        golden = np.maximum(golden, 0)
+    elif kind == "saturated":
+        golden = np.clip(golden * 3, 0, 6)
+    elif kind == "large":
+        golden = golden * 3000 + 500
+    elif kind == "wide":
+        golden = np.exp(golden * 2)
+    elif kind == "mask":
+        return (golden > 0.001).astype(np.float16), (golden > 0).astype(np.float32)
+    elif kind == "codes":
+        golden = np.rint(golden / 0.03).clip(-128, 127) * np.float32(0.03)
+    elif kind == "constant":
+        golden = np.full_like(golden, 0.1)
+    elif kind == "not finite":
+        golden[7] = np.inf
+    noise = 1e-2 * rng.standard_normal(golden.size, np.float32) if kind == "noisy" else 0
+    return (golden + noise).astype(np.float16), golden
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "kind",
+    [*("plain", "rectified", "saturated", "large", "wide", "mask", "codes", "constant", "not finite", "noisy")],
+)
+def test_shorter_ways_print_what_the_vendors_own_prints(
+    kind: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, golden = _large(kind, seed)
+    short, messages = run(mine, golden)
+    monkeypatch.setattr(passes, "_MANY", golden.size + 1)
+    assert (short, messages) == run(mine, golden)
+
+
+def test_a_good_tensor_is_settled_by_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, golden = _large("plain", 0)
+    monkeypatch.setattr(GoldenPair, "_sum", lambda *_: pytest.fail("the vendor's own sums were needed"))
+    monkeypatch.setattr(GoldenPair, "_exact_spread", lambda *_: pytest.fail("the float64 pass was needed"))
+    assert run(mine, golden)[0]["CosineSimilarity"] == "1.000000"

@@ -30,6 +30,7 @@ def test_the_largest_errors_are_listed_whatever_the_blocks(
     found = Single(mine, golden, (1, len(values)), "N C H W", "net/op", "output_0", "net/op", "op")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(single, "_BLOCK", block)
+        patch.setattr(single, "_TABLE_BLOCK", block)
         write_single(found, tmp_path, detail=Detail(top, 10))
     absolute = np.abs(mine - golden)
     expected = sorted(range(len(values)), key=lambda place: (absolute[place], place), reverse=True)[:top]
@@ -66,3 +67,32 @@ def test_integers_do_not_wrap_around_unless_the_vendor_is_wanted(tmp_path: Path,
     write_single(found, tmp_path, detail=Detail(2, strict=strict))
     first = lines_of(tmp_path / "op_output_0_0.csv")[0]
     assert first[4] == ("255.000000" if strict else "1.000000")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(width=16) | st.integers(-(2**20), 2**20).map(lambda number: number / 2**22),
+            st.floats(-1e7, 1e7, width=32) | st.sampled_from([0.0, -0.0, 0.0000005, 2.5e-7, 1e12, np.nan]),
+        ),
+        min_size=1,
+        max_size=30,
+    ),
+    st.sampled_from(["float16", "float32", "float64", "int32"]),
+    st.integers(0, 2**27),
+)
+def test_tables_are_printed_number_by_number(values: list[tuple[float, float]], dtype: str, first: int) -> None:
+    with np.errstate(all="ignore"):
+        mine = np.array([each[0] for each in values]).astype(dtype)
+        golden = np.array([each[1] for each in values], np.float32)
+        absolute = np.abs(mine.astype(np.float64) - golden)
+        relative = absolute / np.abs(golden)
+    found = Single(mine, golden, (2**27 + 30,), "N C H W", "op", "output_0", "op", "op")
+    block = single._ElementBlock(mine, golden, absolute, relative)
+    rows = [
+        f"{first + place},{first + place} 0 0 0,{mine[place]:.6f}\t,{golden[place]:.6f}\t,{absolute[place]:.6f}\t,"
+        + (f"{relative[place]:.6f}\t\n" if np.isfinite(relative[place]) else "-\n")
+        for place in range(len(values))
+    ]
+    shape = (*found.shape, 1, 1, 1)
+    assert single._lines(found, block, shape, first=first, part=slice(None)).decode() == "".join(rows)

@@ -55,6 +55,25 @@ def mixed_model(folder: Path) -> Model:
     return loaded(mixed(), folder)
 
 
+def attentive(blocks: int = 2) -> Any:
+    """Attentions one behind the other, each of q, k and v, a scale, a Softmax and two products of activations."""
+    nodes, weights, before = [], [numpy_helper.from_array(np.float32(0.3), "scale")], "tokens"
+    for block in range(blocks):
+        for place, role in enumerate("qkv"):
+            weights.append(weight(f"w{role}{block}", 8, 8, seed=3 * block + place))
+            made = [before, f"w{role}{block}"], [f"{role}{block}"]
+            nodes.append(helper.make_node("MatMul", *made, name=f"{role}_{block}"))
+        nodes += [
+            helper.make_node("Transpose", [f"k{block}"], [f"t{block}"], name=f"turn_{block}", perm=[0, 2, 1]),
+            helper.make_node("MatMul", [f"q{block}", f"t{block}"], [f"s{block}"], name=f"scores_{block}"),
+            helper.make_node("Mul", [f"s{block}", "scale"], [f"m{block}"], name=f"scale_{block}"),
+            helper.make_node("Softmax", [f"m{block}"], [f"p{block}"], name=f"softmax_{block}", axis=-1),
+            helper.make_node("MatMul", [f"p{block}", f"v{block}"], [f"y{block}"], name=f"context_{block}"),
+        ]
+        before = f"y{block}"
+    return wrapped(nodes, [value("tokens", (1, 4, 8))], [value(before, (1, 4, 8))], weights)
+
+
 def imbalanced(spread: float = 300.0) -> Any:
     """Eight channels are scaled apart by a factor of `spread` and back: 8 bits between lose most of them."""
     factors = np.geomspace(1, spread, 8).astype(np.float32).reshape(8, 1, 1, 1)

@@ -25,7 +25,7 @@ from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.config.files import load_config
 from roundoff.vendors.pulsar2.tables import precision_table
 from tests.models import save, value, weight, wrapped
-from tests.vendors.pulsar2.nets import mixed, write_all, write_config, write_samples
+from tests.vendors.pulsar2.nets import attentive, mixed, write_all, write_config, write_samples
 
 Build = Callable[..., tuple[BuildResult, Log]]
 
@@ -359,6 +359,24 @@ def test_rounding_and_smoothing_take_part(run: Build) -> None:
     _, log = run(("quant.enable_smooth_quant", None), ("quant.smooth_quant_threshold", "1"))
     assert any("Enable Smooth Quant" in line for line in log.lines)
     assert any(line.startswith("smooth: ") and "took part" in line for line in log.lines)
+
+
+def test_a_mask_that_sets_the_scale_of_scores_is_named(run: Build, tmp_path: Path) -> None:
+    masked = attentive(1)
+    scaled = next(node for node in masked.graph.node if node.name == "softmax_0")
+    masked.graph.initializer.append(
+        numpy_helper.from_array(np.array([0, 0, 0, -3e38], np.float32).reshape(1, 1, 4), "mask")
+    )
+    place = list(masked.graph.node).index(scaled)
+    masked.graph.node.insert(place, helper.make_node("Add", ["m0", "mask"], ["a0"], name="add_mask"))
+    masked.graph.node[place + 1].input[0] = "a0"
+    for model, named in ((masked, True), (attentive(1), False)):
+        save(model, tmp_path / "net.onnx")
+        write_samples(tmp_path / "calib", shape=(1, 4, 8))
+        _, log = run()
+        assert (
+            any("a mask sets the scale of 1 tensor of attention scores: a0" in line for line in log.lines) == named
+        )
 
 
 def test_smoothing_inserts_a_product_where_nothing_takes_the_factors_up(run: Build, tmp_path: Path) -> None:

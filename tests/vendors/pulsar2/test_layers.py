@@ -12,10 +12,10 @@ from rich.cells import cell_len
 from roundoff.errors import BadInput
 from roundoff.graph.preparation.steps import prepare
 from roundoff.quantize.targets.files import load_target
+from roundoff.vendors.pulsar2.config.schema import BuildConfig, LayerConfig, QuantConfig
 from roundoff.vendors.pulsar2.config.schema import DataType as D
-from roundoff.vendors.pulsar2.config.schema import LayerConfig
+from roundoff.vendors.pulsar2.frontend import Frontend, MadeName, with_vendor_names
 from roundoff.vendors.pulsar2.layer_configs import (
-    Frontend,
     NodeOutcome,
     ResolvedEntry,
     ResolvedLayers,
@@ -24,7 +24,8 @@ from roundoff.vendors.pulsar2.layer_configs import (
     resolution_table,
     resolve_layers,
 )
-from tests.vendors.pulsar2.nets import mixed_model
+from tests.models import loaded
+from tests.vendors.pulsar2.nets import attentive, mixed_model
 
 WHOLE: dict[str, Any] = {"start_tensor_names": ("DEFAULT",), "end_tensor_names": ("DEFAULT",)}
 
@@ -173,7 +174,7 @@ def test_float_weights_are_for_convolutions(frontend: Frontend) -> None:
 
 def test_names_that_name_nothing_are_refused_together(frontend: Frontend) -> None:
     configs = [
-        LayerConfig(layer_names=("conv22", "op_12:onnx.Softmax_0"), data_type=D.U16),
+        LayerConfig(layer_names=("conv22", "op_12:onnx.Gelu"), data_type=D.U16),
         LayerConfig(start_tensor_names=("conv1",), end_tensor_names=("DEFAULT",), data_type=D.U16),
         LayerConfig(start_tensor_names=("s1",), end_tensor_names=("a1",), data_type=D.U16),
         LayerConfig(op_type="Softmaxx", data_type=D.FP32),
@@ -183,12 +184,90 @@ def test_names_that_name_nothing_are_refused_together(frontend: Frontend) -> Non
         refuse_unknown(result)
     text = error.value.what
     assert "layer_configs[0]: 'conv22': did you mean 'conv2'?" in text
-    assert "'op_12:onnx.Softmax_0': the vendor's frontend made this name" in text
+    assert (
+        "'op_12:onnx.Gelu': the vendor's frontend made this name, and 1 of 0 Gelu operators are named so" in text
+    )
     assert "layer_configs[1]: 'conv1': it is a node, and tensors are asked for: its output is 'n1'" in text
     assert "layer_configs[2]: 's1 .. a1': check the order" in text
     # A type that does not occur is told, as one list of types may serve many models.
     assert "Softmaxx" not in text
     assert result.entries[3].unknown["Softmaxx"] == "the model has no such operation; did you mean 'Softmax'?"
+
+
+# Names that the vendor's frontend made up ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def attention(tmp_path_factory: pytest.TempPathFactory) -> Frontend:
+    model = loaded(attentive(), tmp_path_factory.mktemp("net"))
+    return Frontend(model, prepare(model), load_target("axera-ax650"))
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("op_173:onnx.Softmax_0", (173, "Softmax", "", 0)),
+        ("op_414:onnx.FullyConnected_q_11", (414, "FullyConnected", "q", 11)),
+        ("op_821:onnx.AxFullyConnected_v_4", (821, "FullyConnected", "v", 4)),
+        ("op_173:onnx.MatMul_qkv_3", (173, "MatMul", "qkv", 3)),
+        ("op_1:onnx.Silu", (1, "Swish", "", None)),
+        ("op_111:onnx.LayerNormalization", (111, "LayerNormalization", "", None)),
+    ],
+)
+def test_the_parts_of_a_published_name(text: str, parts: tuple[int, str, str, int | None]) -> None:
+    made = MadeName.parse(text)
+    assert made is not None
+    assert (made.number, made.kind, made.role, made.head) == parts
+
+
+def test_other_names_are_no_such_names() -> None:
+    assert not any(map(MadeName.parse, ["Softmax_0", "op_1", "op_x:onnx.Mul", "/op_1:onnx.Mul/Conv"]))
+
+
+def test_parts_of_attentions_are_told_by_type_and_order(attention: Frontend) -> None:
+    asked = {
+        "op_30:onnx.Softmax_0": "softmax_0", "op_31:onnx.Softmax_3": "softmax_1",
+        "op_30:onnx.MatMul_qkv_1": "context_0", "op_31:onnx.MatMul_qk_0": "scores_1",
+        "op_31:onnx.Mul_2": "scale_1", "op_30:onnx.FullyConnected_q_0": "q_0",
+        "op_31:onnx.FullyConnected_k_0": "k_1", "op_31:onnx.FullyConnected_v_1": "v_1",
+    }  # fmt: skip
+    configs = [LayerConfig(layer_name=name, data_type=D.U16) for name in asked]
+    for entry, expected in zip(resolved(attention, *configs).entries, asked.values(), strict=True):
+        [node] = entry.nodes
+        assert (node.node, node.applied) == (expected, True)
+        assert "told by type and order from the vendor's name" in node.why
+
+
+def test_what_cannot_be_told_is_refused_and_says_how(attention: Frontend) -> None:
+    """Some of several are named: it may be any of them."""
+    entry = only(attention, LayerConfig(layer_names=("op_9:onnx.Softmax_0",), data_type=D.U16))
+    assert not entry.nodes
+    assert "1 of 2 attention operators are named so" in entry.unknown["op_9:onnx.Softmax_0"]
+    assert "--frontend" in entry.unknown["op_9:onnx.Softmax_0"]
+    gap = only(
+        attention,
+        LayerConfig(
+            layer_names=tuple(f"op_{number}:onnx.FullyConnected" for number in (1, 2, 3)), data_type=D.U16
+        ),
+    )
+    assert len(gap.unknown) == 3
+
+
+def test_the_vendors_own_model_decides_where_it_is_given(
+    attention: Frontend, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Its numbers run backwards here: by order, each name would mean the other one."""
+    vendor = attentive()
+    names = {"softmax_0": "op_5:onnx.Softmax_0", "softmax_1": "op_4:onnx.Softmax_0"}
+    for node in vendor.graph.node:
+        node.name = names.get(node.name, node.name)
+    path = loaded(vendor, tmp_path_factory.mktemp("vendor")).path
+    asked = LayerConfig(layer_names=("op_4:onnx.Softmax_0",), data_type=D.U16)
+    config = BuildConfig(quant=QuantConfig(layer_configs=(asked,)))
+    [known] = with_vendor_names(config, path).quant.layer_configs
+    [node] = only(attention, known).nodes
+    assert (node.node, node.applied, "told by" in node.why) == ("softmax_1", True, False)
+    assert with_vendor_names(config, None) == config
 
 
 # Precedence -----------------------------------------------------------------------------------------------------

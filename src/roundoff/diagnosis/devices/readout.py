@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from roundoff.align.alignment import align
 from roundoff.align.layout import correlation, positions, relabelled, seen_through, take
-from roundoff.align.matching import align
 from roundoff.align.pairing import Match, TensorPair
 from roundoff.align.sequence import match_by_order
 from roundoff.align.usual_layout import one_of_its_own, usual_layout

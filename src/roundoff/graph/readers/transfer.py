@@ -10,6 +10,7 @@ import numpy as np
 from roundoff.core.quantizers import Consumer, Quantizer, QuantSpec, quantize
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.graph.block_weights import block_products, split_weights
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.nodes import attribute, producers, readers
@@ -329,6 +330,12 @@ class _Attempt:
 
 
 def _attempt(extraction: Extraction, twin: Model, quantizers: Sequence[Quantizer], target: Model) -> _Attempt:
+    parts = block_products(twin)
+    if parts:
+        matched = match_nodes(twin, target, twin_values=lambda name: values_of(extraction, name))
+        for size in {part.size for part in parts.values()}:
+            alike = [matched[part.node] for part in parts.values() if part.size == size and part.node in matched]
+            target = split_weights(target, size, alike)[0] if alike else target
     move = _Move(extraction, twin, target)
     moved = move.run(quantizers)
     missing = tuple(quantizer.name for quantizer in quantizers if quantizer.name not in move.placed)
@@ -358,6 +365,11 @@ class _Move:
         self._outputs = dict(zip(outputs(twin), outputs(target), strict=False))
         self._outputs.update((name, name) for name in outputs(target))
         self._matched = match_nodes(twin, target, twin_values=lambda name: values_of(extraction, name))
+        theirs = block_products(target)
+        for part in block_products(twin).values():
+            other = theirs.get(self._matched.get(part.node, ""))
+            if other is not None:
+                self._matched[part.joined] = other.joined
         self._taken: set[Consumer] = set()
 
     def run(self, quantizers: Sequence[Quantizer]) -> tuple[Quantizer, ...]:

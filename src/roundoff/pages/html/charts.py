@@ -21,7 +21,7 @@ from roundoff.pages.blocks import Chart, Series, TableBlock
 Value = float | str | None
 _T = TypeVar("_T")
 
-_SIZE = 1000
+SIZE = 1000
 """Units of the box that shapes are drawn in, each way."""
 _COLOURS = 6
 """Series of the style sheet; lines beyond them have a hue of their own, areas take the first again."""
@@ -135,15 +135,17 @@ def _axis(values: Iterable[float], *, log: bool, from_zero: bool, floor: float |
 # Drawing.
 
 
-def _unit(share: float) -> str:
-    return f"{share * _SIZE:.1f}".removesuffix(".0")
+def unit(share: float) -> str:
+    """A share in units of the box."""
+    return f"{share * SIZE:.1f}".removesuffix(".0")
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share of a width or a height."""
     return f"{share * 100:.2f}%".replace(".00%", "%")
 
 
-def _texts(phrase: Phrase, attributes: str) -> str:
+def texts(phrase: Phrase, attributes: str) -> str:
     """A text at a place, in each language where they differ."""
     if phrase.en == phrase.zh:
         return f"<text {attributes}>{escape(phrase.en)}</text>"
@@ -153,7 +155,8 @@ def _texts(phrase: Phrase, attributes: str) -> str:
     )
 
 
-def _spans(phrase: Phrase) -> str:
+def spans(phrase: Phrase) -> str:
+    """A text in each language where they differ, as HTML."""
     if phrase.en == phrase.zh:
         return escape(phrase.en)
     return f'<span lang="en">{escape(phrase.en)}</span><span lang="zh">{escape(phrase.zh)}</span>'
@@ -287,7 +290,7 @@ class _Drawing:
         yield '<div class="frame">'
         yield f'<svg class="plot" role="img" aria-labelledby="caption-{escape(self.chart.id)}">'
         yield from self._grid()
-        yield f'<svg viewBox="0 0 {_SIZE} {_SIZE}" preserveAspectRatio="none" width="100%" height="100%">'
+        yield f'<svg viewBox="0 0 {SIZE} {SIZE}" preserveAspectRatio="none" width="100%" height="100%">'
         for index, series in enumerate(self.chart.series):
             yield self._series(series, partial(_look, index))
         yield from self._targets()
@@ -298,22 +301,22 @@ class _Drawing:
         yield self._below()
 
     def _below(self) -> str:
-        return f'<p class="axis">{_spans(self.chart.x_label)}</p></div>'
+        return f'<p class="axis">{spans(self.chart.x_label)}</p></div>'
 
     def _legend(self) -> str:
         entries = (
             f'<li><svg class="key" aria-hidden="true"><path d="M1 6H19" {_look(at)}/></svg>'
-            f"{_spans(each.label)}</li>"
+            f"{spans(each.label)}</li>"
             for at, each in enumerate(self.chart.series)
         )
         return f'<ul class="legend" aria-hidden="true">{"".join(entries)}</ul>'
 
     def _grid(self) -> Iterator[str]:
         for tick in self.upwards.ticks():
-            y = _percent(self.height(tick))
+            y = percent(self.height(tick))
             yield f'<line class="grid" x2="100%" y1="{y}" y2="{y}"/>'
             yield f'<text class="end" x="-6" y="{y}" dy="4">{number(tick)}</text>'
-        yield _texts(self.chart.y_label, 'class="title" x="-6" y="-8"')
+        yield texts(self.chart.y_label, 'class="title" x="-6" y="-8"')
 
     def _bottom(self) -> Iterator[str]:
         if self.numeric:
@@ -338,10 +341,10 @@ class _Drawing:
                 share = self.at(names.index(name))
             else:
                 continue
-            x = _percent(share)
+            x = percent(share)
             side = 'dx="4"' if share < _RIGHT else 'dx="-4" text-anchor="end"'
             yield f'<line class="mark" x1="{x}" x2="{x}" y2="100%"/>'
-            yield _texts(label, f'class="mark" x="{x}" y="{12 + 14 * (index % 4)}" {side}')
+            yield texts(label, f'class="mark" x="{x}" y="{12 + 14 * (index % 4)}" {side}')
 
     def _series(self, series: Series, look: Callable[[str], str]) -> str:
         if series.role == "bars":
@@ -366,10 +369,10 @@ class _Drawing:
         room = 1 / max(len(self.places), 1)
         # A fifth of the room is left between places, the rest is shared by the series that stand side by side.
         wide = room * 0.8 / len(group)
-        foot = _unit(self.height(0.0))
+        foot = unit(self.height(0.0))
         return "".join(
-            f"M{_unit(self.at(place) - room * 0.4 + wide * group.index(series))} {foot}"
-            f"V{_unit(self.height(value))}h{_unit(wide)}V{foot}z"
+            f"M{unit(self.at(place) - room * 0.4 + wide * group.index(series))} {foot}"
+            f"V{unit(self.height(value))}h{unit(wide)}V{foot}z"
             for place, value in enumerate(self.values(series, 0))
             if value is not None
         )
@@ -382,8 +385,8 @@ class _Drawing:
             found = [each for each in row if each is not None]
             if len(found) < len(row):
                 continue
-            low, lower, middle, upper, high = (_unit(self.height(each)) for each in found)
-            x, left, right = (_unit(self.at(place) + shift) for shift in (0.0, -half, half))
+            low, lower, middle, upper, high = (unit(self.height(each)) for each in found)
+            x, left, right = (unit(self.at(place) + shift) for shift in (0.0, -half, half))
             whiskers.append(f"M{x} {low}V{lower}M{x} {upper}V{high}")
             bodies.append(f"M{left} {lower}H{right}V{upper}H{left}z")
             middles.append(f"M{left} {middle}H{right}")
@@ -422,7 +425,7 @@ class _Drawing:
                 continue
             told = escape("\n".join(self._told(group, nodes)))
             shape = (
-                f'<rect class="target" x="{_unit(left)}" width="{_unit(right - left)}" height="{_SIZE}">'
+                f'<rect class="target" x="{unit(left)}" width="{unit(right - left)}" height="{SIZE}">'
                 f"<title>{told}</title></rect>"
             )
             node = nodes[group[0]] if len(group) == 1 else None
@@ -466,15 +469,15 @@ class _Drawing:
         yield '<div class="frame heat">'
         tall = " tall" if len(rows) > _TALL_ROWS else ""
         yield f'<svg class="plot{tall}" role="img" aria-labelledby="caption-{escape(self.chart.id)}">'
-        yield f'<svg viewBox="0 0 {_SIZE} {_SIZE}" preserveAspectRatio="none" width="100%" height="100%">'
+        yield f'<svg viewBox="0 0 {SIZE} {SIZE}" preserveAspectRatio="none" width="100%" height="100%">'
         size = -(-most // _MOST_PLACES)
         for index, row in enumerate(rows):
             shades = [_shade(row[at : at + size], ends) for at in range(0, len(row), size)]
             yield from _heat_row(index, len(rows), shades, size / most)
         yield "</svg>"
         for index, name in enumerate(series.names):
-            y = _percent((index + 0.5) / max(len(rows), 1))
-            yield _texts(Phrase(_short(name.en), _short(name.zh)), f'class="end" x="-6" y="{y}" dy="4"')
+            y = percent((index + 0.5) / max(len(rows), 1))
+            yield texts(Phrase(_short(name.en), _short(name.zh)), f'class="end" x="-6" y="{y}" dy="4"')
         ticks = [each for each in _ChartAxis(0.0, float(most)).ticks() if each < most and each.is_integer()]
         for at, tick in enumerate(ticks):
             yield _bottom_text(tick / most, number(tick), minor=at % 2 == 1)
@@ -482,17 +485,17 @@ class _Drawing:
         yield self._below()
         steps = "".join(f'<rect class="h{at}" x="{at * 22}" width="22" height="12"/>' for at in range(_SHADES))
         scale = f'{number(ends[0])} <svg class="shades" aria-hidden="true">{steps}</svg> {number(ends[1])}'
-        yield f'<p class="legend">{_spans(series.label)} {scale}</p>'
+        yield f'<p class="legend">{spans(series.label)} {scale}</p>'
 
 
 def _heat_row(row: int, rows: int, shades: Sequence[int | None], wide: float) -> Iterator[str]:
     """Cells of one row, neighbours of one shade as one."""
-    top, tall = _unit(row / rows), _unit(0.92 / rows)
+    top, tall = unit(row / rows), unit(0.92 / rows)
     for shade, group in groupby(range(len(shades)), key=shades.__getitem__):
         cells = list(group)
         if shade is not None:
             left = cells[0] * wide
-            box = f'x="{_unit(left)}" y="{top}" width="{_unit(min(len(cells) * wide, 1 - left))}" height="{tall}"'
+            box = f'x="{unit(left)}" y="{top}" width="{unit(min(len(cells) * wide, 1 - left))}" height="{tall}"'
             yield f'<rect class="h{shade}" {box}/>'
 
 
@@ -522,7 +525,7 @@ def _bottom_text(share: float, text: str, *, minor: bool) -> str:
     """A text below the axis; every second one gives way where the page is narrow."""
     look = "middle minor" if minor else "middle"
     shown = escape(_short(text))
-    return f'<text class="{look}" x="{_percent(share)}" y="100%" dy="16">{shown}</text>'
+    return f'<text class="{look}" x="{percent(share)}" y="100%" dy="16">{shown}</text>'
 
 
 def _runs(points: Sequence[_T | None]) -> list[list[_T]]:
@@ -536,22 +539,22 @@ def _runs(points: Sequence[_T | None]) -> list[list[_T]]:
 
 def _polyline(run: Sequence[tuple[float, float]], *, thin: bool = True) -> str:
     kept = _thinned(run) if thin else run
-    return "M" + "L".join(f"{_unit(x)} {_unit(y)}" for x, y in kept)
+    return "M" + "L".join(f"{unit(x)} {unit(y)}" for x, y in kept)
 
 
 def _stairs(run: Sequence[tuple[float, float]]) -> str:
     """Each value from half-way to its left neighbour to half-way to its right one."""
     if len(run) == 1:
-        return f"M{_unit(run[0][0])} {_unit(run[0][1])}h0"
-    parts = [f"M{_unit(run[0][0])} {_unit(run[0][1])}"]
+        return f"M{unit(run[0][0])} {unit(run[0][1])}h0"
+    parts = [f"M{unit(run[0][0])} {unit(run[0][1])}"]
     for (x, _), (following, y) in pairwise(run):
-        parts.append(f"H{_unit((x + following) / 2)}V{_unit(y)}")
-    return "".join((*parts, f"H{_unit(run[-1][0])}"))
+        parts.append(f"H{unit((x + following) / 2)}V{unit(y)}")
+    return "".join((*parts, f"H{unit(run[-1][0])}"))
 
 
 def _dots(points: Iterable[tuple[float, float] | None]) -> str:
     """Lines of no length: their round ends stay round however the box is stretched."""
-    return "".join(f"M{_unit(x)} {_unit(y)}h0" for x, y in (each for each in points if each is not None))
+    return "".join(f"M{unit(x)} {unit(y)}h0" for x, y in (each for each in points if each is not None))
 
 
 def _thinned(run: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:

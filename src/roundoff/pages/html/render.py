@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from roundoff.messages.catalogue import LANGUAGES, Language, Phrase, bilingual, plain
 from roundoff.messages.sanitize import sanitize_for_display
 from roundoff.pages.blocks import (
     Block,
+    Headline,
     NetworkBlock,
     Page,
     Picture,
@@ -21,8 +23,10 @@ from roundoff.pages.blocks import (
     cell_value,
     is_hidden,
 )
+from roundoff.pages.cards import Card, HeroCard
 from roundoff.pages.glossary import column_meaning
 from roundoff.pages.html.charts import svg_chart
+from roundoff.pages.html.drawings import card_html
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -58,6 +62,7 @@ def html_report(
         policy=_policy(script, style),
         data=_data(safe),
         drawn=lambda chart: svg_chart(chart, tables, language),
+        carded=lambda card: card_html(card, language),
     )
     return text.lstrip()
 
@@ -131,6 +136,21 @@ def _look(table: TableBlock) -> str:
     return "wordy" if any(len(text.en) > _LONGEST_LINE and " " in text.en for text in cells) else ""
 
 
+def _has_hero(page: Page) -> bool:
+    return any(isinstance(block, HeroCard) for block in page.blocks)
+
+
+def _runs(page: Page) -> list[tuple[bool, list[Block]]]:
+    """Blocks that stand together, and whether they need a frame: beside cards all else stands in one, too.
+
+    The score says what the verdicts of a page do.
+    """
+    if not _has_hero(page):
+        return [(False, list(page.blocks))]
+    kept = [each for each in page.blocks if not isinstance(each, Headline)]
+    return [(not card, list(run)) for card, run in groupby(kept, key=lambda each: isinstance(each, Card))]
+
+
 def _asset(name: str) -> str:
     return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
 
@@ -157,7 +177,9 @@ def _template() -> "Template":
         "longest_line": _LONGEST_LINE,
         "look_of": _look,
         "many_rows": _MANY_ROWS,
-        "kind_of": lambda block: type(block).__name__,
+        "kind_of": lambda block: "Card" if isinstance(block, Card) else type(block).__name__,
+        "has_hero": _has_hero,
+        "runs_of": _runs,
         "picture_source": _picture_source,
         "plain": plain,
         "say": bilingual,

@@ -18,6 +18,7 @@ import numpy as np
 from roundoff.core.array_files import MAX_HEADER_BYTES, Member, Unreadable, list_members, parse_header
 from roundoff.core.files import regular_file, writing
 from roundoff.core.tensors import Array
+from roundoff.core.untrusted import parse_json
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.quantize.calibration.calibration import Calibration
@@ -169,8 +170,8 @@ def _about(members: Mapping[str, Member]) -> _About:
 
     text = _array(members, "about", "u").astype(np.uint8).tobytes()
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        content = parse_json(text, "about")
+    except BadInput as error:
         raise Unreadable(english("its table of contents is damaged")) from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise Unreadable(english("it was not written by a calibration"))

@@ -212,7 +212,7 @@ class DtypeRequests:
             has_weight = bool(weight_edges(unit, self.view))
             return "" if not has_weight else FLOAT if unit.obstacle else self.target.weight
         if part == "activation":
-            return FLOAT if unit.obstacle else self.target.activation
+            return FLOAT if unit.obstacle or self.target.weight_only else self.target.activation
         return FLOAT if decided["activation"].dtype == FLOAT or self.target.float_results else ""
 
     def _refusal(self, unit: FusedUnit, part: Part, dtype: str) -> Message | None:

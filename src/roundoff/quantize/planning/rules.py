@@ -2,7 +2,6 @@
 
 import fnmatch
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,8 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from roundoff.core.files import read_small
 from roundoff.core.plan import FLOAT, PRECISION_PARTS, Precision, Rule, SelectorKind, rule_text
+from roundoff.core.untrusted import read_toml
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 from roundoff.quantize.planning.view import GraphView
@@ -104,16 +103,7 @@ def load_rules(path: Path) -> tuple[Rule, ...]:
     Raises:
         BadInput: The file cannot be read, or is not of that form.
     """
-    # What checks files is slow to import, and most runs have none.
-
-    data = read_small(path, what=english("The file of rules"))
-    try:
-        content = tomllib.loads(data.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(
-            english("{path} is not valid TOML: {error}.", path=path, error=error), fix=english("correct it")
-        ) from error
-    return check_rules(content, path)
+    return check_rules(read_toml(path, what=english("The file of rules")), path)
 
 
 # The layout of a file of rules.

@@ -1,12 +1,12 @@
 """Reading target files: by name or path, with what they extend, and all their errors at once."""
 
-import tomllib
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roundoff.core.files import read_small
 from roundoff.core.target import Target
+from roundoff.core.untrusted import read_toml
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 
@@ -98,13 +98,7 @@ def _complete(content: dict[str, Any], path: Path, *, seen: tuple[Path, ...]) ->
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    data = read_small(path, what=english("The target file"))
-    try:
-        return tomllib.loads(data.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(
-            english("{path} is not valid TOML: {error}.", path=path, error=error), fix=english("correct it")
-        ) from error
+    return read_toml(path, what=english("The target file"))
 
 
 def _merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

@@ -168,6 +168,8 @@ class TargetFile(_TargetTable):
     fixed_ranges: dict[str, Range] = Field(default_factory=dict)
     float_results: bool = False
     quantize_outputs: bool = True
+    weight_only: bool = False
+    weight_block: Literal[0, 16, 32, 64, 128, 256] = 0
     arithmetic: ArithmeticTable = ArithmeticTable()
     calibration: CalibrationTable = CalibrationTable()
     cost: CostTable = CostTable()
@@ -230,6 +232,8 @@ class TargetFile(_TargetTable):
             fixed_ranges=dict(self.fixed_ranges),
             float_results=self.float_results,
             quantize_outputs=self.quantize_outputs,
+            weight_only=self.weight_only,
+            weight_block=self.weight_block,
             arithmetic=Arithmetic(**arithmetic),
             calibration=CalibrationDefaults(**self.calibration.model_dump()),
             costs=self.cost.costs(),

@@ -2,7 +2,7 @@
 
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import StepContext, Transformed, all_transforms, apply_transform, transform_names
-from roundoff.quantize.transforms import clamp_mask, equalize, explicit_bias, smooth
+from roundoff.quantize.transforms import clamp_mask, equalize, layer_forms, smooth
 
 __all__ = [
     "Participation",
@@ -12,7 +12,7 @@ __all__ = [
     "apply_transform",
     "clamp_mask",
     "equalize",
-    "explicit_bias",
+    "layer_forms",
     "smooth",
     "transform_names",
 ]

@@ -198,7 +198,7 @@ def observe_rows(
     Args:
         model: The float network.
         samples: Some of them are run.
-        parts: Its attentions with masks.
+        parts: Its attentions, with masks or without.
         threads: Threads to use; all cores by default.
 
     Raises:
@@ -247,11 +247,15 @@ class _ScoreReader:
     def _score_place(self, operand: ScoreOperand) -> int:
         return (3 if operand.selected else 1) - operand.place
 
+    def _raw(self, part: Attention) -> str:
+        """The scores before anything is added to them."""
+        if not part.operands:
+            return part.masked
+        return str(self._nodes[part.operands[0].node].input[self._score_place(part.operands[0])])
+
     def _read(self, part: Attention) -> list[str]:
-        first = self._nodes[part.operands[0].node]
         conditions = [self._nodes[each.node].input[0] for each in part.operands if each.selected]
-        given = [each.tensor for each in part.operands]
-        return [first.input[self._score_place(part.operands[0])], *given, *conditions]
+        return [self._raw(part), *(each.tensor for each in part.operands), *conditions]
 
     def _value(self, tensor: str, computed: Mapping[str, Array]) -> Array:
         return computed[tensor] if tensor in computed else self._constants.value(tensor)
@@ -260,9 +264,7 @@ class _ScoreReader:
         self, part: Attention, computed: Mapping[str, Array]
     ) -> tuple[Array, list[tuple[ScoreOperand, Array, Array]]]:
         """Scores of one sample, and what is added: values, and where they are a mask."""
-        first = self._nodes[part.operands[0].node]
-        scores = self._value(first.input[self._score_place(part.operands[0])], computed)
-        found = []
+        scores, found = self._value(self._raw(part), computed), []
         for operand in part.operands:
             given = np.asarray(self._value(operand.tensor, computed), np.float64)
             masks = given <= MASK_LEVEL

@@ -4,10 +4,8 @@ To add one, write it in a file of its own and name it below; users give theirs a
 """
 
 from roundoff.core.table import Table
-from roundoff.search.strategies.bisect import bisect
 from roundoff.search.strategies.flow_charts import charts
-from roundoff.search.strategies.greedy import greedy
-from roundoff.search.strategies.pareto import pareto
+from roundoff.search.strategies.ranked import bisect, greedy, pareto
 from roundoff.search.strategies.strategy import Strategy, load_strategy, stepwise
 
 __all__ = ["STRATEGIES", "Strategy", "load_strategy", "stepwise"]

@@ -6,9 +6,17 @@ from dataclasses import replace
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, named, plain, translate
+from roundoff.messages.catalogue import (
+    Phrase,
+    bilingual,
+    count_of,
+    in_all_languages,
+    named,
+    plain,
+    semicolons,
+    translate,
+)
 from roundoff.messages.numbers import decibels_with_unit, score_text, text_curve
-from roundoff.messages.phrases import count_of, semicolons
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.accumulate.result import Accumulation, CurveNode, MeasuredCurve, Split
 

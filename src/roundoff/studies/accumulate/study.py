@@ -459,7 +459,7 @@ def accumulate(
     Args:
         quantized: The float model and its quantizers.
         samples: What to run it on.
-        curves: Which quantizers are on in each curve, by name (`roundoff.graph.switches.Switches` finds names);
+        curves: Which quantizers are on in each curve, by name (`graph.switches.Switches` finds names);
             weights only and activations only by default.
         settings: What to measure.
         progress: Told of every sample.

@@ -7,9 +7,17 @@ from operator import attrgetter
 from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.core.plan import FLOAT, PRECISION_PARTS, Precision
-from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, plain, translate
+from roundoff.messages.catalogue import (
+    Phrase,
+    bilingual,
+    commas,
+    count_of,
+    in_all_languages,
+    plain,
+    semicolons,
+    translate,
+)
 from roundoff.messages.message import shown
-from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.studies.audit.result import Audit, AuditRow, QuantizedPart, Severity
 
 EVERYTHING = "all"
@@ -92,6 +100,7 @@ def _computed(audit: Audit) -> Iterator[tuple[str, str]]:
     rows = [row for row in audit.rows if row.effective.arithmetic != "none"]
     at_run_time = [row for row in rows if any(each.kind == "dynamic" for each in row.findings)]
     floats = [row for row in rows if row.effective.arithmetic == FLOAT and row not in at_run_time]
+    yield from _blocks(audit)
     text = translate("audit.of_nodes", count=len(rows) - len(floats), all=len(rows))
     text = semicolons(text, translate("audit.in_float", types=_by_type(floats)) if floats else "")
     narrow = [row for row in floats if row.effective.weight and FLOAT not in row.effective.weight.split("/")]
@@ -106,6 +115,15 @@ def _computed(audit: Audit) -> Iterator[tuple[str, str]]:
     if meant:
         whole = len(rows) - len(floats)
         yield "", translate("audit.meant", count=len(meant), whole=whole, types=_by_type(meant))
+
+
+def _blocks(audit: Audit) -> Iterator[tuple[str, str]]:
+    """How many products have weights with a scale per block, which no count of integer nodes tells."""
+    products = [row for row in audit.rows if row.op_type == "MatMul"]
+    held = Counter((row.effective.weight, row.block) for row in products if row.block)
+    for at, ((dtype, size), count) in enumerate(held.most_common()):
+        label = "" if at else translate("audit.block_weights")
+        yield label, translate("audit.in_blocks", count=count, all=len(products), dtype=dtype, size=size)
 
 
 def _by_type(rows: Sequence[AuditRow]) -> str:

@@ -84,6 +84,7 @@ class AuditRow:
         parts: How its inputs and its output are quantized.
         findings: What is worth knowing of it.
         float_between_integers: The plan computes it in float, although all it reads is quantized.
+        block: Values of its weight that share a scale; 0 where it has none with a scale per block.
     """
 
     node: str
@@ -94,6 +95,7 @@ class AuditRow:
     parts: tuple[QuantizedPart, ...] = ()
     findings: tuple[AuditFinding, ...] = ()
     float_between_integers: bool = False
+    block: int = 0
 
     @property
     def severity(self) -> Severity | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from roundoff.core.plan import NodePlan, Precision, QuantPlan, Resolution
 from roundoff.core.quantizers import Quantizer
+from roundoff.graph.block_weights import block_products
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import Translatable, english
 from roundoff.studies.audit.checks import EffectiveView, check_numbers, check_structure
@@ -160,6 +161,7 @@ def _audit(
 ) -> Audit:
     known = plans or {}
     rows = []
+    blocks = block_products(view.model.float_model)
     for node in view.nodes:
         plan, own = known.get(node.name), tuple(findings.get(node.name, ()))
         rows.append(
@@ -172,6 +174,7 @@ def _audit(
                 parts=view.parts(node),
                 findings=own,
                 float_between_integers=plan is not None and plan.float_between_integers,
+                block=blocks[node.name].size if node.name in blocks else 0,
             )
         )
     names = {row.node for row in rows}

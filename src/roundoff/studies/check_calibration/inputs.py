@@ -11,7 +11,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.shapes import input_channel_axis
 from roundoff.measure.statistics import TensorStats
 from roundoff.messages.message import NOTHING, Message, joined, message
-from roundoff.preprocessing.hypotheses import InputObservation, leading, rank
+from roundoff.preprocessing.conventions import InputObservation, leading, rank
 from roundoff.studies.check_calibration.result import InputFacts
 
 TWICE = message("check_calibration.like_twice")

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import bilingual, in_all_languages, plain, translate
+from roundoff.messages.catalogue import bilingual, commas, count_of, in_all_languages, plain, semicolons, translate
 from roundoff.messages.message import shown
 from roundoff.messages.numbers import number, percentage
-from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.studies.check_calibration.result import CalibrationCheck, ConvergencePoint, InputFacts, RangeRow
 
 _MOST_CHANNELS = 4

@@ -12,8 +12,17 @@ from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
 from roundoff.measure.classes import class_predictions
 from roundoff.messages.message import NOTHING, Message, joined, message, verbatim
-from roundoff.preprocessing.conventions import BYTE, Convention, alike, preparations
-from roundoff.preprocessing.hypotheses import Hypothesis, InputObservation, leading, moment_distance, rank
+from roundoff.preprocessing.conventions import (
+    BYTE,
+    Convention,
+    Hypothesis,
+    InputObservation,
+    alike,
+    leading,
+    moment_distance,
+    preparations,
+    rank,
+)
 from roundoff.run.session import Session, open_session
 from roundoff.studies.check_calibration.result import InputFacts
 

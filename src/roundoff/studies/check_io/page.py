@@ -6,9 +6,17 @@ from collections.abc import Iterator
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, plain, translate
+from roundoff.messages.catalogue import (
+    Phrase,
+    bilingual,
+    commas,
+    count_of,
+    in_all_languages,
+    plain,
+    semicolons,
+    translate,
+)
 from roundoff.messages.message import joined, phrase_of, shown
-from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.studies.check_io.result import Correction, Explanation, IoCheck, StageCheck
 
 _WORDS = {True: "check_io.pass", False: "check_io.fail"}

@@ -7,10 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, plain, translate
+from roundoff.messages.catalogue import (
+    Phrase,
+    bilingual,
+    commas,
+    count_of,
+    few,
+    in_all_languages,
+    plain,
+    semicolons,
+    translate,
+)
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, score_text, shape_text
-from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.pages.coverage import coverage_lines, gap_line, judgement_lines
 from roundoff.studies.compare.result import Comparison, TensorComparison, was_not_read
 

@@ -6,10 +6,18 @@ from functools import partial
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, bilingual, explained, in_all_languages, plain, translate
+from roundoff.messages.catalogue import (
+    Phrase,
+    bilingual,
+    count_of,
+    explained,
+    in_all_languages,
+    plain,
+    semicolons,
+    translate,
+)
 from roundoff.messages.message import phrase_of
 from roundoff.messages.numbers import number, percentage, shape_text
-from roundoff.messages.phrases import count_of, semicolons
 from roundoff.studies.distribution.result import (
     LEVEL_BOUNDS,
     OUTLIER_LEVELS,

@@ -5,10 +5,9 @@ from operator import attrgetter, itemgetter
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, plain, translate
+from roundoff.messages.catalogue import Phrase, bilingual, commas, count_of, in_all_languages, plain, translate
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import BLOCKS, decibels_with_unit, number, percentage, shape_text
-from roundoff.messages.phrases import commas, count_of
 from roundoff.studies.distribution.result import (
     Bins,
     DistributionReport,

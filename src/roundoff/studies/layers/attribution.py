@@ -502,16 +502,19 @@ def judge(
         judgement: What the one judge says of the outputs; they are judged by the rows alone without it.
     """
     outputs, agrees = judge_outputs(rows, thresholds)
+    kept, limits = agrees, thresholds.describe()
     if judgement is not None and judgement.grade in _AGREES:
         agrees = _AGREES[judgement.grade]
+        # What the judge misses may be another limit than those of tensors.
+        limits = judgement.limits or limits if kept and not agrees else limits
     damaged = any(row.output and row.accumulated and row.accumulated.status == "nonfinite" for row in rows)
     if damaged or (outputs and agrees is None):
-        return LayerVerdict("open", outputs, agrees, thresholds.describe())
+        return LayerVerdict("open", outputs, agrees, limits)
     ranked = sorted(contributions, key=lambda each: each.share, reverse=True)
     limit = _usual(ranked) - (_STANDS_FAR_OUT_DB if agrees else _STANDS_OUT_DB)
     worst = min((_db(row.accumulated) for row in rows if row.output and row.accumulated), default=math.inf)
     outstanding = [each for each in ranked if each.badness_db <= limit]
-    fine = LayerVerdict("fine", outputs, agrees, thresholds.describe(), contributors=len(ranked))
+    fine = LayerVerdict("fine", outputs, agrees, limits, contributors=len(ranked))
     passes = bool(agrees) and worst >= _LITTLE_LOST_DB
     worth = [each for each in outstanding if each.share >= _WORTH_TRYING]
     proof = None

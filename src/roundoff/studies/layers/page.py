@@ -8,10 +8,19 @@ from typing import Any
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, bilingual, explained, in_all_languages, plain, translate
+from roundoff.messages.catalogue import (
+    Phrase,
+    bilingual,
+    commas,
+    count_of,
+    explained,
+    in_all_languages,
+    plain,
+    semicolons,
+    translate,
+)
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import percentage, score_text, shape_text
-from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.layers.result import WEIGHTS_UNKNOWN, Culprit, LayerReport, LayerRow, LayerScore
 

@@ -1,7 +1,6 @@
 """Layer by layer: the whole way from a quantized model and samples to a report."""
 
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,26 +17,16 @@ from roundoff.graph.interface import check_repeatable, hidden_tensors
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
-from roundoff.measure.inference import keep_samples
-from roundoff.measure.metrics import (
-    cosine,
-    mse,
-    ratio_db,
-    sqnr_db,
-    status_of,
-    worst_channel,
-    worst_channel_sqnr_db,
-)
 from roundoff.measure.verdicts import ThresholdSet, usual_limits
 from roundoff.measure.verdicts import judge as judge_grade
-from roundoff.messages.message import Message, as_message, english, message
+from roundoff.messages.message import Message, english, message
 from roundoff.quantize.agreement import JUDGED_SAMPLES
 from roundoff.quantize.agreement import judge_outputs as outputs_judgement
 from roundoff.run.bench import FEW_SAMPLES, spread_over
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.run.integer.machine import IntegerRunner
-from roundoff.run.variants import LayerTensor, Variant, layer_tensors
+from roundoff.run.variants import Variant, layer_tensors
 from roundoff.studies.layers.attribution import (
     ATTRIBUTION_SAMPLES,
     Contribution,
@@ -56,15 +45,14 @@ from roundoff.studies.layers.experiments import (
 from roundoff.studies.layers.measurement import (
     LayerBench,
     Tally,
-    VariantTally,
     arithmetic_in_words,
+    layer_row,
     overflows,
 )
 from roundoff.studies.layers.result import (
     WEIGHTS_UNKNOWN,
     LayerReport,
     LayerRow,
-    LayerScore,
     LayerVerdict,
     Method,
     Mode,
@@ -113,92 +101,6 @@ def _changes(quantizer: Quantizer, values: Array) -> bool:
     lost = np.abs(rounded - rounded.astype(values.dtype)).max(initial=0.0)
     apart = np.abs(rounded - values.astype(np.float32, copy=False)).max(initial=0.0)
     return bool(apart > _ON_THE_GRID * float(params.scale.min()) + lost)
-
-
-# From what was summed up of a tensor to its row.
-
-
-def layer_row(order: int, tensor: LayerTensor, tally: Tally | None, variants: Collection[Variant]) -> LayerRow:
-    """The row of a tensor.
-
-    Args:
-        order: Its position in execution order.
-        tensor: The tensor.
-        tally: What was measured of it; None when it cannot be read.
-        variants: Which of the local and the accumulated error were to be measured.
-    """
-    value = tensor.value
-    if tally is None:
-        scores = {variant: LayerScore("unreadable", as_message(value.obstacle())) for variant in variants}
-    else:
-        scores = {variant: layer_score(tally, variant) for variant in variants}
-    return LayerRow(
-        order=order,
-        node=value.node,
-        op_type=value.op_type,
-        unit=tensor.unit,
-        tensor=value.name,
-        shape=value.shape or () if tally is None or tally.shape is None else tally.shape,
-        dtype=value.element.dtype if value.element else "",
-        quantized=tensor.quantized,
-        output=tensor.output,
-        samples=0 if tally is None else tally.samples,
-        levels=tensor.levels,
-        clipped=None if tally is None or tensor.quantizer is None else _share(tally.clipped, tally.count),
-        local=scores.get("local"),
-        accumulated=scores.get("accumulated"),
-        differing_codes=None if tally is None else _share(tally.codes_differing, tally.codes_compared),
-        distant_codes=None if tally is None else _share(tally.codes_distant, tally.codes_compared),
-    )
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
-
-
-def layer_score(tally: Tally, variant: Variant) -> LayerScore:
-    """The scores of one variant of a tensor."""
-    part = tally.variants[variant]
-    if part.failure is not None:
-        status, reason = part.failure
-        return LayerScore(status, as_message(reason))
-    moments = part.totals.sums()
-    status, detail = status_of(moments)
-    if moments.count == 0:
-        return LayerScore(status, as_message(detail))
-    channel = int(worst_channel(moments))
-    rms_steps, max_steps = _steps(tally, part)
-    return LayerScore(
-        status=status,
-        detail=as_message(detail),
-        cosine=cosine(moments),
-        mse=mse(moments),
-        sqnr_db=sqnr_db(moments),
-        rms_steps=rms_steps,
-        max_steps=max_steps,
-        used_levels=None if part.levels is None else part.levels.used,
-        worst_channel=channel if channel >= 0 else None,
-        worst_channel_sqnr_db=worst_channel_sqnr_db(moments) if channel >= 0 else None,
-        worst_sample=part.worst_sample,
-        worst_sample_sqnr_db=-ratio_db(part.worst_ratio, 1.0) if part.worst_sample else None,
-        sample_sqnr_db=keep_samples(-ratio_db(ratio, 1.0) for ratio in part.sample_ratios),
-    )
-
-
-def _steps(tally: Tally, part: VariantTally) -> tuple[float | None, float | None]:
-    """Root mean square and maximum of the error in steps of the tensor's quantizer."""
-    quantizer, sums = tally.tensor.quantizer, part.totals
-    if quantizer is None:
-        return None, None
-    scale = quantizer.params.scale.astype(np.float64)
-    if scale.size == 1:
-        step = float(scale.reshape(()))
-        return math.sqrt(sums.error / sums.count) / step, sums.max_error / step
-    channels = sums.channels
-    if channels is None:
-        return None, None
-    energy = float((channels.error / scale**2).sum())
-    return math.sqrt(energy / sums.count), sums.max_steps
 
 
 _METHODS: tuple[Variant, ...] = ("local", "accumulated")

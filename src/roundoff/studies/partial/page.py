@@ -7,10 +7,9 @@ from dataclasses import replace
 from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.measure.metrics import is_metric, summary_of
-from roundoff.messages.catalogue import bilingual, in_all_languages, plain, translate
+from roundoff.messages.catalogue import bilingual, count_of, few, in_all_languages, plain, semicolons, translate
 from roundoff.messages.message import shown
 from roundoff.messages.numbers import named_score, score_heading, score_text, share_text
-from roundoff.messages.phrases import count_of, few, semicolons
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.partial.result import SAME_TOP1, PartialQuantization, PartialStep
 

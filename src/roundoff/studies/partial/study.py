@@ -1,6 +1,5 @@
 """More and more of a network left in float or raised to 16 bits, and what that brings."""
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,13 +14,13 @@ from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec, SwitchedSubject
 from roundoff.core.tensors import Array
+from roundoff.core.untrusted import parse_csv, parse_json
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import check_repeatable
 from roundoff.graph.quantized_model import QuantizedModel, has_exact_weights
 from roundoff.graph.switches import Switches
 from roundoff.messages.message import Message, english, message
 from roundoff.run.capture import Samples
-from roundoff.samples.labels import csv_rows
 from roundoff.studies.partial.result import (
     PartialQuantization,
     PartialSettings,
@@ -156,10 +155,7 @@ def read_ranking(path: Path, kind: str) -> tuple[str, ...]:
 
 
 def _from_json(text: str, path: Path, kind: str) -> list[str]:
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(english("{path} is not JSON: {error}.", path=path, error=error), fix=_FIX) from error
+    content = parse_json(text, path, fix=_FIX)
     if isinstance(content, dict) and ("sensitivity" in content or {"schema", "command"} <= content.keys()):
         rankings = content.get("sensitivity", {})
         rankings = rankings.get("rankings", {}) if isinstance(rankings, dict) else {}
@@ -175,7 +171,7 @@ def _name(row: Any) -> str:
 
 
 def _from_csv(text: str, path: Path, kind: str) -> list[str]:
-    rows = csv_rows(text, path)
+    rows = parse_csv(text, path)
     headings = [cell.strip().casefold() for cell in rows[0]] if rows else []
     column = next((headings.index(name) for name in _NAME_COLUMNS if name in headings), None)
     if column is None:

@@ -5,10 +5,19 @@ from typing import Any
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, named, plain, translate
+from roundoff.messages.catalogue import (
+    Phrase,
+    bilingual,
+    commas,
+    count_of,
+    in_all_languages,
+    named,
+    plain,
+    semicolons,
+    translate,
+)
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import counted, decibels
-from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.messages.sanitize import short_name
 from roundoff.pages.coverage import judged_line
 from roundoff.studies.run_diff.result import (

@@ -6,9 +6,8 @@ from dataclasses import replace
 from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.measure.metrics import summary_of
-from roundoff.messages.catalogue import bilingual, in_all_languages, plain, translate
+from roundoff.messages.catalogue import bilingual, commas, in_all_languages, plain, semicolons, translate
 from roundoff.messages.numbers import decibels_with_unit, in_decibels, named_score, score_heading, score_text
-from roundoff.messages.phrases import commas, semicolons
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
 

@@ -8,9 +8,18 @@ from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.core.quantizers import SubjectKind
 from roundoff.measure.metrics import mean_of, summary_of
-from roundoff.messages.catalogue import Phrase, bilingual, in_all_languages, plain, translate
+from roundoff.messages.catalogue import (
+    Phrase,
+    bilingual,
+    commas,
+    count_of,
+    few,
+    in_all_languages,
+    plain,
+    semicolons,
+    translate,
+)
 from roundoff.messages.numbers import in_decibels, percentage, score_heading, score_text
-from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.sensitivity.result import KindVerdict, SensitivityReport, SensitivityRow
 

@@ -1,13 +1,12 @@
 """What is switched, nodes, single quantizers and groups that the user names, and with what effort."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 from roundoff.core.quantizers import Quantizer, SubjectKind, SwitchedSubject
-from roundoff.errors import BadInput, nearest
+from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.switches import MOST_NAMED
+from roundoff.graph.switches import MOST_NAMED, Switches
 from roundoff.messages.message import english, some
 from roundoff.run.block_network import BlockArithmetic
 from roundoff.studies.sensitivity.result import Mode
@@ -118,12 +117,15 @@ def find_subjects(
     Raises:
         BadInput: There is nothing to switch, or a pattern matches nothing.
     """
-    index = _QuantizerNames(quantized)
-    chosen = None if not patterns else frozenset(name for pattern in patterns for name in index.match(pattern))
+    switches = Switches(quantized)
+    labels = {each.name: switches.labels_of(each) for each in quantized.quantizers}
+    chosen = switches.matching(patterns)
     found: list[SwitchedSubject] = []
     for kind in dict.fromkeys(kinds):
-        every = index.nodes() if kind == "node" else index.single(kind)
-        found += [subject for subject in every if chosen is None or index.labels(subject) & chosen]
+        for subject in _subjects(quantized, switches, kind):
+            called = {subject.node} if kind == "node" else labels[subject.name]
+            if not patterns or called & chosen:
+                found.append(subject)
     found += [group_subject(quantized, name, members) for name, members in (groups or {}).items()]
     if found:
         return tuple(found)
@@ -157,9 +159,9 @@ def group_subject(quantized: QuantizedModel, name: str, patterns: Sequence[str])
     Raises:
         BadInput: A pattern matches nothing, or nothing that is quantized.
     """
-    index = _QuantizerNames(quantized)
-    members = frozenset(label for pattern in patterns for label in index.match(pattern))
-    names = tuple(each.name for each in quantized.quantizers if not members.isdisjoint(index.labels_of(each)))
+    switches = Switches(quantized)
+    members = switches.matching(patterns)
+    names = tuple(each.name for each in quantized.quantizers if members & switches.labels_of(each))
     return SwitchedSubject(name, "group", names)
 
 
@@ -169,64 +171,14 @@ def switched_off(quantizers: Iterable[Quantizer], subject: SwitchedSubject) -> t
     return tuple(each for each in quantizers if each.name not in off)
 
 
-class _QuantizerNames:
-    """What names mean in a quantized model."""
-
-    def __init__(self, quantized: QuantizedModel) -> None:
-        self._quantized = quantized
-        self._op_types = {node.name: node.op_type for node in quantized.float_model.proto.graph.node}
-        self._on_inputs: dict[str, list[Quantizer]] = {}
-        for quantizer in quantized.quantizers:
-            for node in dict.fromkeys(consumer.node for consumer in quantizer.consumers):
-                self._on_inputs.setdefault(node, []).append(quantizer)
-
-    def nodes(self) -> list[SwitchedSubject]:
-        return [
-            SwitchedSubject(node, "node", tuple(each.name for each in self._on_inputs[node]), node, op_type)
-            for node, op_type in self._op_types.items()
-            if node in self._on_inputs
-        ]
-
-    def single(self, kind: SubjectKind) -> list[SwitchedSubject]:
-        return [
-            SwitchedSubject(each.name, kind, (each.name,), *self._first_reader(each), each.tensor)
-            for each in self._quantized.quantizers
-            if each.kind == kind
-        ]
-
-    def labels(self, subject: SwitchedSubject) -> frozenset[str]:
-        """What a pattern may call a subject."""
-        if subject.kind == "node":
-            return frozenset({subject.node})
-        return self.labels_of(next(q for q in self._quantized.quantizers if q.name == subject.name))
-
-    def labels_of(self, quantizer: Quantizer) -> frozenset[str]:
-        """What a pattern may call a quantizer."""
-        return frozenset({quantizer.name, quantizer.tensor, *(each.node for each in quantizer.consumers)})
-
-    def match(self, pattern: str) -> list[str]:
-        """The labels that a pattern matches."""
-        known = dict.fromkeys(label for each in self._quantized.quantizers for label in self.labels_of(each))
-        if pattern in known:
-            return [pattern]
-        found = [name for name in known if fnmatchcase(name, pattern)]
-        if found:
-            return found
-        if pattern in self._op_types:
-            what = english(
-                "Node {pattern!r} ({op_types}) has no quantizer on its inputs.",
-                pattern=pattern,
-                op_types=self._op_types[pattern],
-            )
-            nodes = some(list(self._on_inputs), MOST_NAMED)
-            raise BadInput(what, fix=english("choose nodes that are quantized: {nodes}", nodes=nodes))
-        what = english(
-            "{pattern!r} matches no quantized node, tensor or quantizer of {path}.",
-            pattern=pattern,
-            path=self._quantized.float_model.path,
-        )
-        raise BadInput(what, fix=nearest(pattern.strip("*?"), known))
-
-    def _first_reader(self, quantizer: Quantizer) -> tuple[str, str]:
-        node = quantizer.consumers[0].node if quantizer.consumers else ""
-        return node, self._op_types.get(node, "")
+def _subjects(quantized: QuantizedModel, switches: Switches, kind: SubjectKind) -> Iterator[SwitchedSubject]:
+    """All subjects of a kind, in execution order."""
+    operations = switches.op_types
+    if kind == "node":
+        for node in switches.nodes:
+            yield SwitchedSubject(node, "node", switches.on_inputs(node), node, operations[node])
+        return
+    for each in quantized.quantizers:
+        if each.kind == kind:
+            reader = each.consumers[0].node if each.consumers else ""
+            yield SwitchedSubject(each.name, kind, (each.name,), reader, operations.get(reader, ""), each.tensor)

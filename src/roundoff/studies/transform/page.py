@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import bilingual, in_all_languages, plain, translate
+from roundoff.messages.catalogue import bilingual, commas, count_of, in_all_languages, plain, translate
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import score_text
-from roundoff.messages.phrases import commas, count_of
 from roundoff.pages.blocks import Column, Headline, Page, TableBlock, View, bilingual_facts, notes
 from roundoff.pages.coverage import doubt_line, judged_line
 from roundoff.quantize.page import agreement_line

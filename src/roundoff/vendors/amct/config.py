@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from roundoff.core import untrusted
 from roundoff.core.files import read_small, write_text
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
@@ -432,43 +433,8 @@ def read_json(path: Path, *, what: str) -> Any:
 
 
 def parse_json(text: str, *, name: str) -> Any:
-    """The content of a JSON text.
-
-    Raises:
-        BadInput: It is not JSON.
-        WrongValue: A key stands twice in one object.
-    """
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in found:
-                raise WrongValue(
-                    english("{name}: the key {key!r} stands twice in one object.", name=name, key=key),
-                    fix=english("remove one of them"),
-                )
-            found[key] = value
-        return found
-
-    try:
-        return json.loads(text, object_pairs_hook=unique)
-    except json.JSONDecodeError as error:
-        where = english("line {lineno}, column {colno}", lineno=error.lineno, colno=error.colno)
-        raise BadInput(
-            english("{name} is not JSON: {msg} ({where}).", name=name, msg=error.msg, where=where),
-            fix=english("correct that line"),
-        ) from error
-    except BadInput:
-        raise
-    except ValueError as error:
-        raise BadInput(
-            english("{name} holds a number of too many digits.", name=name),
-            fix=english("check that it is the right file"),
-        ) from error
-    except RecursionError as error:
-        raise BadInput(
-            english("{name} is nested too deep.", name=name), fix=english("check that it is the right file")
-        ) from error
+    """The content of a JSON text; as `read_json`."""
+    return untrusted.parse_json(text, name, fix=english("correct that line"), twice=WrongValue)
 
 
 _OLD = frozenset({"nuq_config", "conv_calibration_config", "fc_calibration_config"})

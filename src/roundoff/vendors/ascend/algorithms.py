@@ -9,7 +9,6 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -18,232 +17,11 @@ from typing import Any, SupportsFloat
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.measure.statistics import release_pages
 from roundoff.messages.message import english
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
+from roundoff.vendors.ascend.golden_pairs import EPSILON, GoldenPair
 from roundoff.vendors.ascend.layouts import Convert
 from roundoff.vendors.ascend.rules import Warn
-
-# Sums over two long vectors as numpy's float32 gives them for the whole, without ever holding the whole.
-#
-# The vendor's figures are float32 sums of entire arrays, and their last printed digits show it. numpy adds such
-# arrays pairwise, in a tree of halves; adding block by block along the same tree gives the same bits.
-
-EPSILON = float(np.finfo(np.float64).eps)
-"""What the vendor takes for zero."""
-
-_FLOAT32_EPSILON = np.finfo(np.float32).eps
-_LEAF = 1 << 16
-_RELEASED = 64
-"""Blocks after which memory of mapped files is given back: 16 MiB of float32 a side."""
-
-_MOST_KEPT = 1 << 24
-"""Elements up to which values of another type are kept as float32 between passes: 64 MiB a side."""
-
-_UNROLLED = 8
-"""numpy adds eight partial sums at once, so that its halves begin at multiples of eight."""
-
-
-def tree_sum(count: int, leaf: Callable[[int, int], Array], *, start: int = 0) -> Array:
-    """Add what `leaf` gives for consecutive parts, in the order in which numpy adds a vector of this length.
-
-    Args:
-        count: Length of the vector.
-        leaf: Partial sums of the elements from the first to before the second number.
-        start: Where the vector begins.
-    """
-    if count <= _LEAF:
-        return leaf(start, start + count)
-    # numpy's own split (pairwise_sum): halves, the first cut down to a multiple of its unrolled loop. float32
-    # addition is not associative, so any other tree would change the last printed digits.
-    half = count // 2
-    half -= half % _UNROLLED
-    left = tree_sum(half, leaf, start=start)
-    return left + tree_sum(count - half, leaf, start=start + half)
-
-
-_EVERYTHING = ("lengths", "cosine", "difference", "relative", "density", "spread")
-
-
-class GoldenPair:
-    """Two vectors of equal length and what the vendor's formulas need of them; each pass runs when first needed.
-
-    Args:
-        mine: The values under test, flat.
-        golden: The values they should have, flat.
-
-    Attributes:
-        needs: What is computed of them; all, unless fewer algorithms are asked for.
-    """
-
-    def __init__(self, mine: Array, golden: Array) -> None:
-        self.mine = mine
-        self.golden = golden
-        self.count = mine.size
-        self.largest_difference: np.floating[Any] = np.float32(-np.inf)
-        self.largest_relative: np.floating[Any] = np.float32(-np.inf)
-        self.totals = [0.0, 0.0]
-        self._low, self._high = [np.float32(np.inf)] * 2, [np.float32(-np.inf)] * 2
-        self._squares = [0.0, 0.0]
-        self._lows: dict[tuple[int, int], float] = {}
-        self._blocks = 0
-        self.needs = frozenset(_EVERYTHING)
-
-    @cached_property
-    def _sides(self) -> tuple[Array, Array]:
-        """Both sides, as float32 where that takes little memory."""
-        return _narrowed(self.mine), _narrowed(self.golden)
-
-    @cached_property
-    def _scratch(self) -> tuple[list[Array], Array]:
-        size = min(self.count, _LEAF)
-        return [np.empty(size, np.float32) for _ in range(4)], np.empty(size, np.float64)
-
-    def _block(self, start: int, stop: int) -> tuple[Array, Array, Array, Array]:
-        """Both sides of a block as float32, not to be changed, and two arrays of its length to work in."""
-        self._blocks += 1
-        if self._blocks % _RELEASED == 0:
-            self.release()
-        spare = [part[: stop - start] for part in self._scratch[0]]
-        sides = []
-        for place, whole in enumerate(self._sides):
-            part = whole[start:stop]
-            if part.dtype != np.float32:
-                np.copyto(spare[place], part, casting="unsafe")
-                part = spare[place]
-            sides.append(part)
-        return sides[0], sides[1], spare[2], spare[3]
-
-    @cached_property
-    def sums(self) -> Array:
-        """Sums of mine², golden², |difference|, difference² and relative error; extremes are kept beside."""
-        with np.errstate(all="ignore"):
-            return tree_sum(self.count, self._first)
-
-    def _first(self, start: int, stop: int) -> Array:
-        mine, golden, work, other = self._block(start, stop)
-        found = np.zeros(5, np.float32)
-        if start == stop:
-            return found
-        for place, side in enumerate((mine, golden)):
-            if "lengths" in self.needs:
-                found[place] = np.multiply(side, side, out=work).sum()
-            if "density" in self.needs:
-                low = side.min()
-                self._lows[start, place] = float(low)
-                self._low[place] = np.minimum(self._low[place], low)
-                self._high[place] = np.maximum(self._high[place], side.max())
-            if "spread" in self.needs:
-                self.totals[place] += float(side.sum(dtype=np.float64))
-        if "difference" in self.needs:
-            np.subtract(mine, golden, out=work)
-            np.abs(work, out=work)
-            found[2] = work.sum()
-            self.largest_difference = np.maximum(self.largest_difference, work.max())
-            found[3] = np.multiply(work, work, out=work).sum()
-        if "relative" in self.needs:
-            found[4] = self._relative(mine, golden, work, other)
-        return found
-
-    def _relative(self, mine: Array, golden: Array, work: Array, other: Array) -> np.floating[Any]:
-        """The sum of relative errors of a block; the largest is kept beside."""
-        # |mine / golden - 1|, not |mine - golden| / |golden|: the same in theory, another rounding in float32.
-        np.divide(mine, golden, out=work)
-        np.subtract(work, 1, out=work)
-        np.abs(work, out=work)
-        compared = np.abs(golden, out=other) > EPSILON
-        if not compared.all():
-            np.copyto(work, 0, where=~compared)
-        self.largest_relative = np.maximum(self.largest_relative, work.max())
-        total: np.floating[Any] = work.sum()
-        return total
-
-    @cached_property
-    def _second(self) -> Array:
-        """Sum of products of both sides at length one, sums of both as densities; squares are kept beside."""
-        with np.errstate(all="ignore"):
-            lengths = [np.sqrt(total) for total in self.sums[:2]]
-            means = [total / max(self.count, 1) for total in self.totals]
-
-            def leaf(start: int, stop: int) -> Array:
-                mine, golden, work, other = self._block(start, stop)
-                # Each side is divided by its length before the product: the vendor's order, which keeps large
-                # values from overflowing float32 and rounds otherwise than one division at the end.
-                found = np.zeros(3, np.float32)
-                if "cosine" in self.needs:
-                    np.divide(mine, lengths[0], out=work)
-                    np.divide(golden, lengths[1], out=other)
-                    found[0] = np.multiply(work, other, out=work).sum()
-                wide = self._scratch[1][: stop - start]
-                for place, side in enumerate((mine, golden)):
-                    if "density" in self.needs:
-                        found[place + 1] = self._density(side, place, start=start, out=work).sum()
-                    if "spread" in self.needs:
-                        np.subtract(side, means[place], out=wide, dtype=np.float64)
-                        self._squares[place] += float(wide @ wide)
-                return found
-
-            return tree_sum(self.count, leaf)
-
-    def _density(self, side: Array, place: int, *, start: int, out: Array) -> Array:
-        """One side moved and stretched to reach from 0 to 1, and then kept above the smallest step of float32."""
-        low = self._low[place]
-        stretch = self._high[place] - low
-        if stretch == 0:
-            np.copyto(out, side)
-        else:
-            np.subtract(side, low, out=out)
-            np.divide(out, stretch, out=out)
-        # Most blocks hold nothing as small as that; the smallest of each is known from the first pass.
-        smallest = np.float32(self._lows.get((start, place), 0.0))
-        if not (smallest if stretch == 0 else (smallest - low) / stretch) >= _FLOAT32_EPSILON:
-            np.maximum(out, _FLOAT32_EPSILON, out=out)
-        return out
-
-    @property
-    def cosine(self) -> np.float32:
-        """Sum of the products of both sides, each divided by its length."""
-        return np.float32(self._second[0])
-
-    @cached_property
-    def divergence(self) -> np.float32:
-        """Kullback-Leibler divergence of both sides taken as densities."""
-        _, *whole = self._second
-
-        def leaf(start: int, stop: int) -> Array:
-            mine, golden, work, other = self._block(start, stop)
-            # sum(p * log(p / q)), p and q being values stretched to 0..1 over their sum: no histogram is made.
-            np.divide(self._density(mine, 0, start=start, out=work), whole[0], out=work)
-            np.divide(self._density(golden, 1, start=start, out=other), whole[1], out=other)
-            np.divide(work, other, out=other)
-            np.log(other, out=other)
-            total: Array = np.multiply(work, other, out=work).sum(keepdims=True)
-            return total
-
-        with np.errstate(all="ignore"):
-            return np.float32(tree_sum(self.count, leaf)[0])
-
-    def spread(self, place: int) -> tuple[float, float]:
-        """Mean and standard deviation of one side, in float64: of mine (0) or of golden (1)."""
-        if self.count == 0:
-            return float("nan"), float("nan")
-        _ = self._second
-        with np.errstate(all="ignore"):
-            return self.totals[place] / self.count, float(np.sqrt(self._squares[place] / self.count))
-
-    def release(self) -> None:
-        """Give back the memory of values that are mapped from files."""
-        release_pages(self.mine)
-        release_pages(self.golden)
-
-
-def _narrowed(side: Array) -> Array:
-    if side.dtype == np.float32 or side.size > _MOST_KEPT:
-        return side
-    with np.errstate(all="ignore"):
-        narrow: Array = side.astype(np.float32)
-    return narrow
-
 
 NOT_COMPUTED = "NaN"
 """What the vendor prints where nothing was computed; results that are no numbers are ``nan``."""
@@ -311,7 +89,7 @@ def compare_values(
             values.append(value)
             if message:
                 messages.append(message)
-    case.pair.release()
+    case.pair.close()
     return values, messages
 
 
@@ -333,7 +111,7 @@ def _cosine(case: ComparedTensors) -> tuple[str, str]:
     if case.scalar:
         return _printed(1), SCALAR
     mine, golden = (np.sqrt(total) for total in case.pair.sums[:2])
-    return _cosine_of(case, mine, golden) or (_printed(min(float(case.pair.cosine), 1.0)), "")
+    return _cosine_of(case, mine, golden) or (case.pair.cosine(lambda value: _printed(min(value, 1.0))), "")
 
 
 def _cosine_of(case: ComparedTensors, mine: float, golden: float) -> tuple[str, str] | None:
@@ -356,38 +134,38 @@ def _max_absolute(case: ComparedTensors) -> tuple[str, str]:
 
 
 def _accumulated_relative(case: ComparedTensors) -> tuple[str, str]:
-    return _printed(case.pair.sums[4]), ""
+    return _printed(case.pair.sums[3]), ""
 
 
-def _relative_distance(case: ComparedTensors) -> tuple[str, str]:
-    golden, differences = case.pair.sums[1], case.pair.sums[3]
-    with np.errstate(all="ignore"):
-        share = np.float32(0) if np.sqrt(golden) <= EPSILON else differences / golden
-        return _printed(np.sqrt(share)), ""
+def _relative_distance(case: ComparedTensors, *, root: type[np.floating[Any]] = np.float32) -> tuple[str, str]:
+    golden = case.pair.sums[1]
+
+    def show(squares: float) -> str:
+        with np.errstate(all="ignore"):
+            share = np.float32(0) if np.sqrt(golden) <= EPSILON else np.float32(squares) / golden
+            return _printed(np.sqrt(root(share)))
+
+    return case.pair.squared_difference(show), ""
 
 
 def _relative_distance_8_1(case: ComparedTensors) -> tuple[str, str]:
     """The same with the root of CANN 8.1, which is taken in float64."""
-    golden, differences = case.pair.sums[1], case.pair.sums[3]
-    with np.errstate(all="ignore"):
-        share = np.float32(0) if np.sqrt(golden) <= EPSILON else differences / golden
-        return _printed(np.sqrt(np.float64(share))), ""
+    return _relative_distance(case, root=np.float64)
 
 
 def _divergence(case: ComparedTensors) -> tuple[str, str]:
     if not case.pair.count:
         return failed("KullbackLeiblerDivergence", _EMPTY)
-    value = case.pair.divergence
-    message = (
-        f"Cannot compare by KL Divergence. The data contains 0 in {case.golden!r}." if value == np.inf else ""
-    )
-    return _printed(0.0 if abs(value) < EPSILON else value), message
+    text = case.pair.divergence(lambda value: _printed(0.0 if abs(value) < EPSILON else value))
+    endless = f"Cannot compare by KL Divergence. The data contains 0 in {case.golden!r}."
+    return text, endless if text == "inf" else ""
 
 
 def _spread(case: ComparedTensors) -> tuple[str, str]:
-    sides = (case.pair.spread(place) for place in range(2))
-    texts = ("({:.3f};{:.3f})".format(*(0.0 if abs(part) < _TINY else part for part in side)) for side in sides)
-    return ",".join(texts), ""
+    def show(mean: float, deviation: float) -> str:
+        return "({:.3f};{:.3f})".format(*(0.0 if abs(part) < _TINY else part for part in (mean, deviation)))
+
+    return ",".join(case.pair.spread(place, show) for place in range(2)), ""
 
 
 def _mean_absolute(case: ComparedTensors) -> tuple[str, str]:
@@ -395,7 +173,9 @@ def _mean_absolute(case: ComparedTensors) -> tuple[str, str]:
 
 
 def _root_mean_square(case: ComparedTensors) -> tuple[str, str]:
-    return _printed(np.sqrt(_mean(case.pair.sums[3], case.pair.count))), ""
+    return case.pair.squared_difference(
+        lambda squares: _printed(np.sqrt(_mean(np.float32(squares), case.pair.count)))
+    ), ""
 
 
 def _max_relative(case: ComparedTensors) -> tuple[str, str]:
@@ -406,7 +186,7 @@ def _max_relative(case: ComparedTensors) -> tuple[str, str]:
 
 
 def _mean_relative(case: ComparedTensors) -> tuple[str, str]:
-    return _printed(_mean(case.pair.sums[4], case.pair.count)), ""
+    return _printed(_mean(case.pair.sums[3], case.pair.count)), ""
 
 
 def _of_booleans(case: ComparedTensors, name: str) -> tuple[str, str] | None:
@@ -432,7 +212,7 @@ _NEEDS = {
     "AccumulatedRelativeError": ("relative",),
     "RelativeEuclideanDistance": ("lengths", "difference"),
     "KullbackLeiblerDivergence": ("density",),
-    "StandardDeviation": ("spread",),
+    "StandardDeviation": ("lengths", "spread"),
     "MeanAbsoluteError": ("difference",),
     "RootMeanSquareError": ("difference",),
     "MaxRelativeError": ("relative",),

@@ -293,58 +293,91 @@ _WIDTH = 79
 def summarize(result: ComparisonResult) -> list[str]:
     """Lines about a result, each with a word in front."""
     compared = [row for row in result.rows if row.values]
-    lines = [f"compared  {len(compared)} tensors, {len(result.rows) - len(compared)} rows without a comparison"]
+    others = len(result.rows) - len(compared)
+    lines = [
+        english(
+            "compared  {count} tensors, {others} rows without a comparison", count=len(compared), others=others
+        )
+    ]
     remarks = sum(row.reason not in ("", SCALAR) for row in compared)
     if remarks:
-        lines.append(f"remarks   {remarks} compared tensors have one in CompareFailReason")
-    names = result.columns.algorithms
-    if "CosineSimilarity" in names:
-        place, limit = names.index("CosineSimilarity"), least_cosine()
-        scores = [(float(row.values[place]), row.tensor) for row in compared if _is_number(row.values[place])]
-        bad = [score for score in scores if score[0] < limit]
-        without = f", {count} without a number" if (count := len(compared) - len(scores)) else ""
-        if compared:
-            lines.append(f"cosine    {len(bad) or 'none'} below {limit}{without}")
-        lines += [f"lowest    {value:.6f} at {tensor}" for value, tensor in sorted(scores)[: _SHOWN if bad else 1]]
+        lines.append(english("remarks   {count} compared tensors have one in CompareFailReason", count=remarks))
+    lines += _cosines(result, compared)
     if result.located is not None:
         lines += _begins(result.located)
     overflow = [row.tensor for row in result.rows if row.overflow == "YES"]
     if overflow:
-        more = f" and {len(overflow) - _SHOWN} more" if len(overflow) > _SHOWN else ""
-        lines.append(f"overflow  {', '.join(overflow[:_SHOWN])}{more}")
+        names, left = ", ".join(overflow[:_SHOWN]), len(overflow) - _SHOWN
+        more = english("overflow  {names} and {left} more", names=names, left=left)
+        lines.append(more if left > 0 else english("overflow  {names}", names=names))
     if result.advice is not None:
         lines += wrapped(result.advice)
     return lines
 
 
+def _cosines(result: ComparisonResult, compared: Sequence[Row]) -> list[str]:
+    """How many tensors are not alike, and the worst of them."""
+    names = result.columns.algorithms
+    if "CosineSimilarity" not in names or not compared:
+        return []
+    place, limit = names.index("CosineSimilarity"), least_cosine()
+    scores = [(float(row.values[place]), row.tensor) for row in compared if _is_number(row.values[place])]
+    bad = [score for score in scores if score[0] < limit]
+    number = len(bad) or english("none")
+    without = len(compared) - len(scores)
+    if without:
+        lines = [
+            english(
+                "cosine    {number} below {limit}, {without} without a number",
+                number=number,
+                limit=limit,
+                without=without,
+            )
+        ]
+    else:
+        lines = [english("cosine    {number} below {limit}", number=number, limit=limit)]
+    return lines + [
+        english("lowest    {value:.6f} at {tensor}", value=value, tensor=tensor)
+        for value, tensor in sorted(scores)[: _SHOWN if bad else 1]
+    ]
+
+
 def _begins(found: Located) -> list[str]:
     """Where the error begins, and how many only pass it on."""
     if found.kind == "none":
-        return [f"replayed  {found.replayed} operators, each is right by its own inputs"] if found.replayed else []
+        told = english("replayed  {count} operators, each is right by its own inputs", count=found.replayed)
+        return [told] if found.replayed else []
     if found.faults:
-        return [f"error     {fault_text(each)}" for each in found.faults]
+        return [english("error     {what}", what=fault_text(each)) for each in found.faults]
     if found.kind == "between":
-        return [f"error     {between_text(found)}"]
-    victims = f"{found.wrong - 1} others are wrong" if found.wrong > 1 else "no other is wrong"
-    how = "is introduced by" if found.kind == "node" else "accumulates, and is too large from"
-    cause = f" ({found.cause.text})" if found.cause is not None and found.kind == "node" else ""
-    return [f"error     {how} {found.op}{cause}; {victims}"]
+        return [english("error     {what}", what=between_text(found))]
+    others = english("{count} others are wrong", count=found.wrong - 1)
+    victims = others if found.wrong > 1 else english("no other is wrong")
+    if found.kind != "node":
+        how = english("accumulates, and is too large from {op}", op=found.op)
+    elif found.cause is not None:
+        how = english("is introduced by {op} ({cause})", op=found.op, cause=found.cause.text)
+    else:
+        how = english("is introduced by {op}", op=found.op)
+    return [english("error     {how}; {victims}", how=how, victims=victims)]
 
 
 def fault_text(fault: OperatorError) -> str:
     """One operator that is wrong by its own inputs, in a sentence."""
-    cause = f": {fault.cause.text}" if fault.cause is not None else ""
     if fault.between:
         names = " or ".join(dict.fromkeys((*fault.between, fault.op)))
-        return f"of {fault.whole:.2g} arises in {names}{cause}"
-    return f"of {fault.whole:.2g} is {fault.op}'s own, by its own inputs{cause}"
+        what = english("of {size:.2g} arises in {names}", size=fault.whole, names=names)
+    else:
+        what = english("of {size:.2g} is {op}'s own, by its own inputs", size=fault.whole, op=fault.op)
+    return what if fault.cause is None else english("{what}: {cause}", what=what, cause=fault.cause.text)
 
 
 def between_text(found: Located) -> str:
     """Where the error begins among operators that were not dumped."""
-    after = f"after {found.after}" if found.after else "before the first that was dumped"
-    names = ", ".join(found.between) or "none of which was dumped"
-    return f"begins {after}, before {found.op} reads it: {names}"
+    first = english("before the first that was dumped")
+    after = english("after {op}", op=found.after) if found.after else first
+    names = ", ".join(found.between) or english("none of which was dumped")
+    return english("begins {after}, before {op} reads it: {names}", after=after, op=found.op, names=names)
 
 
 def wrapped(advice: Advice) -> list[str]:

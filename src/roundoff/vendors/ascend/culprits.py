@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from roundoff.messages.message import english
 from roundoff.vendors.ascend.algorithms import ALL_ZERO, NOT_COMPUTED
 from roundoff.vendors.ascend.causes import FaultCause
 from roundoff.vendors.ascend.errors import farthest, least_cosine, other_limits
@@ -181,7 +182,10 @@ def _hint(rows: Sequence[Row], columns: Columns) -> tuple[str, str]:
         name, role, _ = row.tensor.rsplit(":", 2)
         for algorithm, limit in other_limits().items():
             if role == "output" and number(found.get(algorithm, "")) > limit:
-                return name, f"{algorithm} of {float(found[algorithm]):.4g}, more than {limit:g}"
+                away = float(found[algorithm])
+                return name, english(
+                    "{algorithm} of {away:.4g}, more than {limit:g}", algorithm=algorithm, away=away, limit=limit
+                )
     return "", ""
 
 

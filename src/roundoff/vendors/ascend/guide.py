@@ -1,7 +1,7 @@
 """The vendor's guide walked on the data at hand: which step loses the accuracy, where, and what to do next."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,11 +25,12 @@ _ACCEPTED, _LARGE = 1.0, 3.0
 
 _WHOLE = 100.0
 
-_LOSS = "loss of accuracy"
-_QUANTIZATION = "quantization (fake-quant against float original)"
-_CONVERSION = "conversion (offline without fusion against fake-quant)"
-_FUSION = "fusion (offline with against without fusion)"
-_WHOLE_MODEL = "as a whole (offline against float original)"
+_LOSS = english("loss of accuracy")
+_CALIBRATION = english("calibration set")
+_QUANTIZATION = english("quantization (fake-quant against float original)")
+_CONVERSION = english("conversion (offline without fusion against fake-quant)")
+_FUSION = english("fusion (offline with against without fusion)")
+_WHOLE_MODEL = english("as a whole (offline against float original)")
 
 _FEWEST, _MOST = 10, 100
 """Samples that a calibration set should have."""
@@ -124,15 +125,18 @@ def walk(given: GuideInput, *, out: Path, warn: Warn, progress: Progress) -> lis
             steps.append(GuideStep(title, error.what, error.fix, skipped=True))
             continue
         if not result.matched:
-            missing = "nothing could be compared: the names of both sides have nothing in common"
-            steps.append(GuideStep(title, missing, "check that folders and rules belong together", bad=True))
+            missing = english("nothing could be compared: the names of both sides have nothing in common")
+            fix = english("check that folders and rules belong together")
+            steps.append(GuideStep(title, missing, fix, bad=True))
             continue
         if title == _QUANTIZATION:
             usual = _distances(result)
         found = result.located or locate(result.rows, result.columns)
         step = _judged(title, found, advise)
         if step.bad and accepted:
-            advice = f"nothing: the loss is within {_ACCEPTED:g} %; else {step.advice}"
+            advice = english(
+                "nothing: the loss is within {limit:g} %; else {advice}", limit=_ACCEPTED, advice=step.advice
+            )
             step = replace(step, bad=False, noted=True, advice=advice)
         steps.append(step)
     lacking = list(_lacking(given))
@@ -172,13 +176,16 @@ def _distances(result: ComparisonResult) -> dict[str, float]:
 
 def _lacking(given: GuideInput) -> Iterator[GuideStep]:
     """Steps whose sides were given, but not the rules that tell what belongs to what."""
-    missing = "not looked at: the rules that tell which operator is which are missing"
+    missing = english("not looked at: the rules that tell which operator is which are missing")
+    alike = english(
+        "add -f om.json and -cf om_off.json; dumps of equal operators need no rules, see 'ascend compare'"
+    )
     for title, sides, known, fix in (
-        (_QUANTIZATION, (given.fakes, given.floats), given.quant_rule, "add -q quant.json"),
-        (_CONVERSION, (given.unfused, given.fakes), given.unfused_rule, "add -cf om_off.json"),
-        (_FUSION, (given.npu, given.unfused), given.offline_rule and given.unfused_rule,
-         "add -f om.json and -cf om_off.json; dumps of equal operators need no rules, see 'ascend compare'"),
-        (_WHOLE_MODEL, (given.npu, given.floats), given.offline_rule or given.quant_rule, "add -f om.json"),
+        (_QUANTIZATION, (given.fakes, given.floats), given.quant_rule, english("add -q quant.json")),
+        (_CONVERSION, (given.unfused, given.fakes), given.unfused_rule, english("add -cf om_off.json")),
+        (_FUSION, (given.npu, given.unfused), given.offline_rule and given.unfused_rule, alike),
+        (_WHOLE_MODEL, (given.npu, given.floats), given.offline_rule or given.quant_rule,
+         english("add -f om.json")),
     ):  # fmt: skip
         if all(sides) and not known:
             yield GuideStep(title, missing, fix, skipped=True)
@@ -206,34 +213,38 @@ def _before(given: GuideInput) -> Iterator[GuideStep]:
 
 
 def _loss(loss: float) -> GuideStep:
-    title = _LOSS
     if loss <= _ACCEPTED:
-        return GuideStep(title, f"{loss:.2f} % is within {_ACCEPTED:g} %: reasonable, no need to look further")
-    if loss <= _LARGE:
         return GuideStep(
-            title, f"{loss:.2f} % is more than {_ACCEPTED:g} %", "find the step that loses it, below", bad=True
+            _LOSS,
+            english(
+                "{loss:.2f} % is within {limit:g} %: reasonable, no need to look further",
+                loss=loss,
+                limit=_ACCEPTED,
+            ),
         )
-    advice = "find the step that loses it; keep the first and last layers in float to begin with"
-    return GuideStep(title, f"{loss:.2f} % is more than {_LARGE:g} %: it cannot be ignored", advice, bad=True)
+    if loss <= _LARGE:
+        verdict = english("{loss:.2f} % is more than {limit:g} %", loss=loss, limit=_ACCEPTED)
+        return GuideStep(_LOSS, verdict, english("find the step that loses it, below"), bad=True)
+    verdict = english("{loss:.2f} % is more than {limit:g} %: it cannot be ignored", loss=loss, limit=_LARGE)
+    advice = english("find the step that loses it; keep the first and last layers in float to begin with")
+    return GuideStep(_LOSS, verdict, advice, bad=True)
 
 
 def _calibration(given: GuideInput) -> GuideStep:
-    title = "calibration set"
     if given.calibration.isdigit():
         count, reach = int(given.calibration), ""
     else:
         count, reach = _looked_into(Path(given.calibration), given.floats)
     if count < _FEWEST:
-        verdict = f"{count} samples are too few"
-        return GuideStep(
-            title, verdict, f"calibrate again with {_FEWEST} to {_MOST} samples of all kinds", bad=True
+        advice = english(
+            "calibrate again with {fewest} to {most} samples of all kinds", fewest=_FEWEST, most=_MOST
         )
+        return GuideStep(_CALIBRATION, english("{count} samples are too few", count=count), advice, bad=True)
     if reach:
-        return GuideStep(
-            title, f"{count} samples, but {reach}", "calibrate again with data like that in use", bad=True
-        )
-    more = f", more than the {_MOST} that are usual" if count > _MOST else ""
-    return GuideStep(title, f"{count} samples{more}")
+        verdict = english("{count} samples, but {reach}", count=count, reach=reach)
+        return GuideStep(_CALIBRATION, verdict, english("calibrate again with data like that in use"), bad=True)
+    more = english("{count} samples, more than the {most} that are usual", count=count, most=_MOST)
+    return GuideStep(_CALIBRATION, more if count > _MOST else english("{count} samples", count=count))
 
 
 def _looked_into(folder: Path, floats: Path | None) -> tuple[int, str]:
@@ -267,34 +278,62 @@ def _looked_into(folder: Path, floats: Path | None) -> tuple[int, str]:
         values = np.asarray(golden.read(info.name, golden.samples[0]))
         room = _BEYOND * (high - low)
         if float(values.min()) < low - room or float(values.max()) > high + room:
-            reach = f"[{values.min():.4g}, {values.max():.4g}]"
-            return count, f"{info.name} reaches {reach}, beyond their [{low:.4g}, {high:.4g}]"
+            ends = {"least": float(values.min()), "largest": float(values.max()), "low": low, "high": high}
+            return count, english(
+                "{name} reaches [{least:.4g}, {largest:.4g}], beyond their [{low:.4g}, {high:.4g}]",
+                name=info.name,
+                **ends,
+            )
         break
     return count, ""
 
 
-_REQUANTIZE = "quantize again with this node in float: roundoff quantize --set '{op}=float', or AMCT's skip_layers"
-_STEPS = {
-    "quantization": (
-        _REQUANTIZE,
-        "many layers lose a little: quantize again with another method, the first and last layer in float",
-    ),
-    "conversion": (
-        "compare it alone with -op {op}, keep it in float when quantizing, and report it to the vendor",
-        "check quantization first; then quantize again with other settings until the outputs agree",
-    ),
-    "fusion": (
-        "switch off the fusion that makes {op}, with --fusion_switch_file, and compare again",
-        "compare with fusion off, where every operator has a counterpart",
-    ),
-    "offline": (
-        "compare it alone with -op {op}; a quantized model also with its fake-quant original and fusion off",
-        "compare float with fake-quant, and fake-quant with the offline model without fusion: one step loses it",
-    ),
-}
+_Advice = Callable[[str], tuple[str, str]]
+"""What to do about an error of one operator, given its name, and about one of many."""
 
 
-def _comparisons(given: GuideInput, out: Path) -> Iterator[tuple[str, Request, tuple[str, str]]]:
+def _of_quantization(op: str) -> tuple[str, str]:
+    return (
+        english(
+            "quantize again with this node in float: roundoff quantize --set '{op}=float', or AMCT's skip_layers",
+            op=op,
+        ),
+        english(
+            "many layers lose a little: quantize again with another method, the first and last layer in float"
+        ),
+    )
+
+
+def _of_conversion(op: str) -> tuple[str, str]:
+    return (
+        english(
+            "compare it alone with -op {op}, keep it in float when quantizing, and report it to the vendor", op=op
+        ),
+        english("check quantization first; then quantize again with other settings until the outputs agree"),
+    )
+
+
+def _of_fusion(op: str) -> tuple[str, str]:
+    return (
+        english("switch off the fusion that makes {op}, with --fusion_switch_file, and compare again", op=op),
+        english("compare with fusion off, where every operator has a counterpart"),
+    )
+
+
+def _of_whole(op: str) -> tuple[str, str]:
+    return (
+        english(
+            "compare it alone with -op {op}; a quantized model also with its fake-quant original and fusion off",
+            op=op,
+        ),
+        english(
+            "compare float with fake-quant, and fake-quant with the offline model without fusion: one of both "
+            "loses it"
+        ),
+    )
+
+
+def _comparisons(given: GuideInput, out: Path) -> Iterator[tuple[str, Request, _Advice]]:
     scales = given.scale_files
 
     def request(mine: Path, golden: Path, files: RuleFiles, *, prefix: str) -> Request:
@@ -308,75 +347,104 @@ def _comparisons(given: GuideInput, out: Path) -> Iterator[tuple[str, Request, t
     if given.fakes and given.floats and given.quant_rule:
         files = RuleFiles(quantized=given.quant_rule)
         step = request(given.fakes, given.floats, files, prefix="quantization_")
-        yield _QUANTIZATION, step, _STEPS["quantization"]
+        yield _QUANTIZATION, step, _of_quantization
     if given.unfused and given.fakes and given.unfused_rule:
         files = RuleFiles(offline=given.unfused_rule)
         step = request(given.unfused, given.fakes, files, prefix="conversion_")
-        yield _CONVERSION, step, _STEPS["conversion"]
+        yield _CONVERSION, step, _of_conversion
     if given.npu and given.unfused and given.offline_rule and given.unfused_rule:
         files = RuleFiles(offline=given.offline_rule, unfused=given.unfused_rule)
         step = request(given.npu, given.unfused, files, prefix="fusion_")
-        yield _FUSION, step, _STEPS["fusion"]
+        yield _FUSION, step, _of_fusion
     if given.npu and given.floats and (given.offline_rule or given.quant_rule):
         quantized = open_folder(given.npu, warn=lambda text: None).quantized
         files = RuleFiles(given.offline_rule, given.quant_rule if quantized else None)
         step = request(given.npu, given.floats, files, prefix="offline_")
-        yield _WHOLE_MODEL, step, _STEPS["offline"]
+        yield _WHOLE_MODEL, step, _of_whole
 
 
 def _far(distance: float) -> str:
-    return f"{distance:.2g} off" if math.isfinite(distance) else "not finite, or not zero as it should be"
+    if math.isfinite(distance):
+        return english("{distance:.2g} off", distance=distance)
+    return english("not finite, or not zero as it should be")
 
 
-def _judged(title: str, found: Located, advise: tuple[str, str]) -> GuideStep:
+def _judged(title: str, found: Located, advise: _Advice) -> GuideStep:
     if found.kind == "none":
-        verdict = f"all {found.compared} tensors agree"
+        verdict = english("all {count} tensors agree", count=found.compared)
         if found.replayed:
-            verdict += f", and {found.replayed} operators are right by their own inputs"
+            verdict = english(
+                "{verdict}, and {count} operators are right by their own inputs",
+                verdict=verdict,
+                count=found.replayed,
+            )
         if not found.hint:
             return GuideStep(title, verdict)
-        verdict += f" by cosine and distance, but {found.hint} has a {found.hinted}"
-        return GuideStep(
-            title, verdict, f"when the results are wrong all the same, look at it with -op {found.hint}"
+        verdict = english(
+            "{verdict} by cosine and distance, but {op} has a {hinted}",
+            verdict=verdict,
+            op=found.hint,
+            hinted=found.hinted,
         )
-    end = "and reaches the last tensor" if found.reaches_end else "but the last tensor agrees"
-    verdict, advice = _told(found, advise, end)
-    return GuideStep(
-        title, verdict, advice if found.reaches_end else f"can be left as it is; else {advice}", bad=True
-    )
+        advice = english("when the results are wrong all the same, look at it with -op {op}", op=found.hint)
+        return GuideStep(title, verdict, advice)
+    end = english("and reaches the last tensor") if found.reaches_end else english("but the last tensor agrees")
+    verdict, advice = _told(found, advise(found.op))
+    verdict = english("{verdict}, {end}", verdict=verdict, end=end)
+    if not found.reaches_end:
+        advice = english("can be left as it is; else {advice}", advice=advice)
+    return GuideStep(title, verdict, advice, bad=True)
 
 
 _CAUSES = {
-    "scale": "the device uses another scale than the files tell: compile the deploy model of this record again",
-    "offset": "the device uses another offset than the files tell: compile the deploy model of this record again",
-    "saturation": "values are cut off: calibrate again with data that reaches as far, or keep this node in float",
-    "sums": "sums of codes are cut off: keep this node in float, and report it to the vendor",
+    "scale": english(
+        "the device uses another scale than the files tell: compile the deploy model of this record again"
+    ),
+    "offset": english(
+        "the device uses another offset than the files tell: compile the deploy model of this record again"
+    ),
+    "saturation": english(
+        "values are cut off: calibrate again with data that reaches as far, or keep this node in float"
+    ),
+    "sums": english("sums of codes are cut off: keep this node in float, and report it to the vendor"),
 }
 """What to do about a cause that is known, whatever the step."""
 
 
-def _told(found: Located, advise: tuple[str, str], end: str) -> tuple[str, str]:
+def _told(found: Located, advise: tuple[str, str]) -> tuple[str, str]:
     """What was found in a sentence, and what to do about it."""
     if found.kind == "accumulated":
         if found.replayed:
-            verdict = (
-                f"accumulated error: {found.wrong} of {found.replayed} operators add about {found.distance:.2g} "
-                f"each, none stands out, {end}"
+            told = english(
+                "accumulated error: {wrong} of {all} operators add about {distance:.2g} each, none stands out",
+                wrong=found.wrong,
+                all=found.replayed,
+                distance=found.distance,
             )
         else:
-            verdict = (
-                f"accumulated error: {found.wrong} tensors, from {found.op} on ({_far(found.distance)}), {end}"
+            told = english(
+                "accumulated error: {wrong} tensors, from {op} on ({far})",
+                wrong=found.wrong,
+                op=found.op,
+                far=_far(found.distance),
             )
-        return verdict, advise[1]
-    advice = _CAUSES.get(found.cause.kind if found.cause is not None else "", advise[0].format(op=found.op))
+        return told, advise[1]
+    advice = _CAUSES.get(found.cause.kind if found.cause is not None else "", advise[0])
     if found.faults:
-        nodes = "; ".join(fault_text(each) for each in found.faults)
-        count = f"{len(found.faults)} nodes are at fault" if len(found.faults) > 1 else "error of a node"
-        return f"{count}, confirmed: an error {nodes}, {end}", advice
+        nodes = fault_text(found.faults[0])
+        for each in found.faults[1:]:
+            nodes = english("{nodes}; {more}", nodes=nodes, more=fault_text(each))
+        if len(found.faults) == 1:
+            return english("error of a node, confirmed: an error {nodes}", nodes=nodes), advice
+        return english(
+            "{count} nodes are at fault, confirmed: an error {nodes}", count=len(found.faults), nodes=nodes
+        ), advice
     if found.kind == "between":
-        return f"error between two dumps: it {between_text(found)}, {end}", (
-            "dump all operators, inputs included; or give the model with --replay"
-        )
-    before = "" if math.isnan(found.before) else f", {found.before:.2g} before it"
-    cause = f" ({found.cause.text})" if found.cause is not None else ""
-    return f"error of a node: {found.op} is {_far(found.distance)}{cause}{before}, {end}", advice
+        told = english("error between two dumps: it {where}", where=between_text(found))
+        return told, english("dump all operators, inputs included; or give the model with --replay")
+    told = english("error of a node: {op} is {far}", op=found.op, far=_far(found.distance))
+    if found.cause is not None:
+        told = english("{told} ({cause})", told=told, cause=found.cause.text)
+    if not math.isnan(found.before):
+        told = english("{told}, {before:.2g} before it", told=told, before=found.before)
+    return told, advice

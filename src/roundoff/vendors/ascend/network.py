@@ -14,12 +14,13 @@ from roundoff.measure.statistics import release_pages
 from roundoff.messages.message import english
 from roundoff.tensors import open_source
 from roundoff.tensors.ascend_dump.layouts import LayoutUndo, inverse_layout, restore
-from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, GoldenPair, compare_values
+from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, compare_values
 from roundoff.vendors.ascend.causes import FaultCause, cause_of, dead_channels
 from roundoff.vendors.ascend.counterparts import CONSTANT_TYPES, CompareJob, PairedTensor, is_constant, paired
 from roundoff.vendors.ascend.dump_rules import parts_of
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, farthest
 from roundoff.vendors.ascend.folders import Folder, FoundFile, Kind, Loaded, Tensor, escaped, load_operator
+from roundoff.vendors.ascend.golden_pairs import GoldenPair
 from roundoff.vendors.ascend.layouts import Fitted, shown
 from roundoff.vendors.ascend.rows import Row
 from roundoff.vendors.ascend.rules import DEQUANT_NAME, Operator, Relation, is_dequantizer, relation_of

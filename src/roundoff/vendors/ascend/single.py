@@ -1,10 +1,11 @@
 """One tensor of one operator, element by element: summary, largest errors, and every element in tables."""
 
+import functools
 import heapq
 import math
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,12 +19,16 @@ from roundoff.messages.message import english
 from roundoff.vendors.ascend.counterparts import CompareJob, paired
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator
+from roundoff.vendors.ascend.golden_pairs import EPSILON
 from roundoff.vendors.ascend.layouts import shown
 from roundoff.vendors.ascend.network import group_names, overflows, plain_values
 from roundoff.vendors.ascend.rows import write_private
 from roundoff.vendors.ascend.rules import Operator
 
 _BLOCK = 1 << 16
+_TABLE_BLOCK = 1 << 13
+"""Lines of a table that are made at once: those of more take memory that must be got afresh."""
+
 _MAX_NAME = 254
 _LONG_NAMES = "simple_op_mapping.csv"
 _OURS = re.compile(r"\.npy|_summary\.txt|_(?:[0-9]+|absolute_error_topn|relative_error_topn)\.csv")
@@ -231,7 +236,7 @@ def _summarize(single: Single, folder: Path, *, extremes: _Extremes, detail: Det
 def _write_tables(single: Single, folder: Path, *, detail: Detail) -> None:
     """Write every element, `detail.lines` to a file, block by block."""
     shape = _padded(single.shape)
-    blocks = _blocks(single, strict=detail.strict)
+    blocks = _blocks(single, strict=detail.strict, size=_TABLE_BLOCK)
     path, room = folder, 0
     for start, block in blocks:
         done = 0
@@ -242,19 +247,116 @@ def _write_tables(single: Single, folder: Path, *, detail: Detail) -> None:
                 detail.written.append(path)
                 room = detail.lines
             count = min(room, block.mine.size - done)
-            with writing(path, option="-out"), path.open("a", encoding="utf-8", newline="") as file:
+            with writing(path, option="-out"), path.open("ab") as file:
                 file.write(_lines(single, block, shape, first=start + done, part=slice(done, done + count)))
             done += count
             room -= count
 
 
-def _lines(single: Single, block: _ElementBlock, shape: tuple[int, ...], *, first: int, part: slice) -> str:
-    mine, golden, absolute, relative = (
-        side[part] for side in (block.mine, block.golden, block.absolute, block.relative)
-    )
-    places = np.arange(first, first + mine.size)
-    axes = " ".join(["%d"] * len(shape))
-    columns = [places.tolist(), *(axis.tolist() for axis in np.unravel_index(places, shape))]
+def _lines(
+    single: Single, block: _ElementBlock, shape: tuple[int, ...], *, first: int, part: slice
+) -> bytes | bytearray:
+    values = [side[part] for side in (block.mine, block.golden, block.absolute, block.relative)]
+    places = np.arange(first, first + values[0].size)
+    coordinates = np.unravel_index(places, shape)
+    rounded = None if single.boolean else _millionths(values)
+    if rounded is None:
+        return _slow_lines(single, [places, *coordinates], values).encode()
+    columns = [*_digits(places)]
+    for lead, axis, size in zip(f",{' ' * (len(shape) - 1)}", coordinates, shape, strict=True):
+        columns += [_word(lead), *_digits(axis, most=size)]
+    for side, numbers in zip(values, rounded, strict=True):
+        whole = numbers // 1_000_000
+        rest = numbers - whole * 1_000_000
+        high = rest // 1000
+        sign = np.where(np.signbit(side), _word(",-"), _word(","))
+        columns += [sign, *_digits(whole), _DECIMALS[high], _LAST_DECIMALS[rest - high * 1000]]
+    if not (known := np.isfinite(values[3])).all():
+        # Of a relative error that is no number nothing is left but a dash.
+        start = len(columns) - sum(1 for _ in _digits(rounded[3] // 1_000_000)) - 3
+        columns[start:] = [np.where(known, column, 0) for column in columns[start:]]
+        columns[start] = np.where(known, columns[start], _word(",-"))
+    raw = _table_bytes(values[0].size, len(columns) + 1)
+    table = np.frombuffer(raw, np.uint32).reshape(values[0].size, -1)
+    for place, column in enumerate((*columns, _word("\n"))):
+        table[:, place] = column
+    return raw.translate(None, delete=b"\0")
+
+
+@functools.lru_cache(maxsize=2)
+def _table_bytes(rows: int, columns: int) -> bytearray:
+    """Memory for lines, to be written over and over."""
+    return bytearray(rows * columns * 4)
+
+
+def _millionths(values: Sequence[Array]) -> list[Array] | None:
+    """Magnitudes in millionths, rounded as they are printed; None when one cannot be told so."""
+    found = []
+    for place, side in enumerate(values):
+        if side.dtype.kind not in "fiu":
+            return None
+        wide = np.abs(side.astype(np.float64))
+        finite = np.isfinite(wide)
+        if not finite.all():
+            if place < len(values) - 1:
+                return None
+            wide = np.where(finite, wide, 0)
+        scaled = wide * 1e6
+        if scaled.max(initial=0) >= _MOST_MILLIONTHS:
+            return None
+        numbers: Array = np.rint(scaled)
+        close: list[int] = []
+        if side.dtype.itemsize > _EXACT_BYTES:
+            # The product is rounded itself: next to the middle between two texts, the text decides.
+            close = np.flatnonzero(np.abs(np.abs(scaled - numbers) - 0.5) <= scaled * EPSILON).tolist()
+        numbers = numbers.astype(np.int64)
+        for each in close:
+            numbers[each] = int(f"{wide[each]:.6f}".replace(".", ""))
+        found.append(numbers)
+    return found
+
+
+def _digits(numbers: Array, *, most: int | None = None) -> Iterator[Array]:
+    """Whole numbers as columns of words of four characters, empty ones in front."""
+    high = int(numbers.max(initial=0)) if most is None else most - 1
+    columns: list[Array] = []
+    table = _LAST_DIGITS
+    while not columns or high:
+        above = numbers // _WORD
+        columns.append(table[numbers - above * _WORD + np.where(above > 0, _WORD, 0)])
+        numbers, high, table = above, high // _WORD, _DIGITS
+    return reversed(columns)
+
+
+def _words(texts: Iterable[str]) -> Array:
+    """Texts of up to four characters as numbers of four bytes, filled up with zeros."""
+    return np.array([text.encode() for text in texts], "S4").view(np.uint32)
+
+
+@functools.cache
+def _word(text: str) -> Array:
+    return _words([text])
+
+
+_EXACT_BYTES = 4
+"""Numbers of so many bytes times a million take fewer bits than float64 has."""
+
+_WORD = 10_000
+_MOST_MILLIONTHS = 2.0**52
+_FILLED = [f"{number:04d}" for number in range(_WORD)]
+_LAST_DIGITS = _words([*map(str, range(_WORD)), *_FILLED])
+"""Four digits: as they end a number, then as they follow other ones."""
+
+_DIGITS = _words(["", *map(str, range(1, _WORD)), *_FILLED])
+_DECIMALS = _words(f".{number:03d}" for number in range(1000))
+_LAST_DECIMALS = _words(f"{number:03d}\t" for number in range(1000))
+
+
+def _slow_lines(single: Single, places: Sequence[Array], values: Sequence[Array]) -> str:
+    """The same, one number after the other: of truth values, and of what is very large or no number."""
+    columns = [axis.tolist() for axis in places]
+    mine, golden, absolute, relative = values
+    axes = " ".join(["%d"] * (len(places) - 1))
     if single.boolean:
         pattern = f"%d,{axes},%s\t,%s\t,-\t,-\n"
         return "".join(map(pattern.__mod__, zip(*columns, mine.tolist(), golden.tolist(), strict=True)))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from roundoff.core.table import Table
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
-from roundoff.vendors.dialects import aimet, amct, horizon, nncf, onnxruntime, pulsar2, rknn, roundoff, tpu_mlir
+from roundoff.vendors.dialects import aimet, amct, horizon, onnxruntime, pulsar2, roundoff, toolkits
 from roundoff.vendors.dialects.settings import Decisions, Dialect, Made, NodeDecision, Written, decisions_of
 
 __all__ = [
@@ -30,9 +30,9 @@ DIALECTS: Table[Dialect] = Table(
             pulsar2.DIALECT,
             horizon.DIALECT,
             amct.DIALECT,
-            rknn.DIALECT,
-            tpu_mlir.DIALECT,
-            nncf.DIALECT,
+            toolkits.RKNN,
+            toolkits.TPU_MLIR,
+            toolkits.NNCF,
             aimet.DIALECT,
         )
     ),

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.files import read_small
 from roundoff.core.quantizers import Consumer, Kind, Quantizer, QuantParams, QuantSpec, representable_range
+from roundoff.core.untrusted import read_json
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
@@ -142,13 +142,7 @@ def read_encodings(path: Path, model: Model) -> QuantizedModel:
     Raises:
         BadInput: It is no such file, or does not fit the model.
     """
-    try:
-        content = json.loads(read_small(path, what=english("The file of encodings")))
-    except ValueError as error:
-        raise BadInput(
-            english("{path} is not JSON: {error}.", path=path, error=error),
-            fix=english("give a file that AIMET wrote"),
-        ) from error
+    content = read_json(path, what=english("The file of encodings"), fix=english("give a file that AIMET wrote"))
     if not isinstance(content, dict) or not any(section in content for section in _SECTIONS):
         what = english("{path} has neither {sections}.", path=path, sections=" nor ".join(_SECTIONS))
         raise BadInput(what, fix=english("give a file of encodings that AIMET wrote"))

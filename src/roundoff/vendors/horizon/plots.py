@@ -11,7 +11,7 @@ from roundoff.core.document import json_text
 from roundoff.core.files import write_text
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
-from roundoff.pages.csv import table_csv
+from roundoff.pages.text_files import table_csv
 from roundoff.report.plots.canvas import require_matplotlib
 from roundoff.report.plots.curves import accumulation_picture
 from roundoff.report.plots.distributions import channels_picture, distribution_picture

@@ -15,7 +15,7 @@ from roundoff.errors import BadInput, nearest
 from roundoff.measure.metrics import get_metric
 from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
-from roundoff.pages.csv import table_csv
+from roundoff.pages.text_files import table_csv
 from roundoff.report.plots.canvas import require_matplotlib
 from roundoff.studies.sensitivity.page import rankings_table
 from roundoff.studies.sensitivity.ranking import report_sensitivity

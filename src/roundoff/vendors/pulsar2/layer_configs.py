@@ -6,20 +6,17 @@ from functools import cached_property
 from typing import Any
 
 from roundoff.core.plan import FLOAT, NodePlan, Precision, QuantPlan, Rule
-from roundoff.core.target import Target
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.load import Model
-from roundoff.graph.preparation.steps import Prepared
 from roundoff.messages.message import english
 from roundoff.messages.sanitize import short_name
 from roundoff.quantize.planning.planner import plan_quantization
-from roundoff.quantize.planning.rules import Names, select
-from roundoff.quantize.planning.view import FusedUnit, GraphView, find_units
+from roundoff.quantize.planning.rules import select
+from roundoff.quantize.planning.view import FusedUnit
 from roundoff.vendors.pulsar2.config.schema import EVERY, DataType, LayerConfig
+from roundoff.vendors.pulsar2.frontend import Frontend, MadeName, MadeNames
 from roundoff.vendors.pulsar2.tables import (
     NATURAL,
     Column,
-    frontend_type,
     in_vendor_words,
     render_table,
     vendor_dtype,
@@ -33,68 +30,13 @@ PARTS = ("activation", "weight", "output")
 # In whatever order they are listed, a named layer counts more than a type, a type more than a part of the graph.
 _STRENGTH = {"layer": 3, "op_type": 2, "subgraph": 1}
 _DEFAULT = DataType.DefaultDataType
-_MADE_BY_VENDOR = "op_"
 _UNUSED = "it is not in the optimized model: what it computes is a constant, or is not needed"
 _CONSTANT = (_UNUSED, _UNUSED)
+_GUESSED = "told by type and order from the vendor's name: compare with the vendor's optimized.onnx (--frontend)"
 
 
 Reason = tuple[str, str]
 """In general, so that nodes with the same one can be told together; and in full."""
-
-
-@dataclass(frozen=True, eq=False)
-class Frontend:
-    """The graph that is quantized, with the names it has in the user's model.
-
-    Attributes:
-        original: The user's model.
-        prepared: The graph behind the frontend.
-        target: For which chip.
-    """
-
-    original: Model
-    prepared: Prepared
-    target: Target
-
-    @cached_property
-    def view(self) -> GraphView:
-        """The graph that is quantized."""
-        return GraphView(self.prepared.model)
-
-    @cached_property
-    def names(self) -> Names:
-        """Names of nodes in both graphs."""
-        return Names(self.view, self.prepared.origins)
-
-    @cached_property
-    def units(self) -> tuple[FusedUnit, ...]:
-        """What is computed as one."""
-        return find_units(self.view, self.target)
-
-    @cached_property
-    def unit_of(self) -> Mapping[str, FusedUnit]:
-        """The unit of each node of the graph."""
-        return {node.name: unit for unit in self.units for node in unit.nodes}
-
-    def moves(self, unit: FusedUnit) -> bool:
-        """Whether a unit only passes values on."""
-        single = len(unit.nodes) == 1 and not unit.is_pattern and not unit.obstacle
-        return single and unit.first.operation in self.target.pass_through
-
-    def type_of(self, unit: FusedUnit) -> str:
-        """The type a unit has behind the frontend."""
-        return frontend_type(unit, self.view)
-
-    def owners(self, unit: FusedUnit) -> tuple[str, ...]:
-        """The nodes of a unit that read what it works on: a precision is asked for these."""
-        found = [
-            node.name
-            for node in unit.nodes
-            if any(
-                name not in unit.inner and not self.view.is_constant(name) for _, name in self.view.operands(node)
-            )
-        ]
-        return tuple(found) or (unit.first.name,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +49,8 @@ class LayerEntry:
         nodes: The nodes it names, by the user's names, each with the nodes of the graph that it is for.
         lost: Nodes it names that it is without effect for, each with the reason, in general and in full.
         unknown: Names that name nothing, each with a suggestion.
+        guessed: Nodes it names by what the vendor's frontend calls them, each with that name, told by type and
+            order.
     """
 
     number: int
@@ -114,6 +58,7 @@ class LayerEntry:
     nodes: Mapping[str, tuple[str, ...]]
     lost: Mapping[str, Reason] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
+    guessed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def strength(self) -> tuple[int, int]:
@@ -163,7 +108,8 @@ class Choice:
 
 def read_entries(configs: Sequence[LayerConfig], frontend: Frontend) -> tuple[LayerEntry, ...]:
     """Find out what every entry names; nothing is refused here."""
-    return tuple(_EntryReader(frontend).read(number, config) for number, config in enumerate(configs, 1))
+    made = MadeNames((name for config in configs for name in config.layers), frontend)
+    return tuple(_EntryReader(frontend, made).read(number, config) for number, config in enumerate(configs, 1))
 
 
 def wanted_by(entries: Sequence[LayerEntry]) -> dict[str, dict[str, Choice]]:
@@ -182,32 +128,43 @@ def wanted_by(entries: Sequence[LayerEntry]) -> dict[str, dict[str, Choice]]:
 
 
 class _EntryReader:
-    def __init__(self, frontend: Frontend) -> None:
-        self._frontend = frontend
+    def __init__(self, frontend: Frontend, made: MadeNames) -> None:
+        self._frontend, self._made = frontend, made
         self._original = {node.name: node.op_type for node in frontend.original.proto.graph.node}
 
     def read(self, number: int, config: LayerConfig) -> LayerEntry:
         nodes: dict[str, tuple[str, ...]] = {}
         lost: dict[str, Reason] = {}
         unknown: dict[str, str] = {}
+        guessed: dict[str, str] = {}
         if config.kind == "layer":
             for name in config.layers:
-                self._add_layer(name, nodes, lost, unknown)
+                made = MadeName.parse(name) if name not in self._frontend.names.known else None
+                if made is not None:
+                    self._add_made(made, nodes, unknown, guessed)
+                else:
+                    self._add_layer(name, nodes, lost, unknown)
         elif config.kind == "op_type":
             for name in config.types:
                 self._add_type(name, nodes, lost, unknown)
         else:
             self._add_part(config, nodes, lost, unknown)
         ordered = {name: nodes[name] for name in sorted(nodes, key=self._frontend.names.places.__getitem__)}
-        return LayerEntry(number, config, ordered, lost, unknown)
+        return LayerEntry(number, config, ordered, lost, unknown, guessed)
 
     def _add_layer(
         self, name: str, nodes: dict[str, tuple[str, ...]], lost: dict[str, Reason], unknown: dict[str, str]
     ) -> None:
-        """A layer by its name in the user's model, or in the optimized one; one that was merged means it all."""
+        """A layer by its name in the user's model or the optimized one, or by the tensor it writes.
+
+        One that was merged means it all.
+        """
         frontend = self._frontend
+        writer = frontend.view.producers.get(name)
+        if name not in frontend.names.known and writer is not None and writer.name in frontend.unit_of:
+            name = frontend.names.original(writer.name)
         if name not in frontend.names.known:
-            unknown[name] = self._suggestion(name, frontend.names.known)
+            unknown[name] = nearest(name, frontend.names.known)
             return
         current = frontend.names.current(name)
         if current:
@@ -215,10 +172,21 @@ class _EntryReader:
         else:
             lost[name] = _CONSTANT
 
-    def _suggestion(self, name: str, known: Sequence[str]) -> str:
-        if name.startswith(_MADE_BY_VENDOR) and ":onnx." in name:
-            return "the vendor's frontend made this name; use the name the node has in the ONNX model"
-        return nearest(name, known)
+    def _add_made(
+        self,
+        name: MadeName,
+        nodes: dict[str, tuple[str, ...]],
+        unknown: dict[str, str],
+        guessed: dict[str, str],
+    ) -> None:
+        """A layer by the name that the vendor's frontend made up."""
+        found = self._made.node(name)
+        if not found:
+            unknown[name.text] = self._made.why_not(name)
+            return
+        user = self._frontend.names.original(found)
+        nodes[user] = self._frontend.owners(self._frontend.unit_of[found])
+        guessed[user] = name.text
 
     def _add_type(
         self, name: str, nodes: dict[str, tuple[str, ...]], lost: dict[str, Reason], unknown: dict[str, str]
@@ -499,6 +467,8 @@ class _Resolver:
         effective = Precision(parts.activation, parts.weight, output)
         missed = [reason for node in nodes for reason in self._missed(entry, node, effective)]
         said = missed[:1] or [*self._merged(user, nodes), *self._remarks(entry, unit, effective)]
+        if user in entry.guessed:
+            said.append((_GUESSED, _GUESSED))
         cause, why = ("; ".join(dict.fromkeys(each[place] for each in said)) for place in (0, 1))
         return NodeOutcome(
             user, self._operations.get(user, ""), effective, applied=not missed, why=why, cause=cause

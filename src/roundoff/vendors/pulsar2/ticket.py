@@ -4,7 +4,6 @@ Where names are secret, all of it is under other names.
 """
 
 import contextlib
-import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
@@ -28,12 +27,19 @@ from roundoff.case.excerpt import (
 )
 from roundoff.case.sources import BundleSettings, CaseSource, Extra, refuse_changed
 from roundoff.case.synthetic import FoundSynthetic, SyntheticCase, sample_like
-from roundoff.core.document import Environment, InputFile, environment_content, read_environment
-from roundoff.core.files import read_small
+from roundoff.core.document import (
+    Environment,
+    InputFile,
+    bytes_input,
+    environment,
+    environment_content,
+    input_file,
+    read_environment,
+)
 from roundoff.core.names import FileNames, shown
 from roundoff.core.progress import Progress
-from roundoff.core.provenance import bytes_input, environment, input_file
 from roundoff.core.tensors import Array
+from roundoff.core.untrusted import read_json
 from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model
@@ -61,7 +67,8 @@ from roundoff.vendors.pulsar2.config.schema import (
     LayerConfig,
 )
 from roundoff.vendors.pulsar2.datasets import CalibrationSet
-from roundoff.vendors.pulsar2.layer_configs import Frontend, read_entries, refuse_unknown
+from roundoff.vendors.pulsar2.frontend import Frontend
+from roundoff.vendors.pulsar2.layer_configs import read_entries, refuse_unknown
 from roundoff.vendors.pulsar2.tables import precision_table, target_of
 
 _CONTEXT = "build_context.json"
@@ -134,13 +141,13 @@ def _missed_goal(folder: Path) -> str:
     """What was asked of a build that was tuned and did not reach it."""
     file = folder / DECISIONS_NAME
     try:
-        found = json.loads(read_small(file, what=english("The decisions"))) if file.is_file() else None
+        found = read_json(file, what=english("The decisions")) if file.is_file() else None
         if found is None or found["met"]:
             return ""
         goal, cosine = float(found["goal"]["output"]), found["output_cosine"]
         reached = "no cosine" if cosine is None else f"a cosine of {float(cosine):.5f}"
-        return f"; goal missed: the worst output has {reached}, not above {goal:g}, whatever was tried"
-    except (ValueError, TypeError, KeyError):  # someone else's file under our name
+        return f"; goal missed: the worst output has {reached}, not above {goal}, whatever was tried"
+    except (BadInput, ValueError, TypeError, KeyError):  # someone else's file under our name
         return ""
 
 
@@ -176,7 +183,7 @@ class _BuildRecord:
     def read(cls, file: Path) -> "_BuildRecord":
 
         try:
-            found = json.loads(read_small(file, what=english("The record of the build")))
+            found = read_json(file, what=english("The record of the build"))
             inputs = [InputFile(**each) for each in found["inputs"]]
             environment = read_environment(found["environment"])
             command, stored = tuple(map(str, found["command"])), found["config"]

@@ -47,7 +47,8 @@ from roundoff.vendors.pulsar2.config.schema import (
     PrecisionAnalysisMethod,
     QuantConfig,
 )
-from roundoff.vendors.pulsar2.layer_configs import Frontend, refuse_unknown, resolve_layers
+from roundoff.vendors.pulsar2.frontend import Frontend
+from roundoff.vendors.pulsar2.layer_configs import refuse_unknown, resolve_layers
 from roundoff.vendors.pulsar2.tables import NATURAL, Column, render_table, target_of
 from roundoff.vendors.pulsar2.ticket import DECISIONS_NAME
 

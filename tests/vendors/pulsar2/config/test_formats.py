@@ -128,7 +128,7 @@ def test_yaml_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("c.toml", "a = x", r"is not TOML: Invalid value \(at line 1, column 5\)\."),
+        ("c.toml", "a = x", r"is not valid TOML: Invalid value \(at line 1, column 5\)\."),
         ("c.toml", "[quant]\nchek = 1", r"quant.chek: unknown key; did you mean 'check'\?"),
         ("c.prototxt", "quant { chek: 1 }", r"line 1: quant.chek: unknown key; did you mean 'check'\?"),
         ("c.prototxt", "quant {\n check: 1\n check: 0 }", r"line 2: quant.check: takes a whole number"),

@@ -11,8 +11,8 @@ from roundoff.core.quantizers import fake_quantize, representable_range
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.kernels import elementwise, layers, spatial
 from roundoff.diagnosis.devices.kernels.kernel import KERNELS, DeviceKernel, KernelNode, WrongKernel, cut_kernel
+from roundoff.diagnosis.devices.kernels.layers import ShortSum, short_sums
 from roundoff.diagnosis.devices.kernels.results import ResultSample, fitted_results
-from roundoff.diagnosis.devices.kernels.sums import ShortSum, short_sums
 from roundoff.diagnosis.devices.proof import MOST_LEFT, energy
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import ONE_KERNEL, DeviceSuspect

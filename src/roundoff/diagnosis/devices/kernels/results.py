@@ -10,7 +10,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import grid_step, kind_of
-from roundoff.diagnosis.devices.kernels.sums import rounded_to
+from roundoff.diagnosis.devices.kernels.layers import rounded_to
 from roundoff.messages.message import Message, message
 
 Result = Callable[["ResultSample"], Array]

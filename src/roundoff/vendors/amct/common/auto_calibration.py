@@ -16,7 +16,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import NOTHING, Message, english
-from roundoff.search.strategies.bisect import next_count
+from roundoff.search.strategies.ranked import next_count
 from roundoff.search.strategies.roll_back import RollBack, RollBackStatus, RollBackTrial, roll_back
 from roundoff.search.strategies.strategy import TrialBudget, run_trials
 from roundoff.studies.sensitivity.ranking import worst_names

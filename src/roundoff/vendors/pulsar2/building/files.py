@@ -32,7 +32,8 @@ from roundoff.vendors.pulsar2.config.checks import ResolvedConfig
 from roundoff.vendors.pulsar2.config.document import to_document
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, PrecisionAnalysisMethod, PrecisionAnalysisMode
 from roundoff.vendors.pulsar2.deployed import deployed_model
-from roundoff.vendors.pulsar2.layer_configs import Frontend, ResolvedLayers, resolution_json
+from roundoff.vendors.pulsar2.frontend import Frontend
+from roundoff.vendors.pulsar2.layer_configs import ResolvedLayers, resolution_json
 from roundoff.vendors.pulsar2.tables import PrecisionRow, figure, precision_table
 
 _POLICIES = (

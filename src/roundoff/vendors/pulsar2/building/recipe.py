@@ -41,7 +41,8 @@ from roundoff.vendors.pulsar2.config.schema import (
     QuantConfig,
 )
 from roundoff.vendors.pulsar2.datasets import dataset_problems, open_datasets
-from roundoff.vendors.pulsar2.layer_configs import Frontend, ResolvedLayers, read_entries, resolve_layers
+from roundoff.vendors.pulsar2.frontend import Frontend
+from roundoff.vendors.pulsar2.layer_configs import ResolvedLayers, read_entries, resolve_layers
 from roundoff.vendors.pulsar2.patches import edit_problems, edited_model
 from roundoff.vendors.pulsar2.tables import PrecisionRow, QuantConfigRow, quantized_type, target_of, vendor_dtype
 

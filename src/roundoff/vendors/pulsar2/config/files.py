@@ -2,15 +2,16 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roundoff.core import untrusted
 from roundoff.core.files import read_small
 from roundoff.core.names import shown
 from roundoff.core.text_proto import FieldTable, TextMessage, TextValue, parse_text_proto
+from roundoff.core.untrusted import refuse_nested
 from roundoff.errors import BadInput, MissingExtra, nearest
 from roundoff.messages.message import english
 from roundoff.vendors.pulsar2.config.checks import contradictions
@@ -27,13 +28,7 @@ def parse_toml(text: str, *, name: str) -> Document:
     Raises:
         BadInput: It is not TOML.
     """
-    try:
-        return Document(name, tomllib.loads(text))
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise BadInput(
-            english("{name} is not TOML: {error}.", name=name, error=str(error).rstrip(".")),
-            fix=english("correct that line"),
-        ) from error
+    return Document(name, untrusted.parse_toml(text, name, fix=english("correct that line")))
 
 
 def parse_yaml(text: str, *, name: str) -> Document:
@@ -47,6 +42,7 @@ def parse_yaml(text: str, *, name: str) -> Document:
         import yaml
     except ImportError as error:
         raise MissingExtra(english("Reading YAML"), package="yaml", extra="yaml") from error
+    refuse_nested(text, name)
     try:
         for token in yaml.scan(text, Loader=yaml.SafeLoader):
             if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken):

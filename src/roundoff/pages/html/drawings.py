@@ -1,0 +1,499 @@
+"""Cards and the pictures in them as HTML and SVG, drawn here: they print, follow the theme, need no script.
+
+Lengths across are shares of the width, so that letters keep their size on a telephone; shapes of many points stand
+in a box that is stretched. Colours are classes of the style sheet.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from html import escape
+from itertools import groupby
+from urllib.parse import quote
+
+from roundoff.messages.catalogue import Language, Phrase, bilingual, plain
+from roundoff.pages.cards import (
+    Card,
+    ChannelDrawing,
+    CulpritCard,
+    Drawing,
+    ErrorChart,
+    ErrorPoint,
+    HeroCard,
+    HistogramDrawing,
+    Rung,
+    db_class,
+)
+from roundoff.pages.html.charts import SIZE, percent, spans, texts, unit
+
+_SYMBOLS = {"good": "✓", "bad": "▲", "open": "◐", "plain": ""}
+_BOX = f'<svg viewBox="0 0 {SIZE} {SIZE}" preserveAspectRatio="none" width="100%" height="100%">'
+# Decibels of the error chart, always the same; what lies beyond is drawn at the edge.
+_LOW_DB, _HIGH_DB = -5.0, 50.0
+# So many units have their names below; of more, those of culprits, or of the worst, and a few along the axis.
+_NAMED, _WORST, _ALONG = 44, 4, 5
+_LISTED = 6
+# Cells of the strip; with more units a cell is the worst of some.
+_CELLS = 400
+# Targets that can be pointed at.
+_TARGETS = 240
+_LONGEST = 22
+
+
+def card_html(card: Card, language: Language) -> str:
+    """A card.
+
+    Args:
+        card: What it shows.
+        language: Of what is said when something is pointed at; all else is there in both.
+    """
+    if isinstance(card, HeroCard):
+        return "\n".join(_hero(card))
+    if isinstance(card, CulpritCard):
+        return "\n".join(_culprit(card))
+    return "\n".join(_error_chart(card, language))
+
+
+def link_to(node: str) -> str:
+    """The address of a node within the report."""
+    return f"#node={quote(node, safe='')}"
+
+
+def _name(text: str) -> str:
+    """A name as it stands in little room: its end tells layers apart more often than its start."""
+    return escape(text if len(text) <= _LONGEST else "…" + text[1 - _LONGEST :])
+
+
+# The score.
+
+
+def _hero(card: HeroCard) -> Iterator[str]:
+    yield '<div class="card hero"><div class="answer">'
+    pills = (f'<span class="pill {mark}">{_SYMBOLS[mark]} {spans(text)}</span>' for mark, text in card.pills)
+    yield f'<p class="pills">{"".join(pills)}</p>'
+    yield f'<h2 class="verdict">{spans(card.title)}</h2>'
+    yield f'<p class="lead">{spans(card.text)}</p>'
+    if card.scores:
+        yield '<div class="scores">'
+        for each in card.scores:
+            small = f"<small>{each.unit}</small>" if each.unit else ""
+            who = f'<span class="who {each.role}">{spans(each.label)}</span>'
+            figure = f'<b class="{each.role}">{spans(each.value)}{small}</b>'
+            yield f'<div>{who}{figure}<span class="on">{spans(each.detail)}</span></div>'
+        yield "</div>"
+    if card.axis is not None:
+        yield from _intervals(card)
+        yield f'<p class="small">{spans(card.axis)}</p>'
+    if card.notice is not None:
+        mark, text = card.notice
+        yield f'<p class="notice {mark}">{_SYMBOLS[mark]} {spans(text)}</p>'
+    yield '</div><dl class="asked">'
+    for word, lines in card.facts:
+        yield f"<dt>{spans(word)}</dt><dd>"
+        if word == bilingual("card.coverage") and card.coverage is not None:
+            yield _coverage(*card.coverage)
+        yield "".join(f"<span>{spans(line)}</span>" for line in lines) + "</dd>"
+    yield "</dl></div>"
+
+
+def _intervals(card: HeroCard) -> Iterator[str]:
+    """Dots on a shared axis from 0 to 100 %, with their intervals."""
+    placed = [each for each in card.scores if each.place is not None]
+    foot = 10 * len(placed) + 6
+    label = "; ".join(f"{each.label.en} {each.value.en} %" for each in placed)
+    yield f'<div class="span"><svg class="axis" role="img" aria-label="{escape(label)}" height="{foot + 18}">'
+    yield f'<line class="rule" x2="100%" y1="{foot}" y2="{foot}"/>'
+    for at in range(5):
+        x = percent(at / 4)
+        anchor = ("start", "middle", "middle", "middle", "end")[at]
+        yield f'<line class="rule" x1="{x}" x2="{x}" y1="{foot - 3}" y2="{foot + 3}"/>'
+        yield f'<text x="{x}" y="{foot + 15}" text-anchor="{anchor}">{25 * at} %</text>'
+    for row, each in enumerate(placed):
+        y = 6 + 10 * row
+        if each.interval is not None:
+            low, high = map(percent, each.interval)
+            yield f'<line class="reach {each.role}" x1="{low}" x2="{high}" y1="{y}" y2="{y}"/>'
+        yield f'<circle class="{each.role}" cx="{percent(each.place or 0.0)}" cy="{y}" r="4"/>'
+    yield "</svg></div>"
+
+
+def _coverage(judged: int, there: int) -> str:
+    share = percent(judged / there if there else 0.0)
+    label = bilingual("card.judged", judged=judged, there=there)
+    return (
+        f'<svg class="cover" role="img" aria-label="{escape(label.en)}" height="8">'
+        f'<rect class="rest" width="100%" height="8"/><rect class="done" width="{share}" height="8"/></svg>'
+    )
+
+
+# Culprits.
+
+
+def _culprit(card: CulpritCard) -> Iterator[str]:
+    yield f'<div class="card culprit" id="finding-{card.number}"><div class="about">'
+    yield f'<h3><span class="count">{card.number}</span> {spans(card.title)}</h3>'
+    yield "".join(f"<p>{spans(each)}</p>" for each in card.text)
+    if card.places:
+        yield f"<h4>{spans(card.where)}</h4>"
+        links = (f'<a class="chip" href="{link_to(name)}">{escape(name)}</a>' for name in card.places)
+        yield f'<p class="chips">{"".join(links)}</p>'
+    yield '</div><div class="evidence">'
+    if card.drawings:
+        yield _drawing(card.drawings[0])
+        rest = card.drawings[1:]
+        if rest:
+            said = spans(bilingual("card.more_pictures", count=len(rest)))
+            yield f'<details class="rest"><summary>{said}</summary>{"".join(map(_drawing, rest))}</details>'
+    if card.ladder and card.ladder_caption is not None:
+        yield f'<p class="caption">{spans(card.ladder_caption)}</p>'
+        yield _ladder(card.ladder)
+    yield "</div>"
+    if card.remedy is not None:
+        cost = "" if card.cost is None else f' <span class="tag">{spans(card.cost)}</span>'
+        yield f'<div class="todo"><h4>{spans(card.remedy)}{cost}</h4>'
+        if card.settings:
+            yield f'<p class="small">{spans(bilingual("card.settings"))}</p>'
+            lines = "\n".join(card.settings)
+            yield f'<pre class="commands">{escape(lines)}</pre>'
+        yield "</div>"
+    yield "</div>"
+
+
+def _drawing(drawing: Drawing) -> str:
+    parts = _channels(drawing) if isinstance(drawing, ChannelDrawing) else _histogram(drawing)
+    return f'<figure class="drawing"><p class="caption">{spans(drawing.caption)}</p>{"".join(parts)}</figure>'
+
+
+def _bar(left: float, right: float, top: float) -> str:
+    return f"M{unit(left)} {SIZE}V{unit(top)}H{unit(right)}V{SIZE}z"
+
+
+def _channels(drawing: ChannelDrawing) -> Iterator[str]:
+    """Bars on a logarithmic scale of base 2, sorted; the band of too few steps lies behind them."""
+    low = 0.5
+    top = math.log2(max(drawing.most, 2 * low) / low)
+
+    def height(steps: float) -> float:
+        return 1 - min(max(math.log2(max(steps, low) / low) / top, 0.0), 1.0)
+
+    count = len(drawing.steps)
+    shapes: dict[str, list[str]] = {"lead": [], "rest": [], "few": []}
+    for at, (_, steps) in enumerate(drawing.steps):
+        kind = "lead" if at == 0 else "few" if steps < drawing.few else "rest"
+        # The smallest ones are seen, too.
+        shapes[kind].append(_bar((at + 0.1) / count, (at + 0.9) / count, min(height(steps), 0.985)))
+    label = f"{drawing.caption.en}. {drawing.leader.en}; {drawing.conclusion.en}."
+    band = height(drawing.few)
+    yield f'<div class="frame tight"><svg class="plot low" role="img" aria-label="{escape(label)}">'
+    yield f'<rect class="danger" width="100%" y="{percent(band)}" height="{percent(1 - band)}"/>'
+    tick = 1.0
+    while tick < drawing.most:
+        yield _level(height(tick), f"{tick:g}")
+        tick *= 2
+    yield _level(0.0, f"{drawing.most:g}")
+    paths = (f'<path class="{kind}" d="{"".join(found)}"/>' for kind, found in shapes.items() if found)
+    yield f"{_BOX}{''.join(paths)}</svg>"
+    yield texts(drawing.leader, f'class="said" x="{percent(1.4 / max(count, 8))}" y="11"')
+    yield texts(drawing.conclusion, f'class="said bad" x="100%" y="{percent(band)}" dy="-5" text-anchor="end"')
+    yield texts(bilingual("card.channel_order"), 'x="0" y="100%" dy="15"')
+    yield texts(drawing.median, 'class="end" x="100%" y="100%" dy="15"')
+    yield "</svg></div>"
+
+
+def _level(y: float, text: str) -> str:
+    place = percent(y)
+    line = f'<line class="grid" x2="100%" y1="{place}" y2="{place}"/>'
+    return f'{line}<text class="end" x="-6" y="{place}" dy="4">{text}</text>'
+
+
+def _histogram(drawing: HistogramDrawing) -> Iterator[str]:
+    """Bars as high as the square root of their counts, what becomes zero marked, ends of the range dashed."""
+    count, most = len(drawing.counts), max(drawing.counts, default=0) or 1
+    width = (drawing.end - drawing.start) or 1.0
+    shapes: dict[str, list[str]] = {"rest": [], "few": []}
+    for at, found in enumerate(drawing.counts):
+        middle = drawing.start + (at + 0.5) / count * width
+        lost = drawing.zero is not None and drawing.zero[0] <= middle <= drawing.zero[1]
+        outside = any(
+            (middle < value and at_low) or (middle > value and not at_low)
+            for (value, _), at_low in zip(drawing.limits, _sides(drawing), strict=True)
+        )
+        if found:
+            kind = "few" if lost or outside else "rest"
+            top = 0.14 + 0.86 * (1 - math.sqrt(found / most))
+            shapes[kind].append(_bar((at + 0.06) / count, (at + 0.94) / count, top))
+    said = [*(text.en for _, text in drawing.limits), *([drawing.zero_text.en] if drawing.zero_text else [])]
+    label = f"{drawing.caption.en}. {'; '.join(said)}."
+    yield f'<div class="frame tight"><svg class="plot low" role="img" aria-label="{escape(label)}">'
+    for code in drawing.codes:
+        x = percent(min(max((code - drawing.start) / width, 0.0), 1.0))
+        yield f'<line class="code" x1="{x}" x2="{x}" y1="12%" y2="100%"/>'
+    paths = (f'<path class="{kind}" d="{"".join(found)}"/>' for kind, found in shapes.items() if found)
+    yield f"{_BOX}{''.join(paths)}</svg>"
+    yield '<line class="rule" x2="100%" y1="100%" y2="100%"/>'
+    for value, text in drawing.limits:
+        share = min(max((value - drawing.start) / width, 0.0), 1.0)
+        x = percent(share)
+        side = 'dx="4"' if share < 0.5 else 'dx="-4" text-anchor="end"'
+        yield f'<line class="mark" x1="{x}" x2="{x}" y2="100%"/>'
+        yield texts(text, f'class="mark" x="{x}" y="10" {side}')
+    if drawing.zero_text is not None:
+        share = min(max(-drawing.start / width, 0.15), 0.85)
+        yield texts(drawing.zero_text, f'class="said bad middle" x="{percent(share)}" y="10"')
+    for at in range(5):
+        value = drawing.start + width * at / 4
+        anchor = ("start", "middle", "middle", "middle", "end")[at]
+        told = f"{value:.3g}".replace("-", "\u2212")
+        yield f'<text x="{percent(at / 4)}" y="100%" dy="15" text-anchor="{anchor}">{told}</text>'
+    yield "</svg></div>"
+
+
+def _sides(drawing: HistogramDrawing) -> list[bool]:
+    """Of each limit, whether it is the lower end."""
+    lowest = min((value for value, _ in drawing.limits), default=0.0)
+    return [value == lowest and (len(drawing.limits) > 1 or value < 0) for value, _ in drawing.limits]
+
+
+def _ladder(rungs: Sequence[Rung]) -> str:
+    """A bar for each set; what is expected is a mark across all of them."""
+    drawn = [each.value for each in rungs if math.isfinite(each.value)]
+    low, high = min([0.0, *drawn]), max([0.0, *drawn])
+    reach = (high - low) or 1.0
+
+    def share(value: float) -> float:
+        return min(max((value - low) / reach, 0.0), 1.0) if math.isfinite(value) else float(value > 0)
+
+    expected = next((share(each.value) for each in rungs if each.role == "expected"), None)
+    parts = ['<div class="ladder">']
+    for each in rungs:
+        strong = " strong" if each.strong else ""
+        parts.append(f'<span class="label{strong}">{spans(each.label)}</span>')
+        zero, end = share(0.0), share(each.value)
+        left, wide = min(zero, end), max(abs(end - zero), 0.004)
+        shape = f'<rect class="{each.role}" x="{percent(left)}" width="{percent(wide)}" y="3" height="14"/>'
+        if each.role == "expected":
+            diamond = '<path class="diamond" d="M-5 0 0-5 5 0 0 5z"/>'
+            shape = f'<svg x="{percent(end)}" y="10" overflow="visible">{diamond}</svg>'
+        mark = ""
+        if expected is not None:
+            x = percent(expected)
+            mark = f'<line class="mark" x1="{x}" x2="{x}" y2="20"/>'
+        parts.append(f'<svg class="bar" aria-hidden="true" height="20">{mark}{shape}</svg>')
+        note = f" <small>{spans(each.note)}</small>" if each.note.en else ""
+        parts.append(f'<span class="value{strong}">{spans(each.text)}{note}</span>')
+    return "".join((*parts, "</div>"))
+
+
+# The error along the network.
+
+
+def _high(value: float) -> float:
+    """Share from the top."""
+    inside = min(max(value, _LOW_DB), _HIGH_DB)
+    return (_HIGH_DB - inside) / (_HIGH_DB - _LOW_DB)
+
+
+def _db(value: float | None) -> Phrase:
+    if value is None:
+        return bilingual("card.not_judged")
+    return bilingual("card.exact") if math.isinf(value) else plain(f"{value:.1f}".replace("-", "\u2212"))
+
+
+def _error_chart(chart: ErrorChart, language: Language) -> Iterator[str]:
+    points, count = chart.points, len(chart.points)
+    named = count <= _NAMED
+    yield f'<div class="card errors" id="chart-{escape(chart.id)}">{_legend(points)}'
+    yield f'<h3 id="caption-{escape(chart.id)}">{spans(chart.title)}</h3><p class="small">{spans(chart.text)}</p>'
+    look = " named" if named else ""
+    yield f'<div class="frame errors{look}">'
+    yield f'<svg class="plot" role="img" aria-labelledby="caption-{escape(chart.id)}">'
+    yield texts(bilingual("card.higher"), 'class="title" x="-6" y="-8"')
+    for at, each in enumerate(points):
+        if each.finding:
+            box = f'x="{percent(at / count)}" width="{percent(1 / count)}" height="100%"'
+            yield f'<rect class="danger" {box}/>'
+    for level in range(0, 51, 10):
+        yield _level(_high(level), str(level))
+    y = percent(_high(chart.limit[0]))
+    yield f'<line class="mark" x2="100%" y1="{y}" y2="{y}"/>'
+    yield _BOX + "".join(_shapes(points)) + "".join(_targets(points, language)) + "</svg>"
+    yield from _ends(chart)
+    yield from _names(points) if named else _few_names(points)
+    yield "</svg></div>"
+    yield from _strip(points, language)
+    yield from _worst(points)
+    yield "</div>"
+
+
+def _legend(points: Sequence[ErrorPoint]) -> str:
+    keys = ["local", "accumulated", *(["repaired"] if any(each.repaired is not None for each in points) else [])]
+    keys += ["culprit"] if any(each.finding for each in points) else []
+    items = "".join(f'<li class="key-{key}">{spans(bilingual(f"card.{key}"))}</li>' for key in keys)
+    return f'<ul class="keys" aria-hidden="true">{items}</ul>'
+
+
+def _shapes(points: Sequence[ErrorPoint]) -> Iterator[str]:
+    """Sticks, lines and dots; dots are lines without length, whose round ends stay round."""
+    count = len(points)
+    at = [(place + 0.5) / count for place in range(count)]
+    sticks = "".join(
+        f"M{unit(x)} {unit(_high(each.local))}V{unit(_high(each.accumulated))}"
+        for x, each in zip(at, points, strict=True)
+        if each.local is not None and each.accumulated is not None and each.accumulated < each.local
+    )
+    yield f'<path class="stick" d="{sticks}"/>'
+    yield f'<path class="repaired" d="{_line(at, [each.repaired for each in points])}"/>'
+    yield f'<path class="accumulated" d="{_line(at, [each.accumulated for each in points])}"/>'
+    for guilty in (False, True):
+        look = "rim guilty" if guilty else "rim"
+        for shade in range(6):
+            dots = _dots(at, points, shade, guilty=guilty)
+            if dots:
+                yield f'<path class="{look}" d="{dots}"/><path class="dot d{shade}" d="{dots}"/>'
+
+
+def _dots(at: Sequence[float], points: Sequence[ErrorPoint], shade: int, *, guilty: bool) -> str:
+    return "".join(
+        f"M{unit(x)} {unit(_high(each.local))}h0"
+        for x, each in zip(at, points, strict=True)
+        if each.local is not None and db_class(each.local) == shade and (each.finding > 0) is guilty
+    )
+
+
+def _line(at: Sequence[float], values: Sequence[float | None]) -> str:
+    """A line with a gap where nothing was judged."""
+    parts, drawn = [], False
+    for x, value in zip(at, values, strict=True):
+        if value is not None:
+            parts.append(f"{'L' if drawn else 'M'}{unit(x)} {unit(_high(value))}")
+        drawn = value is not None
+    return "".join(parts)
+
+
+def _told(each: ErrorPoint, language: Language) -> str:
+    words = [("local", each.local), ("accumulated", each.accumulated), ("repaired", each.repaired)]
+    lines = [
+        f"{bilingual(f'card.{word}').within(language)} {_db(value).within(language)} dB"
+        for word, value in words
+        if value is not None
+    ]
+    return escape("\n".join([each.node, *lines]))
+
+
+def _targets(points: Sequence[ErrorPoint], language: Language) -> Iterator[str]:
+    """What can be pointed at and selected: each unit, or the worst of a few."""
+    size = -(-len(points) // _TARGETS)
+    for start in range(0, len(points), size):
+        group = points[start : start + size]
+        worst = min(group, key=lambda each: math.inf if each.local is None else each.local)
+        box = f'x="{unit(start / len(points))}" width="{unit(len(group) / len(points))}" height="{SIZE}"'
+        shape = f'<rect class="target" {box}><title>{_told(worst, language)}</title></rect>'
+        yield f'<a href="{link_to(worst.node)}" tabindex="-1">{shape}</a>'
+
+
+def _ends(chart: ErrorChart) -> Iterator[str]:
+    """Labels at the right edge, pushed apart so that none hides another."""
+    found: list[tuple[float, str, Phrase]] = [(chart.limit[0], "limit", chart.limit[1])]
+    last = [each for each in chart.points if each.output and each.accumulated is not None]
+    found += [
+        (each.accumulated or 0.0, "bad", bilingual("card.output_at", value=_db(each.accumulated)))
+        for each in sorted(last, key=lambda each: each.accumulated or 0.0)[:3]
+    ]
+    again = [each.repaired for each in last if each.repaired is not None]
+    if again:
+        found.append((min(again), "good", bilingual("card.repaired_at", value=_db(min(again)))))
+    placed = -1.0
+    for value, kind, text in sorted(found, key=lambda each: -each[0]):
+        # One line takes so much of the height of the chart.
+        y = max(_high(value), placed + 0.055)
+        placed = y
+        yield texts(text, f'class="at {kind}" x="100%" dx="6" y="{percent(y)}" dy="4"')
+
+
+def _names(points: Sequence[ErrorPoint]) -> Iterator[str]:
+    for at, each in enumerate(points):
+        look = ' class="guilty"' if each.finding else ""
+        place = percent((at + 0.5) / len(points))
+        text = f'<text{look} transform="rotate(-48)" text-anchor="end">{_name(each.node)}</text>'
+        moved = f'<g transform="translate(4 14)">{text}</g>'
+        yield f'<svg class="name" x="{place}" y="100%" overflow="visible">{moved}</svg>'
+
+
+def _few_names(points: Sequence[ErrorPoint]) -> Iterator[str]:
+    """Names of culprits, else of the worst, with a leader; and a few along the axis."""
+    count = len(points)
+    for at in range(_ALONG):
+        place = min(count - 1, round(at * (count - 1) / (_ALONG - 1)))
+        anchor = "start" if at == 0 else "end" if at == _ALONG - 1 else "middle"
+        x = percent((place + 0.5) / count)
+        look = f'class="along{" minor" if at % 2 else ""}" text-anchor="{anchor}"'
+        yield f'<text {look} x="{x}" y="100%" dy="16">{_name(points[place].node)}</text>'
+    for row, place in enumerate(_standing_out(points)):
+        each, x = points[place], percent((place + 0.5) / count)
+        text = f"{_name(each.node)} {_db(each.local).en}"
+        y, top = percent(0.86 + 0.05 * (row % 2)), percent(_high(each.local or 0.0))
+        anchor = "start" if place < count * 0.15 else "end" if place > count * 0.85 else "middle"
+        yield f'<line class="leader" x1="{x}" x2="{x}" y1="{top}" y2="{y}"/>'
+        yield f'<text class="said" x="{x}" y="{y}" dy="10" text-anchor="{anchor}">{text}</text>'
+
+
+def _standing_out(points: Sequence[ErrorPoint]) -> list[int]:
+    """Culprits, else the worst units that stand apart from each other."""
+    order = sorted(
+        (at for at, each in enumerate(points) if each.local is not None),
+        key=lambda at: (not points[at].finding, points[at].local or 0.0),
+    )
+    accused = any(each.finding for each in points)
+    chosen: list[int] = []
+    for at in order:
+        if accused and not points[at].finding:
+            break
+        if all(abs(at - other) > len(points) * 0.12 for other in chosen):
+            chosen.append(at)
+        if len(chosen) == _WORST:
+            break
+    return sorted(chosen)
+
+
+def _strip(points: Sequence[ErrorPoint], language: Language) -> Iterator[str]:
+    """Two rows of cells in the classes of decibels; below them the culprits."""
+    size = -(-len(points) // _CELLS)
+    groups = [points[at : at + size] for at in range(0, len(points), size)]
+    yield '<div class="strip">'
+    for row in ("local", "accumulated"):
+        label = bilingual(f"card.{row}")
+        yield f'<span class="label">{spans(label)}</span><svg class="cells" aria-hidden="true" height="14">{_BOX}'
+        shades = [_worst_shade([getattr(each, row) for each in group]) for group in groups]
+        for shade, run in groupby(range(len(shades)), key=shades.__getitem__):
+            cells = list(run)
+            box = f'x="{unit(cells[0] / len(shades))}" width="{unit(len(cells) / len(shades))}" height="{SIZE}"'
+            yield f'<rect class="{"open" if shade is None else f"h{shade}"}" {box}/>'
+        if row == "local":
+            yield "".join(_targets(points, language))
+        yield "</svg></svg>"
+    accused = [at for at, each in enumerate(points) if each.finding]
+    if accused:
+        marks = "".join(
+            f'<text x="{percent((at + 0.5) / len(points))}" y="9" text-anchor="middle">▲</text>' for at in accused
+        )
+        yield f'<span></span><svg class="marks" aria-hidden="true" height="10">{marks}</svg>'
+    yield "</div>"
+
+
+def _worst_shade(values: Sequence[float | None]) -> int | None:
+    return max((db_class(each) for each in values if each is not None), default=None)
+
+
+def _worst(points: Sequence[ErrorPoint]) -> Iterator[str]:
+    """Where there is no room for names: the six worst with their numbers."""
+    found = [each for each in points if each.local is not None]
+    found.sort(key=lambda each: (not each.finding, each.local or 0.0))
+    yield f'<table class="worst"><caption>{spans(bilingual("card.worst"))}</caption><tbody>'
+    for each in found[:_LISTED]:
+        mark = "▲ " if each.finding else ""
+        shade = db_class(each.local or 0.0)
+        yield (
+            f'<tr><td>{mark}<a href="{link_to(each.node)}">{_name(each.node)}</a></td>'
+            f'<td class="chipped d{shade}"><b>{spans(_db(each.local))}</b></td>'
+            f"<td>{spans(_db(each.accumulated))}</td></tr>"
+        )
+    yield "</tbody></table>"
