@@ -484,9 +484,9 @@ def _repair(found: Diagnosis) -> Iterator[pages.Block]:
     if not any(step.kept for step in repair.steps):
         return
     if repair.held_out:
-        yield pages.Paragraph(
-            bilingual("diagnosis.repair_judged_on", used=repair.used, held=repair.held_out), note=True
-        )
+        counts = {"used": repair.used, "held": repair.held_out, "count": repair.measures[0].samples}
+        key = "repair_judged_crossed" if counts["count"] > repair.held_out else "repair_judged_on"
+        yield pages.Paragraph(bilingual(f"diagnosis.{key}", **counts), note=True)
     else:
         yield pages.Paragraph(bilingual("diagnosis.same_samples"), note=True)
     yield from pages.notes(repair.doubts)
