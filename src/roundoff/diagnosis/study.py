@@ -433,7 +433,7 @@ _NOTED_DB = 0.5
 # Measuring all tensors takes about as long as so many runs.
 _LAYER_RUNS = 4
 # What costs a chip nothing takes about so many runs to try.
-_LEVER_RUNS = 12
+_LEVER_RUNS = 20
 # So many tensors are named in a check.
 _NAMED = 3
 # So many findings are proven by the user's metric, too.
@@ -550,7 +550,8 @@ class _QuantizationDiagnosis:
     def _reachable(self, case: Case, mended: Case, best: Fixes, *, good: bool) -> Loss:
         """What is lost with all findings put right, or by what costs a chip nothing where that gives more."""
         found = [mended.loss(more=True), mended.loss(best, more=True)]
-        if not good and not self.notebook.out_of_time(_LEVER_RUNS * case.runner.seconds):
+        fits = len(case.runner.indices) > 1 and not self.notebook.out_of_time(_LEVER_RUNS * case.runner.seconds)
+        if not good and fits:
             with self.notebook.check(message("diagnosis.check_levers")) as check:
                 ranges = case.loss(best, more=True)
                 levers = self._levers(case.mend(best))
@@ -565,7 +566,7 @@ class _QuantizationDiagnosis:
 
     def _levers(self, case: Case) -> list[tuple[tuple[str, ...], Loss]]:
         try:
-            return list(free_levers(case, threads=self.notebook.settings.threads))
+            return free_levers(case, threads=self.notebook.settings.threads)
         except RoundoffError:
             return []
 
