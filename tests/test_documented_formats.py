@@ -214,7 +214,7 @@ MODELS = (
     "net.prototxt",
     "net.prototxt,other.caffemodel",
     "other.caffemodel,net.prototxt",
-    "net.prototxt other.caffemodel",
+    "other.caffemodel net.prototxt",
 )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from roundoff.api.comparison import compare
     from roundoff.api.diagnosis import diagnose
     from roundoff.api.outcome import Outcome
-    from roundoff.api.quantization import audit, export_settings, quantize, targets
+    from roundoff.api.quantization import audit, export_settings, quantize, targets, transform
     from roundoff.api.runs import diff, explain, gate, report, serve
     from roundoff.api.search import tune
     from roundoff.api.studies import (
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         sensitivity,
     )
     from roundoff.api.tensors import convert, dump
-    from roundoff.api.transformation import transform
     from roundoff.case.bundle import bundle
     from roundoff.case.reproduce import reproduce
     from roundoff.core.document import load_document
@@ -215,7 +214,7 @@ _HOMES = {
     "target_names": "quantize.targets.files",
     "targets": "api.quantization",
     "topology": "graph.interface",
-    "transform": "api.transformation",
+    "transform": "api.quantization",
     "tune": "api.search",
 }
 

@@ -56,6 +56,20 @@ def built_inside(bundle: Run, folder: str, monkeypatch: pytest.MonkeyPatch) -> d
     return record
 
 
+def test_a_ticket_of_a_configuration_that_is_called_prototxt(bundle: Run) -> None:
+    """Elsewhere such a file is half of a Caffe net, and one of that name may lie beside it."""
+    text = 'calibration_dataset: "pictures.tar.gz" calibration_format: Numpy'
+    Path("secretnet.prototxt").write_text(
+        f'input: "{NET}" output_dir: "out" quant {{ input_configs {{ tensor_name: "DEFAULT" {text} }} }}'
+    )
+    assert bundle("pulsar2", "build", "--config", "secretnet.prototxt")[0] == 0
+    code, out, err = bundle("bundle", "out", "-o", "case.zip")
+    assert code == 0, out + err
+    with Path("secretnet.prototxt").open("a") as file:
+        file.write(" ")
+    assert "secretnet.prototxt has changed since the run" in bundle("bundle", "out", "-o", "again.zip")[2]
+
+
 LAYERS = [
     {"layer_name": "block1/depthwise_norm", "data_type": "U16"},
     {"start_tensor_names": ["block3/relu"], "end_tensor_names": ["DEFAULT"], "data_type": "S8"},

@@ -44,7 +44,7 @@ def test_the_document_holds_the_same(broken: Written, capsys: pytest.CaptureFixt
 def test_a_healthy_device_leaves_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = planted("rounds-half-up").write(tmp_path)
     assert main(["diagnose", *arguments]) == 0
-    assert "HEALTHY: nothing is wrong on the device" in capsys.readouterr().out
+    assert "HEALTHY: no fault found on the device" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roundoff.core.files import caffe_pair, is_caffe, is_model, model_files, model_stem, pair_path
+from roundoff.core.files import caffe_pair, is_caffe, is_model, joined_pairs, model_files, model_stem, pair_path
 from roundoff.errors import BadInput
 
 
@@ -23,6 +23,27 @@ from roundoff.errors import BadInput
 def test_models_are_known_by_their_endings(path: str, *, model: bool, caffe: bool) -> None:
     assert is_model(Path(path)) == model
     assert is_caffe(Path(path)) == caffe
+
+
+@pytest.mark.parametrize(
+    ("typed", "joined"),
+    [
+        ("layers a.prototxt b.caffemodel", "layers a.prototxt,b.caffemodel"),
+        ("layers b.caffemodel a.prototxt", "layers b.caffemodel,a.prototxt"),
+        (
+            "compare a.prototxt b.caffemodel c.prototxt d.caffemodel",
+            "compare a.prototxt,b.caffemodel c.prototxt,d.caffemodel",
+        ),
+        ("amct --weights b.caffemodel a.prototxt", "amct --weights b.caffemodel a.prototxt"),
+        ("b.caffemodel a.prototxt", "b.caffemodel,a.prototxt"),
+        (
+            "compare b.caffemodel a.prototxt d.caffemodel c.prototxt",
+            "compare b.caffemodel,a.prototxt d.caffemodel,c.prototxt",
+        ),
+    ],
+)
+def test_two_files_one_behind_the_other_are_one_net(typed: str, joined: str) -> None:
+    assert joined_pairs(typed.split()) == joined.split()
 
 
 def test_both_files_may_be_named(tmp_path: Path) -> None:

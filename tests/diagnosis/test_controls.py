@@ -91,16 +91,20 @@ def bounded(seed: int) -> tuple[Model, Array, np.random.Generator]:
     return model_from_proto(proto, path=Path("bounded.onnx")), data, rng
 
 
-# One sample gained 11 to 21 dB in each of these, and was called proof; other samples gain next to nothing.
-@pytest.mark.parametrize(("seed", "count"), [(1013, 8), (1019, 4), (1025, 16), (1037, 4)])
-def test_what_one_sample_of_a_few_gains_is_no_proof(seed: int, count: int) -> None:
+# One or two samples gained 7 to 21 dB in each of these, and were called proof; others gain next to nothing.
+@pytest.mark.parametrize(
+    ("seed", "count", "tails"),
+    [(1013, 8, True), (1019, 4, True), (1025, 16, True), (1037, 4, True), (4058, 8, False), (4067, 12, False)],
+)
+def test_what_one_or_two_samples_of_a_few_gain_is_no_proof(seed: int, count: int, *, tails: bool) -> None:
     model, data, rng = bounded(seed)
+    data = data if tails else rng.normal(size=data.shape).astype(np.float32)
     quantized, _ = for_target(model, {"x": data[100:]})
     tensors = dict.fromkeys(each.tensor for each in quantized.quantizers if each.kind == "activation")
     for tensor in [each for each in tensors if each not in ("x", "y")]:
         quantized = changed(quantized, tensor, scaled(float(rng.uniform(0.75, 1.35))))
     found = diagnose_quantization(quantized, ArraySamples({"x": data[:count]}))
-    assert not found.accused
+    assert not [each for each in found.accused if each.tensors]
     assert found.kind != "healthy"
 
 

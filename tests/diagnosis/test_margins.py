@@ -66,11 +66,14 @@ def test_ranges_that_cut_off_a_little_are_the_users_unless_that_costs_a_decibel(
         own, left, widened = (ends(each.get(name, before[name]))[1] for each in (before, kept, wide))
         assert left == pytest.approx(own, rel=0.02)
         assert widened > 1.02 * own or widened == pytest.approx(case.facts.observed[before[name].tensor].range[1])
-    # What is taken of each kind is within half a decibel of its best.
-    best = [max(given.loss(Margin(each, cut)).sqnr_db for each in (0, 200, 1000, 5000)) for cut in (False, True)]
-    gain = best[1] - best[0]
-    assert made.best().cut == (gain > 0) or abs(gain) <= 0.5
-    assert given.best().cut == (gain > 1) or abs(gain - 1) <= 0.5
+    # What is taken of each kind is the widest within two decibels of its best.
+    chosen = []
+    for cut in (False, True):
+        found = {each: given.used_db(Margin(each, cut)) for each in (0, 200, 1000)}
+        chosen.append(found[max(each for each in found if found[each] >= max(found.values()) - 2)])
+    gain = chosen[1] - chosen[0]
+    assert made.best().cut == (gain > 0)
+    assert given.best().cut == (gain > 1)
 
 
 def test_samples_that_judge_a_repair_do_not_choose_its_margin() -> None:
@@ -100,7 +103,21 @@ def test_a_sample_that_is_left_out_is_not_known_to_the_ranges() -> None:
     drawn = margins.fixes(Margin(), [furthest]).get(each.suspect.name, before[each.suspect.name])
     expected = ends(before[each.suspect.name])[1] * others / observed.ends[furthest, 1]
     assert ends(drawn)[1] == pytest.approx(expected, rel=0.02)
-    assert margins.loss(Margin()).samples == len(case.runner.indices)
+
+
+def test_a_range_is_of_the_samples_that_end_nearest_to_it() -> None:
+    """Made of those that were used, it cuts nothing off: others reach 4 % further."""
+    case, _, _ = opened()
+    used = tuple(range(0, len(case.runner.indices), 2))
+    names = {each.suspect.name: each.suspect.tensor for each in RangeMargins(case, used).fitted}
+    name, tensor = next(
+        (name, tensor) for name, tensor in names.items() if case.facts.observed[tensor].range[1] > 0
+    )
+    observed = case.facts.observed[tensor]
+    observed.ends[list(used), 1] = ends(case.facts.quantizers[name])[1]
+    observed.ends[1::2, 1] = 1.04 * observed.ends[0, 1]
+    (found,) = (each for each in RangeMargins(case, used).fitted if each.suspect.name == name)
+    assert (found.known[1], found.cut[1]) == (used, False)
 
 
 def test_ranges_that_reach_far_beyond_the_samples_are_left_alone() -> None:
@@ -123,11 +140,8 @@ def test_the_interval_allows_for_one_sample_that_is_worse_than_all() -> None:
     loss = Loss(("out",), sums[:, 0].sum(axis=0), sums[:, 1].sum(axis=0), noise.sum(keepdims=True), sums=sums)
     found = decibel_interval(loss)
     assert found is not None
-    # Student's t of three degrees of freedom on the scale of decibels, then three times the worst of them.
+    # Student's t of three degrees of freedom on the scale of decibels, then twice the worst of them.
     share = noise / noise.sum() - 0.25
     half = 3.182446 * 10 / math.log(10) * math.sqrt(4 / 3 * np.square(share).sum())
     middle = 10 * math.log10(400 / 8.5)
-    assert found == pytest.approx((middle - half - 10 * math.log10(1 + 3 * 4 / 8.5), middle + half), abs=1e-4)
-    # What is known of more samples has to be possible, too.
-    few = replace(loss, sums=sums[:3])
-    assert decibel_interval(loss, few)[1] >= found[1]  # type: ignore[index]
+    assert found == pytest.approx((middle - half - 10 * math.log10(1 + 2 * 4 / 8.5), middle + half), abs=1e-4)

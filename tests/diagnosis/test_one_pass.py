@@ -23,9 +23,9 @@ from tests.diagnosis.deep import CHIP, deep_inputs, save_deep
 
 COUNTED: tuple[Callable[..., Any], ...] = (load.load_model, steps.prepare, calibrate, subject.open_case)
 Calls = dict[str, list[Any]]
-# Beside the network itself the equalized one is opened, for what is expected at no cost, and what was repaired,
-# for the margin of its ranges.
-ONCE = {"load_model": 1, "prepare": 1, "open_case": 3}
+# Beside the network itself the equalized one is opened, of each half of the samples, for what is expected at no
+# cost, and what was repaired, for the margin of its ranges.
+ONCE = {"load_model": 1, "prepare": 1, "open_case": 4}
 
 
 @pytest.fixture

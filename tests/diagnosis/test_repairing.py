@@ -9,10 +9,12 @@ from typing import Any, Self
 import numpy as np
 import pytest
 
-from roundoff.core.quantizers import representable_range
+from roundoff.core.plan import Step
+from roundoff.core.quantizers import dequantize, representable_range
 from roundoff.demo import load_split, model_path
 from roundoff.diagnosis.investigation import DiagnoseSettings
-from roundoff.diagnosis.loss import Loss
+from roundoff.diagnosis.loss import Loss, LossMeter, OutputPart
+from roundoff.diagnosis.margins import Margin, RangeMargins, decibel_interval
 from roundoff.diagnosis.repair import (
     Fixed,
     RepairSamples,
@@ -22,7 +24,7 @@ from roundoff.diagnosis.repair import (
     judge_repair,
     repair,
 )
-from roundoff.diagnosis.repairable_model import edit, retied
+from roundoff.diagnosis.repairable_model import EditedModel, edit, retied
 from roundoff.diagnosis.result import CostClass, Finding, Measure, Remedy, RemedyChange, Repair, RepairStep
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
@@ -236,43 +238,94 @@ def test_what_is_lost_on_samples_that_were_held_out_is_said() -> None:
 
 def losses(noise: list[float]) -> Loss:
     """What samples of one output lose, each of energy 100."""
-    sums = np.stack([np.full(len(noise), 100.0), np.full(len(noise), 100.0), np.array(noise)], axis=1)[:, :, None]
-    signal, candidate, lost = sums.sum(axis=0)
-    return Loss(("out",), signal, candidate, lost, samples=len(noise), by_sample=tuple(noise), sums=sums)
+    meter = LossMeter([OutputPart("out")])
+    for each in noise:
+        meter.add({"out": np.full(1, 10.0)}, {"out": np.full(1, 10.0 + math.sqrt(each))})
+    return meter.loss()
 
 
-def told_of_decibels(used: list[float], held: list[float]) -> Repair:
-    """A repair whose samples lose so much after it, and ten times as much before."""
-    names: Any = [SimpleNamespace(names=tuple(map(str, range(len(each))))) for each in (used, held)]
-    network, made = SimpleNamespace(float_model="float"), SimpleNamespace()
+def told_of_decibels(held: list[float], unseen: list[float] | None = None) -> Repair:
+    """A repair with which samples that were held out lose so much, and ten times as much before.
+
+    Args:
+        held: What they lose.
+        unseen: What all samples lose by networks that do not know them; None where that was not measured.
+    """
+    names: Any = [SimpleNamespace(names=("a", "b", "c", "d", "e")), SimpleNamespace(names=tuple(map(str, held)))]
+    network, made = SimpleNamespace(float_model=None, quantizers=()), SimpleNamespace()
 
     def score(model: Any, *, held_out: bool = False) -> SampleScores:
-        known = [each * (10 if model is network else 1) for each in (held if held_out else used)]
-        return SampleScores(losses(known).sqnr_db, np.array(known), True, losses(known))
+        loss = losses([each * (10 if model is network else 1) for each in held])
+        return SampleScores(loss.sqnr_db, np.array(loss.by_sample), True, loss)
 
     step = RepairStep(verbatim("it"), "free", 1, MEASURE, kept=True)
     judge: Any = SimpleNamespace(
-        samples=RepairSamples(*names), measure=replace(MEASURE, unit="dB", samples=len(used)), score=score
+        samples=RepairSamples(*names), measure=replace(MEASURE, unit="dB", samples=5), score=score
     )
     fixed: Any = Fixed(made, Repair((step,), ()))  # type: ignore[arg-type]
-    unseen = losses([3 * each for each in (*used, *held)])
     source = RepairSource(network, names[0])  # type: ignore[arg-type]
-    return judge_repair(fixed, source, DiagnoseSettings(), judge, unseen=unseen).repair
+    every: Any = None
+    if unseen is not None:
+        before = losses([10 * each for each in unseen])
+        every = SimpleNamespace(before=lambda model: before, after=lambda: losses(unseen))
+    return judge_repair(fixed, source, DiagnoseSettings(), judge, unseen=every).repair
 
 
 def decibels(noise: list[float]) -> float:
     return 10 * math.log10(100 * len(noise) / sum(noise))
 
 
-def test_the_figure_is_of_samples_that_were_held_out_and_its_interval_of_ranges_that_do_not_know_them() -> None:
-    used, held = [1.0, 2.0, 1.5, 1.2, 2.2], [1.4, 1.1, 2.0, 1.6]
-    found = told_of_decibels(used, held)
+def test_the_figure_is_of_samples_that_were_held_out() -> None:
+    held = [1.4, 1.1, 2.0, 1.6]
+    found = told_of_decibels(held)
     (one,) = found.measures
     assert (one.before, one.after) == pytest.approx((decibels(held) - 10, decibels(held)))
-    assert one.samples == 4
-    # Ranges that do not know them lose three times as much: 4.8 dB less, which the interval reaches down to.
-    assert found.interval is not None
-    assert found.interval[0] < decibels(held) - 4.7
+    assert (one.samples, found.held_out, found.used) == (4, 4, 5)
+    assert found.interval == pytest.approx(decibel_interval(losses(held)))
+
+
+def test_the_figure_is_of_all_samples_where_each_is_measured_by_what_does_not_know_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("roundoff.diagnosis.repair.switch_on", lambda *parts: None)
+    held, unseen = [1.4, 1.1, 2.0, 1.6], [1.0, 2.0, 1.5, 1.2, 2.2, 1.4, 1.1, 2.0, 5.0]
+    found = told_of_decibels(held, unseen)
+    (one,) = found.measures
+    assert (one.before, one.after) == pytest.approx((decibels(unseen) - 10, decibels(unseen)))
+    assert (one.samples, found.held_out, found.used) == (9, 4, 5)
+    assert found.interval == pytest.approx(decibel_interval(losses(unseen)))
+
+
+def test_a_given_file_is_measured_on_all_samples_by_ranges_that_do_not_know_them() -> None:
+    quantized, samples = demo()
+    tensor = [each.tensor for each in quantized.quantizers if each.kind == "activation"][4]
+    given, how = changed(quantized, tensor, scaled(0.1)), DiagnoseSettings()
+    fixed = repair_diagnosis(diagnose_quantization(given, samples, how), RepairSource(given, samples), how)
+    assert fixed is not None
+    done, total = fixed.repair, len(samples.names)
+    assert (done.used + done.held_out, done.measures[0].samples) == (total, total)
+
+
+def test_corrected_biases_of_a_given_file_stay_when_ranges_get_a_margin() -> None:
+    quantized, samples = demo()
+    case = open_case(quantized, samples)
+    corrected = EditedModel(case).changed([RemedyChange("correction", step=Step("bias_correct"))])
+    assert corrected is not None
+    opened = open_case(corrected.quantized(), samples)
+    margins = RangeMargins(opened, ())
+    fixes = margins.fixes(Margin(1000))
+    before, after = (
+        {each.name: each for each in some} for some in (opened.quantizers(), opened.quantizers(fixes))
+    )
+    moved = [name for name, each in fixes.items() if each is not None and each.kind == "bias"]
+    assert moved
+    for name in moved:
+        ours, theirs = (
+            dequantize(codes, each.params, each.spec.axis)
+            for each in (before[name], after[name])
+            if (codes := each.codes) is not None
+        )
+        np.testing.assert_allclose(ours, theirs, atol=float(after[name].params.scale.max()))
 
 
 def test_the_calibration_of_the_user_is_kept_where_it_was_not_at_fault() -> None:

@@ -65,7 +65,7 @@ def test_the_decibels_of_a_diagnosis_are_those_of_the_worst_output(
     assert found["what"]["text"] == f"SQNR of '{name}'"
     assert found["before"] == pytest.approx(worst, rel=1e-5)
     assert f"loss SQNR of '{name}' {worst:.1f} dB" in text
-    assert f"output SQNR is {worst:.1f} dB" in text
+    assert f"output SQNR {worst:.1f} dB" in text
 
 
 def test_findings_hold_what_was_before_the_change_and_after(here: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_decibels_of_a_device_are_those_of_what_it_wrote(
     assert main(["diagnose", *words, "-o", str(here / "out")]) == 1
     exact, found = dumps("logits")
     expected = decibels(exact, found)
-    assert f"output SQNR is {expected:.1f} dB" in " ".join(capsys.readouterr().out.split())
+    assert f"output SQNR {expected:.1f} dB" in " ".join(capsys.readouterr().out.split())
     measure = next(each for each in document(here / "out")["diagnosis"]["measures"] if each["unit"] == "dB")
     assert measure["before"] == pytest.approx(expected, rel=1e-5)
 

@@ -194,7 +194,7 @@ def test_a_broken_archive_in_a_mapped_dump_names_the_reason(tmp_path: Path) -> N
 def test_a_compressed_member_that_takes_too_much_memory_is_not_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roundoff.tensors.npz._MAX_UNPACKED_BYTES", 2**20)
+    monkeypatch.setattr("roundoff.tensors.npy._MAX_UNPACKED_BYTES", 2**20)
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros(2**18, np.float32), y=np.zeros(4, np.float32))
     source = open_source(tmp_path / "a.npz")
     assert problem_of(tmp_path / "a.npz", "x") == "is compressed and takes 1.0 MB of memory, more than 1 GiB"

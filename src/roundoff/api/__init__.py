@@ -32,7 +32,7 @@ FUNCTIONS = {
     "samples": "studies",
     "sensitivity": "studies",
     "targets": "quantization",
-    "transform": "transformation",
+    "transform": "quantization",
     "tune": "search",
 }
 """The module of each function."""

@@ -81,7 +81,7 @@ def check_io(
         result_tolerance: Largest absolute difference of outputs and results that passes.
     """
     from roundoff.studies.check_io.study import check_io as check_stages
-    from roundoff.vendors.pulsar2.io_fields import with_fields
+    from roundoff.vendors.pulsar2.config.document import with_fields
 
     given = {"original": original, "preprocessed": preprocessed, "output": output, "result": result}
     call = Call("check_io", {}, Limits)

@@ -21,6 +21,7 @@ from roundoff.core.document import (
     Environment,
     InputFile,
     RunDocument,
+    bytes_input,
     input_file,
     load_document,
     to_json,
@@ -321,9 +322,13 @@ def refuse_changed(inputs: Iterable[InputFile]) -> None:
     wrong = []
     for each in inputs:
         path = Path(each.path)
-        if not path.is_dir() and not all(file.exists() for file in model_files(path)):
+        # A configuration may be called .prototxt, and is no half of a Caffe net then.
+        alone = each.role == "config"
+        if not path.is_dir() and not all(file.exists() for file in ((path,) if alone else model_files(path))):
             wrong.append(f"the {each.role} {each.path} is missing")
-        elif input_file(each.role, path).sha256 != each.sha256:
+            continue
+        now = bytes_input(each.role, each.path, path.read_bytes()) if alone else input_file(each.role, path)
+        if now.sha256 != each.sha256:
             wrong.append(f"the {each.role} {each.path} has changed since the run")
     if wrong:
         raise BadInput(

@@ -146,7 +146,7 @@ def transform(args: argparse.Namespace, terminal: Terminal) -> int:
     worse, all is undone and the exit code is 1. DIR receives the float model, the
     quantized ones and a run document.
     """
-    from roundoff.api.transformation import transform
+    from roundoff.api.quantization import transform
     from roundoff.core.document import to_json
     from roundoff.pages.blocks import View
     from roundoff.pages.terminal import verdict_lines

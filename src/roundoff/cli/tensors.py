@@ -90,10 +90,10 @@ def dump(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _shape_wanted(text: str) -> tuple[int, ...]:
-    """Sizes with commas, as on the command line."""
-    if not re.fullmatch(r"\d{1,18}(,\d{1,18})*", text):
+    """Sizes with commas, or with x between them as other options have them."""
+    if not re.fullmatch(r"\d{1,18}(,\d{1,18})*|\d{1,18}(x\d{1,18})*", text):
         raise refused("{text!r} is no shape; write it as 1,3,224,224", text=text)
-    return tuple(map(int, text.split(",")))
+    return tuple(map(int, text.replace("x", ",").split(",")))
 
 
 def _input_shapes(text: str) -> dict[str, tuple[int, ...]]:

@@ -405,11 +405,19 @@ def pair_path(prototxt: Path, caffemodel: Path | None) -> Path:
 
 
 def joined_pairs(words: Sequence[str]) -> list[str]:
-    """Words of a command line, the two files of a net that stand one behind the other joined by a comma."""
+    """Words of a command line, the two files of a net that stand one behind the other joined by a comma.
+
+    The numbers may stand first, unless they are the value of an option.
+    """
     joined: list[str] = []
+    is_pair = False
     for word in words:
-        before = joined[-1] if joined else ""
-        if word.lower().endswith(_NUMBERS) and before.lower().endswith(_TEXT) and not before.startswith("-"):
+        owner, before = ["", "", *joined][-2:]
+        first, second = before.lower(), word.lower()
+        behind = first.endswith(_TEXT) and second.endswith(_NUMBERS)
+        front = first.endswith(_NUMBERS) and second.endswith(_TEXT) and not owner.startswith("-")
+        is_pair = (behind or front) and not is_pair and not before.startswith("-")
+        if is_pair:
             joined[-1] = f"{before},{word}"
         else:
             joined.append(word)

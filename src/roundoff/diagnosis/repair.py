@@ -18,7 +18,7 @@ from roundoff.diagnosis.error_profile import network_score
 from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, TaskMetric
 from roundoff.diagnosis.loss import Loss, LossMeter
-from roundoff.diagnosis.margins import decibel_interval
+from roundoff.diagnosis.margins import UnseenSamples, decibel_interval
 from roundoff.diagnosis.repairable_model import EditedModel, RecipeModel
 from roundoff.diagnosis.result import (
     COSTS,
@@ -225,6 +225,10 @@ def split_for_repair(
     )
 
 
+def _scored(loss: Loss) -> SampleScores:
+    return SampleScores(loss.sqnr_db, np.array(loss.by_sample), True, loss)
+
+
 class RepairScale(Protocol):
     """Scores networks on the samples that may be used."""
 
@@ -314,8 +318,7 @@ class RepairJudge:
         sums = LossMeter(runner.parts)
         for exact, found in runner.pairs(quantizers, fused=fused):
             sums.add(exact, found)
-        loss = sums.loss()
-        return SampleScores(loss.sqnr_db, np.array(loss.by_sample), True, loss)
+        return _scored(sums.loss())
 
     def _runner(self, network: QuantizedModel | Model, *, held_out: bool) -> InterventionRunner:
         mine = network.float_model if isinstance(network, QuantizedModel) else self._first
@@ -386,22 +389,24 @@ def repair(
             steps.append(replace(step, why=message("diagnosis.repair_failed", reason=str(reason(error)))))
             continue
         step = replace(step, cost=cost.kind, added=cost.text, measure=replace(said, after=score.value))
-        why = _refused(score, best, cost, judge)
+        why = _refused(score, best, cost, judge, asked=bool(attempt.finding))
         if why is None:
             piece, best = changed, score
         steps.append(replace(step, kept=why is None, why=why))
     return piece, tuple(steps)
 
 
-def _refused(score: SampleScores, best: SampleScores, cost: AddedCost, judge: RepairScale) -> Message | None:
-    """Why a change is not kept; None where it is."""
+def _refused(
+    score: SampleScores, best: SampleScores, cost: AddedCost, judge: RepairScale, *, asked: bool
+) -> Message | None:
+    """Why a change is not kept; None where it is. One that no finding asks for must do more than chance does."""
     if cost.kind != "free" and judge.enough(best):
         return message("diagnosis.repair_not_needed")
     if not replace(judge.measure, before=best.value, after=score.value).improved:
         return message("diagnosis.repair_no_better")
     gain = score.gain(best)
-    if cost.kind != "free" and gain is not None and gain[0] <= 0:
-        return message("diagnosis.repair_chance")
+    if (cost.kind != "free" or not asked) and gain is not None and gain[0] <= 0:
+        return message("diagnosis.repair_chance" if cost.kind != "free" else "diagnosis.repair_only_chance")
     return None
 
 
@@ -414,12 +419,16 @@ class Fixed:
         repair: What was tried, and what came of it.
         plan: What each node became; None where no plan is known.
         method: Calibration method of its ranges.
+        corrections: What its biases and weights were corrected by, on the samples that it was made of.
+        searched: Whether a search made it, which tried many recipes on these.
     """
 
     quantized: QuantizedModel
     repair: Repair
     plan: QuantPlan | None = None
     method: str = ""
+    corrections: tuple[str, ...] = ()
+    searched: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -497,7 +506,7 @@ def fix_places(
             )
             built = recipe.built()
             method = recipe.recipe.method or made.target.calibration.method
-            return Fixed(built.quantized, Repair(steps, ()), built.plan, method)
+            return Fixed(built.quantized, Repair(steps, ()), built.plan, method, _names(recipe.recipe.corrections))
         case = open_case(
             source.quantized,
             judge.samples.used,
@@ -505,11 +514,16 @@ def fix_places(
             threads=settings.threads,
             most=max(1, found.samples),
         )
-        piece, steps = repair(EditedModel(case), tries, judge, cost_of=cost, out_of_time=late)
-        return Fixed(piece.quantized(), Repair(steps, ()))
+        edited = EditedModel(case, threads=settings.threads)
+        piece, steps = repair(edited, _with_levers(tries), judge, cost_of=cost, out_of_time=late)
+        return Fixed(piece.quantized(), Repair(steps, ()), corrections=_names(piece.corrections))
     except Exception as error:  # noqa: BLE001 - what was diagnosed is worth telling all the same
         why = message("diagnosis.repair_failed", reason=reason(error))
         return Fixed(source.quantized, untried(found, why))
+
+
+def _names(steps: Sequence[Step]) -> tuple[str, ...]:
+    return tuple(step.name for step in steps)
 
 
 def _judge_for(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> RepairJudge:
@@ -542,9 +556,9 @@ def judge_repair(
     settings: DiagnoseSettings,
     judge: RepairJudge,
     *,
-    unseen: Loss | None = None,
+    unseen: UnseenSamples | None = None,
 ) -> Fixed:
-    """What a repair came to, measured before and after it on the samples that were held out.
+    """What a repair came to, measured before and after it on samples that it was not made of.
 
     One that is worse there is not kept. It is reached where other samples are shown to be served as well: within a
     decibel of the figure, or by the user's metric within what it may lose against float.
@@ -554,24 +568,31 @@ def judge_repair(
         source: What was repaired.
         settings: How the diagnosis was made.
         judge: Scores networks.
-        unseen: What is lost by samples that the ranges of the repaired model do not know; None where that is not
-            known, or all that are held out are such.
+        unseen: The samples with networks that do not know them; None for those that were held out, with what came
+            of the repair.
 
     Raises:
         BadInput: The user's metric fails.
         ModelFailed: The model cannot be run.
     """
     parts, held_out = judge.samples, judge.samples.held_out is not None
-    steps = list(fixed.repair.steps)
-    before = _before(steps, source, settings, judge)
-    after = judge.score(fixed.quantized, held_out=held_out)
-    count = len(parts.held_out.names) if parts.held_out is not None else 0
-    told = _told(judge, before, after, count)
+    steps, given = list(fixed.repair.steps), _given(source, settings, judge)
+    before, after = (judge.score(each, held_out=held_out) for each in (given, fixed.quantized))
+    if isinstance(given, Model):
+        known = judge.score(source.quantized, held_out=held_out)
+        said = replace(judge.measure, before=before.value, after=known.value)
+        steps.insert(0, RepairStep(message("diagnosis.repair_written_anew"), "free", 1, said, kept=True))
+    count = _counted(after, parts.held_out)
+    told = _told(judge, before, after)
     if held_out and any(step.kept for step in steps) and not told.improved:
         why = message("diagnosis.repair_worse_elsewhere", count=count)
         steps = [replace(step, kept=False, why=why) if step.kept else step for step in steps]
         fixed = replace(fixed, quantized=source.quantized, plan=None, method="")
         after, told = before, replace(told, after=told.before)
+    elif unseen is not None and after.loss is not None:
+        network = given if isinstance(given, Model) else switch_on(given.float_model, given.quantizers)
+        before, after = _scored(unseen.before(network)), _scored(unseen.after())
+        told = _told(judge, before, after)
     gain, doubts = after.gain(before), list(parts.doubts)
     scores: tuple[NetworkScore, ...] = ()
     if told.improved and held_out and gain is None:
@@ -580,9 +601,8 @@ def judge_repair(
         doubts.append(message("diagnosis.repair_gain_chance", count=told.samples))
     proven = held_out and told.improved and gain is not None and gain[0] > 0
     if after.loss is not None:
-        interval = decibel_interval(after.loss, unseen)
-        near = decibel_interval(after.loss, unseen, beyond=0)
-        sure = near is not None and near[1] - near[0] <= 2 * _CERTAIN_DB
+        interval = decibel_interval(after.loss)
+        sure = interval is not None and interval[1] - interval[0] <= 2 * _CERTAIN_DB
         if told.improved and not sure:
             doubts.append(message("diagnosis.repair_wide", count=told.samples))
     else:
@@ -607,6 +627,13 @@ def judge_repair(
     return replace(fixed, repair=done)
 
 
+def _counted(scores: SampleScores, samples: Samples | None) -> int:
+    """How many samples were measured of those that judge."""
+    if samples is None:
+        return 0
+    return len(samples.names) if scores.loss is None else scores.loss.samples
+
+
 def _scores(found: Sequence[SampleScores], told: Measure, *, held_out: bool) -> tuple[NetworkScore, ...]:
     """The user's metric of the float, the quantized and the repaired network on the same samples."""
     sign = -1 if told.higher_is_better else 1
@@ -621,32 +648,20 @@ def _scores(found: Sequence[SampleScores], told: Measure, *, held_out: bool) -> 
     )
 
 
-def _told(judge: RepairJudge, before: SampleScores, after: SampleScores, count: int) -> Measure:
+def _told(judge: RepairJudge, before: SampleScores, after: SampleScores) -> Measure:
     what = judge.measure.what if after.loss is None else _what(before, after)
-    return replace(
-        judge.measure,
-        what=what,
-        before=before.value,
-        after=after.value,
-        samples=count or judge.measure.samples,
-    )
+    count = _counted(after, judge.samples.held_out) or judge.measure.samples
+    return replace(judge.measure, what=what, before=before.value, after=after.value, samples=count)
 
 
-def _before(
-    steps: list[RepairStep], source: RepairSource, settings: DiagnoseSettings, judge: RepairJudge
-) -> SampleScores:
-    """What the network scored as it was; a file that is worse than its quantizers is written anew, as a step."""
-    held_out = judge.samples.held_out is not None
-    before, given = judge.score(source.quantized, held_out=held_out), settings.given
-    if given is None or not before.energy:
-        return before
-    # The figure of a file is that of the file as it runs.
-    as_file = judge.score(given, held_out=held_out)
-    if before.value - as_file.value < _WORSE_DB:
-        return before
-    said = replace(judge.measure, before=as_file.value, after=before.value)
-    steps.insert(0, RepairStep(message("diagnosis.repair_written_anew"), "free", 1, said, kept=True))
-    return as_file
+def _given(source: RepairSource, settings: DiagnoseSettings, judge: RepairJudge) -> QuantizedModel | Model:
+    """The network as it was: by its quantizers, or the file as it runs where that is worse."""
+    held_out, quantized = judge.samples.held_out is not None, source.quantized
+    before = judge.score(quantized, held_out=held_out)
+    if settings.given is None or not before.energy:
+        return quantized
+    as_file = judge.score(settings.given, held_out=held_out)
+    return settings.given if before.value - as_file.value >= _WORSE_DB else quantized
 
 
 def _what(before: SampleScores, after: SampleScores) -> Message:

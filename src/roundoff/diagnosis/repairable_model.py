@@ -2,16 +2,33 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 
 from roundoff.core.plan import FLOAT, Precision, Recipe, Rule, Step
-from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec, representable_range
+from roundoff.core.quantizers import (
+    Quantizer,
+    QuantParams,
+    QuantSpec,
+    dequantize,
+    quantize,
+    representable_range,
+)
+from roundoff.core.target import Target
 from roundoff.core.tensors import Array
+from roundoff.diagnosis.controls import refitted
 from roundoff.diagnosis.ideal import at_its_range
-from roundoff.diagnosis.interventions import rounded_again, with_bits, with_range, with_slice_ranges
-from roundoff.diagnosis.loss import Loss
+from roundoff.diagnosis.interventions import (
+    InterventionRunner,
+    can_fuse,
+    rounded_again,
+    with_bits,
+    with_range,
+    with_slice_ranges,
+)
+from roundoff.diagnosis.loss import Loss, LossMeter
 from roundoff.diagnosis.result import RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, Suspect, open_case
 from roundoff.errors import BadInput
@@ -21,8 +38,9 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 from roundoff.quantize.calibration.calibration import value_limits
 from roundoff.quantize.recipes import BIAS_CORRECTION, EXPLICIT_BIAS, PER_CHANNEL, BuiltModel, RecipeBuilder
-from roundoff.quantize.steps import StepContext, apply_correction, apply_transform
+from roundoff.quantize.steps import StepContext, apply_correction, apply_transform, correction_names
 from roundoff.quantize.targets.files import load_target
+from roundoff.run.capture import Samples
 from roundoff.run.evaluators import Subset
 
 # Carrying out the changes of remedies on the quantizers of a network.
@@ -110,14 +128,14 @@ def _end(asked: float, seen: float, own: float) -> float:
     return own if abs(seen) <= abs(own) < abs(end) and own * seen > 0 else end
 
 
-def _at_data(case: Case, suspect: Suspect) -> dict[str, Quantizer]:
-    """The quantizers of a suspect over the range of its values; each slice of a weight keeps its own."""
+def _at_data(case: Case, suspect: Suspect, places: Sequence[int] | None = None) -> dict[str, Quantizer]:
+    """The quantizers of a suspect over the range of its values in some samples; slices of a weight keep theirs."""
     members = [case.facts.quantizers[name] for name in suspect.quantizers]
     if suspect.kind == "weight":
         return {each.name: at_its_range(each, case.facts.values(each.tensor)) for each in members}
     if suspect.tensor not in case.facts.observed:
         return {}
-    return {each.name: with_range(each, *case.facts.value_range(suspect)) for each in members}
+    return {each.name: with_range(each, *case.facts.value_range(suspect, places)) for each in members}
 
 
 def _per_channel(case: Case, suspect: Suspect, change: RemedyChange) -> Fixes:
@@ -157,12 +175,15 @@ def _product(source: Quantizer, weight: Quantizer) -> Array:
 
 
 def _tied(bias: Quantizer, source: Quantizer | None, weight: Quantizer | None) -> Quantizer | None:
-    """A bias at the new product of scales; in float where there is none."""
+    """A bias at the new product of scales; in float where there is none. What its codes say stays."""
     if source is None or weight is None:
         return None
     scale = _product(source, weight)
     params = QuantParams(scale, np.zeros(scale.shape, dtype=np.int64))
-    return replace(bias, params=params, spec=bias.spec.along(0 if scale.ndim else None), codes=None)
+    spec, codes = bias.spec.along(0 if scale.ndim else None), bias.codes
+    if codes is not None:
+        codes = quantize(dequantize(codes, bias.params, bias.spec.axis), params, spec)
+    return replace(bias, params=params, spec=spec, codes=codes)
 
 
 # What costs a chip nothing: channels made alike before quantization, ranges found again, biases corrected.
@@ -170,10 +191,20 @@ def _tied(bias: Quantizer, source: Quantizer | None, weight: Quantizer | None) -
 _EQUALIZE = Step("equalize", options=(("clip", "observed"),))  # a Clip that is split adds a node
 _CORRECT = Step(BIAS_CORRECTION)
 _PER_CHANNEL_TARGET, _PER_TENSOR_TARGET = "generic-int8", "generic-int8-per-tensor"
+# Ends of a tensor's values that differ by less are the same: a network that computes the same does so in float32.
+_SAME_END = 1e-4
 
 
-def free_levers(case: Case, *, threads: int | None = None) -> Iterator[tuple[tuple[str, ...], Loss]]:
+def like_target(quantized: QuantizedModel) -> Target:
+    """A chip that has the scales of a model which another tool made: by channel, or one for each weight."""
+    sliced = any(each.kind == "weight" and each.params.scale.size > 1 for each in quantized.quantizers)
+    return load_target(_PER_CHANNEL_TARGET if sliced else _PER_TENSOR_TARGET)
+
+
+def free_levers(case: Case, *, threads: int | None = None) -> list[tuple[tuple[str, ...], Loss]]:
     """What is lost with levers that cost a chip nothing, by what they are called, where they change anything.
+
+    Each half of the samples is measured with what was fitted to the other one, ranges among it.
 
     Args:
         case: The network, with all put right that is to be.
@@ -182,52 +213,157 @@ def free_levers(case: Case, *, threads: int | None = None) -> Iterator[tuple[tup
     Raises:
         RoundoffError: A lever does not get along with the network.
     """
+    halves, meters = case.runner.halves(), dict[tuple[str, ...], LossMeter]()
+    for fitted, shown in (halves, halves[::-1]):
+        for names, runner, quantizers in _fitted_levers(case, fitted, threads=threads):
+            meter = meters.setdefault(names, LossMeter(runner.parts))
+            for exact, found in runner.pairs(quantizers, shown, fused=can_fuse(quantizers)):
+                meter.add(exact, found)
+    losses = ((names, meter.loss()) for names, meter in meters.items())
+    # One that changes nothing when it is fitted to the other half is measured on some samples only.
+    return [each for each in losses if len(each[1].sums) == len(case.runner.indices)]
+
+
+def _fitted_levers(
+    case: Case, places: Sequence[int], *, threads: int | None
+) -> Iterator[tuple[tuple[str, ...], InterventionRunner, Sequence[Quantizer]]]:
+    """Levers that are fitted to some of the samples: their names, and the network with them."""
+    case = case.mend(refitted(case, case.mended, places))
     given = replace(case.facts.quantized, quantizers=tuple(case.quantizers()))
-    sliced = any(each.kind == "weight" and each.params.scale.size > 1 for each in given.quantizers)
-    target = load_target(_PER_CHANNEL_TARGET if sliced else _PER_TENSOR_TARGET)
     runner, used = case.runner, list[str]()
-    # Fitted to one half of the samples, measured on all.
-    half = Subset(runner.samples, tuple(runner.indices[place] for place in runner.halves()[0]))
-    context = StepContext(target, half, threads=threads)
-    alike = apply_transform(_EQUALIZE, given.float_model, context)
-    if alike.taken:
+    samples = Subset(runner.samples, tuple(runner.indices[place] for place in places))
+    context = StepContext(like_target(given), samples, threads=threads)
+    alike = equalized(case, _EQUALIZE, context, places=places)
+    if alike is not None:
         used.append(_EQUALIZE.name)
-        opened = open_case(replace(given, float_model=alike.model), runner.chosen, threads=threads)
-        fitted = [_at_data(opened, suspect) for suspect in opened.facts.suspects]
-        found = {name: each for one in fitted for name, each in one.items()}
-        given = replace(opened.facts.quantized, quantizers=tuple(opened.quantizers(retied(opened, found))))
-        runner = opened.runner
-        yield tuple(used), runner.loss(given.quantizers, more=True)
-    corrected = apply_correction(_CORRECT, given, context)
-    if corrected.taken:
-        yield (*used, _CORRECT.name), runner.loss(corrected.model.quantizers, more=True)
+        given, runner = alike.facts.quantized, alike.runner
+        yield tuple(used), runner, given.quantizers
+    done = apply_correction(_CORRECT, given, context)
+    if done.taken:
+        yield (*used, _CORRECT.name), runner, done.model.quantizers
+
+
+def corrected(quantized: QuantizedModel, samples: Samples, *, threads: int | None = None) -> QuantizedModel:
+    """A network whose biases are corrected on some samples, whatever they were corrected on before.
+
+    Raises:
+        RoundoffError: The correction does not get along with the network.
+    """
+    return apply_correction(
+        _CORRECT, quantized, StepContext(like_target(quantized), samples, threads=threads)
+    ).model
+
+
+def equalized(case: Case, step: Step, context: StepContext, places: Sequence[int] | None = None) -> Case | None:
+    """A network with channels made alike; ranges are found again where values changed, the others stay.
+
+    Args:
+        case: The network.
+        step: The transform.
+        context: What it works with.
+        places: The samples that ranges are found on; all of them by default.
+
+    Returns:
+        The network, opened on the same samples; None where nothing changes.
+
+    Raises:
+        RoundoffError: The transform does not get along with the network.
+    """
+    given = replace(case.facts.quantized, quantizers=tuple(case.quantizers()))
+    alike = apply_transform(step, given.float_model, context)
+    if not alike.taken:
+        return None
+    made = replace(given, float_model=alike.model)
+    opened = open_case(
+        made,
+        case.runner.chosen,
+        arithmetic=case.facts.arithmetic,
+        threads=context.threads,
+        most=len(case.runner.indices),
+    )
+    moved = [suspect for suspect in opened.facts.suspects if _moved(case, opened, suspect)]
+    # Codes that the file has for constants are those of other values.
+    known = opened.facts.quantizers
+    stale = {name for each in moved if each.kind != "activation" for name in each.quantizers}
+    fresh = tuple(replace(each, codes=None) if each.name in stale else each for each in known.values())
+    opened = replace(opened, facts=opened.facts.of(fresh))
+    ranges = {name: each for suspect in moved for name, each in _at_data(opened, suspect, places).items()}
+    return replace(opened, facts=opened.facts.of(tuple(opened.quantizers(retied(opened, ranges)))))
+
+
+def _moved(before: Case, after: Case, suspect: Suspect) -> bool:
+    """Whether a transform changed the values of a suspect: those of a constant, or how far others reach."""
+    tensor = suspect.tensor
+    if tensor in after.facts.weights:
+        known = tensor in before.facts.weights
+        return not known or not np.array_equal(before.facts.values(tensor), after.facts.values(tensor))
+    ours, theirs = (each.facts.tensor_range(tensor) for each in (before, after))
+    return ours is None or theirs is None or not np.allclose(ours, theirs, rtol=_SAME_END, atol=0.0)
 
 
 _WIDE = 16
 _EXACT_RANGE = "minmax"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class EditedModel:
     """A quantized model whose quantizers are changed one by one.
 
     Attributes:
-        case: The network as it was given.
+        case: The network as it was given, or with its channels made alike.
         fixes: What is changed.
+        corrections: What is corrected behind all changes.
+        threads: Threads to use.
     """
 
     case: Case
     fixes: Fixes = field(default_factory=dict)
+    corrections: tuple[Step, ...] = ()
+    threads: int | None = None
 
     def changed(self, changes: Sequence[RemedyChange]) -> Self | None:
         """The same with changes; None where none of them can be made in quantizers."""
-        found = {name: each for change in changes for name, each in edit(self.case, change).items()}
+        piece = self
+        for change in changes:
+            piece = piece._with(change) or piece
+        return None if piece is self else piece
+
+    def _with(self, change: RemedyChange) -> Self | None:
+        step = change.step
+        if change.kind == "transform" and step is not None:
+            return self._equalized(step)
+        if change.kind == "correction" and step is not None:
+            if step.name not in correction_names() or step in self.corrections:
+                return None
+            piece = replace(self, corrections=(*self.corrections, step))
+            return piece if piece._made[1] else None
+        found = edit(self.case, change)
         return replace(self, fixes={**self.fixes, **found}) if found else None
+
+    def _equalized(self, step: Step) -> Self | None:
+        if step.name != _EQUALIZE.name:
+            return None
+        alike = equalized(self.case.mend(retied(self.case, self.fixes)), step, self._context)
+        return None if alike is None else replace(self, case=alike, fixes={})
+
+    @property
+    def _context(self) -> StepContext:
+        given = self.case.facts.quantized
+        return StepContext(like_target(given), self.case.runner.chosen, threads=self.threads)
+
+    @cached_property
+    def _made(self) -> tuple[QuantizedModel, bool]:
+        """The network, and whether its corrections found anything to correct."""
+        quantizers = tuple(self.case.quantizers(retied(self.case, self.fixes)))
+        made, taken = replace(self.case.facts.quantized, quantizers=quantizers), True
+        for step in self.corrections:
+            done = apply_correction(step, made, self._context)
+            made, taken = done.model, taken and bool(done.taken)
+        return made, taken
 
     def quantized(self) -> QuantizedModel:
         """The network; biases follow the scales of inputs and weights."""
-        quantizers = tuple(self.case.quantizers(retied(self.case, self.fixes)))
-        return replace(self.case.facts.quantized, quantizers=quantizers)
+        return self._made[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -379,7 +379,8 @@ def _culprits_text(evidence: QuantizationEvidence, loss: Loss, proven: Sequence[
     who: dict[str, Argument] = {"name": names[0]} | ({"count": others} if others else {})
     told = [message(key, **who, db=decibels_of(loss.sqnr_db), after=after)]
     if task is not None and scores is not None:
-        ends = {"before": task.before, "after": task.after, "exact": scores.in_float}
+        values = {"before": task.before, "after": task.after, "exact": scores.in_float}
+        ends = {name: score_text(str(task.what), value) for name, value in values.items()}
         told.append(message("diagnosis.verdict_metric_then", metric=task.what, **ends))
     if part:
         told.append(message("diagnosis.verdict_rest_adds_up"))
@@ -392,13 +393,14 @@ def _elsewhere_text(evidence: QuantizationEvidence, now: Argument, *, agrees: bo
         return message("diagnosis.verdict_nothing_wrong")
     if not scores.fine and agrees:
         return joined([_drop_text(scores, now), message("diagnosis.verdict_look_behind")])
-    return message("diagnosis.verdict_float_guesses", score=scores.in_float)
+    return message("diagnosis.verdict_float_guesses", score=score_text(str(scores.name), scores.in_float))
 
 
 def _drop_text(scores: Scores, now: Argument) -> Message:
     """What a metric loses; where a share of samples differs by few of them, others may not confirm it."""
     drop: dict[str, Argument] = {"db": now, "metric": scores.name}
-    drop |= {"before": scores.in_float, "after": scores.quantized}
+    values = {"before": scores.in_float, "after": scores.quantized}
+    drop |= {name: score_text(str(scores.name), value) for name, value in values.items()}
     share = min(scores.in_float, scores.quantized) >= 0 and max(scores.in_float, scores.quantized) <= 1
     lost = round(abs(scores.in_float - scores.quantized) * scores.samples)
     if not share or not 0 < lost <= _BY_CHANCE or (scores.change is not None and scores.change.significant):
@@ -431,7 +433,7 @@ _NOTED_DB = 0.5
 # Measuring all tensors takes about as long as so many runs.
 _LAYER_RUNS = 4
 # What costs a chip nothing takes about so many runs to try.
-_LEVER_RUNS = 12
+_LEVER_RUNS = 20
 # So many tensors are named in a check.
 _NAMED = 3
 # So many findings are proven by the user's metric, too.
@@ -548,7 +550,8 @@ class _QuantizationDiagnosis:
     def _reachable(self, case: Case, mended: Case, best: Fixes, *, good: bool) -> Loss:
         """What is lost with all findings put right, or by what costs a chip nothing where that gives more."""
         found = [mended.loss(more=True), mended.loss(best, more=True)]
-        if not good and not self.notebook.out_of_time(_LEVER_RUNS * case.runner.seconds):
+        fits = len(case.runner.indices) > 1 and not self.notebook.out_of_time(_LEVER_RUNS * case.runner.seconds)
+        if not good and fits:
             with self.notebook.check(message("diagnosis.check_levers")) as check:
                 ranges = case.loss(best, more=True)
                 levers = self._levers(case.mend(best))
@@ -563,7 +566,7 @@ class _QuantizationDiagnosis:
 
     def _levers(self, case: Case) -> list[tuple[tuple[str, ...], Loss]]:
         try:
-            return list(free_levers(case, threads=self.notebook.settings.threads))
+            return free_levers(case, threads=self.notebook.settings.threads)
         except RoundoffError:
             return []
 
@@ -660,7 +663,8 @@ class _QuantizationDiagnosis:
             change = paired_change(values[0], values[1], higher_is_better=metric.higher_is_better)
             drop = metric.drop(ours, theirs)
             fine = drop <= TOLERATED_DROP * max(abs(ours), abs(theirs))
-            check.result, check.ok = message("diagnosis.metric_scored", before=ours, after=theirs), fine
+            before, after = (score_text(str(metric.name), each) for each in (ours, theirs))
+            check.result, check.ok = message("diagnosis.metric_scored", before=before, after=after), fine
             doubts = metric.doubts(model, values[0])
         return Scores(
             metric.name,

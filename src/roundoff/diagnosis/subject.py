@@ -211,6 +211,17 @@ class QuantizationFacts:
         self.weights = Weights(quantized.float_model)
         self._damage: dict[int, tuple[Quantizer, Damage]] = {}
 
+    def of(self, quantizers: tuple[Quantizer, ...]) -> "QuantizationFacts":
+        """The same network with other quantizers; what they do to activations is not looked at again."""
+        return QuantizationFacts(
+            replace(self.quantized, quantizers=quantizers),
+            self.everything,
+            observed=self.observed,
+            arithmetic=self.arithmetic,
+            asked=self.asked,
+            partly=self._partly,
+        )
+
     @cached_property
     def suspects(self) -> tuple[Suspect, ...]:
         """Who can be to blame."""

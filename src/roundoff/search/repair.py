@@ -6,13 +6,13 @@ A repair goes on from what the diagnosis loaded, prepared, calibrated and ran (`
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from roundoff.core.progress import SILENT
 from roundoff.core.target import Target
 from roundoff.diagnosis.error_profile import repaired_profile
 from roundoff.diagnosis.investigation import DiagnoseSettings
-from roundoff.diagnosis.loss import Loss
-from roundoff.diagnosis.margins import MOST_OBSERVED, Margin, RangeMargins
+from roundoff.diagnosis.margins import MOST_OBSERVED, Margin, RangeMargins, UnseenSamples
 from roundoff.diagnosis.repair import (
     Fixed,
     RepairJudge,
@@ -26,12 +26,13 @@ from roundoff.diagnosis.repair import (
     untried,
     wants_search,
 )
+from roundoff.diagnosis.repairable_model import corrected, like_target
 from roundoff.diagnosis.result import Check, Diagnosis, Measure, Repair, RepairStep
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
 from roundoff.errors import BadInput, RoundoffError, reason
 from roundoff.messages.message import Message, message, verbatim
-from roundoff.quantize.recipes import added_cost
+from roundoff.quantize.recipes import BIAS_CORRECTION, added_cost
 from roundoff.quantize.targets.files import load_target
 from roundoff.run.capture import read_feed
 from roundoff.run.evaluators import JoinedSamples, Subset
@@ -113,7 +114,9 @@ def _repaired(
     return better_of(fixed, _searched(found, source, settings, search, judge=judge), judge)
 
 
-def _with_margin_or_not(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge) -> tuple[Fixed, Loss | None]:
+def _with_margin_or_not(
+    fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge
+) -> tuple[Fixed, UnseenSamples | None]:
     """A margin; where that fails, what was repaired is kept without it, and a row says so."""
     try:
         return _with_margin(fixed, settings, judge)
@@ -124,8 +127,10 @@ def _with_margin_or_not(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJ
         return replace(fixed, repair=replace(fixed.repair, steps=(*fixed.repair.steps, step))), None
 
 
-def _with_margin(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge) -> tuple[Fixed, Loss | None]:
-    """A margin for ranges that end where the samples do, and what is lost by samples that ranges do not know."""
+def _with_margin(
+    fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge
+) -> tuple[Fixed, UnseenSamples | None]:
+    """A margin for ranges that end where the samples do, and the samples with ranges that do not know them."""
     parts, kept = judge.samples, any(step.kept for step in fixed.repair.steps)
     if not kept or parts.held_out is None or settings.deadline.left <= 2 * settings.opened_s:
         return fixed, None
@@ -141,21 +146,28 @@ def _with_margin(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge) -
     )
     used = [place for place, index in enumerate(case.runner.indices) if index < len(parts.used.names)]
     margins = RangeMargins(case, used, given=fixed.plan is None)
-    margin = margins.best()
+    margin, plain = margins.best(), fixed
     if margin.period:
-        fixes = margins.fixes(margin)
-        widened = replace(fixed.quantized, quantizers=tuple(case.quantizers(fixes)))
-        count = sum(each.suspect.name in fixes for each in margins.fitted)
-        before, after = (margins.loss(each).sqnr_db for each in (Margin(), margin))
-        title = message("diagnosis.repair_margin", count=count, period=str(margin.period))
-        what = Measure(message("diagnosis.measure_unseen"), "dB", before, after, samples=len(case.runner.indices))
-        step = RepairStep(title, "free", 0, what, kept=True)
-        if not _worse(judge.score(widened), judge.score(fixed.quantized), judge):
-            repair = replace(fixed.repair, steps=(*fixed.repair.steps, step))
-            fixed = replace(fixed, quantized=widened, repair=repair)
-        else:
-            margin = Margin()
-    return fixed, None if parts.apart else margins.loss(margin)
+        fixed = _widened(fixed, margins, margin, samples=len(used))
+        if _worse(judge.score(fixed.quantized), judge.score(plain.quantized), judge):
+            fixed, margin = plain, Margin()
+    if parts.apart:
+        return fixed, None
+    corrected_anew = partial(corrected, threads=settings.threads) if fixed.corrections else None
+    whole = not fixed.searched and not set(fixed.corrections) - {BIAS_CORRECTION}
+    return fixed, UnseenSamples(margins, margin, corrected_anew, whole)
+
+
+def _widened(fixed: Fixed, margins: RangeMargins, margin: Margin, *, samples: int) -> Fixed:
+    """A repair with a margin, as one more step of it."""
+    fixes = margins.fixes(margin)
+    quantized = replace(fixed.quantized, quantizers=tuple(margins.case.quantizers(fixes)))
+    count = sum(each.suspect.name in fixes for each in margins.fitted)
+    before, after = (margins.used_db(each) for each in (Margin(), margin))
+    title = message("diagnosis.repair_margin", count=count, period=str(margin.period))
+    what = Measure(message("diagnosis.measure_unseen"), "dB", before, after, samples=samples)
+    steps = (*fixed.repair.steps, RepairStep(title, "free", 0, what, kept=True))
+    return replace(fixed, quantized=quantized, repair=replace(fixed.repair, steps=steps))
 
 
 def _worse(ours: SampleScores, theirs: SampleScores, judge: RepairJudge) -> bool:
@@ -271,7 +283,7 @@ def _search(
     if not step.kept:
         return Fixed(source.quantized, Repair((step,), ()))
     method = built.recipe.method or target.calibration.method
-    return Fixed(built.quantized, Repair((step,), ()), built.plan, method)
+    return Fixed(built.quantized, Repair((step,), ()), built.plan, method, searched=True)
 
 
 def _kept_from(parts: RepairSamples) -> tuple[int, ...]:
@@ -322,5 +334,4 @@ def _target(source: RepairSource) -> tuple[Target | None, Message | None]:
     quantizers = source.quantized.quantizers
     if any(each.spec.bits != _EIGHT for each in quantizers if each.kind != "bias"):
         return None, message("diagnosis.search_not_eight")
-    sliced = any(each.params.scale.size > 1 for each in quantizers if each.kind == "weight")
-    return load_target("generic-int8" if sliced else "generic-int8-per-tensor"), None
+    return like_target(source.quantized), None

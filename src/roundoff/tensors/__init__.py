@@ -10,7 +10,7 @@ from roundoff.core.table import Table
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
-from roundoff.tensors import ascend_dump, ascend_npy, npy, npz, raw, safetensors
+from roundoff.tensors import ascend_dump, ascend_npy, npy, raw, safetensors
 from roundoff.tensors.folders import CERTAIN, list_files
 from roundoff.tensors.sources import ANY_RUN, RunSelection
 
@@ -35,7 +35,7 @@ FORMATS: Table[Format] = Table(
     "format",
     (
         ("npy", npy),
-        ("npz", npz),
+        ("npz", npy.NpzFormat()),
         ("bin", raw),
         ("safetensors", safetensors),
         ("ascend-npy", ascend_npy),

@@ -29,7 +29,7 @@ def test_a_runtime_that_works_is_not_accused(recorded: Golden, known: bool) -> N
     found = diagnose_device(quantized, ArraySamples(recorded.feed), HeldDumps(rows(recorded)))
     assert found.accused == ()
     # Codes of the output without a scale are right up to a gain and an offset, which nobody can tell.
-    told = "nothing is wrong on the device" if known else "gain or offset there cannot be seen"
+    told = "no fault found on the device" if known else "gain or offset there cannot be seen"
     assert told in str(found.verdict)
 
 

@@ -132,7 +132,7 @@ def test_a_fully_convolutional_net_takes_other_sizes(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     drawn(ZOO["fcn8s"](), tmp_path)
-    words = ["convert", "net.prototxt", "net.caffemodel", "--input-shape", "data:1,3,61,83", "-o", "big.onnx"]
+    words = ["convert", "net.prototxt", "net.caffemodel", "--input-shape", "data:1x3x61x83", "-o", "big.onnx"]
     assert main(words) == 0
     assert "data: Nx3x61x83" in capsys.readouterr().out
     data = values(1, 3, 61, 83)

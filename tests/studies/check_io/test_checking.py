@@ -9,7 +9,7 @@ from roundoff.core.tensors import Array
 from roundoff.studies.check_io.result import IoCheck, Stage, StageCheck
 from roundoff.studies.check_io.sides import StageValues
 from roundoff.studies.check_io.study import IoCheckSettings, check_io
-from roundoff.vendors.pulsar2.io_fields import fields_of
+from roundoff.vendors.pulsar2.config.document import fields_of
 from tests.studies.check_io.pictures import STD, fed, natural, normalized, planes
 
 NAMES = ("a", "b")

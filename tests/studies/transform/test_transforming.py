@@ -7,7 +7,9 @@ from roundoff.quantize.pipeline import QuantizeSettings
 from roundoff.quantize.targets.files import load_target
 from roundoff.run.evaluators import Evaluator
 from roundoff.studies.transform.study import Judge, try_steps
+from tests.graph.transformer_nets import Form, feeds, transformer
 from tests.quantize.transforms.nets import Net, samples_for, step
+from tests.quantize.transforms.test_clamp_mask import Given
 
 
 def classifier() -> Net:
@@ -54,3 +56,14 @@ def test_an_evaluator_decides(higher: bool, kept: bool, tmp_path_factory: pytest
         == model.proto.graph.initializer[0].raw_data
     )
     assert untouched != kept
+
+
+def test_what_quantizing_does_by_itself_is_judged_when_it_is_asked_for() -> None:
+    """Masks are limited unasked; asked for, the network with them as they were is what comes before."""
+    model = transformer(Form("where"))
+    samples = Given(feeds(model, 8))
+    trial = try_steps(model, samples, [step("clamp_mask")], settings=settings(), judge=Judge(samples))
+    before, after = trial.report.sqnr_db
+    assert [each.name for each in trial.report.steps] == ["clamp_mask"]
+    assert trial.report.kept
+    assert after > before + 3

@@ -25,7 +25,7 @@ from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.config.files import load_config
 from roundoff.vendors.pulsar2.tables import precision_table
 from tests.models import save, value, weight, wrapped
-from tests.vendors.pulsar2.nets import mixed, write_all, write_config, write_samples
+from tests.vendors.pulsar2.nets import attentive, mixed, write_all, write_config, write_samples
 
 Build = Callable[..., tuple[BuildResult, Log]]
 
@@ -361,6 +361,24 @@ def test_rounding_and_smoothing_take_part(run: Build) -> None:
     assert any(line.startswith("smooth: ") and "took part" in line for line in log.lines)
 
 
+def test_a_mask_that_sets_the_scale_of_scores_is_named(run: Build, tmp_path: Path) -> None:
+    masked = attentive(1)
+    scaled = next(node for node in masked.graph.node if node.name == "softmax_0")
+    masked.graph.initializer.append(
+        numpy_helper.from_array(np.array([0, 0, 0, -3e38], np.float32).reshape(1, 1, 4), "mask")
+    )
+    place = list(masked.graph.node).index(scaled)
+    masked.graph.node.insert(place, helper.make_node("Add", ["m0", "mask"], ["a0"], name="add_mask"))
+    masked.graph.node[place + 1].input[0] = "a0"
+    for model, named in ((masked, True), (attentive(1), False)):
+        save(model, tmp_path / "net.onnx")
+        write_samples(tmp_path / "calib", shape=(1, 4, 8))
+        _, log = run()
+        assert (
+            any("a mask sets the scale of 1 tensor of attention scores: a0" in line for line in log.lines) == named
+        )
+
+
 def test_smoothing_inserts_a_product_where_nothing_takes_the_factors_up(run: Build, tmp_path: Path) -> None:
     """Behind a Swish, as behind a GELU, no factor can pass: without a Mul smoothing would do nothing."""
     generator = np.random.default_rng(0)
@@ -388,8 +406,21 @@ def test_smoothing_inserts_a_product_where_nothing_takes_the_factors_up(run: Bui
     assert result.analysis is not None
     assert plain.analysis.output_cosine is not None
     assert result.analysis.output_cosine is not None
-    # What is multiplied has 8 bits already, so that little is won; with 16 bits in front all of it is.
+    # What is multiplied has 8 bits already, so that little is won; with 16 bits asked for in front all of it is.
     assert result.analysis.output_cosine > plain.analysis.output_cosine
+    asked = {"layer_configs": [{"layer_name": "first_conv", "data_type": "U16"}]}
+    end_to_end = ("quant.precision_analysis_method", "EndToEnd")
+    wide, _ = run(end_to_end, **asked)
+    both, _ = run(end_to_end, ("quant.enable_smooth_quant", None), **asked)
+    assert wide.analysis is not None
+    assert both.analysis is not None
+    assert wide.analysis.output_cosine is not None
+    assert both.analysis.output_cosine is not None
+    assert 1 - both.analysis.output_cosine < (1 - wide.analysis.output_cosine) / 2
+    assert 1 - both.analysis.output_cosine < (1 - result.analysis.output_cosine) / 2
+    document = json.loads(Path("out/quant/quant_axmodel.json").read_text())
+    [inserted] = [name for name in document["tensor_configs"] if name.endswith("_smooth")]
+    assert document["tensor_configs"][inserted]["swish"]["bit_width"] == 16
 
 
 def test_a_configuration_called_prototxt_is_no_half_of_a_caffe_net(

@@ -4,8 +4,8 @@ import pytest
 
 from roundoff.messages.message import verbatim
 from roundoff.studies.check_io.result import Correction, Explanation, IoChange, IoCheck, StageCheck
+from roundoff.vendors.pulsar2.config.document import fields_of, with_fields
 from roundoff.vendors.pulsar2.config.schema import InputProcessor, OutputProcessor, message_fields
-from roundoff.vendors.pulsar2.io_fields import fields_of, with_fields
 
 
 @pytest.mark.parametrize(

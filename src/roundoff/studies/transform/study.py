@@ -121,6 +121,9 @@ def try_steps(
     check_steps(steps)
     first = quantize_model(model, samples, settings, progress=progress)
     builder, plain = first.builder, first.best.recipe
+    asked = {each.name for each in steps}
+    # What quantizing does by itself is in both, unless it is what was asked for.
+    plain = replace(plain, transforms=tuple(each for each in plain.transforms if each.name not in asked))
     recipe = replace(
         plain,
         transforms=tuple(
@@ -130,17 +133,19 @@ def try_steps(
     )
     built = builder.build(recipe)
     feed = read_feed(first.prepared.model, samples, 0)
-    added = added_cost(first.quantized, built.quantized, feed).text
-    report = replace(_judged(first, built, judge=judge, progress=progress), added=added)
-    return TransformTrial(report, built if report.kept else builder.build(plain))
+    start = builder.build(plain)
+    added = added_cost(start.quantized, built.quantized, feed).text
+    report = replace(_judged(first, start, built, judge=judge, progress=progress), added=added)
+    return TransformTrial(report, built if report.kept else start)
 
 
-def _judged(first: Quantization, built: BuiltModel, *, judge: Judge, progress: Progress) -> TransformReport:
+def _judged(
+    first: Quantization, start: BuiltModel, built: BuiltModel, *, judge: Judge, progress: Progress
+) -> TransformReport:
     quantized = built.quantized
     reference = first.prepared.model
-    before = switch_on(first.float_model, first.quantized.quantizers)
-    # What quantizing does by itself is in both.
-    steps = tuple(each for each in built.steps if each not in first.builder.reports(first.best.recipe))
+    before = switch_on(start.quantized.float_model, start.quantized.quantizers)
+    steps = tuple(each for each in built.steps if each not in start.steps)
     after = switch_on(quantized.float_model, quantized.quantizers)
     judged = [
         judge_outputs(

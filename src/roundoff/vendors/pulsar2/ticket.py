@@ -146,7 +146,7 @@ def _missed_goal(folder: Path) -> str:
             return ""
         goal, cosine = float(found["goal"]["output"]), found["output_cosine"]
         reached = "no cosine" if cosine is None else f"a cosine of {float(cosine):.5f}"
-        return f"; goal missed: the worst output has {reached}, not above {goal:g}, whatever was tried"
+        return f"; goal missed: the worst output has {reached}, not above {goal}, whatever was tried"
     except (BadInput, ValueError, TypeError, KeyError):  # someone else's file under our name
         return ""
 

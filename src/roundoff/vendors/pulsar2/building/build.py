@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from roundoff import __version__
 from roundoff.core.document import json_text
 from roundoff.core.files import check_output_directory, output_directory, write_text
@@ -15,9 +17,11 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
 from roundoff.graph.shapes import values
+from roundoff.graph.transformers import MASK_LEVEL
 from roundoff.messages.message import english
 from roundoff.messages.numbers import share_text
 from roundoff.quantize.agreement import check_preparation
+from roundoff.quantize.transforms.clamp_mask import masked_attentions
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.search.strategies.flow_charts import GOOD_LAYER, GOOD_OUTPUT
@@ -444,6 +448,7 @@ class _Build:
                 )
         for note in outcome.notes:
             log.tell(english("note: {note}", note=note))
+        self._warn_of_masks(outcome)
         if outcome.same_as_minmax is not None:
             same, total = outcome.same_as_minmax
             name = quant.calibration_method.name
@@ -465,6 +470,28 @@ class _Build:
                         count=total,
                     )
                 )
+
+    def _warn_of_masks(self, outcome: BuildOutcome) -> None:
+        """Name attention scores whose scale a mask sets: whether the vendor's tool limits masks is not known."""
+        quantized = outcome.quantized
+        scores = {part.masked for part in masked_attentions(quantized.float_model)}
+        steps = {
+            each.tensor: float(np.max(each.params.scale))
+            for each in quantized.quantizers
+            if each.tensor in scores and float(np.max(each.params.scale)) * 2**each.spec.bits > -MASK_LEVEL
+        }
+        if steps:
+            name, step = max(steps.items(), key=lambda each: each[1])
+            self.log.alert(
+                english(
+                    "a mask sets the scale of {count} {count:tensor|tensors} of attention scores: {name} has "
+                    "steps of {step:.3g}; 'roundoff transform clamp_mask' writes a model with the same outputs "
+                    "and limited masks, for the vendor's tool too",
+                    count=len(steps),
+                    name=name,
+                    step=step,
+                )
+            )
 
     def _write(self, outcome: BuildOutcome, material: BuildInput, document: dict[str, object]) -> None:
         tree, log = self.tree, self.log
