@@ -154,6 +154,12 @@ def test_compare_and_guide_say_what_replay_finds(tmp_path: Path, capsys: pytest.
     assert (code, "BAD" in out, "note conversion" in out) == (0, False, True)
 
 
+@pytest.mark.parametrize(("kind", "seed"), [("float", 2001), ("fused", 2006), ("fused", 2011), ("float", 2007)])
+def test_noise_everywhere_is_accumulated_without_a_model_too(tmp_path: Path, kind: str, seed: int) -> None:
+    found = case(tmp_path, kind, "noise", seed).compare(replay=False)
+    assert (found.kind, named(found)) == ("accumulated", [])
+
+
 def test_a_table_has_the_unfused_convolution_itself(tmp_path: Path) -> None:
     planted = case(tmp_path, "unfused", "conv", 5, framework="caffe")
     planted.compare(replay=False)

@@ -8,6 +8,7 @@ import pytest
 
 from roundoff.cli import main
 from roundoff.core.tensors import Array
+from roundoff.vendors.ascend.folders import open_folder
 from roundoff.vendors.ascend.rules import read_rule
 from roundoff.vendors.ascend.scales import ScaleFiles, quantized_layer, read_scales, unpacked
 from tests.vendors.ascend.models import attr, op, output, write_model
@@ -78,6 +79,27 @@ def test_a_record_of_another_network_is_named_and_not_used(net: Net, tmp_path: P
     found, said = factors_of(net, ScaleFiles(other), tmp_path)
     assert found == {}
     assert "other.txt is of another network" in said[0]
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_scales_that_the_device_was_fed_are_held_against_the_files(net: Net, tmp_path: Path, fused: bool) -> None:
+    first = net.quantized[0].name
+    scale, offset, steps = net.factors[first]
+    other = tmp_path / "other.txt"
+    other.write_text(record_text({**net.factors, first: (scale, offset, steps * 2)}))
+    said: list[str] = []
+    model, _ = write_npu(net, tmp_path / "npu", fused=fused, constants=True)
+    mine = open_folder(tmp_path / "npu", warn=said.append)
+    alone = read_scales(ScaleFiles(), read_rule(model), warn=said.append, mine=mine).of_sums(first)
+    assert alone is not None
+    np.testing.assert_allclose(alone.sums, np.float32(scale) * steps, rtol=1e-6)
+    assert said == []
+    used = read_scales(ScaleFiles(other), read_rule(model), warn=said.append, mine=mine).of_sums(first)
+    assert used is not None
+    np.testing.assert_allclose(used.sums, np.float32(scale) * steps * 2, rtol=1e-6)
+    assert len(said) == 1
+    assert f"{first}: the scale of sums is" in said[0]
+    assert said[0].endswith("in the dump; that of other.txt is used.")
 
 
 def test_layers_without_scales_are_named(net: Net, tmp_path: Path) -> None:

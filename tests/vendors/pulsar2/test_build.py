@@ -406,8 +406,21 @@ def test_smoothing_inserts_a_product_where_nothing_takes_the_factors_up(run: Bui
     assert result.analysis is not None
     assert plain.analysis.output_cosine is not None
     assert result.analysis.output_cosine is not None
-    # What is multiplied has 8 bits already, so that little is won; with 16 bits in front all of it is.
+    # What is multiplied has 8 bits already, so that little is won; with 16 bits asked for in front all of it is.
     assert result.analysis.output_cosine > plain.analysis.output_cosine
+    asked = {"layer_configs": [{"layer_name": "first_conv", "data_type": "U16"}]}
+    end_to_end = ("quant.precision_analysis_method", "EndToEnd")
+    wide, _ = run(end_to_end, **asked)
+    both, _ = run(end_to_end, ("quant.enable_smooth_quant", None), **asked)
+    assert wide.analysis is not None
+    assert both.analysis is not None
+    assert wide.analysis.output_cosine is not None
+    assert both.analysis.output_cosine is not None
+    assert 1 - both.analysis.output_cosine < (1 - wide.analysis.output_cosine) / 2
+    assert 1 - both.analysis.output_cosine < (1 - result.analysis.output_cosine) / 2
+    document = json.loads(Path("out/quant/quant_axmodel.json").read_text())
+    [inserted] = [name for name in document["tensor_configs"] if name.endswith("_smooth")]
+    assert document["tensor_configs"][inserted]["swish"]["bit_width"] == 16
 
 
 def test_a_configuration_called_prototxt_is_no_half_of_a_caffe_net(

@@ -99,7 +99,7 @@ def open_job(request: Request, *, warn: Warn) -> CompareJob:
     rule = load_rule(request.files, mine, warn=warn, strict=request.strict, golden=golden)
     scales = Scales()
     if mine.kind is Kind.NPU and golden.kind is not Kind.NPU and not request.strict:
-        scales = read_scales(request.scale_files, rule, warn=warn)
+        scales = read_scales(request.scale_files, rule, warn=warn, mine=mine)
     return CompareJob(
         mine,
         golden,

@@ -134,9 +134,10 @@ class _Operator:
     passes_on: bool = False
 
     @property
-    def added(self) -> float:
-        """The energy that it adds, relative to what it writes; NaN when one side is unknown."""
-        return self.written**2 - self.read**2
+    def adds(self) -> float:
+        """The error that it adds, relative to what it writes; endless when one side is unknown."""
+        added = self.written**2 - self.read**2
+        return math.inf if math.isnan(added) else math.sqrt(max(added, 0.0))
 
 
 def locate(rows: Sequence[Row], columns: Columns, limits: TensorLimits | None = None) -> Located:
@@ -216,6 +217,7 @@ def _begins(operators: Mapping[str, _Operator]) -> Located:
     """The first wrong operator that adds more than others do, else the first wrong one."""
     previous = math.nan
     first: Located | None = None
+    usual = 0.0
     known: dict[str, _Operator] = {}
     for name, operator in operators.items():
         before = previous if math.isnan(operator.read) else operator.read
@@ -225,16 +227,19 @@ def _begins(operators: Mapping[str, _Operator]) -> Located:
     for name, operator in known.items():
         if not operator.wrong:
             continue
+        # Behind others that are off without standing out, more is needed than what each of them adds.
+        more = first is None or not operator.adds <= _STANDS_OUT * usual
         first = first or Located("accumulated", name, before=operator.read)
-        if math.isnan(operator.read) or _stands_out(name, known):
+        if math.isnan(operator.read) or (more and _stands_out(name, known)):
             return Located("node", name, before=operator.read, cause=operator.cause)
+        usual = max(usual, operator.adds if math.isfinite(operator.adds) else 0.0)
     return first or Located("accumulated", next(iter(operators)))
 
 
 def _stands_out(name: str, known: Mapping[str, _Operator]) -> bool:
     """Whether an operator adds clearly more than comes in, and more than others do."""
     operator = known[name]
-    added = math.sqrt(max(operator.added, 0.0)) if not math.isnan(operator.added) else math.inf
+    added = operator.adds
     if not added > _MORE * operator.read:
         return False
     names = list(known)
@@ -243,8 +248,8 @@ def _stands_out(name: str, known: Mapping[str, _Operator]) -> bool:
     if added >= _LARGE or len(sound) >= _SOUND or operator.cause is not None:
         return True
     # Nothing before it tells: noise of every operator shows in those behind it, too.
-    others = [math.sqrt(max(each.added, 0.0)) for other, each in known.items() if other != name]
-    alike = [each for each in others if each * _STANDS_OUT > added]
+    others = [each for other, each in known.items() if other != name and not each.passes_on]
+    alike = [each for each in others if added < each.adds * _STANDS_OUT < math.inf]
     return len(alike) < max(_SEVERAL - 1, _EVERYWHERE * len(others))
 
 

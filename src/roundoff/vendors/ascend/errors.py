@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from roundoff.errors import BadInput
 from roundoff.measure.verdicts import load_profile
+from roundoff.messages.message import shown
 
 
 class Code(IntEnum):
@@ -122,7 +123,7 @@ class Notes:
 
     def warn(self, text: str) -> None:
         """Say that something is odd; the same thing once, unless every line of the vendor is wanted."""
-        line = text.translate(_CONTROL)
+        line = (text if self._strict else shown(text)).translate(_CONTROL)
         if self._strict:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
             self._say(f"{when} ({os.getpid()}) - [WARNING] {line}")

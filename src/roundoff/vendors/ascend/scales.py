@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from roundoff.core.array_files import Unreadable
 from roundoff.core.files import caffe_pair, is_caffe
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextMessage
@@ -15,8 +16,9 @@ from roundoff.graph.caffe.net import CaffeLayer, Net, read_net
 from roundoff.messages.message import english
 from roundoff.vendors.amct.records import LayerRecord, read_records, record_bits
 from roundoff.vendors.ascend.errors import Code, NotCompared
+from roundoff.vendors.ascend.folders import Folder, load_operator
 from roundoff.vendors.ascend.layouts import Fitted
-from roundoff.vendors.ascend.rules import FusionRule, Warn
+from roundoff.vendors.ascend.rules import DEQUANT_NAME, FusionRule, Warn
 
 _QUANTIZER_END = re.compile(r"_quant_layer$|\.quant$|(?:/act_quant(?:_[0-9]+)?)?/AscendQuant(?:_[0-9]+)?$")
 _BOTTOM = re.compile(r"_[0-9]+$")
@@ -126,16 +128,18 @@ class ScaleFiles:
         )
 
 
-def read_scales(files: ScaleFiles, rule: FusionRule, *, warn: Warn) -> Scales:
-    """Everything the files and the rule tell of scales; where they contradict each other, the first counts.
+def read_scales(files: ScaleFiles, rule: FusionRule, *, warn: Warn, mine: Folder | None = None) -> Scales:
+    """Everything that files, rule and dump tell of scales; where they contradict each other, the first counts.
 
     The model that was compiled comes first, then the record, then the quantization information and the offline
-    model. A file that was asked for and cannot be read is an error; one that lay beside is passed over.
+    model, then the scales that dequantizers were fed. A file that was asked for and cannot be read is an error;
+    one that lay beside is passed over.
 
     Args:
         files: What was given.
         rule: The operators of the model under test.
         warn: Told of what contradicts, of files of other networks, and of layers without scales.
+        mine: The dump under test.
     """
     whole = files.found()
     known = {
@@ -165,6 +169,8 @@ def read_scales(files: ScaleFiles, rule: FusionRule, *, warn: Warn) -> Scales:
             continue
         tables.append((path, layers, quantizers))
     tables.append((None, {}, _of_rule(rule)))
+    if mine is not None:
+        tables.append((None, _of_dump(mine, rule), {}))
     return _merged(tables, known, warn=warn)
 
 
@@ -328,6 +334,25 @@ def _of_rule(rule: FusionRule) -> dict[str, LayerScale]:
         for operator in rule.in_order
         if operator.scale is not None
     }
+
+
+def _of_dump(mine: Folder, rule: FusionRule) -> dict[str, LayerScale]:
+    """Scales of sums that the device fed to dequantizers, which stand for layers of their names."""
+    found: dict[str, LayerScale] = {}
+    for operator in rule.in_order:
+        names = [name for name in operator.parts or (operator.name,) if DEQUANT_NAME.search(name)]
+        if not names:
+            continue
+        try:
+            inputs = load_operator(mine.find(operator.name), strict=False).inputs
+            packed = [unpacked(each.values) for each in inputs if each.about.element_type == "UINT64"]
+        except (NotCompared, Unreadable, OSError):
+            continue
+        for name, scales in zip(names, packed if len(packed) == len(names) else (), strict=False):
+            # Channels are filled up to whole blocks with zeros.
+            sums = tuple(np.trim_zeros(scales, "b").tolist())
+            found[DEQUANT_NAME.sub("", name)] = LayerScale(english("the dump"), sums=sums)
+    return found
 
 
 # Codes as the numbers they stand for.

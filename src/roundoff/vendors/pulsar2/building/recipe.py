@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.core.files import reading
-from roundoff.core.plan import FLOAT, Recipe, Rule, Step
+from roundoff.core.plan import FLOAT, Precision, Recipe, Rule, Step
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic, Target
@@ -335,12 +335,34 @@ class ConfigQuantizer:
         if config.highest_mix_precision:
             return BuildOutcome(QuantizedModel(prepared.model, (), prepared.notes), None, resolved)
         recipe = recipe_of(config, resolved.rules)
+        recipe = replace(recipe, rules=(*recipe.rules, *self._rules_of_inserted(recipe)))
         built = self._builder.build(recipe)
         same = None
         if config.calibration_method is not CalibrationMethod.MinMax:
             plain = replace(recipe, method=METHODS[CalibrationMethod.MinMax], corrections=())
             same = same_scales(built.quantized.quantizers, self._builder.build(plain).quantized.quantizers)
         return BuildOutcome(built.quantized, built, resolved, same, tuple(map(str, built.notes)))
+
+    def _rules_of_inserted(self, recipe: Recipe) -> Iterator[Rule]:
+        """What smoothing inserts reads a tensor with the bits that are asked for the operation that writes it.
+
+        Rounded to 8 bits in front of the factors, a tensor with outliers would lose what they are there to keep.
+        """
+        asked = {name: rule.precision.activation for rule in recipe.rules for name in rule.selector}
+        prepared, names, unit_of = self.frontend.view, self.frontend.names, self.frontend.unit_of
+        for node in self._builder.float_model(recipe).proto.graph.node if recipe.transforms else ():
+            writer = prepared.producers.get(node.input[0]) if node.input else None
+            if (
+                node.name in prepared.by_name
+                or node.op_type != "Mul"
+                or writer is None
+                or writer.name not in unit_of
+            ):
+                continue
+            wanted = {asked.get(names.original(each.name), "") for each in unit_of[writer.name].nodes}
+            found = next((each for each in ("u16", "s16") if each in wanted), "")
+            if found:
+                yield Rule("node", (node.name,), Precision(found))
 
 
 def same_scales(quantizers: Sequence[Quantizer], others: Sequence[Quantizer]) -> tuple[int, int]:
