@@ -29,7 +29,9 @@ def main() -> int:
     parser.add_argument(
         "--seeds", type=_seeds, default=[0], metavar="N|A-B", help="so many networks of each family, or which"
     )
-    parser.add_argument("--only", default="*", metavar="GLOB", help="names of cases: fault/family/seed")
+    parser.add_argument(
+        "--only", default="*", metavar="GLOBS", help="names of cases: fault/family/seed, with commas between"
+    )
     parser.add_argument(
         "--part",
         type=_part,

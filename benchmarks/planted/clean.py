@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.planted.case import CLEAN, Dumps, PlantedCase
 from benchmarks.planted.device import Device, Tensors, few_samples, simulator_dump
-from benchmarks.planted.subject import Subject
+from benchmarks.planted.subject import Subject, subject
 from benchmarks.planted.variants import channels_last, only_outputs, some_tensors, styled
 from roundoff.core.target import Arithmetic
 from roundoff.graph.quantized_model import QuantizedModel
@@ -22,53 +22,37 @@ _FIXED_POINT = Arithmetic(rounding="half_away", requantization="fixed_point")
 _LONG_SUMS = Arithmetic(accumulator_bits=64)
 
 
-def clean_cases(subject: Subject) -> Iterator[tuple[str, Callable[[], PlantedCase]]]:
+def clean_cases(family: str, seed: int) -> Iterator[tuple[str, Callable[[], PlantedCase]]]:
     """Every clean case of a network by the name of what it is, each made when it is called."""
     for number, target in enumerate(_TARGETS):
-        yield f"clean-{target}", partial(_quantized, subject, target, as_file=(number + subject.seed) % 2 == 1)
-    for number, (name, make) in enumerate(_devices(subject).items()):
-        yield f"clean-dump-{name}", partial(_named, make, name, number)
+        yield f"clean-{target}", partial(_quantized, family, seed, target, as_file=(number + seed) % 2 == 1)
+    for number, name in enumerate(_DEVICES):
+        yield f"clean-dump-{name}", partial(_named, family, seed, name, number)
 
 
-def _named(make: Callable[[str], PlantedCase], name: str, number: int) -> PlantedCase:
-    case = make(name)
+def _named(family: str, seed: int, name: str, number: int) -> PlantedCase:
+    case = _DEVICES[name](subject(family, seed), name)
     return styled(case, np.random.default_rng([case.seed, number]), number)
 
 
-def _devices(subject: Subject) -> Mapping[str, Callable[[str], PlantedCase]]:
-    """Boards and simulators that do what they should, by name."""
-    quantized, wide = subject.healthy, _wide(subject)
-    in_float, in_half, integer = Device(subject), Device(subject, half=True), Device(subject, quantized)
-    return {
-        "float": partial(_dumped, in_float),
-        "half": partial(_dumped, in_half),
-        "integer": partial(_dumped, integer),
-        "integer-alone": partial(_dumped, integer, with_quantized=False),
-        "fixed-point": partial(_dumped, Device(subject, quantized, _FIXED_POINT)),
-        "simulator": lambda name: _case(subject, name, simulator_dump(subject, quantized)),
-        "some-tensors": lambda name: some_tensors(_dumped(integer, name), subject.rng("clean")),
-        "channels-last": lambda name: channels_last(_dumped(integer, name)),
-        "half-channels-last": lambda name: channels_last(_dumped(in_half, name)),
-        "w8a16": partial(_dumped, Device(subject, wide, _LONG_SUMS)),
-        "w8a16-alone": partial(_dumped, Device(subject, wide, _LONG_SUMS), with_quantized=False),
-        "outputs-only": lambda name: only_outputs(_dumped(integer, name)),
-        "float-outputs-only": lambda name: only_outputs(_dumped(in_float, name)),
-    }
-
-
-def _wide(subject: Subject) -> QuantizedModel:
+def _wide(network: Subject) -> Device:
     """Weights of 8 bits, activations of 16."""
     chip = load_target("axera-ax650")
     wide = {"u16": chip.activations["u16"], **chip.activations}
     chip = replace(chip, activations=wide, live_operand=chip.activations["s16"])
-    return quantize_model(subject.model, ArraySamples(subject.built.samples), QuantizeSettings(chip)).quantized
+    made = quantize_model(network.model, ArraySamples(network.built.samples), QuantizeSettings(chip))
+    return Device(network, made.quantized, _LONG_SUMS)
 
 
-def _quantized(subject: Subject, target: str, *, as_file: bool) -> PlantedCase:
-    name = f"clean-{target}"
+def _quantized(family: str, seed: int, target: str, *, as_file: bool) -> PlantedCase:
+    name, network = f"clean-{target}", subject(family, seed)
     if not as_file:
-        return subject.case(name, CLEAN, target=target)
-    return subject.case(name, CLEAN, quantized=subject.quantization(target))
+        return network.case(name, CLEAN, target=target)
+    return network.case(name, CLEAN, quantized=network.quantization(target))
+
+
+def _integer(network: Subject) -> Device:
+    return Device(network, network.healthy)
 
 
 def _dumped(device: Device, name: str, *, with_quantized: bool = True) -> PlantedCase:
@@ -78,7 +62,7 @@ def _dumped(device: Device, name: str, *, with_quantized: bool = True) -> Plante
 
 
 def _case(
-    subject: Subject,
+    network: Subject,
     name: str,
     tensors: list[Tensors],
     *,
@@ -86,5 +70,23 @@ def _case(
     quantized: QuantizedModel | None = None,
 ) -> PlantedCase:
     dumps = Dumps(tuple(tensors), with_quantized=with_quantized)
-    parts = {"samples": few_samples(subject), "labels": None, "dumps": dumps}
-    return subject.case(f"clean-dump-{name}", CLEAN, quantized=quantized or subject.healthy, **parts)
+    parts = {"samples": few_samples(network), "labels": None, "dumps": dumps}
+    return network.case(f"clean-dump-{name}", CLEAN, quantized=quantized or network.healthy, **parts)
+
+
+# Boards and simulators that do what they should, by name.
+_DEVICES: Mapping[str, Callable[[Subject, str], PlantedCase]] = {
+    "float": lambda network, name: _dumped(Device(network), name),
+    "half": lambda network, name: _dumped(Device(network, half=True), name),
+    "integer": lambda network, name: _dumped(_integer(network), name),
+    "integer-alone": lambda network, name: _dumped(_integer(network), name, with_quantized=False),
+    "fixed-point": lambda network, name: _dumped(Device(network, network.healthy, _FIXED_POINT), name),
+    "simulator": lambda network, name: _case(network, name, simulator_dump(network, network.healthy)),
+    "some-tensors": lambda network, name: some_tensors(_dumped(_integer(network), name), network.rng("clean")),
+    "channels-last": lambda network, name: channels_last(_dumped(_integer(network), name)),
+    "half-channels-last": lambda network, name: channels_last(_dumped(Device(network, half=True), name)),
+    "w8a16": lambda network, name: _dumped(_wide(network), name),
+    "w8a16-alone": lambda network, name: _dumped(_wide(network), name, with_quantized=False),
+    "outputs-only": lambda network, name: only_outputs(_dumped(_integer(network), name)),
+    "float-outputs-only": lambda network, name: only_outputs(_dumped(Device(network), name)),
+}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 
 from roundoff.align.alignment import align
 from roundoff.core.tensors import Array, TensorInfo
@@ -56,6 +57,19 @@ class KnownKinds(MemorySource):
             replace(info, node=info.name, op_type="Relu" if info.name.startswith("relu") else "Conv")
             for info in super().tensors
         )
+
+
+@pytest.mark.parametrize(("wrong", "named"), [(1, True), (3, True), (5, True), (3, False), (4, False)])
+def test_an_activation_that_was_left_out_is_found_though_all_behind_it_is_wrong(wrong: int, named: bool) -> None:
+    ours, other = chain(), chain(seed=7)
+    theirs = {}
+    for index in range(1, 6):
+        right = ours[f"{'conv' if index == wrong else 'relu'}{index}"]
+        name = f"relu{index}" if named else f"t_{index:03d}"
+        theirs[name] = right if index <= wrong else np.maximum(right + other[f"conv{index}"], 0)
+    found = align(KnownKinds(ours), MemorySource(theirs))
+    expected = dict(zip((f"relu{index}" for index in range(1, 6)), theirs, strict=True))
+    assert {pair.reference: pair.candidate for pair in found.pairs} == expected
 
 
 def test_an_activation_that_was_left_out_keeps_its_name() -> None:

@@ -146,6 +146,24 @@ def test_codes_and_copies_beside_a_tensor_are_not_other_tensors() -> None:
     assert set(pairing.unmatched_candidate) == {"out_int8", "out-rs"}
 
 
+@pytest.mark.parametrize(
+    "endings", [("quantized", "dequantized"), ("QuantizeLinear_Output", "DequantizeLinear_Output")]
+)
+def test_a_tensor_of_a_quantized_network_is_what_comes_out_of_its_pair(endings: tuple[str, str]) -> None:
+    ours = {"x": numbers(2, 9), "y": numbers(3, 5, seed=1)}
+    codes = np.rint(ours["x"] * 20)
+    theirs = {**ours, f"x_{endings[0]}": codes.astype(np.int8), f"x_{endings[1]}": (codes / 20).astype(np.float32)}
+    pairing = align(MemorySource(ours), MemorySource(theirs))
+    assert [(pair.reference, pair.candidate, pair.how) for pair in pairing.pairs] == [
+        ("x", f"x_{endings[1]}", "origin"),
+        ("y", "y", "name"),
+    ]
+    assert pairing.copies == {"x": f"x_{endings[1]}", f"x_{endings[0]}": "x"}
+    assert align(MemorySource(ours), MemorySource(theirs), aliases={"x": "x"}).pairs[0].candidate == "x"
+    both = align(MemorySource(theirs), MemorySource(theirs))
+    assert all(pair.reference == pair.candidate for pair in both.pairs)
+
+
 def test_what_the_reference_has_under_that_name_or_size_is_no_copy() -> None:
     values = numbers(2, 9)
     ours = {"x": values, "x_int8": np.rint(values * 9), "flat": values.reshape(18)}

@@ -477,3 +477,16 @@ def test_help_fits(sub: str, capsys: pytest.CaptureFixture[str], monkeypatch: py
     with pytest.raises(SystemExit):
         main(["ascend", sub, "-h"])
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_a_shape_of_several_layouts_is_settled_by_the_one_asked_for_or_said(run: Run, tmp_path: Path) -> None:
+    values = np.arange(16**3, dtype=np.float32).reshape(1, 1, 16, 16, 16)
+    name = f"Conv2D.c.0.1.{TIME}"
+    write_dump(tmp_path / name, [item(values, format="NC1HWC0", original=(1, 16, 16, 16))], op_name="c")
+    truth = {"NHWC": values[:, 0], "NCHW": values[:, 0].transpose(0, 3, 1, 2)}
+    for layout, expected in truth.items():
+        code, _, err = run("convert", "-d", tmp_path / name, "-f", layout, "-out", tmp_path / layout)
+        assert (code, "can be" in err) == (0, False)
+        np.testing.assert_array_equal(np.load(next((tmp_path / layout).glob("*.npy"))), expected)
+    _, _, err = run("convert", "-d", tmp_path / name, "-f", "FRACTAL_Z", "-out", tmp_path / "z")
+    assert f"{name}.output.0: its original shape (1, 16, 16, 16) can be NCHW or NHWC" in " ".join(err.split())

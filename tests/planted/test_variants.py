@@ -99,7 +99,7 @@ def test_every_way_and_style_comes_up() -> None:
 @pytest.mark.parametrize("name", ["w8a16", "half", "outputs-only", "float"])
 def test_clean_boards_are_near_the_float_network(family: str, name: str) -> None:
     network = subject(family, 0)
-    case = dict(clean_cases(network))[f"clean-dump-{name}"]()
+    case = dict(clean_cases(family, 0))[f"clean-dump-{name}"]()
     assert case.is_clean
     least = {"w8a16": network.healthy_db, "half": 45.0, "outputs-only": 20.0, "float": 100.0}[name]
     assert output_db(case) > least

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from roundoff.align.layout import correlation, find_layout, positions, relabelled, take
-from roundoff.align.names import by_node, check_aliases, match_by_origin, match_by_spelling, other_forms
+from roundoff.align.layout import correlation, find_layout, positions, relabelled, seen_through, take
+from roundoff.align.names import by_node, check_aliases, match_by_origin, match_by_spelling, other_forms, read_back
 from roundoff.align.pairing import Match, MatchedBy, NamedTensor, Pairing, TensorPair, pair_samples
 from roundoff.align.sequence import doubted_by_kind, jointly_probable, match_by_order
 from roundoff.align.usual_layout import UsualLayout, usual_layout, with_usual_layout
@@ -101,7 +101,10 @@ def _left_out(
         and tensors[own].op_type in _ACTIVATIONS
         and own not in elsewhere
     ]
-    usual = sum(tensors[match.reference].op_type in _ACTIVATIONS for match in trusted)
+    # Behind one that was left out all others are wrong, and keep their names as well.
+    moved = {match.candidate for match in by_value}
+    standing = [*trusted, *(match for match in doubted if match.candidate not in moved)]
+    usual = sum(tensors[match.reference].op_type in _ACTIVATIONS for match in standing)
     return found if len(found) <= usual else []
 
 
@@ -137,6 +140,20 @@ def match_rest_by_order(
         layout: How most of the candidate is stored.
         ordered: Whether the candidate says that it is in execution order.
     """
+    found = _as_activations(found, ours, theirs)
+    placed = _placed(found, ours, theirs, layout=layout, ordered=ordered)
+    told = [match for match in _as_activations(placed, ours, theirs) if match not in placed]
+    if not told:
+        return placed
+    # What was misled by it is placed again.
+    taken = {match.reference for match in told}, {match.candidate for match in told}
+    rest = [match for match in found if match.reference not in taken[0] and match.candidate not in taken[1]]
+    return _placed([*rest, *told], ours, theirs, layout=layout, ordered=ordered)
+
+
+def _placed(
+    found: Sequence[Match], ours: SampleSide, theirs: SampleSide, *, layout: UsualLayout, ordered: bool
+) -> list[Match]:
     certain = _certain(found)
     certain = [match for match in certain if match not in doubted_by_kind(certain, ours.tensors)]
     doubtful = {(match.reference, match.candidate): match for match in found if match not in certain}
@@ -157,6 +174,49 @@ def match_rest_by_order(
             taken[1].add(match.candidate)
     return kept
 
+
+def _as_activations(found: Sequence[Match], ours: SampleSide, theirs: SampleSide) -> list[Match]:
+    """The matches, where an activation seems to have been left out with it, not with what it should have read.
+
+    So it is where hardly any other tensor of that kind was dumped, activations were, and what follows is wrong:
+    a device that had only folded the activation would go on with the right values.
+    """
+    last = _last_right(found, ours, theirs)
+    if last is None or last.how != "value":
+        return list(found)
+    # Behind a fault values find nobody: what is dumped shows in front of it, or in what the order tells.
+    in_front = [match for match in found if match.reference <= last.reference]
+    for seen, tensors in ((in_front, ours.tensors[: last.reference + 3]), (found, ours.tensors)):
+        if last in doubted_by_kind(seen, tensors):
+            sure = max(last.confidence, _BY_KIND)
+            moved = replace(last, reference=last.reference + 1, how="order", confidence=sure)
+            ends = (moved.reference, last.candidate)
+            return [*(m for m in found if m.reference != ends[0] and m.candidate != ends[1]), moved]
+    return list(found)
+
+
+_BY_KIND = 0.95
+"""How sure it is what a tensor is when all others of its kind, and none of the other, were dumped."""
+
+
+def _last_right(found: Sequence[Match], ours: SampleSide, theirs: SampleSide) -> Match | None:
+    """The last match in order before values agree far less."""
+    last, least = None, 0.0
+    for match in sorted(found, key=lambda each: each.reference):
+        left, right = ours.read(match.reference), theirs.read(match.candidate)
+        if left is None or right is None or left.size < _FEWEST:
+            continue
+        at = seen_through(match.layout, left.shape, right.shape, count=_LOOKED_AT)
+        seen = take(left, positions(left.size, _LOOKED_AT)), take(right, at)
+        rest = 1.0 if seen[0] is None or seen[1] is None else 1 - correlation(seen[0], seen[1])
+        if rest > max(_WRONG, _CLEARLY * least):
+            break
+        last, least = match, rest
+    return last
+
+
+_WRONG = 1e-4
+"""What leaves this much unexplained, and far more than the tensor before it, is wrong."""
 
 _PLACED = 0.5
 """A place as probable as this is settled."""
@@ -281,7 +341,10 @@ def align(  # noqa: PLR0913 - two sides, and what is known of them
     recorded = {name: origin for name, origin in origins.items() if origin not in {tensor.name for tensor in ours}}
     found = _match_names(ours, theirs, aliases=aliases, origins=recorded)
     samples = pair_samples(reference.samples, candidate.samples)
-    copies = _copies(*_left(ours, theirs, found), SampleSide(candidate, candidate.samples[0]))
+    side = SampleSide(candidate, candidate.samples[0])
+    copies = _copies(*_left(ours, theirs, found), side)
+    recorded, behind = _as_read(ours, side, found, recorded)
+    copies = behind | {name: first for name, first in copies.items() if name not in recorded.values()}
     if copies:
         candidate = SomeTensors(candidate, frozenset(each.name for each in theirs if each.name not in copies))
         theirs = _named(candidate.tensors)
@@ -302,6 +365,38 @@ def align(  # noqa: PLR0913 - two sides, and what is known of them
     if not found:
         raise _nothing_matched(reference, candidate, by_value=by_value, common=bool(samples))
     return _pairing(found, ours, theirs, copies)
+
+
+_ROUNDED = 0.95
+"""Values before and after a rounding of few bits correlate better than this; an activation leaves less."""
+
+
+def _as_read(
+    ours: Sequence[NamedTensor], side: SampleSide, found: Sequence[Match], origins: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Tensors of a quantized network are what comes out of their quantize/dequantize pairs, where both are there.
+
+    Args:
+        ours: Tensors of the reference.
+        side: The candidate.
+        found: Pairs by name.
+        origins: What was recorded: our name -> their name.
+
+    Returns:
+        That with those which were read back, and the tensors in front of their pairs: theirs -> what is read.
+    """
+    partners = {match.candidate: match for match in found}
+    read, recorded = {}, dict(origins)
+    for tensor, other in read_back(_named(side.tensors)):
+        match = partners.get(tensor.index)
+        # What the user says holds; a reference that was read back itself has both.
+        if match is None or match.how in ("alias", "origin") or other.index in partners:
+            continue
+        one, behind = side.read(tensor.index), side.read(other.index)
+        # Where an activation was folded into the pair, what is in front of it is another tensor.
+        if one is not None and behind is not None and correlation(one.ravel(), behind.ravel()) > _ROUNDED:
+            read[tensor.name], recorded[ours[match.reference].name] = other.name, other.name
+    return recorded, read
 
 
 def _copies(ours: Sequence[NamedTensor], theirs: Sequence[NamedTensor], side: SampleSide) -> dict[str, str]:

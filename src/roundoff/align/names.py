@@ -174,7 +174,7 @@ _FORMS = frozenset(
     )
     for kind in kinds
     for bits in widths
-)
+) | {"quantized", "quantizelinear_output"}
 """Types of numbers, as tools append them to the name of a tensor that they store a second time."""
 
 
@@ -194,6 +194,21 @@ def other_forms(tensors: Sequence[NamedTensor]) -> Iterator[tuple[NamedTensor, N
             if first is not None and first.info.size == tensor.info.size:
                 yield tensor, first, name[at + 1 :] in _FORMS
                 break
+
+
+_READ_BACK = ("_dequantized", "_dequantizelinear_output", "_dequantize")
+"""What tools append to the name of a tensor that was quantized and read back."""
+
+
+def read_back(tensors: Sequence[NamedTensor]) -> Iterator[tuple[NamedTensor, NamedTensor]]:
+    """Tensors beside what comes out of their quantize/dequantize pair, which is what others read, and that."""
+    key = SPELLINGS[1].key
+    owners = {key(tensor.name): tensor for tensor in tensors}
+    for name, tensor in owners.items():
+        for ending in _READ_BACK:
+            first = owners.get(name.removesuffix(ending)) if name.endswith(ending) else None
+            if first is not None and first.info.size == tensor.info.size:
+                yield first, tensor
 
 
 # Matching by what each tensor is of the original model, as recorded by the tool that fused or renamed it.

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -18,7 +18,7 @@ from roundoff.align.layout import (
     take,
     usual_name,
 )
-from roundoff.align.pairing import Layout, Match
+from roundoff.align.pairing import Layout, Match, TensorPair
 from roundoff.align.values import SampleSide
 from roundoff.core.tensors import TensorInfo
 
@@ -130,6 +130,34 @@ def _tells(reference: Shape, stored: Shape) -> tuple[bool, bool]:
     if moved is None or moved == reference:
         return False, False
     return moved == stored, reference == stored
+
+
+_PLAIN_RANK, _ONE_AGAINST = 3, 2
+"""One tensor has a layout of its own where so many others, of this rank or more, lie as in the reference."""
+
+
+def one_of_its_own(
+    pairs: Iterable[TensorPair],
+    ours: Mapping[str, Shape | None],
+    theirs: Mapping[str, Shape | None],
+    ends: Collection[str],
+) -> TensorPair | None:
+    """The one tensor whose axes are in another order while all others are as they should be.
+
+    Args:
+        pairs: Which tensor is which, with the layouts that their values show.
+        ours: Shapes of the reference.
+        theirs: Shapes of the candidate.
+        ends: Inputs and outputs of the network, which a device may hold in a layout of their own.
+    """
+    pairs = list(pairs)
+    odd = [each for each in pairs if each.reference not in ends and each.layout is not None and each.layout.axes]
+    shapes = [(ours.get(each.reference), theirs.get(each.candidate)) for each in odd]
+    if len(odd) != 1 or not all(shapes[0]) or len(shapes[0][0] or ()) != len(shapes[0][1] or ()):
+        return None
+    plain = sum(each.layout is None and len(ours.get(each.reference) or ()) >= _PLAIN_RANK for each in pairs)
+    same_size = math.prod(shapes[0][0] or ()) == math.prod(shapes[0][1] or ())
+    return odd[0] if plain >= _ONE_AGAINST and same_size else None
 
 
 _AGREES, _CLEARLY = 0.9, 0.5

@@ -58,7 +58,7 @@ def test_sums_inside_of_a_normalization() -> None:
 
 @pytest.mark.parametrize("family", ["plain", "detector"])
 def test_clean_devices_are_not_accused(family: str) -> None:
-    for _, make in clean_cases(subject(family, 0)):
+    for _, make in clean_cases(family, 0):
         case = make()
         if case.dumps is None:
             continue
@@ -168,7 +168,7 @@ def redumped(case: PlantedCase, change: Callable[[str, Array], Array]) -> Plante
 
 
 def clean(name: str) -> PlantedCase:
-    return dict(clean_cases(subject("plain", 0)))[f"clean-dump-{name}"]()
+    return dict(clean_cases("plain", 0))[f"clean-dump-{name}"]()
 
 
 def channels_last(array: Array) -> Array:

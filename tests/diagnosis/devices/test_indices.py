@@ -72,3 +72,48 @@ def test_one_wrong_label_of_eight_is_no_good_verdict(network: tuple[Path, Path],
     for judgement in (found.result.judgement, compared.result.judgement):
         assert judgement is not None
         assert [(each.kind, each.count, each.of) for each in judgement.doubts] == [("indices", 1, SAMPLES)]
+
+
+def test_labels_alone_can_be_right_and_accuse_nobody(network: tuple[Path, Path], tmp_path: Path) -> None:
+    model, data = network
+    for wrong, kind in ((0, "healthy"), (SAMPLES, "not_enough_evidence")):
+        folder = dumped(network, tmp_path / f"dump{wrong}", wrong=wrong, dtype=np.int64)
+        for path in folder.rglob("*.npy"):
+            if path.stem != "label":
+                path.unlink()
+        found = roundoff.diagnose(model, data=data, dumps=folder)
+        assert (found.result.kind, found.exit_code, found.result.findings) == (kind, int(wrong > 0), ())
+        right = f"{SAMPLES} of {SAMPLES} indices are those of the float model; nothing else was dumped"
+        unknown = (
+            f"{SAMPLES} of {SAMPLES} indices of 'label' are not those of the float model, and no tensor of the"
+            " device says why"
+        )
+        assert str(found.result.verdict) == (unknown if wrong else right)
+
+
+def test_a_label_that_rounding_makes_as_good_is_no_wrong_kernel(
+    network: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Where the two largest logits are a step of 8 bits apart, either may be taken."""
+    model, data = network
+    for apart in (0.002, 0.2):
+        folder = dumped(network, tmp_path / f"dump{apart}", wrong=0, dtype=np.int64)
+        for each in sorted(folder.iterdir())[:4]:
+            logits = np.load(each / "logits.npy")
+            first, second = np.argsort(-logits[0])[:2]
+            logits[0, second] = logits[0, first] - apart * np.ptp(logits)
+            np.save(each / "logits.npy", logits)
+            np.save(each / "label.npy", np.array([second]))
+        found = roundoff.diagnose(model, data=data, dumps=folder)
+        accused = [each for finding in found.result.findings for each in finding.nodes if each == "argmax"]
+        assert accused == (["argmax"] if apart > 0.1 else [])
+
+
+def test_a_dump_of_a_quantized_file_is_read_behind_its_pairs(network: tuple[Path, Path], tmp_path: Path) -> None:
+    model, data = network
+    roundoff.quantize(model, data=data, target="generic-int8").save(tmp_path / "quantized")
+    [file] = (tmp_path / "quantized").glob("*fake_quant*.onnx")
+    roundoff.dump(file, tmp_path / "dump", data=data)
+    found = roundoff.diagnose(model, data=data, dumps=tmp_path / "dump")
+    assert (found.result.kind, found.result.findings) == ("healthy", ())
+    assert "all" in str(found.result.verdict)

@@ -97,7 +97,7 @@ def with_rows(
     change: Callable[[Mapping[str, Array]], Mapping[str, Array]], kind: str = "float", family: str = "plain"
 ) -> Diagnosis:
     """A device on which nothing was wrong, with what it wrote of each sample changed."""
-    case = dict(clean_cases(subject(family, 0)))[f"clean-dump-{kind}"]()
+    case = dict(clean_cases(family, 0))[f"clean-dump-{kind}"]()
     assert case.dumps is not None
     rows = tuple(dict(change(row)) for row in case.dumps.samples)
     return diagnosed(replace(case, dumps=replace(case.dumps, samples=rows)), with_quantized=False)

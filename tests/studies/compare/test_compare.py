@@ -125,6 +125,20 @@ def test_a_hidden_swap_of_axes_is_undone_and_named() -> None:
     assert compare(source(tensors()), source(everything), by_name()).verdict.failed == 0
 
 
+@pytest.mark.parametrize(("inner", "failed"), [("b", 1), ("y", 0)])
+def test_one_tensor_inside_that_is_stored_channels_last_fails(inner: str, failed: int) -> None:
+    stored = tensors()
+    stored[inner] = np.ascontiguousarray(stored[inner].transpose(0, 2, 3, 1))
+    layout = Layout("NHWC -> NCHW", axes=(0, 3, 1, 2))
+    pairing = Pairing(tuple(TensorPair(name, name, layout=layout if name == inner else None) for name in NAMES))
+    found = compare(source(tensors()), source(stored), pairing, settings=JUDGED)
+    # At the ends of a network a chip has its own way of storing.
+    assert (found.verdict.failed, row(found, inner).kind) == (failed, "layout" if failed else "")
+    if failed:
+        assert str(row(found, inner).difference) == "NHWC -> NCHW, in this tensor alone"
+        assert found.verdict.first_divergence == inner
+
+
 def test_a_layout_is_applied_before_scoring() -> None:
     stored = {name: np.ascontiguousarray(values.transpose(0, 2, 3, 1)) for name, values in tensors().items()}
     layout = Layout("NHWC -> NCHW", axes=(0, 3, 1, 2))

@@ -11,7 +11,7 @@ from roundoff.align.alignment import align
 from roundoff.align.layout import correlation, positions, relabelled, seen_through, take
 from roundoff.align.pairing import Match, TensorPair
 from roundoff.align.sequence import match_by_order
-from roundoff.align.usual_layout import usual_layout
+from roundoff.align.usual_layout import one_of_its_own, usual_layout
 from roundoff.align.values import SampleSide
 from roundoff.core.coverage import Unjudged
 from roundoff.core.progress import SILENT, Progress
@@ -29,10 +29,6 @@ SURE = 0.5
 """Pairs that are less certain are not used to accuse anybody."""
 
 _FEWEST_FITTED = 8
-# Axes of a tensor that has more than channels.
-_MAP = 3
-# One against so many that are as they should be is wrong.
-_ONE_AGAINST = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +115,10 @@ class Readout:
             exact, found = read_pair((self.reference, self.device), self.indices[name], sample)
             counts = counts.add(exact if right is None else right(at), found)
         return counts
+
+    def index_values(self, name: str, sample: int) -> Array:
+        """The device's own indices."""
+        return read_pair((self.reference, self.device), self.indices[name], self.samples[sample])[1]
 
     def read(self, name: str, sample: int) -> Array:
         """Values of a tensor, float32, in the layout of the float model.
@@ -244,7 +244,8 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
         kept[name] = pair
         if fit is not None:
             fits[name] = fit
-    if not kept:
+    indices = usable._index_pairs(ends)
+    if not kept and not indices:
         reasons = "; ".join(f"{each.name}: {each.detail}" for each in left_out[:3])
         what = english(
             "No tensor of {label} could be used: {reasons}.",
@@ -261,7 +262,6 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
         notes.append(message("compare.run_taken", where=device.label, run=run, others=", ".join(others)))
     if fits:
         notes.append(message("diagnosis.note_unknown_scale", count=len(fits)))
-    indices = usable._index_pairs(ends)
     left_out = [each for each in left_out if each.name not in indices]
     return Readout(
         reference,
@@ -294,25 +294,11 @@ def _as_dumped(
         fit = layout.fit(left, right)
         if left != right and fit is not None and fit.prior == 0:
             found[name] = replace(pair, layout=fit.layout)
-    return found | _one_of_its_own(found, sources, ends)
-
-
-def _one_of_its_own(
-    pairs: Mapping[str, TensorPair], sources: tuple[TensorSource, TensorSource], ends: Collection[str]
-) -> dict[str, TensorPair]:
-    """The one tensor whose axes are in another order while all others are as they should be, taken as it lies."""
-    ours, theirs = ({info.name: info.shape for info in source.tensors} for source in sources)
-    odd = [
-        pair for name, pair in pairs.items() if name not in ends and pair.layout is not None and pair.layout.axes
-    ]
-    if len(odd) != 1 or len(ours.get(odd[0].reference) or ()) != len(theirs.get(odd[0].candidate) or ()):
-        return {}
-    pair = odd[0]
-    shape, stored = ours[pair.reference], theirs[pair.candidate]
-    plain = [each for each in pairs.values() if each.layout is None and len(ours[each.reference] or ()) >= _MAP]
-    if shape is None or stored is None or len(plain) < _ONE_AGAINST or math.prod(shape) != math.prod(stored):
-        return {}
-    return {pair.reference: replace(pair, layout=None if shape == stored else relabelled(shape, stored))}
+    odd = one_of_its_own(found.values(), *shapes, ends)
+    if odd is not None:
+        shape, stored = shapes[0][odd.reference], shapes[1][odd.candidate]
+        found[odd.reference] = replace(odd, layout=None if shape == stored else relabelled(shape, stored))
+    return found
 
 
 def _usable(readout: Readout, pair: TensorPair) -> tuple[Unjudged | None, Fit | None]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array, TensorSource
 from roundoff.diagnosis.devices.kernels.fit import is_known_kernel
 from roundoff.diagnosis.devices.proof import SHIFTED, arithmetics
-from roundoff.diagnosis.devices.readout import KnownNames, read_out, with_predicted
+from roundoff.diagnosis.devices.readout import DeviceView, KnownNames, read_out, with_predicted
 from roundoff.diagnosis.devices.replay import DeviceReplay, NotFinite, find_not_finite
 from roundoff.diagnosis.devices.suspects import (
     ONE_KERNEL,
@@ -34,6 +35,7 @@ from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure
 from roundoff.diagnosis.subject import loss_measures
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import attribute
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.classes import IndexCounts
 from roundoff.measure.verdicts import index_doubts, usual_limits
@@ -185,7 +187,8 @@ def _kind(evidence: DeviceEvidence, findings: tuple[Finding, ...]) -> DiagnosisK
     # What was not judged may be wrong: nothing good is said of a device whose outputs were not all seen.
     # Without other outputs than indices there is no loss; they were judged as such.
     measured = loss is not None or set(evidence.outputs.judged) <= set(evidence.replay.readout.indices)
-    if not measured or not evidence.outputs.complete or not evidence.replay.tensors:
+    seen = evidence.replay.tensors or evidence.outputs.judged
+    if not measured or not evidence.outputs.complete or not seen:
         return "not_enough_evidence"
     if evidence.open is None and (loss is None or loss.agrees):
         return "healthy"
@@ -227,6 +230,10 @@ def _verdict(kind: DiagnosisKind, evidence: DeviceEvidence, findings: tuple[Find
 
 def _fine_text(evidence: DeviceEvidence) -> Message:
     """That nothing is wrong, with those named that are off by too little to be a fault."""
+    if not evidence.replay.tensors:
+        counts = [evidence.indices[name] for name in evidence.outputs.judged]
+        equal, total = sum(each.equal for each in counts), sum(each.total for each in counts)
+        return message("diagnosis.device_fine_indices", count=equal, all=total)
     tensors, beside = len(evidence.replay.tensors), [short_name(each.tensor) for each in evidence.suspects]
     if not beside:
         return message("diagnosis.device_fine", count=tensors)
@@ -308,11 +315,14 @@ def index_findings(replay: DeviceReplay) -> list[Finding]:
     findings = []
     views = [replay.readout.view(at, replay.feed(at)) for at in range(len(replay.readout.samples))]
 
-    def given(name: str) -> Callable[[int], Array]:
-        return lambda at: replay.golden.compute(name, views[at])
-
     makers = {name: node for node in replay.model.proto.graph.node for name in node.output}
+
+    def given(name: str) -> Callable[[int], Array]:
+        return lambda at: _index_right(replay, makers[name], views[at], at)
+
     for name in replay.readout.indices:
+        if not _was_dumped(replay, makers[name].input[0], makers):
+            continue
         counts = replay.readout.equal_indices(name, given(name))
         if counts.state != "different":
             continue
@@ -338,6 +348,38 @@ def index_findings(replay: DeviceReplay) -> list[Finding]:
             )
         )
     return findings
+
+
+def _was_dumped(replay: DeviceReplay, name: str, makers: Mapping[str, Any]) -> bool:
+    """Whether a tensor was dumped, or one of which nothing but itself is computed."""
+    while name not in replay.readout.pairs and name in makers and len(makers[name].input) == 1:
+        name = makers[name].input[0]
+    return name in replay.readout.pairs
+
+
+# Values this part of their range apart are a step of 8 bits apart: which is larger is a matter of rounding.
+_TIED = 1 / 127
+
+
+def _index_right(replay: DeviceReplay, node: Any, view: DeviceView, at: int) -> Array:
+    """Indices that the device's tensors give; its own where ArgMax found what rounding makes as good."""
+    name = node.output[0]
+    right = replay.golden.compute(name, view)
+    found = replay.readout.index_values(name, at)
+    if node.op_type not in ("ArgMax", "ArgMin") or found.shape != right.shape:
+        return right
+    read = node.input[0]
+    values = np.asarray(view[read] if read in view else replay.golden.compute(read, view))
+    axis = int(attribute(node, "axis", 0))
+    wide = (
+        (right, found)
+        if attribute(node, "keepdims", 1)
+        else [np.expand_dims(each, axis) for each in (right, found)]
+    )
+    inside = [np.clip(each, 0, values.shape[axis] - 1).astype(np.int64) for each in wide]
+    own, other = (np.take_along_axis(values, each, axis) for each in inside)
+    tied = np.abs(own - other) <= _TIED * float(np.ptp(values))
+    return np.where((tied & (inside[1] == wide[1])).reshape(right.shape), found, right)
 
 
 # Devices that stay within a step of the reference and are off in the mean all the same.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.align.layout import find_layout
 from roundoff.align.pairing import Pairing, TensorPair
+from roundoff.align.usual_layout import one_of_its_own
 from roundoff.core.coverage import (
     Coverage,
     CoverageGap,
@@ -276,7 +277,8 @@ def compare(
     pairs, measured = job.measure(pairing.pairs, sanity.add)
     _check_axis(settings.channel_axis, measured)
     thresholds = settings.thresholds or load_profile(PROFILE)
-    judged = _with_odd_layouts(_with_lost_parts(job, _rows(job, pairs, measured, thresholds=thresholds), pairs))
+    scored = _with_lost_parts(job, _rows(job, pairs, measured, thresholds=thresholds), pairs)
+    judged = _with_odd_layouts(scored, _alone(scored, pairs, reference, settings.topology))
     rows = _with_roles(judged, settings.topology)
     rows, remarks = _remarked(job, rows, pairs, measured)
     outputs = output_coverage(rows, (reference, candidate), pairing, settings.topology)
@@ -613,8 +615,23 @@ def _is_codes(row: TensorComparison) -> bool:
     return "float" in reference and "int" in candidate
 
 
-def _with_odd_layouts(rows: list[TensorComparison]) -> tuple[TensorComparison, ...]:
-    """Fail tensors that agree only with their axes exchanged although their shape says otherwise.
+def _alone(
+    rows: Sequence[TensorComparison],
+    pairs: Sequence[TensorPair],
+    reference: TensorSource,
+    topology: Topology | None,
+) -> str:
+    """The one tensor inside of the network with a layout of its own; empty when there is none."""
+    names = [info.name for info in reference.tensors]
+    # Of tensors without their network the first and the last are its ends; in no order any may be one.
+    ends = {*topology.inputs, *topology.outputs} if topology else {*(names[:1] + names[-1:])}
+    shapes = ({row.reference: row.shapes[0] for row in rows}, {row.candidate: row.shapes[1] for row in rows})
+    found = one_of_its_own(pairs, *shapes, ends) if topology or reference.ordered else None
+    return "" if found is None else found.reference
+
+
+def _with_odd_layouts(rows: Sequence[TensorComparison], alone: str) -> tuple[TensorComparison, ...]:
+    """Fail tensors that agree only with their axes exchanged, although their shape or all others say otherwise.
 
     Where most tensors change layout it is the candidate's way of storing; in one tensor among many it is a fault.
     """
@@ -622,11 +639,16 @@ def _with_odd_layouts(rows: list[TensorComparison]) -> tuple[TensorComparison, .
     if changed * 2 > len(rows):
         return tuple(rows)
     return tuple(
-        replace(row, passed=False, kind="layout", difference=as_message(row.layout))
-        if row.layout and row.passed and row.shapes[0] == row.shapes[1]
+        replace(row, passed=False, kind="layout", difference=_odd_layout(row))
+        if row.layout and row.passed and (row.shapes[0] == row.shapes[1] or row.reference == alone)
         else row
         for row in rows
     )
+
+
+def _odd_layout(row: TensorComparison) -> Message:
+    layout = as_message(row.layout)
+    return layout if row.shapes[0] == row.shapes[1] else message("compare.layout_alone", layout=layout)
 
 
 def _remarked(

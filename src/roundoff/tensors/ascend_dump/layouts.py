@@ -192,12 +192,14 @@ class LayoutUndo:
         axes: A letter per axis; empty when they are not known by letters.
         undo: Brings values in the device's shape into that shape; None when they stay as they are.
         restored: Whether that is the original layout.
+        others: Orders of axes that the shapes allow as well, where nothing tells which it is.
     """
 
     shape: tuple[int, ...]
     axes: str = ""
     undo: Callable[[Array], Array] | None = None
     restored: bool = True
+    others: tuple[str, ...] = ()
 
 
 def candidates(format: str, shape: tuple[int, ...], original: tuple[int, ...]) -> Iterator[str]:  # noqa: A002
@@ -229,7 +231,7 @@ def inverse_layout(
         return _plain(format, shape, original)
     if format in _MATRICES:
         return _matrix(_MATRICES[format], shape, original, order=order)
-    if (special := _special(format, shape, original=original, groups=groups)) is not None:
+    if (special := _special(format, shape, original=original, groups=groups, order=order)) is not None:
         return special
     if format not in _PATTERNS:
         return LayoutUndo(shape, restored=False)
@@ -243,7 +245,8 @@ def inverse_layout(
     else:
         return LayoutUndo(shape, restored=False)
     undo = functools.partial(_gather, pattern=_PATTERNS[format], axes=axes, sizes=sizes)
-    return LayoutUndo(tuple(sizes[letter] for letter in axes), axes, undo)
+    others = () if order in known else tuple(known[1:])
+    return LayoutUndo(tuple(sizes[letter] for letter in axes), axes, undo, others=others)
 
 
 def restore(array: Array, way: LayoutUndo) -> LaidOutValues:
@@ -296,12 +299,13 @@ def _special(
     *,
     original: tuple[int, ...],
     groups: int,
+    order: str,
 ) -> LayoutUndo | None:
     """Undo what no pattern describes; None when the format is not of this kind."""
     if format == "FRACTAL_Z" and len(original) == 2:
         return _fractal_z_matrix(shape, original)
     if format in ("FRACTAL_Z", "FRACTAL_Z_G") and 1 < groups <= max(original, default=0):
-        return _grouped(shape, original, groups=groups)
+        return _grouped(shape, original, groups=groups, order=order)
     if format == "FRACTAL_Z_C04":
         undo, axes = from_c04(shape, original), "NCHW"
     elif format == "FRACTAL_ZN_LSTM":
@@ -311,15 +315,20 @@ def _special(
     return LayoutUndo(shape, restored=False) if undo is None else LayoutUndo(original, axes, undo)
 
 
-def _grouped(shape: tuple[int, ...], original: tuple[int, ...], *, groups: int) -> LayoutUndo:
-    """A weight of several groups, in the first order of axes that makes the device's shape."""
-    for order in _ORDERS[4] if len(original) == 4 else ():
-        sizes = dict(zip(order, original, strict=True))
+def _grouped(shape: tuple[int, ...], original: tuple[int, ...], *, groups: int, order: str) -> LayoutUndo:
+    """A weight of several groups, in the order asked for, or the first, of those that make the device's shape."""
+    ways: dict[str, Undo] = {}
+    for axes in _ORDERS[4] if len(original) == 4 else ():
+        sizes = dict(zip(axes, original, strict=True))
         undo = ungroup(shape, tuple(sizes[letter] for letter in "NCHW"), groups=groups)
         if undo is not None:
-            places = ["NCHW".index(letter) for letter in order]
-            return LayoutUndo(original, order, functools.partial(_reordered, undo=undo, places=places))
-    return LayoutUndo(shape, restored=False)
+            ways[axes] = undo
+    if not ways:
+        return LayoutUndo(shape, restored=False)
+    axes, *others = [order] if order in ways else ways
+    places = ["NCHW".index(letter) for letter in axes]
+    undo = functools.partial(_reordered, undo=ways[axes], places=places)
+    return LayoutUndo(original, axes, undo, others=tuple(others))
 
 
 def _reordered(array: Array, *, undo: Callable[[Array], Array], places: list[int]) -> Array:

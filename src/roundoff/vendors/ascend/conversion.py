@@ -15,9 +15,9 @@ from roundoff.core.tensors import Array
 from roundoff.errors import MissingExtra
 from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS, Dump, DumpTensor, read_dump
-from roundoff.tensors.ascend_dump.layouts import PLAIN, as_format, inverse_layout, restore
+from roundoff.tensors.ascend_dump.layouts import PLAIN, LayoutUndo, as_format, inverse_layout, restore
 from roundoff.tensors.ascend_dump.names import parse_dump_name, read_record, true_name
-from roundoff.tensors.ascend_dump.source import map_tensor
+from roundoff.tensors.ascend_dump.source import device_shape, map_tensor
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.layouts import Convert, shown
 
@@ -73,7 +73,7 @@ def convert_dumps(
     failed: list[Path] = []
     for path in files:
         try:
-            written += _convert(path, conversion)
+            written += _convert(path, conversion, warn=warn)
         except (Unreadable, NotCompared, OSError) as error:
             failed.append(path)
             warn(f"{path} could not be converted: {_told(error)}.")
@@ -89,7 +89,7 @@ def _told(error: Exception) -> str:
     return str(error.strerror if isinstance(error, OSError) else error).rstrip(".")
 
 
-def _convert(path: Path, conversion: Conversion) -> Iterator[Path]:
+def _convert(path: Path, conversion: Conversion, *, warn: Callable[[str], None]) -> Iterator[Path]:
     dump = read_dump(path)
     name = parse_dump_name(true_name(path))
     if name is not None and name.overflow and not conversion.format:
@@ -100,7 +100,8 @@ def _convert(path: Path, conversion: Conversion) -> Iterator[Path]:
         role, index = conversion.only
         raise NotCompared(english("it has no {role} {index}", role=role, index=index), code=Code.INDEX)
     for tensor in tensors:
-        yield _write_tensor(path, dump, tensor, conversion=conversion)
+        way = _way(path, tensor, conversion, warn=warn)
+        yield _write_tensor(path, dump, tensor, conversion=conversion, way=way)
     if not conversion.format:
         for kind, blobs in (("l1buffer", dump.buffers), ("space", dump.spaces)):
             for place, blob in enumerate(blobs):
@@ -112,11 +113,31 @@ def _wanted(tensor: DumpTensor, conversion: Conversion) -> bool:
     return conversion.only is None or (tensor.role, tensor.index) == conversion.only
 
 
-def _write_tensor(path: Path, dump: Dump, tensor: DumpTensor, *, conversion: Conversion) -> Path:
+def _way(path: Path, tensor: DumpTensor, conversion: Conversion, *, warn: Callable[[str], None]) -> LayoutUndo:
+    """How to undo the format of a tensor; a shape that can be read in several ways is settled, or said."""
+    original = conversion.shape if tensor.format == "FRACTAL_NZ" and conversion.shape else tensor.original_shape
+    # The layout that is asked for settles it.
+    order = conversion.format if conversion.format in PLAIN else ""
+    shape = device_shape(tensor)
+    way = inverse_layout(tensor.format, shape, original=original, groups=tensor.groups, order=order)
+    if conversion.format and tensor.format != conversion.format and way.others:
+        warn(
+            english(
+                "{tensor}: its original shape {shape} can be {axes} or {others}; it is read as {axes}.",
+                tensor=f"{path.name}.{tensor.role}.{tensor.index}",
+                shape=shown(original),
+                axes=way.axes,
+                others=" or ".join(way.others),
+            )
+        )
+    return way
+
+
+def _write_tensor(path: Path, dump: Dump, tensor: DumpTensor, *, conversion: Conversion, way: LayoutUndo) -> Path:
     values = map_tensor(path, tensor)
     stem = f"{path.name}.{tensor.role}.{tensor.index}"
     if conversion.format:
-        found = _formatted(values, tensor, conversion=conversion)
+        found = _formatted(values, tensor, conversion=conversion, way=way)
         size = "x".join(map(str, found.shape)) or "1"
         return _save_array(conversion.out, f"{stem}.{size}.npy", found)
     if conversion.kind == "bin":
@@ -133,7 +154,7 @@ def _write_tensor(path: Path, dump: Dump, tensor: DumpTensor, *, conversion: Con
     return _save_array(conversion.out, f"{stem}.npy", values)
 
 
-def _formatted(values: Array, tensor: DumpTensor, *, conversion: Conversion) -> Array:
+def _formatted(values: Array, tensor: DumpTensor, *, conversion: Conversion, way: LayoutUndo) -> Array:
     """A tensor in the format wanted."""
     original = tensor.original_shape
     if tensor.format == "FRACTAL_NZ" and conversion.shape:
@@ -144,9 +165,6 @@ def _formatted(values: Array, tensor: DumpTensor, *, conversion: Conversion) -> 
         return own(values.shape, original, values.reshape(-1))
     if tensor.format == conversion.format:
         return values
-    # Where a shape can be read in several ways, the layout that is asked for settles it.
-    order = conversion.format if conversion.format in PLAIN else ""
-    way = inverse_layout(tensor.format, values.shape, original=original, groups=tensor.groups, order=order)
     block = _BLOCKS.get(values.dtype.itemsize, 16)
     if conversion.format == ORIGINAL:
         return restore(values, way).array
