@@ -201,7 +201,7 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
     kind = _kind(evidence, loss, proven, harmful, judgement)
     unseen = weights_unseen(evidence.case)
     # The figures there are say nothing of the weights; their codes do.
-    coarse = few_levels(evidence.case) if unseen else ()
+    coarse: Sequence[FewLevels] = few_levels(evidence.case) if unseen else ()
     spoilt = kind == "healthy" and bool(coarse)
     kind = "not_enough_evidence" if spoilt else kind
     hurried = kind == "not_enough_evidence" and bool(notebook.skipped)
