@@ -237,6 +237,8 @@ def _repeats(marks: Sequence[int], start: int, end: int, crossing: Sequence[int]
 
 # An error that is so much louder than what a unit adds itself is that of its inputs.
 _INHERITED_DB = 6.0
+# Better than this nothing is wrong that could be inherited.
+_VISIBLE_DB = 20.0
 _LONGEST_LABEL = 22
 
 
@@ -312,7 +314,9 @@ class _BoxMaker:
         if self.layers is None or at is None:
             return ""
         own, whole = self.layers.local_db[at], self.layers.accumulated_db[at]
-        return "inherited" if own is not None and whole is not None and own - whole >= _INHERITED_DB else ""
+        if own is None or whole is None or whole >= _VISIBLE_DB:
+            return ""
+        return "inherited" if own - whole >= _INHERITED_DB else ""
 
 
 def _shape(text: str) -> str:

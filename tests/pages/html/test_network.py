@@ -74,6 +74,19 @@ def test_lines_that_skip_layers_go_around_the_boxes() -> None:
     assert "H" not in plain_edges.split('class="edge" d="')[1].split('"')[0]
 
 
+def test_a_box_stands_below_all_that_it_reads_whatever_the_order() -> None:
+    # The second box ends before the first one does, and reads from it all the same.
+    nodes = (
+        NetworkNode("a", "Conv", ("x",), ("t1",)),
+        NetworkNode("b", "Relu", ("t1",), ("t2",)),
+        NetworkNode("c", "Conv", ("t1",), ("t3",)),
+    )
+    boxes = (NetworkBox(plain("b"), ("b",), "Relu"), NetworkBox(plain("a"), ("a", "c"), "Conv"))
+    html = network_html(NetworkBlock("n", plain("c"), nodes, "number", higher_is_better=True, boxes=boxes))
+    below, above = places(html)
+    assert below[1] > above[1]
+
+
 def test_names_are_text() -> None:
     hostile = '<img src="x">'
     node = NetworkNode(hostile, "Conv", ("x",), ("y",))

@@ -95,21 +95,35 @@ class _Graph:
         self.block, count = block, len(block.boxes)
         self.links = _links(block)
         self.above: list[list[int]] = [[] for _ in range(count)]
-        for start, end in self.links:
-            if start < end:
-                self.above[end].append(start)
+        self.layer = [0] * count
         layers: list[list[int]] = []
-        self.layer: list[int] = []
-        for at in range(count):
+        for at in self._in_order(count):
             depth = max((self.layer[other] + 1 for other in self.above[at]), default=0)
-            self.layer.append(depth)
-            layers += [[]] * (depth + 1 - len(layers))
-            layers[depth] = [*layers[depth], at]
+            self.layer[at] = depth
+            layers += [[] for _ in range(depth + 1 - len(layers))]
+            layers[depth].append(at)
         self.columns = _columns(layers, self._crossing(len(layers)))
         self.place: dict[int, tuple[float, float]] = {}
         self.column: dict[int, int] = {}
         self.right: list[float] = []
         self._arrange(layers)
+
+    def _in_order(self, count: int) -> Iterator[int]:
+        """Boxes behind all that they read; where groups read each other, a line that turns back does not count."""
+        waiting = [0] * count
+        below: list[list[int]] = [[] for _ in range(count)]
+        for start, end in self.links:
+            below[start].append(end)
+            waiting[end] += 1
+        left = dict.fromkeys(range(count))
+        while left:
+            at = next((each for each in left if not waiting[each]), next(iter(left)))
+            del left[at]
+            yield at
+            for other in below[at]:
+                if other in left:
+                    self.above[other].append(at)
+                    waiting[other] -= 1
 
     def _crossing(self, depth: int) -> list[int]:
         """How many lines cross the boundary before each layer."""
