@@ -157,6 +157,12 @@ def test_class_names_are_unique() -> None:
     assert {name: places for name, places in owners.items() if len(places) > 1} == {}
 
 
+def test_only_the_command_line_has_seen_a_parser() -> None:
+    imports = {relative(path): {name.name for node in ast.walk(parsed(path)) if isinstance(node, ast.Import)
+               for name in node.names} for path in python_files("src")}  # fmt: skip
+    assert {path for path, names in imports.items() if "argparse" in names and "/cli/" not in path} == set()
+
+
 def test_every_package_is_described() -> None:
     """ADR 2 has a row for each package, which names the packages in it; CONTRIBUTING's order has each, too."""
     described = (ROOT / "docs/adr/0002-layers.md").read_text(encoding="utf-8")

@@ -1,6 +1,7 @@
 """Reports in a real browser: they open, stay silent, ask for nothing, and do what they offer."""
 
 import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,6 @@ from roundoff.pages.html.render import html_report
 from roundoff.report.pages import all_pages
 from tests.browser.chromium import Browser
 from tests.report.documents import HOSTILE, empty_document, full_document, large_document
-
-PRESS = "[...document.querySelectorAll('.network .tools button')].find((b) => b.textContent === '{}').click()"
 
 # What is not in view is not drawn: go there, wait for the next frames, and look.
 SEEN = """(async () => {{
@@ -117,31 +116,37 @@ def test_the_language_and_the_colours_change(browser: Browser, tmp_path: Path) -
     assert silent(browser)
 
 
-def test_a_link_opens_the_card_of_a_node(browser: Browser, tmp_path: Path) -> None:
+def test_a_link_selects_a_node_and_the_panel_says_what_is_known(browser: Browser, tmp_path: Path) -> None:
     browser.open(written(tmp_path, large_document(3)), "#node=stage0%2Fblock0%2Fconv1")
-    assert browser.run("document.querySelector('dialog.card').open") is True
-    assert browser.run("document.querySelector('#card-title').textContent") == "stage0/block0/conv1"
+    assert browser.run("document.querySelectorAll('dialog').length") == 0
+    assert browser.run("document.querySelector('.panel #card-title').textContent") == "stage0/block0/conv1"
     assert "stage0/block0/conv1=float" in browser.run("document.querySelector('.selector').textContent")
-    browser.run("document.querySelector('dialog.card .close').click()")
-    assert browser.run("document.querySelector('dialog.card').open") is False
+    chosen = "document.querySelector('.network .selected')?.getAttribute('href')"
+    assert browser.run(chosen) == "#node=stage0%2Fblock0%2Fconv1"
+    # The chart and the graph select the same; a click anywhere moves both.
+    assert browser.run("document.querySelectorAll('.plot a.selected').length") == 1
+    browser.run("document.querySelectorAll('.network .box')[2].dispatchEvent(new MouseEvent('click'))")
+    browser.run("location.hash = document.querySelectorAll('.network .box')[2].getAttribute('href')")
+    browser.wait(f"({chosen}) === '#node=stage0%2Fblock0%2Fconv2'")
+    assert browser.run("document.querySelector('.plot a.selected').getAttribute('href')").endswith("conv2")
     assert silent(browser)
 
 
-def test_the_network_zooms_finds_and_opens_groups(browser: Browser, tmp_path: Path) -> None:
+def test_the_network_is_searched_and_folds_what_repeats(browser: Browser, tmp_path: Path) -> None:
     browser.open(written(tmp_path, large_document(500)))
     boxes = "document.querySelectorAll('.network .box').length"
-    assert 1 < browser.run(SEEN.format(".network", boxes)) < 500
-    where = "document.querySelector('.network svg > g').getAttribute('transform')"
-    before = browser.run(where)
-    browser.run(PRESS.format("+"))
-    assert browser.run(where) != before
+    assert 1 < browser.run(boxes) < 100
+    view = "JSON.stringify(document.querySelector('.network .graph').getBoundingClientRect())"
+    assert json.loads(browser.run(view))["height"] <= 900
     browser.run(
         "(() => { const input = document.querySelector('.network input'); input.value = 'conv499';"
-        " input.dispatchEvent(new Event('input')); })()"
+        " input.dispatchEvent(new Event('input'));"
+        " input.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter' })); })()"
     )
     assert browser.run("document.querySelectorAll('.network .found').length") == 1
-    browser.run(PRESS.format("Open all groups"))
-    assert browser.run(boxes) == 500
+    browser.wait("document.querySelector('.panel #card-title')?.textContent.endsWith('conv499') === true")
+    # It is inside of a folded block, whose members are named.
+    assert browser.run("document.querySelectorAll('.panel .chips a').length") > 1
     assert silent(browser)
 
 
@@ -170,13 +175,15 @@ def test_without_scripts_every_row_and_chart_is_there_and_no_empty_frame(browser
         browser.wait("document.readyState === 'complete' && location.protocol === 'file:'")
         seen = "[...document.querySelectorAll({!r})].filter((each) => each.offsetParent !== null).length"
         assert browser.run(seen.format("#table-layers tbody tr")) == 100
-        assert browser.run(seen.format("figure.network")) == 0
+        assert browser.run(seen.format("figure.network")) == 1
+        assert browser.run("document.querySelectorAll('.graph .box').length") > 1
+        assert browser.run("getComputedStyle(document.querySelector('.panel')).display") == "none"
         assert browser.run(seen.format("figure.chart")) == 1
         assert browser.run("document.querySelector('figure.chart .plot').getBoundingClientRect().height") > 100
         assert browser.run("document.documentElement.dataset.ready ?? ''") == ""
 
 
-def test_everything_is_reached_by_keyboard_and_cards_close_with_escape(browser: Browser, tmp_path: Path) -> None:
+def test_everything_is_reached_by_keyboard_and_escape_ends_a_selection(browser: Browser, tmp_path: Path) -> None:
     browser.open(written(tmp_path, large_document(3)))
     reached = set()
     for _ in range(60):
@@ -187,9 +194,9 @@ def test_everything_is_reached_by_keyboard_and_cards_close_with_escape(browser: 
             "document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle"
         )
         assert browser.run(outline) != "none", sorted(reached)
-    assert {"select:language", "button:theme", "summary:caption-layers", "a:", "svg:"} <= reached
+    assert {"select:language", "button:theme", "summary:caption-layers", "a:"} <= reached
     browser.run("location.hash = '#node=stage0/block0/conv1'")
-    shown = "document.querySelector('dialog').open"
+    shown = "document.querySelector('.panel #card-title') !== null"
     assert browser.run(f"new Promise((done) => setTimeout(() => done({shown}), 200))")
     browser.press("Escape", 27)
     assert not browser.run(f"new Promise((done) => setTimeout(() => done({shown}), 200))")

@@ -47,6 +47,16 @@ def run(*words: str) -> int:
     return command.demo.run(parser.parse_args(words), Terminal())
 
 
+def test_stories_can_be_told_one_behind_the_other(
+    tmp_path: Path, compare: FakeCompare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a folder of its own where none is named."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "roundoff-demo" / "inputs").mkdir(parents=True)
+    assert run("board") == 0
+    assert compare.asked[-1] == str(Path("board-demo/results"))
+
+
 def test_the_inputs_are_copied_whole(tmp_path: Path, compare: FakeCompare) -> None:
     assert run("board", "-o", str(tmp_path / "demo")) == 0
     shipped, copied = demo.model_path().parent, tmp_path / "demo" / "inputs"

@@ -1,5 +1,7 @@
 """A repair goes on from what the diagnosis loaded, prepared and observed: nothing of it is done twice."""
 
+import json
+import shlex
 import shutil
 import sys
 from collections import defaultdict
@@ -76,3 +78,24 @@ def test_a_search_starts_there_too(calls: Calls) -> None:
     # Transforms that the search tries make other networks; each of them is observed once.
     observed_once(calls.pop("calibrate"))
     assert {name: len(given) for name, given in calls.items()} == ONCE
+
+
+def test_the_next_command_finds_what_the_repair_says_of_other_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copyfile(Path(str(resources.files("roundoff.demo"))) / "tiny-chip.toml", "tiny-chip.toml")
+    for name, split in (("some", "calibration"), ("other", "test")):
+        images, labels = load_split(split)  # type: ignore[arg-type]
+        np.save(f"{name}.npy", images[:200])
+        np.save(f"{name}_labels.npy", labels[:200])
+    words = "--target tiny-chip.toml --data some.npy --labels some_labels.npy --fix -o out --json"
+    assert main(["diagnose", str(model_path()), *words.split()]) == 1
+    found = json.loads(capsys.readouterr().out)["diagnosis"]
+    command = shlex.split(next(each for each in found["next_steps"] if each.startswith("roundoff diagnose")))
+    names = {"HELD_OUT": "other.npy", "HELD_OUT_LABELS": "other_labels.npy"}
+    assert main([*(names.get(word, word) for word in command[1:]), "--json"]) == 1
+    again = json.loads(capsys.readouterr().out)["diagnosis"]
+    assert not found["repair"]["reached"]
+    low, high = found["repair"]["interval"]
+    assert low <= next(each["before"] for each in again["measures"] if "accuracy" in str(each["what"])) <= high

@@ -17,6 +17,7 @@ INFINITE = float("-inf")
 
 FORMS = {
     "bert-old": Form("multiplied", norm="spelled"),
+    "bert-tensorflow": Form("multiplied", norm="tensorflow"),
     "bert-hf5": Form("where", norm="fused"),
     "bert-1e4": Form("multiplied", value=-1e4),
     "sdpa-inf": Form("where", value=INFINITE, scale="roots", guarded=True),

@@ -26,7 +26,7 @@ class Form:
             ``causal`` (an initializer), ``mixed`` (T5: bias and mask in one), ``selected`` (Where on scores),
             ``two`` (causal and padding added), ``fed`` (a float input).
         value: What masked keys get.
-        norm: ``spelled``, ``fused``, ``rms``, ``rms_fused``.
+        norm: ``spelled``, ``fused``, ``rms``, ``rms_fused``, ``tensorflow`` (tf2onnx: scale and shift).
         scale: ``div``, ``mul``, ``roots`` (d^-1/4 on both sides), ``shape`` (computed from shapes), ``none``.
         gelu: ``erf``, ``tanh``, ``swish``.
         pre_norm: Norms stand before the branches, not behind the additions.
@@ -101,6 +101,14 @@ class Builder:
                 spread = self("ReduceMean", self("Pow", centred, 2.0), axes=[-1])
                 scaled = self("Div", centred, self("Sqrt", self("Add", spread, 1e-5)))
                 return self("Add", self("Mul", scaled, gain), self.weight(WIDTH))
+            case "tensorflow":
+                mean = self("ReduceMean", x, axes=[-1])
+                apart = self("Sub", x, mean)
+                spread = self("ReduceMean", self("Mul", apart, apart), axes=[-1])
+                inverse = self("Reciprocal", self("Sqrt", self("Add", spread, 1e-5)))
+                factor = self("Mul", inverse, gain)
+                shift = self("Sub", self.weight(WIDTH), self("Mul", mean, factor))
+                return self("Add", self("Mul", x, factor), shift)
             case "rms_fused":
                 return self("RMSNormalization", x, gain, axis=-1)
         wide = self("Cast", x, to=TensorProto.FLOAT)

@@ -322,3 +322,17 @@ def test_the_documentation_names_every_key_target_pattern_and_condition() -> Non
     keys -= {"calibration", "float", "activations", "weights"}
     for word in (*keys, "activations.DTYPE", "weights.DTYPE", *target_names(), *PATTERNS, *NEEDS):
         assert f"`{word}`" in page, word
+
+
+@pytest.mark.parametrize(
+    ("called", "name"),
+    [("AX650", "axera-ax650"), ("Axera-AX650", "axera-ax650"), ("bayes", "horizon-bayes"),
+     ("Ascend", "ascend"), ("LiteRT", "litert")],
+)  # fmt: skip
+def test_a_chip_is_known_by_what_people_call_it(called: str, name: str) -> None:
+    assert load_target(called).name == name
+
+
+def test_a_word_of_several_names_is_refused() -> None:
+    with pytest.raises(BadInput, match="There is no target 'generic'"):
+        load_target("generic")

@@ -2,7 +2,7 @@
 import { readTable, textOf } from "./cells";
 import { DIALECTS } from "./dialects";
 import { type Spoken, current, onChange, say } from "./language";
-import type { NetworkSpec, NodeSpec } from "./network";
+import { type NetworkSpec, type NodeSpec, boxOf, mark } from "./network";
 import { word, wordElement } from "./words";
 
 export function nodeInAddress(hash: string): string | null {
@@ -18,6 +18,35 @@ export function nodeInAddress(hash: string): string | null {
 export function setUpCards(networks: NetworkSpec[]): void {
   const nodes = new Map<string, NodeSpec>();
   for (const network of networks) for (const node of network.nodes) nodes.set(node.name, node);
+  const panel = document.querySelector<HTMLElement>(".network .panel");
+  if (panel) setUpPanel(panel, networks, nodes);
+  else setUpDialog(nodes);
+}
+
+/** Beside the graph: nothing is hidden by it. */
+function setUpPanel(panel: HTMLElement, networks: NetworkSpec[], nodes: Map<string, NodeSpec>): void {
+  const empty = [...panel.childNodes];
+  const show = (): void => {
+    const name = nodeInAddress(location.hash);
+    mark(networks, name);
+    if (name === null) {
+      panel.replaceChildren(...empty);
+      return;
+    }
+    panel.replaceChildren(...content(name, nodes.get(name), boxOf(networks, name)?.members ?? []));
+    panel.scrollTop = 0;
+    panel.closest(".network")?.scrollIntoView({ block: "nearest" });
+  };
+  addEventListener("hashchange", show);
+  addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && nodeInAddress(location.hash) !== null) location.hash = "#";
+  });
+  onChange(show);
+  show();
+}
+
+/** Where a report has no graph. */
+function setUpDialog(nodes: Map<string, NodeSpec>): void {
   const dialog = document.createElement("dialog");
   dialog.className = "card";
   dialog.setAttribute("aria-labelledby", "card-title");
@@ -34,7 +63,7 @@ export function setUpCards(networks: NetworkSpec[]): void {
       dialog.close();
       return;
     }
-    dialog.replaceChildren(closer(dialog), ...content(name, nodes.get(name)));
+    dialog.replaceChildren(closer(dialog), ...content(name, nodes.get(name), []));
     if (!dialog.open) dialog.showModal();
     dialog.scrollTop = 0;
   };
@@ -52,7 +81,7 @@ function closer(dialog: HTMLDialogElement): HTMLElement {
   return button;
 }
 
-function content(name: string, node: NodeSpec | undefined): HTMLElement[] {
+function content(name: string, node: NodeSpec | undefined, members: string[]): HTMLElement[] {
   const title = document.createElement("h2");
   title.id = "card-title";
   title.textContent = name;
@@ -62,7 +91,25 @@ function content(name: string, node: NodeSpec | undefined): HTMLElement[] {
     nothing.textContent = word("unknownNode", current());
     return [title, nothing];
   }
-  return [title, ...(node ? [facts(node)] : []), ...rows, ...selectors(name)];
+  return [title, ...others(name, members), ...rows, ...(node ? [facts(node)] : []), ...selectors(name)];
+}
+
+/** What else is in the same box, each a link. */
+function others(name: string, members: string[]): HTMLElement[] {
+  if (members.length < 2) return [];
+  const list = document.createElement("details");
+  const summary = document.createElement("summary");
+  summary.textContent = word("together", current(), { n: members.length });
+  const links = document.createElement("p");
+  links.className = "chips";
+  for (const each of members) {
+    const link = document.createElement("a");
+    link.href = `#node=${encodeURIComponent(each)}`;
+    link.textContent = each;
+    if (each !== name) links.append(link, " ");
+  }
+  list.append(summary, links);
+  return [list];
 }
 
 function facts(node: NodeSpec): HTMLElement {
@@ -136,6 +183,22 @@ function selectors(name: string): HTMLElement[] {
   place.className = "dialects";
   place.append(label, text, button);
   return [place];
+}
+
+/** A button for each block of lines that are meant to be typed. */
+export function setUpCopying(): void {
+  for (const lines of document.querySelectorAll<HTMLElement>("pre.commands")) {
+    const place = document.createElement("div");
+    place.className = "copying";
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(wordElement("copy"));
+    button.addEventListener("click", () => {
+      void copy(lines).then((done) => done && button.replaceChildren(wordElement("copied")));
+    });
+    lines.replaceWith(place);
+    place.append(lines, button);
+  }
 }
 
 /** Files opened from a disk may not write the clipboard; the text is selected then. */

@@ -20,14 +20,9 @@ const WORDS = {
   operation: { en: "operation", zh: "算子" },
   link: { en: "Link to this node", zh: "该节点的链接" },
   unknownNode: { en: "This report has no node of that name.", zh: "本报告中没有这个名称的节点。" },
-  zoomIn: { en: "Zoom in", zh: "放大" },
-  zoomOut: { en: "Zoom out", zh: "缩小" },
-  whole: { en: "Show all", zh: "显示全部" },
+  found: { en: "{n} found", zh: "找到 {n} 个" },
+  together: { en: "{n} nodes in this box", zh: "此框含 {n} 个节点" },
   find: { en: "Find a node", zh: "查找节点" },
-  noValue: { en: "(white: no value)", zh: "（白色：无数值）" },
-  group: { en: "{n} nodes", zh: "{n} 个节点" },
-  expand: { en: "Open all groups", zh: "展开全部分组" },
-  collapse: { en: "Close all groups", zh: "收起全部分组" },
 } as const;
 
 export type WordKey = keyof typeof WORDS;

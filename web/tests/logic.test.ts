@@ -1,20 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { nodeInAddress } from "../src/card";
-import { DECIBELS, badness, shadeAt } from "../src/colours";
 import { DIALECTS } from "../src/dialects";
 import { csvText, jsonText } from "../src/exporting";
 import { matcher } from "../src/glob";
-import { closedAtFirst, grouped, scopesOf } from "../src/groups";
 import { say } from "../src/language";
-import { type Box, edgesOf, layOut } from "../src/layout";
-import { endText } from "../src/legend";
+import { type NetworkSpec, type NodeSpec, boxOf } from "../src/network";
 import { compareKeys, sortedPlaces } from "../src/sorting";
 import { word } from "../src/words";
-
-function chain(names: string[]): Box[] {
-  return names.map((id, at) => ({ id, inputs: [at ? `t${at - 1}` : "x"], outputs: [`t${at}`] }));
-}
 
 test("a glob fits whole names, a plain word any part, nothing everything", () => {
   assert.ok(matcher("conv_*")("conv_1") && !matcher("conv_*")("my_conv_1"));
@@ -36,50 +29,11 @@ test("CSV quotes what needs it and disarms formulas; JSON loses no number", () =
   assert.deepEqual(JSON.parse(jsonText(["a", "b"], [["n", Infinity], [null, 2]])), [{ a: "n", b: "Infinity" }, { a: null, b: 2 }]);
 });
 
-test("layers follow the longest way, and every node of a layer has room", () => {
-  const boxes: Box[] = [
-    { id: "a", inputs: ["x"], outputs: ["1"] },
-    { id: "b", inputs: ["1"], outputs: ["2"] },
-    { id: "c", inputs: ["1"], outputs: ["3"] },
-    { id: "d", inputs: ["2", "3", "1"], outputs: ["4"] },
-  ];
-  const places = layOut(boxes);
-  assert.deepEqual(["a", "b", "c", "d"].map((id) => places.get(id)?.layer), [0, 1, 1, 2]);
-  assert.ok(Math.abs((places.get("b")?.x ?? 0) - (places.get("c")?.x ?? 0)) >= 1);
-  assert.deepEqual(edgesOf(boxes).length, 5);
-});
-
-test("two thousand nodes are laid out at once", () => {
-  const places = layOut(chain(Array.from({ length: 2000 }, (_, at) => `n${at}`)));
-  assert.equal(places.get("n1999")?.layer, 1999);
-});
-
-test("scopes close until few boxes are left, and never swallow what stands between", () => {
-  assert.deepEqual(scopesOf("/a/b/conv"), ["/a", "/a/b"]);
-  assert.deepEqual(scopesOf("a.b.conv"), ["a", "a.b"]);
-  const nodes = chain(["m/x/1", "m/x/2", "other", "m/x/3", "m/y/4"]);
-  const boxes = grouped(nodes, (scope) => scope === "m");
-  assert.deepEqual(boxes.map((box) => box.members), [["m/x/1", "m/x/2"], ["other"], ["m/x/3", "m/y/4"]]);
-  assert.deepEqual([...closedAtFirst(nodes, 4)], ["m/x", "m/y"]);
-  assert.equal(closedAtFirst(nodes, 10).size, 0);
-});
-
-test("colours go from good to bad whichever way is better; unknown has none", () => {
-  assert.equal(badness(10, [10, 50], true), 1);
-  assert.equal(badness(10, [10, 50], false), 0);
-  assert.equal(badness(Infinity, [10, 50], true), 0);
-  assert.equal(badness(null, [10, 50], true), null);
-  assert.equal(shadeAt(1), 5);
-  assert.equal(shadeAt(null), null);
-});
-
-test("decibels have the same classes in every report", () => {
-  const shades = [55, 40, 39.9, 30, 20, 10, 0, -0.1, -40].map((value) => shadeAt(badness(value, DECIBELS, true)));
-  assert.deepEqual(shades, [0, 0, 1, 1, 2, 3, 4, 5, 5]);
-});
-
-test("the ends of a legend are in the unit of their values", () => {
-  assert.deepEqual([endText(0.3243, "share"), endText(-11.26, "decibels"), endText(0.5, "number")], ["32.4 %", "-11.3 dB", "0.5"]);
+test("a node is found in the box that holds it", () => {
+  const node = (name: string): NodeSpec => ({ name, op: "Conv", inputs: [], outputs: [], value: null, facts: [] });
+  const spec: NetworkSpec = { id: "n", kind: "decibels", nodes: ["a", "b", "c"].map(node), boxes: [[0], [1, 2]] };
+  assert.deepEqual(boxOf([spec], "c"), { box: 1, members: ["b", "c"] });
+  assert.equal(boxOf([spec], "d"), null);
 });
 
 test("every dialect names the node, and quotes hostile names", () => {

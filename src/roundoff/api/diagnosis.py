@@ -28,7 +28,7 @@ from roundoff.core.document import array_input, environment
 from roundoff.core.files import model_stem, output_directory, write_text
 from roundoff.core.progress import Deadline
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
-from roundoff.graph.interface import topology
+from roundoff.graph.transformers import drawn_topology
 from roundoff.messages.message import english
 from roundoff.run.evaluators import JoinedSamples
 
@@ -355,7 +355,7 @@ class _Work:
         if isinstance(self.dumps, Mapping):
             more.append(array_input("dumps", [self.dumps]))
         more += file_inputs(("dumps", self.dumps), ("aliases", self.aliases))
-        network = topology(self.subject.quantized.float_model)
+        network = drawn_topology(self.subject.quantized.float_model)
         return self.subject.call.document((*self.subject.inputs(), *more), network, diagnosis=found)
 
     def repair(

@@ -30,7 +30,7 @@ from roundoff.api.subject import (
 )
 from roundoff.core.coverage import Doubt, Grade, Judgement, LeftOut, Share
 from roundoff.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
-from roundoff.graph.interface import topology
+from roundoff.graph.transformers import drawn_topology
 from roundoff.messages.message import english
 from roundoff.studies.samples.result import WorstSamples
 
@@ -67,7 +67,7 @@ def _choose(option: str, value: Any, choices: Sequence[str]) -> Any:
 
 
 def _document(call: Call, subject: Subject, *more: "InputFile", **found: Any) -> "RunDocument":
-    network = topology(subject.quantized.float_model)
+    network = drawn_topology(subject.quantized.float_model)
     return call.document((*subject.inputs(), *more), network, **found)
 
 

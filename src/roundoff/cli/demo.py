@@ -14,13 +14,9 @@ _STORIES = ("repair", "board", "ocr")
 
 
 @command(
-    opt("story", "which (default: repair)", nargs="?", choices=_STORIES, default="repair"),
+    opt("story", "which (default: repair)", nargs="?", choices=_STORIES, default=_STORIES[0]),
     opt("--target NAME|FILE", "of ocr: for this chip (default: generic-int8)"),
-    opt(
-        "-o --output DIR",
-        "where the inputs and the results go (default: %(default)s)",
-        default=Path("roundoff-demo"),
-    ),
+    opt("-o --output DIR", "where the inputs and the results go (default: roundoff-demo, board-demo, ocr-demo)"),
     opt("--force", "replace the result of an earlier demo"),
 )
 def demo(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -40,7 +36,9 @@ def demo(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.demo.stories import story
 
     told = story(args.story, target=args.target)
-    inputs, results = args.output / "inputs", args.output / "results"
+    # A folder for each, so that one story can be told behind the other.
+    folder = args.output or Path("roundoff-demo" if args.story == _STORIES[0] else f"{args.story}-demo")
+    inputs, results = folder / "inputs", folder / "results"
     with output_directory(inputs, marker=told.marker, force=args.force) as staged:
         told.prepare(staged)
     lines = told.command(inputs, results)

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from roundoff.diagnosis.page import DiagnosisPart
     from roundoff.diagnosis.result import Diagnosis
     from roundoff.measure.verdicts import ThresholdSet
+    from roundoff.search.result import Trial
     from roundoff.studies.compare.result import Comparison
 
 _OF_REPAIR = ("fix", "dialect", "test_data", "test_labels")
@@ -147,7 +148,11 @@ def _check_repair(args: argparse.Namespace) -> None:
 
 def _repaired(args: argparse.Namespace, outcome: "DiagnosisOutcome", terminal: Terminal) -> "DiagnosisOutcome":
     """Tell and write what was found, so that nothing is lost whatever becomes of the repair; then repair it."""
-    from roundoff.search.page import trial_line
+
+    def trial_ended(trial: "Trial", best: "Trial", name: str) -> None:
+        from roundoff.search.page import trial_line
+
+        terminal.wrapped(trial_line(trial, best, name))
 
     unrepaired = argparse.Namespace(**{**vars(args), "fix": False})
     first = outcome.telling(next_steps=tuple(_next_steps(unrepaired, outcome.result)))
@@ -161,7 +166,7 @@ def _repaired(args: argparse.Namespace, outcome: "DiagnosisOutcome", terminal: T
         dialect=args.dialect,
         test_data=args.test_data,
         test_labels=args.test_labels,
-        on_trial=lambda trial, best, name: terminal.wrapped(trial_line(trial, best, name)),
+        on_trial=trial_ended,
         tell=terminal.wrapped,
     )
 

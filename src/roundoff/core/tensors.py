@@ -2,7 +2,7 @@
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -117,11 +117,19 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Nodes in execution order, and the tensors that enter and leave the network."""
+    """Nodes in execution order, and the tensors that enter and leave the network.
+
+    Attributes:
+        nodes: In execution order.
+        inputs: What it is fed.
+        outputs: What it gives.
+        idioms: What some nodes compute together (``LayerNorm``), with their names, where that was looked for.
+    """
 
     nodes: tuple[NodeInfo, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    idioms: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), metadata={"rare": True})
 
     def producers(self) -> dict[str, NodeInfo]:
         """The node that computes each tensor; inputs of the network have none."""

@@ -67,7 +67,7 @@ def layer_errors(
     budget = RunBudget(settings.threads, settings.max_memory).settled()
     tensors = layer_tensors(quantized, everything)
     bench = LayerBench(quantized, tensors, samples, budget, settings.progress)
-    tallies = bench.reference(variants, indices, fused=False)
+    tallies = bench.reference(variants, indices, fused=False, levels=False)
     leaving = [each for each in tensors if each.value.node and each.quantized != FUSED]
     rows = [layer_row(at, each, tallies.get(each.name), variants) for at, each in enumerate(leaving)]
     return _columns(rows, tuple(samples.names[index] for index in indices))

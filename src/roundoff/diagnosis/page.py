@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
+from roundoff.core.tensors import Topology
 from roundoff.diagnosis.cards import diagnosis_cards
 from roundoff.diagnosis.result import Check, Control, Diagnosis, Finding, Measure, Repair
 from roundoff.messages.catalogue import (
@@ -96,8 +97,9 @@ def diagnosis_page(document: RunDocument, part: DiagnosisPart = "whole") -> page
     told = (each for each in said if not each.first)
     rest = (*_next(found, apart=part == "repair" or found.repair is not None), *told)
     cards = () if part != "whole" else tuple(diagnosis_cards(document, found, _repair_word(found)))
-    charts = tuple(each for each in cards if isinstance(each, ErrorChart))
+    charts: tuple[pages.Block, ...] = tuple(each for each in cards if isinstance(each, ErrorChart))
     cards = cards[: len(cards) - len(charts)]
+    charts += tuple(_layers(found, document.network)) if charts else ()
     blocks: dict[DiagnosisPart, tuple[pages.Block, ...]] = {
         "whole": (*cards, *verdict, *repair, *charts, *details, *rest),
         "verdict": verdict,
@@ -370,6 +372,47 @@ def _details(found: Diagnosis) -> Iterator[pages.Block]:
     yield pages.TableBlock("checks", bilingual("diagnosis.checks"), _CHECKS, checks, folded=True)
     for what in found.not_looked_at:
         yield pages.Paragraph(bilingual("diagnosis.not_looked_at", what=phrase_of(what)), note=True, on=_BROWSER)
+
+
+def _layers(found: Diagnosis, network: Topology | None) -> Iterator[pages.Block]:
+    """Every unit with what it loses, so that a search finds it and the panel can say it."""
+    layers = found.layers
+    if layers is None:
+        return
+    known = {} if network is None else {node.name: node.op_type for node in network.nodes}
+    after = () if found.repair is None else found.repair.accumulated_db
+    columns = (
+        pages.Column("node", bilingual("common.node"), "node", on=_BROWSER),
+        pages.Column("op_type", bilingual("common.operation"), "text", on=_BROWSER),
+        pages.Column("shape", bilingual("diagnosis.shape"), "text", on=_BROWSER),
+        pages.Column("codes", bilingual("diagnosis.codes"), "text", on=_BROWSER),
+        pages.Column("local_db", bilingual("diagnosis.local_db"), "decibels", higher_is_better=True, on=_BROWSER),
+        pages.Column(
+            "accumulated_db", bilingual("diagnosis.accumulated_db"), "decibels", higher_is_better=True, on=_BROWSER
+        ),
+        *([] if not after else [pages.Column("repaired_db", bilingual("card.repaired"), "decibels", on=_BROWSER)]),
+        pages.Column("rms_steps", bilingual("diagnosis.rms_steps"), "number", digits=3, on=_BROWSER),
+        pages.Column("worst_channel", bilingual("diagnosis.worst_channel"), "text", on=_BROWSER),
+    )
+    rows = tuple(
+        (
+            layers.units[at],
+            known.get(layers.units[at]),
+            layers.shapes[at],
+            layers.dtypes[at],
+            layers.local_db[at],
+            layers.accumulated_db[at],
+            *([after[at]] if after else []),
+            layers.rms_steps[at],
+            _worst_channel(layers.worst_channel[at], layers.worst_channel_db[at]),
+        )
+        for at in range(len(layers.nodes))
+    )
+    yield pages.TableBlock("all-layers", bilingual("diagnosis.all_layers"), columns, rows, folded=True)
+
+
+def _worst_channel(channel: int | None, value: float | None) -> str | None:
+    return None if channel is None or value is None else f"{channel}: {decibels(value)} dB"
 
 
 def _loss_table(found: Diagnosis) -> pages.TableBlock:

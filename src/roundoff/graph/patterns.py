@@ -136,6 +136,9 @@ def match_normalization(last: Any, graph: _NormalizationGraph) -> _Match | None:
     """
     names: set[str] = set()
     node = last
+    folded = _scale_and_shift(last, graph)
+    if folded is not None:
+        return folded
     for op_type in ("Add", "Mul"):
         step = _constant_step(node, op_type, graph)
         if step is not None and graph.producer(step) is not None:
@@ -147,6 +150,46 @@ def match_normalization(last: Any, graph: _NormalizationGraph) -> _Match | None:
                 node = graph.producer(node.input[0])
     found = _quotient(node, graph)
     return (found[0], names | found[1], found[2]) if found is not None else None
+
+
+def _scale_and_shift(last: Any, graph: _NormalizationGraph) -> _Match | None:
+    """Read a node as ``x * r + (offset - mean(x) * r)``, ``r = gain / sqrt(...)``: as TensorFlow has it."""
+    if last.op_type != "Add" or last.domain or len(last.input) != 2:
+        return None
+    for scaled, shift in ((last.input[0], last.input[1]), (last.input[1], last.input[0])):
+        left, right = graph.producer(scaled), graph.producer(shift)
+        if left is None or right is None or (left.op_type, right.op_type) != ("Mul", "Sub"):
+            continue
+        moved = graph.producer(right.input[1]) if graph.constant(right.input[0]) else None
+        shared = set(left.input) & set(moved.input) if moved is not None and moved.op_type == "Mul" else set()
+        if moved is None or len(shared) != 1:
+            continue
+        factor = shared.pop()
+        [entry] = [name for name in left.input if name != factor] or [""]
+        [mean] = [name for name in moved.input if name != factor] or [""]
+        averaging, inverse = graph.producer(mean), _gained_inverse(factor, graph)
+        if averaging is None or inverse is None or averaging.input[0] != entry or not _is_mean(averaging, graph):
+            continue
+        spread = _mean_square(inverse[0], graph)
+        centred = None if spread is None else _centred(spread[1], graph)
+        if spread is not None and centred is not None and centred[0] == entry:
+            own = {last.name, left.name, right.name, moved.name, averaging.name, *inverse[1]}
+            return "layernorm", own | spread[0] | centred[1], entry
+    return None
+
+
+def _gained_inverse(factor: str, graph: _NormalizationGraph) -> tuple[str, set[str]] | None:
+    """Read a tensor as ``gain / sqrt(radicand)``, with or without a constant gain: the radicand and the nodes."""
+    node = graph.producer(factor)
+    step = None if node is None else _constant_step(node, "Mul", graph)
+    names = {node.name} if node is not None and step is not None else set()
+    node = graph.producer(step) if step is not None else node
+    if node is None:
+        return None
+    inner = _inverted(node, graph)
+    roots = _roots("", inner, 0.5, graph) if inner is not None else _roots("", node, -0.5, graph)
+    found = next(roots, None)
+    return None if found is None else (found[1], names | {node.name} | found[2])
 
 
 def _constant_step(node: Any, op_type: str, graph: _NormalizationGraph) -> str | None:

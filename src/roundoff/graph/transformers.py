@@ -7,12 +7,14 @@ activations. Whoever plans, transforms, accuses or reports asks here what a node
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
+from roundoff.core.tensors import Topology
+from roundoff.graph.interface import topology
 from roundoff.graph.load import Model
 from roundoff.graph.nodes import attribute, producers, readers, reads
 from roundoff.graph.patterns import NORMALIZATIONS, Pattern, find_patterns
@@ -157,6 +159,20 @@ class TransformerParts:
             return ()
         norms = (name for norm in self.norms for name in norm.nodes)
         return tuple(dict.fromkeys((*self.embedding_adds, *self.residual_adds, *norms)))
+
+
+_IDIOMS = {
+    "layernorm": "LayerNorm", "rmsnorm": "RMSNorm", "gelu": "GELU", "quick_gelu": "GELU", "swish": "Swish",
+    "mish": "Mish",
+}  # fmt: skip
+
+
+def drawn_topology(model: Model) -> Topology:
+    """The topology of a model with what its nodes compute together, by which a drawing folds it."""
+    found = find_parts(model)
+    parts = [(_IDIOMS.get(each.name, each.name), each.nodes) for each in (*found.norms, *found.activations)]
+    parts += [("Attention", each.nodes) for each in found.attentions]
+    return replace(topology(model), idioms=tuple((name, nodes) for name, nodes in parts if len(nodes) > 1))
 
 
 def find_parts(model: Model) -> TransformerParts:

@@ -47,6 +47,7 @@ __all__ = [
     "Facts",
     "Headline",
     "NetworkBlock",
+    "NetworkBox",
     "NetworkNode",
     "Page",
     "Paragraph",
@@ -378,6 +379,30 @@ class NetworkNode:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkBox:
+    """Nodes that are drawn as one: a unit, an idiom, or a block of those that repeat.
+
+    Attributes:
+        label: What stands in it.
+        nodes: Their names, the one to look at first.
+        detail: Operations and shape.
+        dtype: Type of the codes it hands on; empty where that is not known.
+        value: The worst number of its nodes; None when nothing is known.
+        mark: ``culprit`` where it is to blame, ``inherited`` where its error comes from its inputs, ``block`` for
+            several boxes folded into one.
+        inside: Name of the open block that it belongs to; empty for none.
+    """
+
+    label: Phrase
+    nodes: tuple[str, ...]
+    detail: str
+    dtype: str = ""
+    value: float | None = None
+    mark: Literal["", "culprit", "inherited", "block"] = ""
+    inside: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkBlock:
     """The network as a graph coloured by one number per node.
 
@@ -388,6 +413,8 @@ class NetworkBlock:
         kind: What the number is.
         higher_is_better: Which way it is better.
         best: From which value on it is as good as can be; None where the best one among the nodes is.
+        boxes: What is drawn, in execution order.
+        summary: How many nodes are how many boxes.
     """
 
     id: str
@@ -396,6 +423,8 @@ class NetworkBlock:
     kind: ColumnKind
     higher_is_better: bool
     best: float | None = None
+    boxes: tuple[NetworkBox, ...] = ()
+    summary: Phrase | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from roundoff.pages.blocks import (
 from roundoff.pages.cards import HeroCard
 from roundoff.pages.glossary import glossary_page
 from roundoff.pages.text_files import run_tables
+from roundoff.report.folding import network_boxes
 
 # The first page: the verdict of every part in one line, with a link to it.
 
@@ -258,7 +259,18 @@ def network_page(document: RunDocument) -> Page | None:
         for node in topology.nodes
     )
     caption = bilingual(f"network.{colouring.name}")
-    block = NetworkBlock("network", caption, nodes, colouring.kind, colouring.higher_is_better, colouring.best)
+    boxes = network_boxes(document, colouring.values, higher_is_better=colouring.higher_is_better)
+    summary = bilingual("network.summary", count=len(nodes), boxes=len(boxes))
+    block = NetworkBlock(
+        "network",
+        caption,
+        nodes,
+        colouring.kind,
+        colouring.higher_is_better,
+        colouring.best,
+        boxes=boxes,
+        summary=summary,
+    )
     return Page("network", bilingual("network.title"), (block,))
 
 
@@ -284,9 +296,20 @@ def _joint(document: RunDocument) -> dict[str, tuple[tuple[Phrase, Phrase], ...]
     return facts
 
 
+def _local(document: RunDocument) -> _Values:
+    layers = None if document.diagnosis is None else document.diagnosis.layers
+    return {} if layers is None else dict(zip(layers.units, layers.local_db, strict=True))
+
+
 def _introduced(document: RunDocument) -> _Values:
+    """By the node that a unit begins with: its weights are to blame, not the Clip behind it."""
     rows = () if document.layers is None else document.layers.rows
-    return {row.node: row.introduced.output_share for row in rows if row.introduced is not None}
+    known = set() if document.network is None else {node.name for node in document.network.nodes}
+    return {
+        row.unit if row.unit in known else row.node: row.introduced.output_share
+        for row in rows
+        if row.introduced is not None
+    }
 
 
 def _sensitivity(document: RunDocument) -> _Values:
@@ -318,6 +341,7 @@ def _changed(document: RunDocument) -> _Values:
 
 _COLOURINGS: tuple[tuple[str, ColumnKind, bool, float | None, Callable[[RunDocument], _Values]], ...] = (
     ("changed", "decibels", True, 0.0, _changed),
+    ("local", "decibels", True, None, _local),
     ("proven", "share", False, 0.0, _proven),
     ("introduced", "share", False, 0.0, _introduced),
     ("sensitivity", "decibels", True, None, _sensitivity),

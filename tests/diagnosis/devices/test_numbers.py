@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.diagnosis.devices.expectation import grid_step, infer_arithmetic, kind_of
+from roundoff.diagnosis.devices.expectation import expect_rounded, grid_step, infer_arithmetic, kind_of
 
 
 @given(st.floats(1e-4, 1e3), st.integers(0, 255), st.integers(0, 2**32 - 1))
@@ -76,3 +76,12 @@ def test_a_device_of_half_precision() -> None:
     rng = np.random.default_rng(0)
     tensors = {f"t{index}": rng.standard_normal(400).astype(np.float16).astype(np.float32) for index in range(3)}
     assert infer_arithmetic(tensors).kind == "float16"
+
+
+def test_what_rounding_explains_of_a_tensor_by_what_it_holds() -> None:
+    exact = np.array([0.0, 3.0, -4.0])
+    rms = np.sqrt(25 / 3)
+    np.testing.assert_allclose(expect_rounded(exact, "float16").tolerance, 8 * 2.0**-11 * (np.abs(exact) + rms))
+    np.testing.assert_allclose(expect_rounded(exact, "bfloat16").tolerance, 8 * 2.0**-8 * (np.abs(exact) + rms))
+    assert 1 < expect_rounded(exact, "codes").tolerance < 2
+    assert 0.5 <= expect_rounded(exact, "sums").tolerance < 1

@@ -47,6 +47,17 @@ def test_a_fused_and_an_unfused_dump_meet_at_original_tensors(tmp_path: Path) ->
     assert any(row["NPUDump"] == "*" for row in rows)
 
 
+@pytest.mark.parametrize("seed", [2020, 2021, 2022])
+def test_codes_that_a_fused_operator_writes_are_not_compared_with_numbers(tmp_path: Path, seed: int) -> None:
+    net = quantized(make_net(seed))
+    for name, fused in (("on", True), ("off", False)):
+        write_npu(net, tmp_path / name, fused=fused)
+    rows = compared(tmp_path / "on", tmp_path / "off", tmp_path / "out")
+    cosines = [float(row["CosineSimilarity"]) for row in rows if row["CosineSimilarity"] != "NaN"]
+    assert len(cosines) > 8
+    assert min(cosines) > 0.999
+
+
 def test_headers_tell_originals_where_names_do_not(tmp_path: Path) -> None:
     values = np.arange(12, dtype=np.float16).reshape(1, 3, 2, 2)
     for folder, op in (("a", "te_fused_17"), ("b", "layer")):

@@ -410,6 +410,24 @@ def expect_uncoded(
     return Expected(np.asarray(tolerance), step**2 / 12 + spread**2 + roundoff**2, np.asarray(step))
 
 
+def expect_rounded(exact: Array, kind: NumberKind | Literal["codes", "sums"]) -> Expected:
+    """What may differ where it is known what a tensor holds, and the device's own inputs are computed with.
+
+    Args:
+        exact: What the model computes from them; codes and sums of codes in units.
+        kind: What the tensor holds.
+    """
+    if kind == "codes":
+        return Expected(np.asarray(_STEPS), 1 / 12)
+    size = np.abs(exact.astype(np.float64))
+    if kind == "sums":
+        # Whole numbers, which float32 holds exactly up to 2^24.
+        return Expected(np.asarray(0.5 + 2.0**-20 * size.max(initial=0.0)), 0.0)
+    # Roundoff of single values, and of those that cancelled inside of a fused operator.
+    spread = float(np.sqrt(np.square(size).mean())) if size.size else 0.0
+    return Expected(_ADDS_UP * _ROUNDOFF[kind] * (size + spread), (_ROUNDOFF[kind] * spread) ** 2)
+
+
 def possible_values(
     limits: tuple[float, float], exact: Array, kind: NumberKind, noise: float
 ) -> tuple[float, float]:

@@ -6,6 +6,7 @@ in a box that is stretched. Colours are classes of the style sheet.
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html import escape
 from itertools import groupby
 from urllib.parse import quote
@@ -299,7 +300,8 @@ def _db(value: float | None) -> Phrase:
 
 
 def _error_chart(chart: ErrorChart, language: Language) -> Iterator[str]:
-    points, count = chart.points, len(chart.points)
+    points = _thinned(chart.points)
+    count = len(points)
     named = count <= _NAMED
     yield f'<div class="card errors" id="chart-{escape(chart.id)}">{_legend(points)}'
     yield f'<h3 id="caption-{escape(chart.id)}">{spans(chart.title)}</h3><p class="small">{spans(chart.text)}</p>'
@@ -319,9 +321,23 @@ def _error_chart(chart: ErrorChart, language: Language) -> Iterator[str]:
     yield from _ends(chart)
     yield from _names(points) if named else _few_names(points)
     yield "</svg></div>"
-    yield from _strip(points, language)
-    yield from _worst(points)
+    yield from _strip(chart.points, language)
+    yield from _worst(chart.points)
     yield "</div>"
+
+
+def _thinned(points: Sequence[ErrorPoint]) -> Sequence[ErrorPoint]:
+    """Of very many units some share a place: the worst of them, and what the last of them hands on."""
+    if len(points) <= _CELLS:
+        return points
+    size, found = -(-len(points) // _TARGETS), []
+    for start in range(0, len(points), size):
+        group = points[start : start + size]
+        worst = min(group, key=lambda each: (not each.finding, math.inf if each.local is None else each.local))
+        last = group[-1]
+        output = any(each.output for each in group)
+        found.append(replace(worst, accumulated=last.accumulated, repaired=last.repaired, output=output))
+    return found
 
 
 def _legend(points: Sequence[ErrorPoint]) -> str:

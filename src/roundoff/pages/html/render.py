@@ -27,6 +27,7 @@ from roundoff.pages.cards import Card, HeroCard
 from roundoff.pages.glossary import column_meaning
 from roundoff.pages.html.charts import svg_chart
 from roundoff.pages.html.drawings import card_html
+from roundoff.pages.html.network import network_html
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -63,6 +64,7 @@ def html_report(
         data=_data(safe),
         drawn=lambda chart: svg_chart(chart, tables, language),
         carded=lambda card: card_html(card, language),
+        networked=network_html,
     )
     return text.lstrip()
 
@@ -100,11 +102,10 @@ def _blocks(pages: Sequence[Page]) -> Iterator[Block]:
 
 
 def _network(network: NetworkBlock) -> dict[str, Any]:
+    places = {each.name: at for at, each in enumerate(network.nodes)}
     return {
         "id": network.id,
         "kind": network.kind,
-        "higherIsBetter": network.higher_is_better,
-        "best": network.best,
         "nodes": [
             {
                 "name": each.name,
@@ -116,6 +117,7 @@ def _network(network: NetworkBlock) -> dict[str, Any]:
             }
             for each in network.nodes
         ],
+        "boxes": [[places[name] for name in box.nodes] for box in network.boxes],
     }
 
 

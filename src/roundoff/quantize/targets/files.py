@@ -62,6 +62,10 @@ def _path(name: str, folder: Path = Path()) -> Path:
             english("There is no target {name!r}, but a file {beside}.", name=name, beside=beside),
             fix=english("write {beside} to use it", beside=beside),
         )
+    # As people call a chip: AX650 is a word of one name only.
+    called = [each for each in target_names() if name.lower() == each or name.lower() in each.split("-")]
+    if len(called) == 1:
+        return _path(called[0])
     hint = nearest(name, target_names())
     fix = (
         english("{hint} Or give a .toml file", hint=hint)

@@ -597,15 +597,24 @@ class LayerBench:
         return build_copies(network, variants, known=self._known)
 
     def reference(
-        self, variants: Sequence[Variant], indices: Sequence[int], *, fused: bool = True
+        self, variants: Sequence[Variant], indices: Sequence[int], *, fused: bool = True, levels: bool = True
     ) -> dict[str, Tally]:
-        """Measure some variants in fake quantization, over some samples; tensors inside units too if `fused`."""
+        """Measure some variants in fake quantization, over some samples.
+
+        Args:
+            variants: Which.
+            indices: The samples.
+            fused: Also tensors inside units.
+            levels: Also which codes occur.
+        """
         copies = self.copies(self.quantized, variants)
         tallies = {
             tensor.name: Tally(tensor, [variant for variant in variants if variant in copies.taps[tensor.name]])
             for tensor in self._readable(copies)
             if fused or tensor.quantized != FUSED
         }
+        for part in () if levels else [part for tally in tallies.values() for part in tally.variants.values()]:
+            part.levels = None
         footprint = Footprint(_fixed_bytes(copies))
         self._measure(tallies, partial(CopiesPass, copies=copies), indices, footprint=footprint)
         return tallies

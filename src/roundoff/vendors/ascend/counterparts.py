@@ -281,6 +281,9 @@ def _likely_layout(tensor: Tensor, golden: Tensor) -> str:
 # A tensor beside its golden one, codes as the numbers they stand for.
 
 _CODES = ("INT8", "UINT8", "INT4")
+CODED_TYPES = (*_CODES, "INT32")
+"""Element types of codes, and of their sums."""
+
 _NO_SCALE = english(
     "runs between a quantizer and its dequantizer and writes sums of codes; give --record or --deploy, which tell "
     "their scale"

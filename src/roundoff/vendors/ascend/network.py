@@ -16,7 +16,14 @@ from roundoff.tensors import open_source
 from roundoff.tensors.ascend_dump.layouts import LayoutUndo, inverse_layout, restore
 from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, compare_values
 from roundoff.vendors.ascend.causes import FaultCause, cause_of, dead_channels
-from roundoff.vendors.ascend.counterparts import CONSTANT_TYPES, CompareJob, PairedTensor, is_constant, paired
+from roundoff.vendors.ascend.counterparts import (
+    CODED_TYPES,
+    CONSTANT_TYPES,
+    CompareJob,
+    PairedTensor,
+    is_constant,
+    paired,
+)
 from roundoff.vendors.ascend.dump_rules import parts_of
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, farthest
 from roundoff.vendors.ascend.folders import Folder, FoundFile, Kind, Loaded, Tensor, escaped, load_operator
@@ -366,8 +373,10 @@ def _originals(files: Sequence[FoundFile], known: Collection[str]) -> list[str]:
         return []
     name = loaded.op_name or (files[-1].name.op if files[-1].name is not None else "")
     parts = parts_of(escaped(name), known) or (escaped(name),)
+    # Codes of a tensor, which a fused operator writes in its place, are not the tensor.
     return [
-        f"{escaped(origin)}:{place}" if origin else f"{parts[-1]}:{tensor.about.index}"
+        (f"{escaped(origin)}:{place}" if origin else f"{parts[-1]}:{tensor.about.index}")
+        + (f":{tensor.about.element_type}" if tensor.about.element_type in CODED_TYPES else "")
         for tensor in loaded.outputs
         for origin, place in (tensor.about.origin,)
     ]

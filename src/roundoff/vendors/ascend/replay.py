@@ -12,7 +12,7 @@ from roundoff.core.array_files import Unreadable
 from roundoff.core.files import is_caffe, model_files
 from roundoff.core.progress import Progress
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.expectation import Expected, Golden
+from roundoff.diagnosis.devices.expectation import Expected, Golden, NumberKind, expect_rounded
 from roundoff.diagnosis.devices.proof import pattern
 from roundoff.diagnosis.devices.replay import Pair
 from roundoff.errors import BadInput, RoundoffError
@@ -42,10 +42,6 @@ from roundoff.vendors.ascend.scales import quantized_layer
 _QUANTIZES = ("AscendQuant", "QuantizeLinear", "Quant")
 _PASSES_ON = ("TransData", "Cast")
 _CODES = ("INT8", "INT4", "UINT8")
-_HALF = 2.0**-8
-"""Unit roundoff of float16, eight times: what is rounded inside of a fused operator adds up."""
-
-_COARSE = {"BF16": 2.0**-5, "FLOAT": 2.0**-8}
 _WRONG = 0.005
 """An error beyond rounding, relative to the tensor, that is one."""
 
@@ -283,11 +279,13 @@ class ModelReplay(Replay):
 def _compared(op: str, found: Array, exact: Array, *, tensor: Tensor) -> OperatorError:
     kind = tensor.about.element_type
     numbers: Numbers = "codes" if kind in _CODES else "sums" if kind == "INT32" else "values"
-    tolerance = _tolerance(exact, kind)
+    # What is neither codes nor bfloat16 the device computes in half precision, whatever it writes.
+    floats: NumberKind = "bfloat16" if kind == "BF16" else "float16"
+    expected = expect_rounded(exact, floats if numbers == "values" else numbers)
     with np.errstate(all="ignore"):
         difference = np.abs(found.astype(np.float64) - exact)
         difference = np.where(np.isfinite(found) | ~np.isfinite(exact), difference, np.inf)
-        beyond = np.maximum(difference - tolerance, 0)
+        beyond = np.maximum(difference - expected.tolerance, 0)
         size = float(np.sqrt(np.square(exact, dtype=np.float64).mean())) or 1.0
         excess, whole = (float(np.sqrt(np.square(each).mean())) / size for each in (beyond, difference))
     wrong = beyond > 0
@@ -296,21 +294,8 @@ def _compared(op: str, found: Array, exact: Array, *, tensor: Tensor) -> Operato
     cause = None
     if bad:
         coded = numbers != "values" or DEQUANT_NAME.search(op) is not None
-        cause = cause_of(found, exact, numbers=numbers, coded=coded) or _pattern(found, exact, tolerance)
+        cause = cause_of(found, exact, numbers=numbers, coded=coded) or _pattern(found, exact, expected)
     return OperatorError(op, excess, whole, share, bad, cause)
-
-
-def _tolerance(exact: Array, kind: str) -> Array:
-    """How far single values may be off by rounding alone."""
-    if kind in _CODES:
-        return np.asarray(1.01)
-    size = np.abs(exact.astype(np.float64))
-    if kind == "INT32":
-        # float32 holds sums exactly up to 2^24.
-        return np.asarray(0.5 + 2.0**-20 * size.max(initial=0.0))
-    roundoff = _COARSE.get(kind, _HALF)
-    spread = float(np.sqrt(np.square(size).mean())) if size.size else 0.0
-    return np.asarray(roundoff * (size + spread))
 
 
 def _one_channel(wrong: Array) -> bool:
@@ -320,9 +305,9 @@ def _one_channel(wrong: Array) -> bool:
     return bool((wrong.mean(axis=others) > _CHANNEL_SHARE).any())
 
 
-def _pattern(found: Array, exact: Array, tolerance: Array) -> FaultCause:
+def _pattern(found: Array, exact: Array, expected: Expected) -> FaultCause:
     """Where the error is, in words that are known of other devices."""
-    expected = Expected(np.broadcast_to(tolerance, exact.shape), 0.0)
+    expected = replace(expected, tolerance=np.broadcast_to(expected.tolerance, exact.shape))
     with np.errstate(all="ignore"):
         where = shown(pattern((Pair(found.astype(np.float32), exact.astype(np.float32), expected),)))
     return FaultCause("other", english("beyond rounding: {where}", where=where))

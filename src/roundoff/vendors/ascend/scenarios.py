@@ -1,10 +1,10 @@
 """Which flags go with which folders, and the rule that comes of them."""
 
-import argparse
 import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Protocol
 
 from roundoff.messages.message import english
 from roundoff.vendors.ascend.counterparts import mark_pairs
@@ -313,7 +313,14 @@ _MAX_TOP = 10_000
 _LINES = (10_000, 1_000_000)
 
 
-def check_flags(found: argparse.Namespace) -> None:
+class Flags(Protocol):
+    """What was typed, by the names of flags; a parser's result, or anything else that has them."""
+
+    def __getattr__(self, name: str, /) -> Any:
+        """The value of a flag."""
+
+
+def check_flags(found: Flags) -> None:
     """Refuse flags of ``compare`` that do not go together, or have impossible values."""
     _check_parts(found)
     if found.max_cmp_size < 0:
@@ -356,7 +363,7 @@ def check_output(folder: Path) -> None:
     raise Refused(what, code=Code.PATH, fix=english("choose another folder with -out"))
 
 
-def _check_parts(found: argparse.Namespace) -> None:
+def _check_parts(found: Flags) -> None:
     for given, flag, name in ((found.range, "-r", "--range"), (found.select, "-s", "--select")):
         if given is None:
             continue
@@ -375,7 +382,7 @@ def _check_parts(found: argparse.Namespace) -> None:
         raise Refused(what, code=Code.PARAMETER, fix=english("leave one of them out"))
 
 
-def _check_mapping(found: argparse.Namespace) -> None:
+def _check_mapping(found: Flags) -> None:
     for given, flag in ((found.op_name, "-op"), (found.input_tensor or found.output_tensor, "-i or -o")):
         if given is not None:
             what = english("When --mapping or -map exists,the {flag} parameter is invalid.", flag=flag)
@@ -385,7 +392,7 @@ def _check_mapping(found: argparse.Namespace) -> None:
         raise Refused(what, code=Code.PARAMETER, fix=english("add -f FILE.json or -q FILE.json"))
 
 
-def _check_single(found: argparse.Namespace) -> None:
+def _check_single(found: Flags) -> None:
     for given in (found.output_tensor, found.input_tensor):
         if given is not None and not re.fullmatch(r"[0-9]{1,9}", given):
             what = english(
@@ -414,7 +421,7 @@ def _check_single(found: argparse.Namespace) -> None:
         )
 
 
-def check_conversion(found: argparse.Namespace, *, warn: Warn) -> list[Path]:
+def check_conversion(found: Flags, *, warn: Warn) -> list[Path]:
     """Refuse flags of ``convert`` that do not go together; tell the files that are meant."""
     for given, flag in (
         (found.output_tensor, "-o"), (found.input_tensor, "-i"), (found.shape, "-s"),
