@@ -217,6 +217,20 @@ def made(step: str, model: Path, folder: Path) -> Made:
     return Made(found[0], word, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 
 
+class Pairs:
+    """Samples of two sentences each."""
+
+    label = "pairs"
+
+    def __init__(self, arrays: dict[str, Array]) -> None:
+        self._arrays = arrays
+        self.names = tuple(str(at) for at in range(len(next(iter(arrays.values())))))
+
+    def feed(self, index: int) -> dict[str, Array]:
+        """Both sentences of a pair."""
+        return {name: each[index] for name, each in self._arrays.items()}
+
+
 def write_plain(model: Path, folder: Path) -> None:
     """int8 without anything that roundoff does by itself: no mask is limited."""
     from roundoff.core.plan import Recipe
@@ -225,10 +239,9 @@ def write_plain(model: Path, folder: Path) -> None:
     from roundoff.graph.save import save_model
     from roundoff.quantize.recipes import RecipeBuilder
     from roundoff.quantize.targets.files import load_target
-    from roundoff.samples.sample_set import ArraySamples
 
     names = ("input_ids", "attention_mask")
-    samples = ArraySamples({name: np.load(folder / f"calibration_{name}.npy") for name in names})
+    samples = Pairs({name: np.load(folder / f"calibration_{name}.npy") for name in names})
     built = RecipeBuilder(load_model(model), samples, load_target(TARGET)).build(Recipe())
     (folder / "plain").mkdir(exist_ok=True)
     network = fake_quant_model(built.quantized.float_model, built.quantized.quantizers)

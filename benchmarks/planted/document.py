@@ -39,7 +39,11 @@ output of it has {broken:.0f} dB or less; then neither `diagnose` may say HEALTH
 `diagnose --fix` and `tune` claim is measured again on {others} samples that they did not have; it may be 1 dB less
 there, a share of samples 1 % or what its own interval says.
 
+These tables are of {count} cases{sample}.
+
 """
+# What a part of all cases allows.
+_SAMPLE = ", a sample: most rows have few trials and show what was seen, not how often it is so"
 
 
 def page(answers: Sequence[Answer], choice: Choice) -> str:
@@ -48,7 +52,11 @@ def page(answers: Sequence[Answer], choice: Choice) -> str:
     told = str(len(seeds)) if seeds[0] == 0 else f"{seeds[0]}-{seeds[-1]}"
     options = "" if choice.only == "*" else f" --only '{choice.only}'"
     options += "" if choice.part[1] == 1 else f" --part {choice.part[0]}/{choice.part[1]}"
-    parts = [_HEAD.format(seeds=told, options=options, broken=BROKEN_DB, others=OTHERS), "## In short\n\n"]
+    sample = "" if choice.part[1] == 1 else _SAMPLE
+    head = _HEAD.format(
+        seeds=told, options=options, broken=BROKEN_DB, others=OTHERS, count=len(answers), sample=sample
+    )
+    parts = [head, "## In short\n\n"]
     figures = [("", "reached", "of")]
     figures += [(name, str(good), str(total)) for name, (good, total) in summary(answers).items()]
     parts.append(_markdown(figures))

@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import roundoff
 from roundoff.diagnosis.loss import LossMeter
 from roundoff.graph.interface import OutputPart
+from roundoff.graph.nodes import make_model
 from roundoff.measure.verdicts import WORDS
 from roundoff.studies.partial.scores import OutputTally
 from tests.models import save, value, wrapped
@@ -227,3 +229,30 @@ def test_indices_of_an_output_are_counted_as_they_are() -> None:
     assert meter.loss().top1 == 1.0
     # Two of three are lost, however far apart they are.
     assert meter.loss().ratios.tolist() == pytest.approx([2 / 3])
+
+
+def test_a_rule_means_the_same_where_it_is_asked_for_and_where_it_is_searched_from(tmp_path: Path) -> None:
+    """Softmax in float: the file that quantize builds and the first that tune does quantize the same tensors."""
+    rng = np.random.default_rng(5)
+    weights = {name: 0.3 * rng.standard_normal(shape) for name, shape in (("wk", (8, 8)), ("wo", (8, 5)))}
+    nodes = [
+        helper.make_node("MatMul", ["x", "wk"], ["k"], name="key"),
+        helper.make_node("Softmax", ["k"], ["p"], name="softmax", axis=-1),
+        helper.make_node("MatMul", ["p", "wo"], ["y"], name="out"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "attention",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 6, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 6, 5])],
+        [numpy_helper.from_array(values.astype(np.float32), name) for name, values in weights.items()],
+    )
+    onnx.save(make_model(graph, opset=17), tmp_path / "net.onnx")
+    np.save(tmp_path / "x.npy", rng.standard_normal((24, 6, 8)).astype(np.float32))
+    asked: dict[str, Any] = {"data": tmp_path / "x.npy", "target": "generic-int8", "set": {"softmax": "float"}}
+    roundoff.quantize(tmp_path / "net.onnx", **asked).save(tmp_path / "quantize")
+    roundoff.tune(tmp_path / "net.onnx", **asked).save(tmp_path / "tune")
+    files = [next((tmp_path / name).glob("*fake_quant*.onnx")) for name in ("quantize", "tune")]
+    graphs = [onnx.load(file).graph for file in files]
+    inserted = [[each.input[0] for each in made.node if each.op_type == "QuantizeLinear"] for made in graphs]
+    assert inserted[0] == inserted[1]

@@ -19,6 +19,7 @@ from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.readers.reader import read_quantized
 from roundoff.run.capture import Samples
+from roundoff.samples.sample_set import ArraySamples
 from tests.diagnosis.planting import biased, for_target, numpy_tensor, unbalanced
 
 
@@ -148,10 +149,18 @@ def test_the_figure_of_a_sound_file_is_that_of_the_file() -> None:
     assert found.measures[0].before == pytest.approx(run_file_db(model, proto, samples), abs=1e-3)
 
 
-def alone(factor: float, target: str) -> Diagnosis:
-    """What a file holds without its float model, one channel of whose weights is larger than the others."""
+def alone(factor: float, target: str, *, louder: float = 1.0) -> Diagnosis:
+    """What a file holds without its float model, one channel of whose weights is larger than the others.
+
+    Args:
+        factor: How much larger that channel is.
+        target: The chip.
+        louder: How much larger the samples are than those it was calibrated on.
+    """
     model, arrays = unbalanced(factor)
     quantized, samples = for_target(model, arrays, target)
+    if louder != 1.0:
+        samples = ArraySamples({name: values * np.float32(louder) for name, values in arrays.items()})
     proto = type(model.proto)()
     proto.CopyFrom(quantized.float_model.proto)
     by_tensor = {each.tensor: each for each in quantized.quantizers if each.kind == "weight"}
@@ -171,3 +180,11 @@ def test_without_the_float_model_weights_are_judged_by_their_codes() -> None:
     assert spoilt.kind == "not_enough_evidence"
     assert "'conv" in str(spoilt.verdict)
     assert "use at most 3 codes" in str(spoilt.verdict)
+
+
+@pytest.mark.parametrize(("factor", "target"), [(1.0, "generic-int8"), (90.0, "generic-int8-per-tensor")])
+def test_culprits_without_the_float_model_leave_the_weights_out_and_say_so(factor: float, target: str) -> None:
+    found = alone(factor, target, louder=8.0)
+    assert found.kind == "culprits"
+    assert "what rounding the weights costs is not in it" in str(found.verdict)
+    assert ("codes" in str(found.verdict)) == (factor > 1)

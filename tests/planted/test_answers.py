@@ -85,6 +85,8 @@ def test_tables_and_page() -> None:
     text = page([good, bad, clean], Choice([0]))
     assert "| clipping | 1 | 1 |" in text
     assert "--seeds 1" in text
+    assert "These tables are of 3 cases." in text
+    assert "of 3 cases, a sample:" in page([good, bad, clean], Choice([0], part=(1, 8)))
 
 
 def broken_board(kind: str, *, failed: int, not_judged: tuple[str, ...] = ()) -> Answer:

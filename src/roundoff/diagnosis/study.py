@@ -199,13 +199,15 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
     proven = [each for each in harmful if each.proven and each.cause != "accumulated-error"]
     judgement = evidence.graded(skipped=bool(notebook.skipped))
     kind = _kind(evidence, loss, proven, harmful, judgement)
-    verdict = None
-    if weights_unseen(evidence.case) and kind == "healthy":
-        # The one figure there is says nothing of the weights; their codes do.
-        coarse = few_levels(evidence.case)
-        kind = "not_enough_evidence" if coarse else kind
-        verdict = _unseen_text(loss, evidence.expected, coarse)
+    unseen = weights_unseen(evidence.case)
+    # The figures there are say nothing of the weights; their codes do.
+    coarse: Sequence[FewLevels] = few_levels(evidence.case) if unseen else ()
+    spoilt = kind == "healthy" and bool(coarse)
+    kind = "not_enough_evidence" if spoilt else kind
     hurried = kind == "not_enough_evidence" and bool(notebook.skipped)
+    verdict = _verdict(kind, evidence, loss, proven, hurried=hurried, judgement=judgement)
+    if unseen:
+        verdict = _few_levels_text(loss, coarse[0]) if spoilt else joined([verdict, _unseen_text(coarse)])
     measures = loss_measures(loss, evidence.reachable or evidence.expected)
     scores = evidence.scores
     if scores is not None:
@@ -222,7 +224,7 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
         subject=settings.subject or verbatim(""),
         side="quantization",
         kind=kind,
-        verdict=verdict or _verdict(kind, evidence, loss, proven, hurried=hurried, judgement=judgement),
+        verdict=verdict,
         findings=findings,
         measures=measures,
         victims=_victims(evidence, findings) if kind == "culprits" else (),
@@ -352,13 +354,20 @@ def _healthy_text(loss: Loss, expected: Loss) -> Message:
     return message("diagnosis.verdict_healthy_best", db=now, best=decibels_of(expected.sqnr_db))
 
 
-def _unseen_text(loss: Loss, expected: Loss, coarse: Sequence[FewLevels]) -> Message:
-    """Good outputs of a file without its float model."""
+def _few_levels_text(loss: Loss, worst: FewLevels) -> Message:
+    """Good outputs of a file without its float model, whose weights use few of their codes."""
+    return message("diagnosis.verdict_few_levels", db=decibels_of(loss.sqnr_db), **_levels(worst))
+
+
+def _unseen_text(coarse: Sequence[FewLevels]) -> Message:
+    """What a verdict leaves out that was found without the float model."""
     if not coarse:
-        return joined([_healthy_text(loss, expected), message("diagnosis.verdict_weights_unseen")])
-    worst, db = coarse[0], decibels_of(loss.sqnr_db)
-    gaps: dict[str, Argument] = {"few": worst.channels, "all": worst.total, "levels": worst.levels}
-    return message("diagnosis.verdict_few_levels", db=db, node=worst.node, **gaps)
+        return message("diagnosis.verdict_weights_unseen")
+    return message("diagnosis.verdict_weights_unseen_coarse", **_levels(coarse[0]))
+
+
+def _levels(worst: FewLevels) -> dict[str, Argument]:
+    return {"node": worst.node, "few": worst.channels, "all": worst.total, "levels": worst.levels}
 
 
 # Without what makes most of a loss its energy is at most half.
