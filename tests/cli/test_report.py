@@ -106,10 +106,15 @@ def test_what_is_no_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "schema 99" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "none"), "-o", str(tmp_path / "r.html")]) == 2
     capsys.readouterr()
-    for content in (b"\x93NUMPY", b"[" * 100_000, b'{"schema": ' + b"9" * 5000 + b"}"):
+    wrong = {
+        b"\x93NUMPY": "is not UTF-8 text",
+        b"[" * 100_000: "is nested too deep",
+        b'{"schema": ' + b"9" * 5000 + b"}": "holds a number of too many digits",
+    }
+    for content, told in wrong.items():
         (tmp_path / "other.json").write_bytes(content)
         assert main(["report", str(tmp_path / "other.json"), "-o", str(tmp_path / "r.html")]) == 2
-        assert "other.json is not a run document" in capsys.readouterr().err
+        assert f"other.json {told}" in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_has_nothing_to_judge_or_draw_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

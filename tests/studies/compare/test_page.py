@@ -310,7 +310,7 @@ def test_the_same_run_gives_the_same_text() -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "is not a run document"), ('{"schema": 99}', "has schema 99"), ("[]", "has schema None"),
+    [("{", "is not JSON"), ('{"schema": 99}', "has schema 99"), ("[]", "has schema None"),
      ('{"schema": 1}', "is not a run document")],
 )  # fmt: skip
 def test_other_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
