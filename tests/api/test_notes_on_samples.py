@@ -7,7 +7,11 @@ import onnx
 import pytest
 
 import roundoff
+from roundoff import demo
 from roundoff.core.tensors import Array
+from roundoff.errors import RoundoffError
+from roundoff.graph.load import load_model
+from roundoff.graph.readers.reader import read_quantized
 from roundoff.preprocessing.conventions import preparations
 from roundoff.samples.sample_set import ArraySamples
 from roundoff.studies.check_calibration.study import input_notes
@@ -46,6 +50,51 @@ def test_raw_pixels_are_said_first(model: Path) -> None:
         assert sum("not prepared as in training" in text for text in texts) == (3 if wrong else 0)
     found = roundoff.diagnose(model, data=raw, target="generic-int8").result
     assert any("not prepared as in training" in str(note) for note in found.notes)
+
+
+@pytest.fixture(scope="module")
+def folder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Quantized for the right inputs; its batch normalizations are folded and say nothing more of them."""
+    place = tmp_path_factory.mktemp("quantized") / "q"
+    roundoff.quantize(model, data=prepared(photographs(16, seed=8)), target="generic-int8").save(place)
+    return place
+
+
+def test_samples_that_a_file_was_not_calibrated_for_are_said_first(folder: Path) -> None:
+    raw = photographs(12, seed=5).astype(np.float32)
+    found = roundoff.layers(quantized=folder, data=raw).result
+    text = said(found.preparation)
+    assert text.startswith(
+        "samples and file do not belong together: the input 'image' reaches 0 .. 255, its range is"
+    )
+    assert "the samples look like plain pixels x" in text
+    assert "(x / 255 - mean) / std of ImageNet" in text
+    assert "不匹配" in found.preparation[0].within("zh")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_samples_that_a_file_was_calibrated_for_are_not_spoken_of(folder: Path, seed: int) -> None:
+    quantized = read_quantized(load_model(next(folder.glob("*fake_quant*.onnx"))))
+    feeds = ArraySamples({"image": prepared(photographs(10, seed=200 + seed) * (0.4 + 0.1 * seed))})
+    assert input_notes(quantized.float_model, feeds, quantizers=quantized.quantizers) == ()
+
+
+def test_right_answers_tell_a_search_what_samples_are() -> None:
+    values, labels = demo.load_split("calibration")
+    for samples, wrong in ((values, False), ((values + 1) * 127.5, True)):
+        found = roundoff.tune(
+            demo.model_path(), data=samples, labels=labels, target="generic-int8", max_drop="90%", max_trials=1
+        ).result
+        assert any("the float model is right on" in str(note) for note in found.notes) == wrong
+
+
+def test_a_search_that_cannot_begin_says_first_what_samples_are(model: Path) -> None:
+    raw, told = photographs(12, seed=5).astype(np.float32), list[str]()
+    with pytest.raises(RoundoffError):
+        roundoff.tune(
+            model, data=raw, target="generic-int8", evaluator=lambda _: 0.0, max_drop="1%", tell=told.append
+        )
+    assert "not prepared as in training" in told[0]
 
 
 @pytest.mark.parametrize("seed", range(8))

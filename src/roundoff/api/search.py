@@ -33,7 +33,7 @@ from roundoff.core.files import model_stem
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffError, nearest
 from roundoff.graph.interface import topology
 from roundoff.messages.catalogue import translate
-from roundoff.messages.message import english
+from roundoff.messages.message import english, shown
 from roundoff.search.result import Tuning
 
 if TYPE_CHECKING:
@@ -216,13 +216,17 @@ def tune(
             tell(translate("search.begins", folder=folder))
         delivery = _delivery(folder, given, settings.target, read[0][1].sha256)
         store = TuneStore(folder, facts, delivery.best_so_far, on_trial)
+    right = settings.judge.labels if data.evaluation is data.calibration else None
+    notes = notes_on_samples(call, given.model, data.calibration, labels=right)
     try:
         found = search_recipe(given.model, data, settings, keeping=store, progress=call.progress)
     except RoundoffError:
         if folder is not None and not again:
             discard_folder(folder)
+        # Samples that the network was not made for are the likeliest reason.
+        if tell is not None:
+            list(map(tell, map(shown, notes)))
         raise
-    notes = notes_on_samples(call, given.model, data.calibration)
     evidence = judge_outputs(given.model, None, data.calibration, threads=call.threads).judgement
     known = {each.kind for each in found.tuning.doubts}
     tuning = replace(

@@ -25,7 +25,9 @@ from roundoff.messages.message import NOTHING, Message, as_message, english, mes
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile
     from roundoff.core.plan import QuantPlan, Rule
+    from roundoff.core.quantizers import Quantizer
     from roundoff.core.target import Arithmetic, Target
+    from roundoff.core.tensors import Array
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.quantize.pipeline import Quantization, QuantizeSettings
@@ -201,19 +203,29 @@ def samples_for(call: Call, model: "Model", *, needed: bool = True) -> "Samples"
     return open_data(data, specs, call.sample_options(limit=call.get("samples")))
 
 
-def notes_on_samples(call: Call, model: "Model", samples: "Samples | None") -> "tuple[Message, ...]":
-    """What is to be said first of samples that calibrate or judge: too few, or not as the network was trained.
+def notes_on_samples(
+    call: Call,
+    model: "Model",
+    samples: "Samples | None",
+    *,
+    quantizers: "Sequence[Quantizer]" = (),
+    labels: "Array | None" = None,
+) -> "tuple[Message, ...]":
+    """What is to be said first of samples that calibrate or judge: too few, or not as the network expects them.
 
     Args:
         call: Its options.
         model: The float model as it was read.
         samples: What it is fed.
+        quantizers: Those of the file that they judge, which say what it was calibrated on.
+        labels: The right class of each sample.
     """
     from roundoff.studies.check_calibration.study import input_notes
 
     if samples is None or not samples.names:
         return ()
-    return (*fewer_samples(call, samples), *input_notes(model, samples, threads=call.threads))
+    found = input_notes(model, samples, quantizers=quantizers, labels=labels, threads=call.threads)
+    return (*fewer_samples(call, samples), *found)
 
 
 def fewer_samples(call: Call, samples: "Samples") -> "tuple[Message, ...]":
@@ -370,7 +382,10 @@ def _quantized_before(call: Call, model: ModelLike | None, *, needs_samples: boo
         file = open_model(given, what=english("The quantized model")).model
         quantized = read_quantized(file, float_model=None if ours is None else ours.model)
     samples = samples_for(call, quantized.float_model, needed=needs_samples)
-    notes = notes_on_samples(call, quantized.float_model if ours is None else ours.model, samples)
+    source = quantized.float_model if ours is None else ours.model
+    # A diagnosis proves it, and says so as a finding.
+    calibrated = () if call.name == "diagnose" else quantized.quantizers
+    notes = notes_on_samples(call, source, samples, quantizers=calibrated)
     quantized = replace(quantized, notes=(*notes, *quantized.notes))
     return Subject(quantized, samples, arithmetic, words, call, given=ours, file=file, plan=plan)
 

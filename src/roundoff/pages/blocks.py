@@ -581,7 +581,7 @@ def notes(*groups: Iterable[Remark]) -> tuple[Paragraph, ...]:
 
 def _is_first(note: object) -> bool:
     """Whether a remark casts doubt on all of a result: texts of any folder that are called so."""
-    return isinstance(note, Message) and note.key.endswith(".said_first")
+    return isinstance(note, Message) and note.key.endswith("said_first")
 
 
 def few_names(names: Sequence[str]) -> Phrase:

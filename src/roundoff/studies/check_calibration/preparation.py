@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.core.tensors import Array
+from roundoff.core.quantizers import Quantizer, parameters_from_range, representable_range
+from roundoff.core.tensors import Array, InputSpec
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import channel_moments, input_channel_axis
 from roundoff.graph.subgraph import tap
@@ -20,6 +21,7 @@ from roundoff.preprocessing.conventions import (
     alike,
     leading,
     moment_distance,
+    plausible,
     preparations,
     rank,
 )
@@ -176,6 +178,156 @@ def _is_sure(how: Hypothesis, ours: InputObservation, theirs: InputObservation, 
     fits = max(abs(ends[0] - low), abs(ends[1] - high)) <= _ENDS * (high - low)
     filled = all(spans_pixels(*side) and is_compatible(*side) for side in sides)
     return fits and filled and _left(ours, theirs, how) < min(_SETS_LEFT, before / _SETS_BETTER)
+
+
+# Samples and what a quantized file says of those that it was calibrated on.
+
+_IMAGE_RANK = 4
+# That samples were made in the same way as those of calibration must be less likely than another way by so much.
+_LIKELIER = 0.25
+# Pictures of one narrow kind, dark ones say, still span this part of what is between black and white ...
+_NARROWEST = 0.05
+# ... and do not end, by chance, this near to where black and white of another way are, unless that is a slip.
+_AT_ITS_ENDS = 0.1
+# What resizing and the grid of a quantizer go beyond black and white.
+_SLACK = 0.02
+# Values that reach beyond a range by this part of it, or use less than that part, are lost or coarse in it.
+_LOST, _COARSE = 0.1, 0.25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CalibrationMismatch:
+    """An input whose values are not those that a quantized file was calibrated for.
+
+    Attributes:
+        tensor: The input.
+        axis: Of its channels.
+        told: In which ways both may have been made, the likeliest first; these cannot be told apart.
+        values: The smallest and the largest of its values.
+        range: What its quantizer can represent.
+        used_then: The part of its range that it would use, made in the likeliest way.
+    """
+
+    tensor: str
+    axis: int
+    told: tuple[Hypothesis, ...]
+    values: tuple[float, float]
+    range: tuple[float, float]
+    used_then: float
+
+    @property
+    def used(self) -> float:
+        """The part of its range that it uses."""
+        return _part(self.values, self.range)
+
+    @property
+    def spoils(self) -> bool:
+        """Whether values are lost, or coarse, whatever follows: they need no proof."""
+        beyond = max(self.range[0] - self.values[0], self.values[1] - self.range[1])
+        return beyond > _LOST * (self.range[1] - self.range[0]) or self.used < _COARSE
+
+    @property
+    def wanted(self) -> Message:
+        """How the file was calibrated."""
+        return _one_of([each.wanted.formula for each in self.told])
+
+    @property
+    def text(self) -> Message:
+        """What is seen, in a sentence without its full stop."""
+        return message(
+            "check_calibration.calibrated_otherwise",
+            tensor=self.tensor,
+            low=self.values[0],
+            high=self.values[1],
+            range_low=self.range[0],
+            range_high=self.range[1],
+            given=_one_of([each.given.formula for each in self.told]),
+            wanted=self.wanted,
+        )
+
+
+def mismatch_with_calibration(
+    quantizers: Iterable[Quantizer], specs: Iterable[InputSpec], feeds: "Feeds"
+) -> CalibrationMismatch | None:
+    """The first input that was surely made in another way than the samples that a file was calibrated on.
+
+    Args:
+        quantizers: Those of the file.
+        specs: The inputs of the network.
+        feeds: Samples.
+    """
+    first = {each.tensor: each for each in reversed([*quantizers])}
+    for name in (spec.name for spec in specs if spec.name in first):
+        arrays = [feed[name] for feed in feeds]
+        if not arrays or any(each.ndim != _IMAGE_RANK or not np.isfinite(each).all() for each in arrays):
+            continue
+        values, quantizer = np.concatenate(arrays), first[name]
+        axis = input_channel_axis(values.shape)
+        told = _told_apart(InputObservation.of(values, axis), _calibrated(quantizer, values.shape[axis]))
+        if not told:
+            continue
+        low, high = representable_range(quantizer.params, quantizer.spec)
+        ends, then = (float(low.min()), float(high.max())), told[0].change(values.astype(np.float64), axis)
+        after = _part((float(then.min()), float(then.max())), ends)
+        return CalibrationMismatch(name, axis, told, (float(values.min()), float(values.max())), ends, after)
+    return None
+
+
+def _told_apart(ours: InputObservation, theirs: InputObservation) -> tuple[Hypothesis, ...]:
+    """In which ways samples and those of calibration were made; none where they may be made alike."""
+    ranked = rank(ours, theirs)
+    if not ranked or any(each.same for each in leading(ranked, _LIKELIER)):
+        return ()
+    told = leading(ranked)
+    wanted = told[0].wanted
+    chance = wanted.slip or _off(theirs, wanted)[1] > _AT_ITS_ENDS
+    return () if chance and _is_narrow(ours, theirs) else told
+
+
+def _one_of(formulas: Sequence[Message]) -> Message:
+    several = list(dict.fromkeys(formulas))
+    if len(several) == 1:
+        return several[0]
+    return message("check_calibration.one_of", ways=joined(several, key="terminal.alternatives"))
+
+
+def _is_narrow(ours: InputObservation, theirs: InputObservation) -> bool:
+    """Whether pictures made as the samples are, if of a narrow kind, can have the range of calibration."""
+    possible = plausible(ours)
+    likely = [way for way, cost in possible if cost <= possible[0][1] + _LIKELIER]
+    found = [_off(theirs, way) for way in likely]
+    return any(beyond <= _SLACK and off <= 1 - _NARROWEST for beyond, off in found)
+
+
+def _off(observed: InputObservation, way: Convention) -> tuple[float, float]:
+    """How far ends are beyond those of black and white, and how far from them, in parts of what is between."""
+    low, high = way.ends()
+    if observed.low.size == 1:
+        ends = float(low.min()), float(high.max())
+        low, high = (np.array([end]) for end in (observed.represent(*ends) if observed.represent else ends))
+    span = np.maximum(high - low, 1e-30)
+    below, above = (low - observed.low) / span, (observed.high - high) / span
+    return float(np.maximum(below, above).max()), float((np.abs(below) + np.abs(above)).max())
+
+
+def _calibrated(quantizer: Quantizer, channels: int) -> InputObservation:
+    """What a quantizer says of the values that it was calibrated on."""
+    spec = quantizer.spec.along(None)
+    low, high = representable_range(quantizer.params, quantizer.spec)
+    if low.size == channels and quantizer.spec.axis is not None:
+        return InputObservation(channels, low.reshape(-1).astype(np.float64), high.reshape(-1).astype(np.float64))
+
+    def represent(bottom: float, top: float) -> tuple[float, float]:
+        # A grid holds zero, may be the same on both sides of it, or reach up to twice as far.
+        ends = representable_range(parameters_from_range(bottom, top, spec), spec)
+        return float(ends[0]), float(ends[1])
+
+    return InputObservation.within(float(low.min()), float(high.max()), channels, represent)
+
+
+def _part(values: tuple[float, float], ends: tuple[float, float]) -> float:
+    """The span of values over that of a range."""
+    return (values[1] - values[0]) / max(ends[1] - ends[0], 1e-30)
 
 
 # Ways in which inputs are changed, as functions: by one of them a slip is put right and so proven.

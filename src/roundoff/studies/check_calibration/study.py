@@ -8,9 +8,10 @@ import numpy as np
 
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
+from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, RoundoffError
-from roundoff.graph.interface import outputs
+from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.measure.classes import class_count
 from roundoff.messages.message import NOTHING, Message, english, message, verbatim
@@ -33,6 +34,7 @@ from roundoff.studies.check_calibration.findings import (
     strange_findings,
 )
 from roundoff.studies.check_calibration.inputs import MOST_PICTURES, InputRecord
+from roundoff.studies.check_calibration.preparation import mismatch_with_calibration
 from roundoff.studies.check_calibration.ranges import (
     CalibrationCheckSettings,
     HeldOutRecord,
@@ -162,35 +164,54 @@ def check_calibration(
 _ASKED, _MOST_VALUES = 8, 1 << 20
 
 
-def input_notes(model: Model, samples: Samples, *, threads: int | None = None) -> tuple[Message, ...]:
+def input_notes(
+    model: Model,
+    samples: Samples,
+    *,
+    quantizers: Sequence[Quantizer] = (),
+    labels: Array | None = None,
+    threads: int | None = None,
+) -> tuple[Message, ...]:
     """What this check would say first of a set that is about to calibrate or to judge: it was prepared otherwise.
 
-    The batch normalizations of the float model say what it was trained on. Nothing is said where there are none,
-    nor where anything goes wrong: whoever runs the model next says so.
+    The batch normalizations of the float model say what it was trained on, labels what it is right on, and the
+    quantizer of an input what a file was calibrated on. Nothing is said where there are none, nor where anything
+    goes wrong: whoever runs the model next says so.
 
     Args:
         model: The float model as it was exported.
         samples: The set.
+        quantizers: Those of the file that the set is about to judge.
+        labels: The right class of each sample.
         threads: Threads to use.
     """
     try:
-        feeds: list[Mapping[str, Array]] = []
-        values = 0
-        for place in spread(len(samples.names), _ASKED):
-            feed = read_feed(model, samples, place)
-            values += sum(each.size for each in feed.values())
-            if feeds and values > _MOST_VALUES:
-                break
-            if all(each.dtype.kind != "f" or np.isfinite(each).all() for each in feed.values()):
-                feeds.append(feed)
-        found = list(preparation_findings(model, feeds, (), labels=None, threads=threads))
+        places, feeds = _few_feeds(model, samples, _ASKED if labels is None else _PREPARED)
+        known = None if labels is None or len(labels) != len(samples.names) else [int(labels[at]) for at in places]
+        found = list(preparation_findings(model, feeds, (), labels=known, threads=threads))
+        faults = [each for each in found if each.severity == "fault"]
+        other = None if faults else mismatch_with_calibration(quantizers, inputs(model), feeds)
     except RoundoffError:
         return ()
-    return tuple(
-        message("check_calibration.said_first", text=each.text, fix=each.fix)
-        for each in found
-        if each.severity == "fault"
-    )
+    if other is not None and other.spoils:
+        return (message("check_calibration.calibration_said_first", text=other.text),)
+    return tuple(message("check_calibration.said_first", text=each.text, fix=each.fix) for each in faults)
+
+
+def _few_feeds(model: Model, samples: Samples, most: int) -> tuple[list[int], list[Mapping[str, Array]]]:
+    """A few samples that are all numbers, not too large together, and their places."""
+    places: list[int] = []
+    feeds: list[Mapping[str, Array]] = []
+    values = 0
+    for place in spread(len(samples.names), most):
+        feed = read_feed(model, samples, place)
+        values += sum(each.size for each in feed.values())
+        if feeds and values > _MOST_VALUES:
+            break
+        if all(each.dtype.kind != "f" or np.isfinite(each).all() for each in feed.values()):
+            places.append(place)
+            feeds.append(feed)
+    return places, feeds
 
 
 def _split(total: int, settings: CalibrationCheckSettings) -> tuple[tuple[int, ...], tuple[int, ...]]:
