@@ -73,7 +73,9 @@ def test_many_findings_fit_a_screen() -> None:
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
-    assert "'logits' 2.0 dB (24.0 with the best ranges), top-1 accuracy 0.5 (0.9 in float); 32 samples" in text
+    assert (
+        "'logits' 2.0 dB (24.0 with the best ranges), top-1 accuracy 50.0 % (90.0 % in float); 32 samples" in text
+    )
     assert "2.0 -> 24.0 dB" in text
     assert "and 5 more: error inherited from inputs" in text
 
@@ -105,9 +107,9 @@ def test_a_proof_says_why_it_begins_elsewhere_than_the_loss() -> None:
 @pytest.mark.parametrize(
     ("after", "reached", "line"),
     [
-        (0.89, True, "REPAIRED: top-1 accuracy 0.5 -> 0.89 (0.9 in float)"),
-        (0.7, False, "BETTER: top-1 accuracy 0.5 -> 0.7 (0.9 in float)"),
-        (0.5, False, "NOT REPAIRED: top-1 accuracy 0.5 -> 0.5 (0.9 in float)"),
+        (0.89, True, "REPAIRED: top-1 accuracy 50.0 % -> 89.0 % (90.0 % in float)"),
+        (0.7, False, "BETTER: top-1 accuracy 50.0 % -> 70.0 % (90.0 % in float)"),
+        (0.5, False, "NOT REPAIRED: top-1 accuracy 50.0 % -> 50.0 % (90.0 % in float)"),
     ],
 )
 def test_a_repair_is_told_in_a_line(after: float, reached: bool, line: str) -> None:
@@ -168,7 +170,10 @@ def test_numbers_measured_on_other_samples_say_on_how_many() -> None:
         Measure(verbatim("top-1 accuracy"), "", 0.5, 0.9, samples=64),
     )
     text = " ".join(" ".join(shown(replace(diagnosis("culprits"), measures=measures))).split())
-    assert "(24.0 with the best ranges), on 32 samples; top-1 accuracy 0.5 (0.9 in float), on 64 samples" in text
+    assert (
+        "(24.0 with the best ranges), on 32 samples; top-1 accuracy 50.0 % (90.0 % in float), on 64 samples"
+        in text
+    )
 
 
 def test_the_other_places_of_a_finding_are_named() -> None:

@@ -69,8 +69,8 @@ def test_a_finding_says_what_it_does_to_the_accuracy_and_the_verdict_what_all_do
         assert abs(measure.before - right) <= 3 / COUNT  # ranges are those of other samples than calibration saw
         assert measure.after > measure.before
     now = float((classes(switch_on(model, broken.quantizers).proto, arrays["x"]) == labels).mean())
-    assert f"top-1 accuracy is {now:.4g}" in str(found.verdict)
-    assert "(1 in float)" in str(found.verdict)
+    assert f"top-1 accuracy {now:.1%}".replace("%", " %") in str(found.verdict)
+    assert "(float 100.0 %)" in str(found.verdict)
 
 
 def test_places_are_looked_for_until_the_accuracy_is_back() -> None:

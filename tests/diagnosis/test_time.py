@@ -76,7 +76,7 @@ def test_no_more_runs_than_there_is_time_for(tmp_path: Path, clock: Clock, secon
 def test_with_little_time_nobody_is_accused_and_what_was_left_out_is_told(tmp_path: Path, clock: Clock) -> None:
     found = diagnosed(tmp_path, clock, 40)
     assert found.kind == "not_enough_evidence"
-    assert "in the time that was given" in str(found.verdict)
+    assert "in the time given" in str(found.verdict)
     assert found.not_looked_at
     assert 1 <= found.samples < 32
 

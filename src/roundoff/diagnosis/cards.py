@@ -100,8 +100,10 @@ def _hero(document: RunDocument, found: Diagnosis, repaired: tuple[Mark, Phrase]
 
 def _title(found: Diagnosis, side: str) -> Phrase:
     accused = found.accused
-    if found.kind != "culprits" or not accused:
+    if found.kind != "culprits":
         return bilingual(f"card.hero_{found.kind}{side}")
+    if not accused:  # a document that names nobody
+        return _sentence(phrase_of(found.verdict))
     title = _cause_title(accused[0])
     if len(accused) > 1:
         return bilingual("card.hero_several", title=title, count=len(accused) - 1)

@@ -551,11 +551,9 @@ def _repair_word(found: Diagnosis) -> tuple[pages.Tone, Phrase] | None:
 
 
 def _steps(repair: Repair) -> pages.TableBlock:
-    kind: pages.ColumnKind = "number"
-    if repair.steps:
-        first = repair.steps[0].measure
-        share = first.of_top1 or str(first.what) in TOP1
-        kind = "decibels" if first.unit == "dB" else "share" if share else "number"
+    kinds = {_kind(step.measure) for step in repair.steps}
+    # Steps may be in different units (a margin in decibels behind the user's metric): each says its own then.
+    kind: pages.ColumnKind = kinds.pop() if len(kinds) == 1 else "text"
     columns = (
         pages.Column("for", bilingual("diagnosis.column_for"), "count"),
         pages.Column("remedy", bilingual("diagnosis.step"), "text"),
@@ -573,8 +571,8 @@ def _steps(repair: Repair) -> pages.TableBlock:
             phrase_of(step.title),
             _cost(step.cost) if step.added is None else phrase_of(step.added),
             _unit(step.measure.what, step.measure.unit),
-            step.measure.before,
-            step.measure.after,
+            _cell(step.measure.before, step.measure, kind),
+            _cell(step.measure.after, step.measure, kind),
             step.kept,
             phrase_of(step.why) if step.why else None,
             bilingual("diagnosis.kept") if step.kept else phrase_of(step.why) if step.why else None,
@@ -582,3 +580,13 @@ def _steps(repair: Repair) -> pages.TableBlock:
         for step in repair.steps
     )
     return pages.TableBlock("repair", bilingual("diagnosis.repair"), columns, rows)
+
+
+def _kind(measure: Measure) -> pages.ColumnKind:
+    if measure.unit == "dB":
+        return "decibels"
+    return "share" if measure.of_top1 or str(measure.what) in TOP1 else "number"
+
+
+def _cell(value: float, measure: Measure, kind: pages.ColumnKind) -> float | Phrase:
+    return value if kind != "text" else plain(f"{_number(value, measure)} {measure.unit}".rstrip())

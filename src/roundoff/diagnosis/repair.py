@@ -584,21 +584,23 @@ def judge_repair(
         steps.insert(0, RepairStep(message("diagnosis.repair_written_anew"), "free", 1, said, kept=True))
     count = _counted(after, parts.held_out)
     told = _told(judge, before, after)
-    if held_out and any(step.kept for step in steps) and not told.improved:
+    rejected = held_out and any(step.kept for step in steps) and not told.improved
+    if rejected:
         why = message("diagnosis.repair_worse_elsewhere", count=count)
         steps = [replace(step, kept=False, why=why) if step.kept else step for step in steps]
         fixed = replace(fixed, quantized=source.quantized, plan=None, method="")
         after, told = before, replace(told, after=told.before)
-    elif unseen is not None and after.loss is not None:
+    # Whether it is one is for the samples that were held out to say; how good it is, for all of them.
+    gain, judged, doubts = after.gain(before), told.samples, list(parts.doubts)
+    if unseen is not None and not rejected and after.loss is not None:
         network = given if isinstance(given, Model) else switch_on(given.float_model, given.quantizers)
         before, after = _scored(unseen.before(network)), _scored(unseen.after())
         told = _told(judge, before, after)
-    gain, doubts = after.gain(before), list(parts.doubts)
     scores: tuple[NetworkScore, ...] = ()
     if told.improved and held_out and gain is None:
         doubts.append(message("diagnosis.repair_no_interval", metric=told.what))
     elif told.improved and gain is not None and gain[0] <= 0:
-        doubts.append(message("diagnosis.repair_gain_chance", count=told.samples))
+        doubts.append(message("diagnosis.repair_gain_chance", count=judged))
     proven = held_out and told.improved and gain is not None and gain[0] > 0
     if after.loss is not None:
         interval = decibel_interval(after.loss)
