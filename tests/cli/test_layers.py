@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from roundoff.cli import main
 from roundoff.core.document import load_document
 from roundoff.demo import load_split, model_path
 from roundoff.graph.insertion import insert_quantizers
-from tests.models import conv_net, save
+from tests.models import conv_net, save, value, wrapped
 from tests.quantized import with_scale_times
 from tests.studies.layers.support import demo_network
 
@@ -182,3 +183,45 @@ def test_a_float_model_is_not_a_quantized_one(run: Run) -> None:
     code, _, err = run(quantized=MODEL)
     assert code == 2
     assert "no quantizers" in err
+
+
+def test_a_file_that_computes_something_else_than_its_quantizers_say_is_never_fine(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["quantize", MODEL, "--data", "images.npy", "--target", "generic-int8", "-o", "whole"]) == 0
+    capsys.readouterr()
+    file = next(Path("whole").glob("*fake_quant*.onnx"))
+    proto = onnx.load(file)
+    add = next(node for node in proto.graph.node if node.op_type == "Add")
+    add.input[1] = add.input[0]  # the other branch is lost
+    onnx.save(proto, file)
+    onnx.save(proto, "broken.onnx")
+    # Also where the plan beside it is sound.
+    for broken in ("broken.onnx", "whole"):
+        code, out, _ = run(quantized=broken)
+        assert (code, out.split(":")[0]) == (1, "INCONCLUSIVE"), out
+        assert "the file as it runs is worse than its quantizers explain" in " ".join(out.split())
+    assert main(["diagnose", MODEL, "--data", "images.npy", "--quantized", "whole"]) == 1
+
+
+def test_a_folder_whose_mask_two_attentions_share_is_read(run: Run, tmp_path: Path) -> None:
+    feed = np.random.default_rng(0).standard_normal((8, 1, 6, 8)).astype(np.float32)
+    nodes, held = [], [numpy_helper.from_array(np.triu(np.full((6, 6), -1e4, np.float32), 1), "mask")]
+    last = "x"
+    for at in range(2):
+        held.append(numpy_helper.from_array(feed[at, 0].T @ feed[at + 1, 0] / 8, f"w{at}"))
+        nodes += [
+            helper.make_node("MatMul", [last, f"w{at}"], [f"q{at}"]),
+            helper.make_node("Transpose", [last], [f"k{at}"], perm=[0, 2, 1]),
+            helper.make_node("MatMul", [f"q{at}", f"k{at}"], [f"s{at}"]),
+            helper.make_node("Add", [f"s{at}", "mask"], [f"m{at}"]),
+            helper.make_node("Softmax", [f"m{at}"], [f"p{at}"]),
+            helper.make_node("MatMul", [f"p{at}", last], [f"y{at}"]),
+        ]
+        last = f"y{at}"
+    model = save(wrapped(nodes, [value("x", (1, 6, 8))], [value("y1")], held), tmp_path / "masked.onnx")
+    np.save("images.npy", feed.reshape(8, 6, 8))
+    main(["quantize", str(model), "--data", "images.npy", "--target", "generic-int8", "-o", "masked"])
+    code, out, err = run(model=str(model), quantized="masked")
+    assert code in (0, 1), err
+    assert "1 of 1 output" in out

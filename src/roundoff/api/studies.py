@@ -141,6 +141,7 @@ def layers(
         arithmetic=subject.arithmetic if chosen is None else chosen,
         max_memory=call.max_memory,
         threads=call.threads,
+        file=subject.file,
     )
     found = analyze_layers(subject.quantized, subject.samples, settings, progress=call.progress)
     found = replace(found, quantized=subject.words)

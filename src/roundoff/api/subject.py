@@ -373,7 +373,7 @@ def _quantized_before(call: Call, model: ModelLike | None, *, needs_samples: boo
     elif isinstance(given, QuantizedModel):
         quantized = given
     elif is_path(given) and Path(given).is_dir():
-        quantized, arithmetic, words, _, plan = open_stored(Path(given), ours)
+        quantized, arithmetic, words, _, plan, file = open_stored(Path(given), ours)
     elif is_path(given) and Path(given).suffix == _ENCODINGS:
         quantized = _encoded(Path(given), ours)
     else:
@@ -413,13 +413,14 @@ def _right_float_model(folder: Path, saved: "SavedPlan") -> str:
 
 
 class StoredQuantization(NamedTuple):
-    """What an earlier run stored: the model, its arithmetic, words for it, the float model, and the plan."""
+    """What an earlier run stored: the model, its arithmetic, words for it, the float model, the plan, the file."""
 
     quantized: "QuantizedModel"
     arithmetic: "Arithmetic"
     words: Message
     model: "Model | None"
     plan: "QuantPlan"
+    file: "Model"
 
 
 def open_stored(folder: Path, model: ModelLike | None) -> StoredQuantization:
@@ -436,9 +437,10 @@ def open_stored(folder: Path, model: ModelLike | None) -> StoredQuantization:
 
     saved = load_plan(folder)
     words = message("common.saved_for", folder=str(folder), target=saved.plan.target, method=saved.method)
+    # What was written may have been changed since: whoever judges it looks at the file as it is.
+    file = load_model(folder / saved.files["fake_quant"])
     if model is None:
-        found = read_quantized(load_model(folder / saved.files["fake_quant"]))
-        return StoredQuantization(found, saved.arithmetic, words, None, saved.plan)
+        return StoredQuantization(read_quantized(file), saved.arithmetic, words, None, saved.plan, file)
     given = open_model(model)
     if given.origin("model").sha256 != saved.model_sha256:
         what = english(
@@ -451,5 +453,10 @@ def open_stored(folder: Path, model: ModelLike | None) -> StoredQuantization:
     if CORRECTED in saved.files:
         found = read_quantized(load_model(folder / saved.files[CORRECTED]), float_model=given.model)
     else:
-        found = QuantizedModel(prepare(given.model).model, saved.quantizers(), preparation=saved.notes)
-    return StoredQuantization(found, saved.arithmetic, words, given.model, saved.plan)
+        prepared, quantizers = prepare(given.model).model, saved.quantizers()
+        known = {name for node in prepared.proto.graph.node for name in (*node.input, *node.output)}
+        found = QuantizedModel(prepared, quantizers, preparation=saved.notes)
+        if any(each.tensor not in known for each in quantizers):
+            # Quantizing changed the graph itself, as a mask that two attentions share and that was limited.
+            found = read_quantized(file, float_model=given.model)
+    return StoredQuantization(found, saved.arithmetic, words, given.model, saved.plan, file)

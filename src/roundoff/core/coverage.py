@@ -155,7 +155,7 @@ class Coverage:
 
 DoubtKind = Literal[
     "nonfinite_inputs", "nonfinite_outputs", "constant", "single", "repeated", "time", "labels", "unrepeatable",
-    "one_class", "flat", "lacking", "indices", "tokens",
+    "one_class", "flat", "lacking", "indices", "tokens", "file",
 ]  # fmt: skip
 
 
@@ -171,7 +171,8 @@ class Doubt:
             network gives the same class for every sample. ``flat``: it gives the same numbers for every sample.
             ``lacking``: samples that were fed and are not in the dump. ``indices``: more class numbers or truth
             values of an output differ than is usual, of so few that it may be chance. ``tokens``: the nll of next
-            tokens is worse, of so few sequences that it may be chance.
+            tokens is worse, of so few sequences that it may be chance. ``file``: the quantized file computes
+            something else than its quantizers say.
         count: How many samples or labels.
         of: Of how many.
         name: The first of them, or the class.

@@ -329,6 +329,8 @@ def _settings(finding: Finding) -> Iterator[str]:
     if wide is None:
         return
     value = wide.value or "float"
+    if finding.profiles and finding.profiles[0].weight and wide.kind == "bits":
+        value = f"weight={value}"  # a precision alone is that of what a node gives
     for name in finding.accused_nodes:
         yield f"--set {shlex.quote(f'{name}={value}')}"
 

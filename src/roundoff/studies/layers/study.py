@@ -5,22 +5,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.core.coverage import Judgement, LeftOut, Share
+from roundoff.core.coverage import Doubt, Grade, Judgement, LeftOut, Share
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, dequantize, fake_quantize
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.core.tensors import Array
-from roundoff.errors import BadInput
+from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import check_repeatable, hidden_tensors
+from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.measure.verdicts import ThresholdSet, usual_limits
 from roundoff.measure.verdicts import judge as judge_grade
 from roundoff.messages.message import Message, english, message
-from roundoff.quantize.agreement import JUDGED_SAMPLES
+from roundoff.messages.numbers import EXACT_DB, decibels_text
+from roundoff.quantize.agreement import JUDGED_SAMPLES, JudgedOutputs
 from roundoff.quantize.agreement import judge_outputs as outputs_judgement
 from roundoff.run.bench import FEW_SAMPLES, spread_over
 from roundoff.run.budget import RunBudget
@@ -124,6 +126,7 @@ class LayerSettings:
         samples: Read at most so many samples; all when None.
         max_memory: Bytes the process may take; most of the free memory by default.
         threads: Threads to use; all cores by default.
+        file: The quantized file itself; that it computes what its quantizers say is looked at.
     """
 
     method: Method = "both"
@@ -132,9 +135,12 @@ class LayerSettings:
     samples: int | None = None
     max_memory: int | None = None
     threads: int | None = None
+    file: Model | None = None
 
 
 _DEFAULT_SETTINGS = LayerSettings()
+# As diagnose has it: less is what two ways to round differ by.
+_FILE_WORSE_DB = 3.0
 
 
 def analyze_layers(
@@ -213,14 +219,21 @@ def _judgement(
 ) -> Judgement:
     """What the one judge says of the outputs; of exact integers by their own scores."""
     model = quantized.float_model
-    found = outputs_judgement(
+    chosen = spread_over(indices, JUDGED_SAMPLES)
+    judged_outputs = outputs_judgement(
         model,
         switch_on(model, quantized.quantizers),
         samples,
-        indices=spread_over(indices, JUDGED_SAMPLES),
+        indices=chosen,
         threads=settings.threads,
         progress=progress,
-    ).judgement
+    )
+    found = judged_outputs.judgement
+    if settings.file is not None:
+        doubts = _file_doubts(judged_outputs, model, settings.file, samples, chosen, settings.threads)
+        if doubts:
+            grade: Grade = "lossy" if found.grade == "lossy" else "no_evidence"
+            found = replace(found, grade=grade, doubts=(*found.doubts, *doubts))
     scores = [(row.tensor, row.accumulated) for row in rows if row.accumulated is not None]
     measured = sum(1 for row in rows if (row.accumulated or row.local) and row.samples)
     coverage = replace(found.coverage, tensors=Share(len(rows), measured, _left_out(rows, measured)))
@@ -229,6 +242,26 @@ def _judgement(
     judged = set(found.coverage.outputs.judged)
     exact = {name: score_values(score) for name, score in scores if name in judged and score.sqnr_db is not None}
     return judge_grade(exact, coverage, doubts=found.doubts)
+
+
+def _file_doubts(
+    found: JudgedOutputs,
+    model: Model,
+    file: Model,
+    samples: Samples,
+    indices: Sequence[int],
+    threads: int | None,
+) -> tuple[Doubt, ...]:
+    """A doubt where the file as it runs is worse than its quantizers explain; none where it cannot be run here."""
+    try:
+        theirs = outputs_judgement(model, file, samples, indices=indices, threads=threads).agreement
+    except (RoundoffError, ValueError):  # other operators, or other outputs: layers are judged all the same
+        return ()
+    for ours, as_file in zip(found.agreement, theirs, strict=True):
+        alone, whole = (each.score.values.get("sqnr_db") for each in (ours, as_file))
+        if alone is not None and whole is not None and min(alone, EXACT_DB) - whole >= _FILE_WORSE_DB:
+            return (Doubt("file", name=f"{decibels_text(whole)} < {decibels_text(alone)}"),)
+    return ()
 
 
 def _left_out(rows: Sequence[LayerRow], measured: int) -> tuple[LeftOut, ...]:
