@@ -8,12 +8,14 @@ import pytest
 
 import roundoff
 from roundoff import demo
-from roundoff.core.tensors import Array
+from roundoff.core.quantizers import Quantizer, QuantSpec, parameters_from_range
+from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import RoundoffError
 from roundoff.graph.load import load_model
 from roundoff.graph.readers.reader import read_quantized
 from roundoff.preprocessing.conventions import preparations
 from roundoff.samples.sample_set import ArraySamples
+from roundoff.studies.check_calibration.preparation import mismatch_with_calibration
 from roundoff.studies.check_calibration.study import input_notes
 from tests.studies.check_calibration.sets import normalized_net, photographs
 
@@ -77,6 +79,17 @@ def test_samples_that_a_file_was_calibrated_for_are_not_spoken_of(folder: Path, 
     quantized = read_quantized(load_model(next(folder.glob("*fake_quant*.onnx"))))
     feeds = ArraySamples({"image": prepared(photographs(10, seed=200 + seed) * (0.4 + 0.1 * seed))})
     assert input_notes(quantized.float_model, feeds, quantizers=quantized.quantizers) == ()
+
+
+@pytest.mark.parametrize("shade", [0.38, 0.6])
+def test_dark_pictures_on_a_grid_of_both_signs_are_not_spoken_of(shade: float) -> None:
+    spec = QuantSpec(8, signed=True, symmetric=True, power_of_two=True)
+    grid = Quantizer("q", "image", "activation", spec, parameters_from_range(0.0, 1.0, spec), ())
+    pixels, specs = photographs(8, seed=9) / 255, (InputSpec("image", "float32", (1, 3, 32, 32)),)
+    for gain, said_so in ((shade, False), (255.0, True)):
+        feeds = [{"image": each[None].astype(np.float32) * np.float32(gain)} for each in pixels]
+        found = mismatch_with_calibration([grid], specs, feeds)
+        assert (found is not None and found.spoils) == said_so
 
 
 def test_right_answers_tell_a_search_what_samples_are() -> None:

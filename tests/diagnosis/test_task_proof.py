@@ -11,10 +11,11 @@ from onnxruntime import InferenceSession
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.investigation import accuracy_metric
 from roundoff.diagnosis.result import Diagnosis
-from roundoff.diagnosis.study import DiagnoseSettings, diagnose_quantization
+from roundoff.diagnosis.study import DiagnoseSettings, Scores, diagnose_quantization
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.messages.message import verbatim
 from tests.diagnosis.planting import changed, for_target, narrower, numpy_tensor, scaled
 from tests.models import value, wrapped
 
@@ -69,7 +70,7 @@ def test_a_finding_says_what_it_does_to_the_accuracy_and_the_verdict_what_all_do
         assert abs(measure.before - right) <= 3 / COUNT  # ranges are those of other samples than calibration saw
         assert measure.after > measure.before
     now = float((classes(switch_on(model, broken.quantizers).proto, arrays["x"]) == labels).mean())
-    assert f"top-1 accuracy {now:.1%}".replace("%", " %") in str(found.verdict)
+    assert f"top-1 accuracy {100 * now:.1f} %," in str(found.verdict)
     assert "(float 100.0 %)" in str(found.verdict)
 
 
@@ -90,3 +91,29 @@ def test_a_metric_that_does_not_drop_is_no_part_of_a_proof() -> None:
     found, _ = diagnosed(quantized, arrays["x"])
     assert found.kind == "healthy"
     assert not [each for each in found.findings if each.of_task]
+
+
+def test_a_network_that_is_right_does_not_guess_where_one_class_has_most_samples() -> None:
+    model, arrays = classifier()
+    labels = classes(model.proto, arrays["x"])
+    most = np.bincount(labels).argmax()
+    others = np.flatnonzero(labels != most)[: np.count_nonzero(labels == most) // 3]
+    kept = np.sort(np.concatenate([np.flatnonzero(labels == most), others]))
+    data = arrays["x"][kept]
+    quantized, _ = for_target(model, {"x": data})
+    found, right = diagnosed(quantized, data)
+    # Always naming the commonest class would be right on three of four.
+    assert np.mean(right == most) > 2 / 3
+    assert found.kind == "healthy", str(found.verdict)
+
+
+def test_what_a_network_scores_that_guesses() -> None:
+    def guesses(chance: float | None, score: float) -> bool:
+        return Scores(verbatim("accuracy"), True, score, score, True, chance).guesses
+
+    assert guesses(0.1, 0.14)
+    assert not guesses(0.1, 0.16)
+    assert guesses(0.7, 0.75)
+    assert not guesses(0.7, 0.8)
+    assert not guesses(0.97, 1.0)
+    assert not guesses(None, 0.0)

@@ -91,10 +91,9 @@ _MOST_VICTIMS = 12
 _WORSE_DB = 3.0
 # Causes that only the file has, not its quantizers.
 _FILE_CAUSES = frozenset({"wrong-dequantization"})
-# So near to chance, a network knows nothing of what it is fed.
-_ABOVE_CHANCE = 1.5
-# A coin falls on the same side so often in a row.
-_BY_CHANCE = 4
+# So near to chance, a network knows nothing of what it is fed: this many times what guessing scores, and where one
+# class has most samples this part of the way from there to all answers right.
+_ABOVE_CHANCE, _TOWARDS_RIGHT = 1.5, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +130,14 @@ class Scores:
     def drops(self) -> bool:
         """Whether it is worse than is tolerated, beyond chance."""
         return not self.fine and (self.change is None or self.change.significant)
+
+    @property
+    def guesses(self) -> bool:
+        """Whether the float network itself is hardly better than always naming the commonest class."""
+        chance = self.chance
+        if chance is None:
+            return False
+        return self.in_float < min(chance * _ABOVE_CHANCE, chance + _TOWARDS_RIGHT * (1 - chance))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -300,7 +307,7 @@ def _kind(
 ) -> DiagnosisKind:
     scores = evidence.scores
     fine = scores is not None and scores.fine
-    if scores is not None and scores.chance is not None and scores.in_float < scores.chance * _ABOVE_CHANCE:
+    if scores is not None and scores.guesses:
         return "elsewhere"
     if proven:
         return "culprits"
@@ -400,21 +407,16 @@ def _elsewhere_text(evidence: QuantizationEvidence, now: Argument, *, agrees: bo
     scores = evidence.scores
     if scores is None:
         return message("diagnosis.verdict_nothing_wrong")
-    if not scores.fine and agrees:
+    if scores.drops and agrees and not scores.guesses:
         return joined([_drop_text(scores, now), message("diagnosis.verdict_look_behind")])
     return message("diagnosis.verdict_float_guesses", score=score_text(str(scores.name), scores.in_float))
 
 
 def _drop_text(scores: Scores, now: Argument) -> Message:
-    """What a metric loses; where a share of samples differs by few of them, others may not confirm it."""
-    drop: dict[str, Argument] = {"db": now, "metric": scores.name}
+    """What a metric loses."""
     values = {"before": scores.in_float, "after": scores.quantized}
-    drop |= {name: score_text(str(scores.name), value) for name, value in values.items()}
-    share = min(scores.in_float, scores.quantized) >= 0 and max(scores.in_float, scores.quantized) <= 1
-    lost = round(abs(scores.in_float - scores.quantized) * scores.samples)
-    if not share or not 0 < lost <= _BY_CHANCE or (scores.change is not None and scores.change.significant):
-        return message("diagnosis.verdict_metric_drops", **drop)
-    return message("diagnosis.verdict_metric_drops_chance", **drop, lost=lost, count=scores.samples)
+    ends = {name: score_text(str(scores.name), value) for name, value in values.items()}
+    return message("diagnosis.verdict_metric_drops", db=now, metric=scores.name, **ends)
 
 
 def _victims(evidence: QuantizationEvidence, findings: Sequence[Finding]) -> tuple[str, ...]:

@@ -38,6 +38,27 @@ def test_every_slip_of_values_has_its_name(mistake: str, make: object) -> None:
     assert found.changes[0].correction is not None
 
 
+@pytest.mark.parametrize("top", [255.0, 1.0])
+@pytest.mark.parametrize("limited", ["deployed", "training"])
+def test_pixels_of_limited_range_are_no_codes(limited: str, top: float) -> None:
+    rng = np.random.default_rng(6)
+    full = [planes(natural(rng)).astype(np.float32) * top / 255 for _ in range(2)]
+    squeezed = [(each * 219 / 255 + 16 * top / 255).astype(np.float32) for each in full]
+    sides = (full, squeezed) if limited == "deployed" else (squeezed, full)
+    found = explained(*sides)
+    assert found.kinds == ("range",)
+    words = "the deployed side has" if limited == "deployed" else "training has"
+    assert text_of(found).startswith(f"{words} pixels of limited range (black 16, white 235)")
+
+
+def test_codes_have_a_whole_zero_point() -> None:
+    rng = np.random.default_rng(7)
+    pixels = [planes(natural(rng)).astype(np.float32) for _ in range(2)]
+    assert explained(pixels, [(each - 3) * np.float32(0.05) for each in pixels]).kinds == ("codes",)
+    between = explained(pixels, [(each - np.float32(3.4)) * np.float32(0.05) for each in pixels])
+    assert between.kinds != ("codes",)
+
+
 @pytest.mark.parametrize("make", [natural, noise])
 @pytest.mark.parametrize(("turn", "layout"), [*itertools.product([*TURNS, ""], LAYOUTS)])
 def test_every_arrangement_has_its_name(turn: str, layout: str, make: object) -> None:

@@ -191,8 +191,9 @@ _NARROWEST = 0.05
 _AT_ITS_ENDS = 0.1
 # What resizing and the grid of a quantizer go beyond black and white.
 _SLACK = 0.02
-# Values that reach beyond a range by this part of it, or use less than that part, are lost or coarse in it.
-_LOST, _COARSE = 0.1, 0.25
+# Values that reach beyond a range by this part of it, or nowhere near this part of its ends, are lost or coarse:
+# a grid that is the same on both sides of zero, or a power of two, is up to four times as wide as what it is for.
+_LOST, _COARSE = 0.1, 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,7 +225,8 @@ class CalibrationMismatch:
     def spoils(self) -> bool:
         """Whether values are lost, or coarse, whatever follows: they need no proof."""
         beyond = max(self.range[0] - self.values[0], self.values[1] - self.range[1])
-        return beyond > _LOST * (self.range[1] - self.range[0]) or self.used < _COARSE
+        furthest, end = (max(map(abs, each)) for each in (self.values, self.range))
+        return beyond > _LOST * (self.range[1] - self.range[0]) or furthest < _COARSE * end
 
     @property
     def wanted(self) -> Message:

@@ -26,6 +26,8 @@ _TRAINING_SLIPS = 2.5
 _FEWEST_CODES = 8
 _IMPOSSIBLE = 10.0
 _NEARLY_WHOLE = 0.1
+# Where video has black and white.
+_BLACK, _WHITE = 16.0, 235.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def name_values(
     if not found and values.whole and not values.training_whole:
         found = _cut_off(values, slack, tuple(order), known=tuple(known))
     if not found:
-        found = _codes(values) or _inferred(values)
+        found = _limited_range(values, slack) or _codes(values) or _inferred(values)
         # Noise, JPEG above all, changes gains a little: names that leave hardly more than the fit does.
         found += _by_convention(values, _UNDER_NOISE * slack, tuple(order), known=tuple(known))
     text = message(
@@ -275,6 +277,19 @@ def _pixel_range(low: Array, high: Array, *, whole: bool) -> float:
     return 0.0
 
 
+def _limited_range(values: Values, slack: Array) -> list[ValueChange]:
+    """Pixels of which one side has black at 16 and white at 235, as video has, whatever their unit."""
+    span = (_WHITE - _BLACK) / BYTE
+    for top in (BYTE, 1.0):
+        black = _BLACK * top / BYTE
+        for key, gain, offset in (("deployed", 1 / span, -black / span), ("training", span, black)):
+            made = np.full_like(values.gain, gain), np.full_like(values.offset, offset)
+            if _predicts(values, *made, slack):
+                text = message(f"check_io.limited_{key}")
+                return [ValueChange(IoChange("range", text, mean_std_correction(*made)), *made)]
+    return []
+
+
 def _codes(values: Values) -> list[ValueChange]:
     """Whole numbers that stand for something else."""
     if not (values.whole or values.training_whole) or values.levels < _FEWEST_CODES:
@@ -288,6 +303,8 @@ def _codes(values: Values) -> list[ValueChange]:
         scale, zero = float(1 / values.gain.mean()), float(values.offset.mean())
         key = "check_io.training_codes"
         gain, offset = values.gain, values.offset
+        if abs(zero - round(zero)) > _NEARLY_WHOLE:
+            return []
     else:
         # Rounding is in the deployed values, which makes a fit that predicts training's a little too flat.
         steep = values.gain * (1 + values.rms**2 / np.maximum((values.gain * values.spread) ** 2, 1e-300))
