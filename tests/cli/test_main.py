@@ -18,6 +18,7 @@ from roundoff.cli import COMMANDS, command_of, main
 from roundoff.cli.diagnosis import compare
 from roundoff.cli.options import OptionGroup, flat_options
 from roundoff.cli.terminal import Terminal
+from roundoff.errors import BadInput
 from roundoff.studies.distribution.channel_pages import CHANNELS_CSV_START, OUTLIERS_CSV_START
 from roundoff.studies.distribution.page import DISTRIBUTION_CSV_START
 from roundoff.studies.samples.page import WORST_SAMPLES_CSV_START
@@ -185,6 +186,30 @@ def test_progress_is_shown_to_people_only(
     terminal.advance(2)
     terminal.finish()
     assert "comparing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("screen", [True, False])
+def test_an_error_fits_the_screen_and_is_one_line_in_a_log(
+    screen: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    if screen:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    Terminal().error(BadInput("There is no such thing " * 6 + "here.", fix="give another " * 9 + "one"))
+    lines = capsys.readouterr().err.splitlines()
+    assert (max(map(len, lines)) <= 80) == screen
+    assert [line[:5] for line in lines if not line.startswith(" ")] == ["error", "fix: "]
+    assert len(lines) == (4 if screen else 2)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+def test_whoever_stops_reading_notes_does_not_change_the_verdict() -> None:
+    code = "from roundoff.cli.terminal import Terminal; Terminal().note('a note'); print('done')"
+    read, written = os.pipe()
+    os.close(read)
+    ended = subprocess.run([sys.executable, "-c", code], stderr=written, stdout=subprocess.PIPE, check=False)
+    os.close(written)
+    assert (ended.returncode, ended.stdout.strip()) == (0, b"done")
 
 
 def test_notes_and_results_are_text_not_markup(capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,14 @@ class Terminal:
         """Notes, progress and errors."""
         from rich.console import Console
 
-        return Console(stderr=True, highlight=False)
+        class NoteConsole(Console):
+            """Goes on when nobody reads: the verdict in the exit code stays what it is."""
+
+            def on_broken_pipe(self) -> None:
+                self.quiet = True
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+        return NoteConsole(stderr=True, highlight=False)
 
     def print(self, renderable: "RenderableType") -> None:
         """Print a result, without the blanks by which tables fill their lines, and no control character in it."""
@@ -130,7 +137,11 @@ class Terminal:
 
     def error(self, error: RoundoffError) -> None:
         """Say what went wrong, and what to do about it."""
-        self.note(translate("terminal.error", what=error.what, fix=error.fix))
+        text = translate("terminal.error", what=error.what, fix=error.fix)
+        # In a log each stays in its line, for whoever looks for it.
+        say = self.wrapped if self.err.is_terminal else self.note
+        for line in text.split("\n"):
+            say(line)
 
     def written(self, paths: "Sequence[Path]", most: int | None = None) -> None:
         """Name files that were written: in a line where they fit in one, else each in its own.
