@@ -266,7 +266,8 @@ def test_all_of_it_is_on_the_page_in_both_languages() -> None:
     assert page is not None
     text = html_report([page], title="t")
     for piece in (
-        "9/10 · 60–98 %", "10.4", "from −0.2, 8 samples", "channel 1: 63.5 sets the scale", "--set conv=weight=s16",
+        "9/10 · 60–98 %", "10.4", "from −0.2, 8 samples", "channel 1: 63.5 sets the scale",
+        "--set conv=weight=s16",
         "output −0.1", "repaired 18.3", "limit 16.5", "2 of 5 channels have fewer than 4 steps",
         "离群通道与其他通道共用一个 scale", "修复后模型",
     ):  # fmt: skip

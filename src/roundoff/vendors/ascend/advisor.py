@@ -12,7 +12,7 @@ import numpy as np
 from roundoff.core.array_files import Unreadable
 from roundoff.core.files import read_small
 from roundoff.core.tensors import Array
-from roundoff.messages.message import english
+from roundoff.messages.message import english, shown
 from roundoff.tensors.ascend_dump.header import read_dump
 from roundoff.tensors.ascend_dump.names import DumpName, overflowed_unit, read_record
 from roundoff.tensors.ascend_dump.source import DumpFile, list_dumps, map_tensor
@@ -24,23 +24,23 @@ from roundoff.vendors.ascend.rows import Columns, Row, stamp, write_private
 
 # What a table of results says as a whole: overflow, unequal inputs, or how the network agrees.
 
-_OVERFLOW = (
+_OVERFLOW = english(
     "A float16 tensor reached the largest number of its type. Keep that operator in float32, or scale what it "
     "reads, and compare again before looking at anything behind it."
 )
-_INPUT = (
+_INPUT = english(
     "Both sides were not fed the same data. Give them the same input file, and check the preprocessing (AIPP, "
     "colours, mean and scale) on the device."
 )
-_ALL_GOOD = (
+_ALL_GOOD = english(
     "Every tensor agrees with its golden counterpart. If the application is still not accurate enough, look at "
     "what it does with the outputs."
 )
-_REACHES_OUTPUT = (
+_REACHES_OUTPUT = english(
     "Some tensors differ, and so does the last one. Quantization is the likely cause: calibrate again with "
     "representative data, or keep the first operator that differs in float."
 )
-_RECOVERS = (
+_RECOVERS = english(
     "Some tensors differ, but the last one agrees. The compiler computes these differently; as long as the "
     "outputs are right this can be left as it is."
 )
@@ -68,6 +68,11 @@ class Advice:
             f"Operator Index: {self.index}",
             f"Expert Advice: {self.text}",
         ]
+
+    @property
+    def shown_lines(self) -> list[str]:
+        """The same for a reader: what to do in the language of the terminal."""
+        return [*self.lines[:2], f"Expert Advice: {shown(self.text)}"]
 
 
 def advise(rows: Sequence[Row], *, columns: Columns, inputs: Iterable[str]) -> Advice | None:

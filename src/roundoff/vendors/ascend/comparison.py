@@ -384,7 +384,7 @@ def wrapped(advice: Advice) -> list[str]:
     """Advice in lines that fit a terminal."""
     return [
         line
-        for part in advice.lines
+        for part in advice.shown_lines
         for line in textwrap.wrap(f"advice    {part}", _WIDTH, subsequent_indent=" " * 10)
     ]
 
