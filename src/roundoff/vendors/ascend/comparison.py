@@ -120,7 +120,7 @@ def open_job(request: Request, *, warn: Warn) -> CompareJob:
 def compare_network(request: Request, *, warn: Warn, progress: Progress) -> ComparisonResult:
     """Compare all operators, or those chosen, and write the table."""
     if request.advise:
-        warn('The argument "-advisor" will automatically configure "-overflow_detection".')
+        warn(english('The argument "-advisor" will automatically configure "-overflow_detection".'))
     job = open_job(request, warn=warn)
     outcomes = list(_outcomes(job, request, progress=progress))
     if job.constants:
