@@ -61,6 +61,20 @@ def outputs_alone(gain: float, offset: float, *, spoilt: bool = False) -> Diagno
     return diagnosed(replace(case, dumps=replace(case.dumps, samples=rows)), with_quantized=False)
 
 
+@pytest.mark.parametrize("gain", [1.0, 1.1])
+def test_outputs_alone_that_are_worse_than_the_quantized_file_are_not_healthy(gain: float) -> None:
+    """A slight gain keeps every limit; what the file itself gives tells it from rounding."""
+    case = clean("integer")
+    assert case.dumps is not None
+    names = [each.name for each in case.model.proto.graph.output]
+    rows = tuple(
+        {name: (gain * row[name]).astype(np.float32) for name in names if name in row}
+        for row in case.dumps.samples
+    )
+    found = diagnosed(replace(case, dumps=replace(case.dumps, samples=rows)), with_quantized=True)
+    assert (found.kind == "healthy") == (gain == 1.0), found.verdict
+
+
 @pytest.mark.parametrize(
     ("gain", "offset", "told"),
     [(1.5, 0.0, "is 1.5 times what"), (1.0, 0.8, "should be +0.8"), (-1.0, 0.0, "is -1 times what")],

@@ -188,12 +188,14 @@ def _kind(evidence: DeviceEvidence, findings: tuple[Finding, ...]) -> DiagnosisK
     # Without other outputs than indices there is no loss; they were judged as such.
     measured = loss is not None or set(evidence.outputs.judged) <= set(evidence.replay.readout.indices)
     seen = evidence.replay.tensors or evidence.outputs.judged
-    if not measured or not evidence.outputs.complete or not seen:
+    excess = 0.0 if loss is None or expected is None else loss.excess_db(expected)
+    # Where tensors are far apart none of them shows a kernel that is slightly wrong; the outputs do.
+    wide = any(len(span.nodes) > ONE_KERNEL for span in evidence.replay.spans.values())
+    if not measured or not evidence.outputs.complete or not seen or (wide and excess > _COARSER_CODES_DB):
         return "not_enough_evidence"
     if evidence.open is None and (loss is None or loss.agrees):
         return "healthy"
-    worse = loss is not None and expected is not None and loss.excess_db(expected) > _UNEXPLAINED_DB
-    if worse or evidence.open is not None:
+    if excess > _UNEXPLAINED_DB or evidence.open is not None:
         return "not_enough_evidence"
     return "not_enough_evidence" if _computes_in_float(evidence.replay) or _far_apart(evidence) else "elsewhere"
 
