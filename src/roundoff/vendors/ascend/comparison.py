@@ -381,11 +381,13 @@ def between_text(found: Located) -> str:
 
 
 def wrapped(advice: Advice) -> list[str]:
-    """Advice in lines that fit a terminal."""
+    """Advice in lines that fit a terminal; letters of two columns have half of what is behind the label."""
+    label = "advice    "
+    widths = [_WIDTH if part.isascii() else (_WIDTH + len(label)) // 2 for part in advice.shown_lines]
     return [
         line
-        for part in advice.shown_lines
-        for line in textwrap.wrap(f"advice    {part}", _WIDTH, subsequent_indent=" " * 10)
+        for part, width in zip(advice.shown_lines, widths, strict=True)
+        for line in textwrap.wrap(f"{label}{part}", width, subsequent_indent=" " * len(label))
     ]
 
 
