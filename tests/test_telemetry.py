@@ -2,6 +2,7 @@
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -114,3 +115,50 @@ def test_every_other_file_of_the_repository_is_in_such_a_folder() -> None:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         off, lines = switched_off(tree), loads(tree)
         assert not lines or (off is not None and off < min(lines)), path
+
+
+_STUDY = """
+import roundoff
+from pathlib import Path
+folder = Path(roundoff.__file__).parent / "demo"
+roundoff.layers(folder / "digits.onnx", data=folder / "samples.npy", target="generic-int8", samples=32)
+"""
+LONG = {
+    "command": ["-m", "roundoff", "demo", "repair", "-o", "out"],
+    "function": ["-c", _STUDY],
+}
+# Sockets between processes and threads of one machine are no network.
+_LOCAL = ("AF_UNIX", "AF_NETLINK")
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.parametrize("kind", sorted(LONG))
+def test_long_runs_ask_nobody_and_leave_nothing_behind(kind: str, tmp_path: Path) -> None:
+    """Every system call of the network is seen, of all threads and processes, wherever it would lead."""
+    home, temporary, work = (tmp_path / name for name in ("home", "temporary", "work"))
+    for folder in (home, temporary, work):
+        folder.mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    environment |= {"HOME": str(home), "TMPDIR": str(temporary), "PYTHONPATH": str(PACKAGE.parent)}
+    trace = tmp_path / "trace.txt"
+    words = ["strace", "-f", "-qq", "-e", "trace=%network", "-o", str(trace), sys.executable, *LONG[kind]]
+    done = subprocess.run(words, env=environment, cwd=work, capture_output=True, text=True, check=False)
+    if "ptrace" in done.stderr and not trace.read_text(encoding="utf-8"):
+        pytest.skip("tracing is not allowed here")
+    assert done.returncode in (0, 1), done.stderr
+    calls = [line for line in trace.read_text(encoding="utf-8").splitlines() if "socket(" in line]
+    assert [line for line in calls if not any(name in line for name in _LOCAL)] == []
+    assert list(temporary.iterdir()) == []
+    assert list(home.rglob("*")) == []
+    assert {path.name for path in work.iterdir()} <= {"out"}
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_look_up_would_be_seen(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.txt"
+    code = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()"
+    words = ["strace", "-f", "-qq", "-e", "trace=%network", "-o", str(trace), sys.executable, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("tracing is not allowed here")
+    assert "socket(AF_INET" in trace.read_text(encoding="utf-8")

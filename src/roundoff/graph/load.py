@@ -50,8 +50,12 @@ def _of_nodes(nodes: Any) -> Iterator[Any]:
             yield from _of_graph(graph)
 
 
-def check_weights(proto: Any, folder: Path) -> None:
-    """Refuse weights of an unknown type or size, and external data outside `folder`, missing, or ending too early.
+def check_weights(proto: Any, path: Path) -> None:
+    """Refuse weights of an unknown type or size, and external data elsewhere, missing, or ending too early.
+
+    Args:
+        proto: The model.
+        path: Its file, in whose folder external data must lie; it may be a link, external data may not.
 
     Raises:
         BadInput: Naming the tensor and the file.
@@ -59,7 +63,7 @@ def check_weights(proto: Any, folder: Path) -> None:
     for tensor in weight_tensors(proto):
         _check_declared(tensor)
         if is_external(tensor):
-            _check_external(tensor, folder)
+            _check_external(tensor, path)
 
 
 def _check_declared(tensor: Any) -> None:
@@ -93,7 +97,8 @@ def is_external(tensor: Any) -> bool:
     return bool(tensor.data_location == tensor.EXTERNAL)
 
 
-def _check_external(tensor: Any, folder: Path) -> None:
+def _check_external(tensor: Any, model: Path) -> None:
+    folder = model.parent
     entries = {entry.key: entry.value for entry in tensor.external_data}
     owner = english("Tensor {name!r}", name=tensor.name)
     location = entries.get("location", "")
@@ -102,7 +107,7 @@ def _check_external(tensor: Any, folder: Path) -> None:
             english("{owner} has external data, but no file is named.", owner=owner),
             fix=english("export the model again"),
         )
-    path = _inside(folder, location, owner=owner)
+    path = model if location == model.name else _inside(folder, location, owner=owner)
     size = _size(
         path,
         owner=owner,
@@ -195,14 +200,22 @@ def stored_bytes(tensor: Any) -> int:
     return -(-math.prod(tensor.dims) * kind.bits // 8) if kind else 0
 
 
-def declared_outside(name: str, values: Array) -> Any:
-    """An initializer without its values, which a session is to be given beside the model; see `Taps`."""
+def declared_outside(name: str, values: Array, model: "Model | None" = None) -> Any:
+    """An initializer without its values, which a session is to be given beside the model; see `TappedModel`.
+
+    Args:
+        name: Its name.
+        values: What it will be given.
+        model: The model it is for. onnxruntime takes values where they are only for what could be read, too, and
+            looks whether the file is there; so the model's own is named where there is one.
+    """
     from onnx import TensorProto
     from onnx.helper import np_dtype_to_tensor_dtype
 
     number = np_dtype_to_tensor_dtype(values.dtype)
     declared = TensorProto(name=name, dims=values.shape, data_type=number, data_location=TensorProto.EXTERNAL)
-    declared.external_data.add(key="location", value=name)
+    there = model is not None and model.path.is_file()
+    declared.external_data.add(key="location", value=model.path.name if there and model is not None else name)
     return declared
 
 
@@ -243,7 +256,7 @@ class Model:
     Attributes:
         proto: The `onnx.ModelProto`; values of external data are not loaded. Treat it as read-only.
         path: The file it came from.
-        file_bytes: Size of that file.
+        file_bytes: Size of that file, without weights that stay in it; see `MAPPED_BYTES`.
         renamed: Names that several nodes had in it, each with the new names of all but the first.
         beside: Values of initializers that it only declares, by name; see `roundoff.graph.save`.
     """
@@ -342,7 +355,7 @@ def checked_model(proto: Any, *, path: Path, size: int) -> Model:
             "The nodes of {path} depend on one another in a circle, so the model cannot be run.", path=path
         )
         raise BadInput(what, fix=english("export the model again"))
-    check_weights(proto, path.absolute().parent)
+    check_weights(proto, path.absolute())
     return Model(proto, path, size, renamed)
 
 
@@ -363,6 +376,8 @@ def _parse(path: Path) -> tuple[Any, int]:
         )
     if not size:
         raise BadInput(english("{path} is empty.", path=path), fix=english("copy or export the model again"))
+    if size >= MAPPED_BYTES and (light := _mapped(path, size)) is not None:
+        return light, light.ByteSize()
     with reading(path, what=english("The model")):
         data = path.read_bytes()
     if data.startswith(_LFS_POINTER):
@@ -376,6 +391,98 @@ def _parse(path: Path) -> tuple[Any, int]:
             "{path} is not an ONNX model, or is cut short or damaged ({count} bytes).", path=path, count=len(data)
         )
         raise BadInput(what, fix=_RE_EXPORT) from error
+
+
+# Large models: values of weights stay in the file and are mapped from there, like external data. Read, they
+# would be in memory as bytes, as a message, and once more in each session.
+
+MAPPED_BYTES = 64 * 2**20
+"""Files from this size on keep their weights; below, a few copies of them are cheaper than care."""
+_SMALLEST_MAPPED_BYTES = 2**16
+_MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
+_VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
+# Types of numpy itself: what a session takes as it is.
+_PLAIN_TYPES = frozenset({"float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "int64"})
+
+
+def _mapped(path: Path, size: int) -> Any | None:
+    """The model without values of large weights, which are declared to lie in its own file; None if damaged."""
+    import mmap
+
+    from google.protobuf.message import DecodeError
+    from onnx import ModelProto
+
+    proto = ModelProto()
+    with reading(path, what=english("The model")), path.open("rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    try:
+        for field_number, begin, start, end in _fields(data, 0, size):
+            if field_number != _MODEL_GRAPH:
+                proto.MergeFromString(data[begin:end])
+                continue
+            for number, first, inner, last in _fields(data, start, end):
+                if number == _GRAPH_INITIALIZER:
+                    _add_mapped(proto.graph.initializer.add(), data, inner, last, location=path.name)
+                else:
+                    proto.graph.MergeFromString(data[first:last])
+    except (DecodeError, IndexError, ValueError):
+        return None
+    finally:
+        data.close()
+    return proto
+
+
+def _add_mapped(tensor: Any, data: Any, start: int, end: int, *, location: str) -> None:
+    """Read a tensor; large values are left where they are."""
+    values: list[tuple[int, int]] = []
+    for number, begin, inner, last in _fields(data, start, end):
+        if number == _TENSOR_RAW_DATA and last - inner >= _SMALLEST_MAPPED_BYTES:
+            values.append((inner, last))
+        else:
+            tensor.MergeFromString(data[begin:last])
+    kind = by_number(tensor.data_type)
+    plain = kind is not None and kind.bits >= 8 and kind.dtype in _PLAIN_TYPES
+    for inner, last in values[-1:]:  # the last one counts, as for every reader of the format
+        if plain and not is_external(tensor) and last - inner == stored_bytes(tensor):
+            tensor.data_location = tensor.EXTERNAL
+            for key, value in (("location", location), ("offset", inner), ("length", last - inner)):
+                tensor.external_data.add(key=key, value=str(value))
+        else:
+            tensor.raw_data = data[inner:last]
+
+
+def _fields(data: Any, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Fields of a message: number, where the field begins, where its content begins, where it ends."""
+    at = start
+    while at < end:
+        begin = at
+        tag, at = _varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        content = at
+        if wire == _VARINT:
+            _, at = _varint(data, at)
+        elif wire == _BYTES:
+            length, content = _varint(data, at)
+            at = content + length
+        elif wire in (_FIXED_32, _FIXED_64):
+            at += 4 if wire == _FIXED_32 else 8
+        else:
+            raise ValueError(wire)
+        if at > end:
+            raise ValueError(at)
+        yield number, begin, content, at
+
+
+def _varint(data: Any, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+        if shift > 63:
+            raise ValueError(shift)
 
 
 def _check_names(graph: Any, path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -114,12 +115,30 @@ def _tensor_value(tensor: Any, model: Model) -> Array:
         declared.CopyFrom(tensor)
         return np.asarray(to_array(declared, base_dir=str(model.folder)))
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    return map_array(
-        model.folder / entries["location"],
-        offset=int(entries.get("offset", 0)),
-        dtype=np.dtype(tensor_dtype(tensor)).newbyteorder("<"),
-        shape=tuple(tensor.dims),
-    )
+    path, offset = model.folder / entries["location"], int(entries.get("offset", 0))
+    dtype, shape = np.dtype(tensor_dtype(tensor)).newbyteorder("<"), tuple(tensor.dims)
+    status = path.stat()
+    key = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size, offset, dtype.str, shape)
+    found = _MAPS.get(key)
+    if found is None:
+        found = _MAPS[key] = map_array(path, offset=offset, dtype=dtype, shape=shape)
+    return found
+
+
+# Who maps the same values while somebody has them shares the map: of pages that two maps have, each counts.
+_MAPS: "WeakValueDictionary[tuple[Any, ...], Array]" = WeakValueDictionary()
+
+
+def mapped_constants(model: Model) -> dict[str, Array]:
+    """Values of a model's initializers that lie outside its message, of numpy's own types; none are read."""
+    declared = [tensor for tensor in model.proto.graph.initializer if is_external(tensor)]
+    native = (tensor for tensor in declared if tensor.name not in model.beside and _is_native(tensor))
+    return {tensor.name: constant_value(tensor, model) for tensor in native}
+
+
+def _is_native(tensor: Any) -> bool:
+    kind = by_number(tensor.data_type)
+    return kind is not None and kind.bits >= 8 and np.dtype(tensor_dtype(tensor)).kind in "iuf"
 
 
 def tensor_dtype(tensor: Any) -> DType:

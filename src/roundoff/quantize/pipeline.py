@@ -1,7 +1,9 @@
 """The whole way from a float model and samples to a quantized one: prepare, plan, calibrate, decide, check."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -11,20 +13,19 @@ from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.block_weights import block_products
-from roundoff.graph.draft import named
+from roundoff.graph.draft import MOST_NAMED, named
 from roundoff.graph.insertion import deploy_model, fake_quant_model, switch_on
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import STANDARD_DOMAINS
+from roundoff.graph.nodes import STANDARD_DOMAINS, captured, subgraphs
 from roundoff.graph.preparation.steps import Prepared
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import DeferredModel
 from roundoff.measure.metrics import OutputAgreement
-from roundoff.messages.message import Message, english, message, some
+from roundoff.messages.message import Message, english, joined, message, some
 from roundoff.quantize.agreement import JudgedOutputs, PreparationCheck, check_preparation, judge_outputs
 from roundoff.quantize.calibration.calibration import Calibration
 from roundoff.quantize.calibration.methods import get_method, options_of
 from roundoff.quantize.parameters import QuantNumbers, level_notes, sum_notes
-from roundoff.quantize.plan_file import subgraph_notes
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.recipes import BuildSettings, RecipeBuilder
 from roundoff.run.bench import Bench, spread
@@ -341,3 +342,42 @@ def _nothing(prepared: Prepared, settings: QuantizeSettings) -> BadInput:
         )
     fix = english("see 'roundoff targets {name}' for the operations it has integer versions of", name=target.name)
     return BadInput(english("{what}.", what=what), fix=fix)
+
+
+# What a plan leaves in float inside of If, Loop and Scan, where no quantizer sits.
+
+_TYPES = 3
+
+
+def subgraph_notes(model: Model, plan: QuantPlan) -> tuple[Message, ...]:
+    """One note for each node with subgraphs that compute something.
+
+    Args:
+        model: The model that is quantized.
+        plan: What is quantized of it.
+    """
+    quantized = {each.tensor for each in plan.quantizers}
+    return tuple(_note(node, quantized) for node in model.proto.graph.node if any(_inside(node)))
+
+
+def _note(node: Any, quantized: set[str]) -> Message:
+    types = Counter(each.op_type for each in _inside(node))
+    most = sorted(types.items(), key=lambda each: (-each[1], each[0]))[:_TYPES]
+    listed = ", ".join(f"{count} {op_type}" for op_type, count in most)
+    more = ", ..." if len(types) > _TYPES else ""
+    text = message(
+        "quantize.inside_float", count=types.total(), node=repr(node.name), op=node.op_type, types=listed + more
+    )
+    read = [name for name in captured(node) if name in quantized]
+    if not read:
+        return text
+    return joined((text, message("quantize.inside_reads", names=some(read, MOST_NAMED, quoted=True))))
+
+
+def _inside(node: Any) -> Iterator[Any]:
+    """The nodes of all subgraphs, in all depths, without those that only hold constants."""
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            if inner.op_type != "Constant":
+                yield inner
+            yield from _inside(inner)

@@ -3,11 +3,9 @@
 import hashlib
 import json
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,13 +15,10 @@ from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
 from roundoff.core.target import Arithmetic
 from roundoff.core.untrusted import read_json
 from roundoff.errors import BadInput
-from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.insertion import deploy_model, fake_quant_model
-from roundoff.graph.load import Model
-from roundoff.graph.nodes import captured, subgraphs
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
-from roundoff.messages.message import Message, english, joined, message, some
+from roundoff.messages.message import Message, english
 from roundoff.quantize.parameters import QuantNumbers, planned_with
 
 PLAN_NAME = "plan.json"
@@ -235,42 +230,3 @@ def _sound(numbers: SavedNumbers, spec: QuantSpec) -> bool:
     same = len(numbers.scale) == len(numbers.zero_point) and (spec.axis is not None or len(numbers.scale) == 1)
     codes = all(spec.code_min <= zero_point <= spec.code_max for zero_point in numbers.zero_point)
     return same and codes and all(math.isfinite(scale) and scale > 0 for scale in numbers.scale)
-
-
-# What a plan leaves in float inside of If, Loop and Scan, where no quantizer sits.
-
-_TYPES = 3
-
-
-def subgraph_notes(model: Model, plan: QuantPlan) -> tuple[Message, ...]:
-    """One note for each node with subgraphs that compute something.
-
-    Args:
-        model: The model that is quantized.
-        plan: What is quantized of it.
-    """
-    quantized = {each.tensor for each in plan.quantizers}
-    return tuple(_note(node, quantized) for node in model.proto.graph.node if any(_inside(node)))
-
-
-def _note(node: Any, quantized: set[str]) -> Message:
-    types = Counter(each.op_type for each in _inside(node))
-    most = sorted(types.items(), key=lambda each: (-each[1], each[0]))[:_TYPES]
-    listed = ", ".join(f"{count} {op_type}" for op_type, count in most)
-    more = ", ..." if len(types) > _TYPES else ""
-    text = message(
-        "quantize.inside_float", count=types.total(), node=repr(node.name), op=node.op_type, types=listed + more
-    )
-    read = [name for name in captured(node) if name in quantized]
-    if not read:
-        return text
-    return joined((text, message("quantize.inside_reads", names=some(read, MOST_NAMED, quoted=True))))
-
-
-def _inside(node: Any) -> Iterator[Any]:
-    """The nodes of all subgraphs, in all depths, without those that only hold constants."""
-    for graph in subgraphs(node):
-        for inner in graph.node:
-            if inner.op_type != "Constant":
-                yield inner
-            yield from _inside(inner)

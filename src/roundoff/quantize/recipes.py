@@ -11,7 +11,7 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Consumer, QuantParams, QuantSpec
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
-from roundoff.errors import BadInput, nearest
+from roundoff.errors import BadInput, StepFailed, nearest
 from roundoff.graph.block_weights import block_products
 from roundoff.graph.blocks import node_products
 from roundoff.graph.insertion import switch_on
@@ -27,7 +27,7 @@ from roundoff.quantize.calibration.methods import all_methods
 from roundoff.quantize.parameters import QuantNumbers, find_parameters, planned_with, weight_parameters
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.step_report import StepReport
-from roundoff.quantize.steps import INSTALLED, Corrections, StepContext, StepLibrary
+from roundoff.quantize.steps import INSTALLED, Corrections, StepContext, StepLibrary, StepOutcome
 from roundoff.quantize.transforms.clamp_mask import CLAMP_MASK, masked_attentions
 from roundoff.quantize.transforms.layer_forms import BLOCK_WEIGHTS
 from roundoff.run.capture import Samples
@@ -357,7 +357,14 @@ class RecipeBuilder:
         chain = _Chain(self.prepared.model)
         if steps:
             before, last = self._chain(steps[:-1]), steps[-1]
-            done = self.library.transform(last, before.model, self._context)
+            try:
+                done = self.library.transform(last, before.model, self._context)
+            except StepFailed as error:
+                # Nobody asked for what is done because it is free: without it the rest is as good as before.
+                if last != Step(CLAMP_MASK):
+                    raise
+                left = message("quantize.free_step_failed", name=last.name, why=error.why)
+                done = StepOutcome(before.model, (), (left,))
             report = StepReport(last.name, "transform", _options(last), tuple(done.taken), tuple(done.notes))
             chain = _Chain(done.model, (*before.steps, report), {**before.ranges, **done.ranges})
         self._chains[steps] = chain

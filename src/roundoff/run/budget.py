@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.errors import BadInput
-from roundoff.graph.load import Model
+from roundoff.graph.load import MAPPED_BYTES, Model
 from roundoff.graph.shapes import Value, values
 from roundoff.messages.message import english
 from roundoff.messages.numbers import format_size
@@ -92,6 +92,27 @@ class RunBudget:
                 limit=self.memory_bytes,
             )
 
+    def check_weights(self, model: Model, *, doing: str, times: float) -> None:
+        """Refuse a large model whose weights alone, as often as they are held, do not fit; before anything is run.
+
+        Args:
+            model: The model.
+            doing: What takes the memory, for the message: ``Quantizing``.
+            times: How often its weights are held at the peak, `WEIGHTS_HELD`.
+
+        Raises:
+            BadInput: They do not fit.
+        """
+        if model.weight_bytes < MAPPED_BYTES:
+            return  # a few copies of these are within what tensors are planned with
+        needed, limit = PROGRAM_BYTES + times * model.weight_bytes, self.memory_bytes
+        if needed > limit:
+            raise over_budget(english("{doing} {path}", doing=doing, path=model.path), needed, limit=limit)
+
+
+WEIGHTS_HELD = {"quantize": 2.0, "study": 3.4, "diagnose": 3.7}
+"""How often the weights of a large model are in memory at the peak of a command, mapped ones counted; measured by
+``python -m benchmarks memory`` (1.8, 3.2 and 3.6 times), rounded up."""
 
 UNLIMITED = RunBudget()
 

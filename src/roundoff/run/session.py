@@ -4,7 +4,7 @@ import functools
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from threading import Lock
 from typing import Any, Literal, TypeVar
@@ -12,8 +12,9 @@ from typing import Any, Literal, TypeVar
 from roundoff.core.names import shown
 from roundoff.core.tensors import Array
 from roundoff.errors import ModelFailed
-from roundoff.graph.load import Model
+from roundoff.graph.load import MAPPED_BYTES, Model
 from roundoff.graph.subgraph import TappedModel, tap
+from roundoff.graph.weights import mapped_constants
 from roundoff.messages.message import english
 
 # One pool of working memory for many sessions.
@@ -91,6 +92,9 @@ def interruptible(work: Callable[[], _T], *, stop: Callable[[], None]) -> _T:
     return future.result()
 
 
+HEAVY_BYTES = MAPPED_BYTES
+"""Models whose weights take so much are run with care for memory first."""
+
 _ONLY_FATAL = 4
 _STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _SOURCE = re.compile(r"\S+\.(?:cc|h|cpp|hpp):\d+ ")
@@ -128,8 +132,9 @@ _DEFAULT_REMEDY = english(
 class Session:
     """A model ready to run. Made by `open_session`."""
 
-    def __init__(self, raw: Any, *, model: Model, outputs: tuple[str, ...]) -> None:
+    def __init__(self, raw: Any, *, model: Model, outputs: tuple[str, ...], held: Sequence[Any] = ()) -> None:
         self._raw = raw
+        self._held = held  # values that onnxruntime uses where they are
         self._model = model
         self._outputs = outputs
         self._running: list[Any] = []
@@ -225,9 +230,23 @@ def open_session(
     # A folder that has no name in UTF-8 cannot be told; only weights outside of the model need it.
     if shown(model.folder) == str(model.folder):
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.folder))
-    if taps.constants:
-        values = [ort.OrtValue.ortvalue_from_numpy(array) for array in taps.constants.values()]
-        options.add_external_initializers(list(taps.constants), values)
+    heavy = model.weight_bytes >= HEAVY_BYTES
+    if heavy:
+        # Weights are neither copied into the order that kernels like best, nor are those of later nodes decoded
+        # before their turn: each would take as much as all weights once more.
+        options.add_session_config_entry("session.disable_prepacking", "1")
+        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+    constants = dict(taps.constants)
+    values = []
+    if heavy and not optimize and not fused:
+        # Used where they are, by all sessions; whoever rewrites the graph would want to have them in it.
+        for name, array in {**mapped_constants(model), **_declared_there(model)}.items():
+            constants.pop(name, None)
+            values.append(ort.OrtValue.ortvalue_from_numpy(array))
+            options.add_initializer(name, values[-1])
+    if constants:
+        copied = [ort.OrtValue.ortvalue_from_numpy(array) for array in constants.values()]
+        options.add_external_initializers(list(constants), copied)
     try:
         # A fallback would be announced on stdout, among the results.
         raw = ort.InferenceSession(taps.data, options, providers=["CPUExecutionProvider"], enable_fallback=0)
@@ -235,7 +254,17 @@ def open_session(
         raise _failure(
             english("onnxruntime {version} cannot open {path}", version=ort.__version__, path=model.path), error
         ) from error
-    return Session(raw, model=model, outputs=taps.outputs)
+    return Session(raw, model=model, outputs=taps.outputs, held=values)
+
+
+def _declared_there(model: Model) -> dict[str, Array]:
+    """Values beside a model that it declares to be in its own file; see `declared_outside`."""
+    own = {
+        tensor.name
+        for tensor in model.proto.graph.initializer
+        if tensor.name in model.beside and tensor.external_data[0].value == model.path.name
+    }
+    return {name: values for name, values in model.beside.items() if name in own}
 
 
 def available_threads() -> int:

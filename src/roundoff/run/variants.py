@@ -274,7 +274,7 @@ class _CopyBuilder:
 
     def _declare(self, name: str, values: Array) -> None:
         """Add a constant whose values the session gets beside the graph."""
-        self._graph.add_tensor(declared_outside(name, values))
+        self._graph.add_tensor(declared_outside(name, values, self._model))
         self._beside[name] = values
 
     def add(self, node: Any, lanes: Collection[_Lane]) -> None:
