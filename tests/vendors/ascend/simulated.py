@@ -33,6 +33,8 @@ _TYPES = {
     "pool": "MaxPool",
     "add": "Add",
     "softmax": "SoftmaxV2",
+    "concat": "ConcatD",
+    "sigmoid": "Sigmoid",
 }
 
 
@@ -75,10 +77,14 @@ def computed(layer: Layer, inputs: Sequence[Array], weight: Array | None, bias: 
         assert weight is not None
         found = first.reshape(len(first), -1) @ weight.astype(np.float64).T
         return np.asarray(found if bias is None else found + bias)
-    if layer.kind == "relu":
-        return np.asarray(np.maximum(first, 0))
-    if layer.kind == "add":
-        return first + inputs[1].astype(np.float64)
+    plain: dict[str, Callable[[], Array]] = {
+        "relu": lambda: np.maximum(first, 0),
+        "sigmoid": lambda: 1 / (1 + np.exp(-first)),
+        "add": lambda: first + inputs[1].astype(np.float64),
+        "concat": lambda: np.concatenate([each.astype(np.float64) for each in inputs], axis=1),
+    }
+    if layer.kind in plain:
+        return np.asarray(plain[layer.kind]())
     if layer.kind == "pool":
         n, c, h, w = first.shape
         return np.asarray(first.reshape(n, c, h // 2, 2, w // 2, 2).max(axis=(3, 5)))
@@ -196,6 +202,29 @@ def make_net(seed: int, framework: Framework = "onnx") -> Net:
     return Net(framework, layers, data)
 
 
+def make_heads(seed: int, framework: Framework = "onnx") -> Net:
+    """A network of blocks that are joined channel by channel, with two heads that read one tensor."""
+    rng = np.random.default_rng(seed)
+    layers: list[Layer] = []
+
+    def add(kind: str, *reads: str, outputs: int = 0, inputs: int = 0, size: int = 3) -> str:
+        shape = (outputs, inputs, size, size) if kind == "conv" else (outputs, inputs)
+        weight = (rng.normal(size=shape) * np.sqrt(2 / np.prod(shape[1:]))).astype(np.float32) if outputs else None
+        bias = (rng.normal(size=outputs) * 0.3).astype(np.float32) if outputs else None
+        name = f"{kind}{len(layers)}" if framework == "caffe" else f"/net/{kind}_{len(layers)}"
+        layers.append(Layer(name, kind, reads, weight=weight, bias=bias, pad=size // 2))
+        return name
+
+    now, width = add("relu", add("conv", "data", outputs=12, inputs=3)), 12
+    for _ in range(2):
+        more = add("relu", add("conv", now, outputs=8, inputs=width))
+        now, width = add("concat", now, more), width + 8
+    now = add("relu", add("conv", now, outputs=10, inputs=width, size=1))
+    add("softmax", add("fc", now, outputs=10, inputs=10 * 8 * 8))
+    add("sigmoid", add("conv", now, outputs=5, inputs=10, size=1))
+    return Net(framework, layers, rng.normal(size=(1, 3, 8, 8)).astype(np.float32))
+
+
 def quantized(net: Net, *, asymmetric: bool = True) -> Net:
     """The network with the scales that the ranges of its tensors give."""
     for layer in net.layers:
@@ -241,6 +270,7 @@ def write_model_files(net: Net, folder: Path) -> Path:
             "conv": ("Convolution", conv), "relu": ("ReLU", ""), "add": ("Eltwise", ""),
             "softmax": ("Softmax", ""), "fc": ("InnerProduct", "inner_product_param { num_output: 10 }"),
             "pool": ("Pooling", "pooling_param { pool: MAX kernel_size: 2 stride: 2 }"),
+            "concat": ("Concat", ""), "sigmoid": ("Sigmoid", ""),
         }[layer.kind]  # fmt: skip
         text.add(kind, layer.name, list(layer.reads), "", params, blobs)
     return text.write(folder)[0]
@@ -258,16 +288,18 @@ def _write_onnx(net: Net, path: Path) -> Path:
             "conv": ("Conv", {"strides": [layer.stride] * 2, "pads": [layer.pad] * 4, "group": layer.groups}),
             "relu": ("Relu", {}), "add": ("Add", {}), "softmax": ("Softmax", {"axis": 1}),
             "fc": ("Gemm", {"transB": 1}), "pool": ("MaxPool", {"kernel_shape": [2, 2], "strides": [2, 2]}),
+            "concat": ("Concat", {"axis": 1}), "sigmoid": ("Sigmoid", {}),
         }  # fmt: skip
         kind, more = kinds[layer.kind]
         if layer.kind == "fc":
             nodes.append(helper.make_node("Flatten", names[:1], [f"{layer.name}.flat"], name=f"{layer.name}_flat"))
             names[0] = f"{layer.name}.flat"
         nodes.append(helper.make_node(kind, names, [layer.name], name=layer.name, **more))
-    shapes = net.floats
+    read = {name for layer in net.layers for name in layer.reads}
+    ends = [layer.name for layer in net.layers if layer.name not in read]
     graph = helper.make_graph(
         nodes, "net", [helper.make_tensor_value_info("data", TensorProto.FLOAT, net.data.shape)],
-        [helper.make_tensor_value_info(net.layers[-1].name, TensorProto.FLOAT, shapes[net.layers[-1].name].shape)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, net.floats[name].shape) for name in ends],
         weights,
     )  # fmt: skip
     onnx.save(make_model(graph, opset=13, ir_version=8), path)

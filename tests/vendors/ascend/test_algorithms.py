@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from roundoff.core.tensors import Array
+from roundoff.measure.statistics import half_ends
 from roundoff.vendors.ascend import golden_pairs as passes
 from roundoff.vendors.ascend.algorithms import BUILTIN, ComparedTensors, compare_values
 from roundoff.vendors.ascend.golden_pairs import GoldenPair, tree_sum
@@ -88,7 +89,6 @@ def test_blocks_change_no_digit(golden: Array, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         # The tree's halves are numpy's own down to blocks of 128.
         patch.setattr(passes, "_LEAF", 128)
-        patch.setattr(passes, "_MOST_KEPT", 0)
         assert run(mine, golden)[0] == whole
     for name, formula in WHOLE.items():
         assert whole[name] == f"{formula(mine, golden):.6f}", name
@@ -159,14 +159,22 @@ def _large(kind: str, seed: int) -> tuple[Array, Array]:
         golden = np.full_like(golden, 0.1)
     elif kind == "not finite":
         golden[7] = np.inf
+    golden = (
+        golden * np.exp(2 * rng.standard_normal(31)).repeat(9700)[: golden.size] if kind == "channels" else golden
+    )
     noise = 1e-2 * rng.standard_normal(golden.size, np.float32) if kind == "noisy" else 0
-    return (golden + noise).astype(np.float16), golden
+    golden = golden.astype(np.float32)
+    return (golden * np.float32(1.001) if kind == "next to equal" else (golden + noise).astype(np.float16)), golden
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     "kind",
-    [*("plain", "rectified", "saturated", "large", "wide", "mask", "codes", "constant", "not finite", "noisy")],
+    [
+        *("plain", "rectified", "saturated", "large", "wide", "mask", "codes", "constant", "not finite", "noisy"),
+        "channels",
+        "next to equal",
+    ],
 )
 def test_shorter_ways_print_what_the_vendors_own_prints(
     kind: str, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -182,3 +190,35 @@ def test_a_good_tensor_is_settled_by_bounds(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(GoldenPair, "_sum", lambda *_: pytest.fail("the vendor's own sums were needed"))
     monkeypatch.setattr(GoldenPair, "_exact_spread", lambda *_: pytest.fail("the float64 pass was needed"))
     assert run(mine, golden)[0]["CosineSimilarity"] == "1.000000"
+
+
+def test_the_sums_of_a_good_tensor_are_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, golden = _large("plain", 1)
+    seen: list[int] = []
+    block = GoldenPair._block
+
+    def counted(pair: GoldenPair, start: int, stop: int) -> tuple[Array, Array, Array, Array]:
+        seen.append(stop - start)
+        return block(pair, start, stop)
+
+    monkeypatch.setattr(GoldenPair, "_block", counted)
+    run(mine, golden)
+    assert sum(seen) == golden.size
+
+
+@given(arrays.arrays(np.uint16, st.integers(0, 40)))
+def test_ends_of_halves_are_those_of_their_numbers(bits: Array) -> None:
+    halves = bits.view(np.float16)
+    found = half_ends(halves)
+    if halves.size and np.isfinite(halves).all():
+        assert found == (halves.min(), halves.max())
+    else:
+        assert found is None
+
+
+@pytest.mark.parametrize("size", [1e-13, 1e-21, 1e19])
+def test_lengths_that_float32_cannot_hold_are_the_vendors(size: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, golden = (side.astype(np.float32) * np.float32(size) for side in _large("noisy", 2))
+    short = run(mine, golden)
+    monkeypatch.setattr(passes, "_MANY", golden.size + 1)
+    assert short == run(mine, golden)

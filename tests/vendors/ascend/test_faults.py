@@ -3,6 +3,7 @@
 import csv
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,9 @@ from tests.vendors.ascend.simulated import (
     FAULTS,
     Framework,
     Hook,
+    Net,
     culprits,
+    make_heads,
     make_net,
     plant,
     quantized,
@@ -62,9 +65,9 @@ class Case:
 
 def case(
     folder: Path, kind: str, fault: str, seed: int, *, framework: Framework = "onnx", left_out: int | None = None,
-    inputs: bool = True,
+    inputs: bool = True, make: Callable[[int, Framework], Net] = make_net,
 ) -> Case:  # fmt: skip
-    net = make_net(seed, framework)
+    net = make(seed, framework)
     model = write_model_files(net, folder)
     write_golden(folder / "float", net.floats)
     files = {}
@@ -121,6 +124,21 @@ def test_planted_faults_are_named_by_golden_data_and_scales(tmp_path: Path, faul
     if fault in ("scale", "offset"):
         assert found.cause is not None
         assert found.cause.kind == fault
+
+
+@pytest.mark.parametrize("framework", ["onnx", "caffe"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fault", ["conv", "scale", "offset", "saturation", "none"])
+def test_a_quantizer_of_two_heads_is_named_and_neither_head(
+    tmp_path: Path, fault: str, kind: str, framework: Framework
+) -> None:
+    if kind == "float" and fault in OF_CODES:
+        pytest.skip("a float model has no codes")
+    for seed in (3, 9):  # of which one plants it in the quantizer that both read
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        planted = case(folder, kind, fault, seed, framework=framework, make=make_heads)
+        assert sorted(named(planted.compare(replay=True))) == sorted(planted.culprits)
 
 
 @pytest.mark.parametrize("inputs", [True, False])
@@ -230,3 +248,19 @@ def test_a_float_model_without_its_record_accuses_nobody(
         assert (code, "error  " in captured.out) == (0, False)
         assert "is float, and no record of it was given" in captured.err
     assert "is of another network" in captured.err
+
+
+def test_files_of_another_network_with_some_names_in_common_accuse_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("this", "other"):
+        (tmp_path / name).mkdir()
+    sound = case(tmp_path / "this", "unfused", "none", 5, framework="caffe", make=make_heads)
+    other = case(tmp_path / "other", "unfused", "none", 5, framework="caffe")
+    words = ["-m", tmp_path / "this" / "npu", "-g", sound.golden, "-f", sound.rule, "-out", tmp_path / "out"]
+    record = ["--record", sound.files["record"]]
+    for more in (["--deploy", other.files["deploy"]], [*record, "--replay", other.files["deploy"]]):
+        code = main(["ascend", "compare", *map(str, [*words, *more])])
+        captured = capsys.readouterr()
+        assert (code, "error  " in captured.out) == (0, False)
+        assert "net_deploy_model.prototxt is of another network" in captured.err

@@ -9,6 +9,15 @@ from roundoff.cli import main
 from roundoff.vendors.ascend.culprits import locate
 from roundoff.vendors.ascend.rows import Columns, Row
 from tests.vendors.ascend.networks import golden_folder, write_sides
+from tests.vendors.ascend.simulated import (
+    Framework,
+    make_heads,
+    quantized,
+    write_golden,
+    write_model_files,
+    write_npu,
+    write_quantized_files,
+)
 
 COLUMNS = Columns(("CosineSimilarity", "RelativeEuclideanDistance"))
 
@@ -171,3 +180,26 @@ def test_sides_that_do_not_fit_are_skipped_and_nothing_is_refused(
     code, out = guide(capsys, *words)
     assert (code, "-- conversion" in out, "this scenario cannot be compared" in out) == (0, True, True)
     assert guide(capsys)[0] == 6
+
+
+@pytest.mark.parametrize("framework", ["onnx", "caffe"])
+def test_a_range_that_file_and_device_share_is_laid_to_quantization_and_to_its_layer(
+    framework: Framework, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net = quantized(make_heads(3, framework))
+    layer = net.quantized[2].name
+    scale, offset, steps = net.factors[layer]
+    net.factors[layer] = (scale * 0.3, offset, steps)
+    write_model_files(net, tmp_path)
+    write_golden(tmp_path / "float", net.floats)
+    files = write_quantized_files(net, tmp_path)
+    write_golden(tmp_path / "fake", net.fakes)
+    rule, _ = write_npu(net, tmp_path / "npu", fused=False)
+    code, text = guide(
+        capsys, "--float", tmp_path / "float", "--fake-quant", tmp_path / "fake", "-q", files["info"], "--record",
+        files["record"], "--npu-off", tmp_path / "npu", "-cf", rule, "-out", tmp_path / "out",
+    )  # fmt: skip
+    assert code == 1
+    assert text.startswith("BAD quantization (fake-quant against float original) error of a node:")
+    assert f"--set '{layer}=float'" in text
+    assert "ok conversion" in text

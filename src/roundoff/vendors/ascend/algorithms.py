@@ -110,7 +110,7 @@ def _mean(total: np.float32, count: int) -> np.float32:
 def _cosine(case: ComparedTensors) -> tuple[str, str]:
     if case.scalar:
         return _printed(1), SCALAR
-    mine, golden = (np.sqrt(total) for total in case.pair.sums[:2])
+    mine, golden = (np.sqrt(total) for total in case.pair.lengths)
     return _cosine_of(case, mine, golden) or (case.pair.cosine(lambda value: _printed(min(value, 1.0))), "")
 
 
@@ -127,25 +127,18 @@ def _cosine_of(case: ComparedTensors, mine: float, golden: float) -> tuple[str, 
 
 
 def _max_absolute(case: ComparedTensors) -> tuple[str, str]:
-    _ = case.pair.sums
+    _ = case.pair.relative_sum
     if not case.pair.count:
         return failed("MaxAbsoluteError", _EMPTY)
     return _printed(case.pair.largest_difference), ""
 
 
 def _accumulated_relative(case: ComparedTensors) -> tuple[str, str]:
-    return _printed(case.pair.sums[3]), ""
+    return _printed(case.pair.relative_sum), ""
 
 
 def _relative_distance(case: ComparedTensors, *, root: type[np.floating[Any]] = np.float32) -> tuple[str, str]:
-    golden = case.pair.sums[1]
-
-    def show(squares: float) -> str:
-        with np.errstate(all="ignore"):
-            share = np.float32(0) if np.sqrt(golden) <= EPSILON else np.float32(squares) / golden
-            return _printed(np.sqrt(root(share)))
-
-    return case.pair.squared_difference(show), ""
+    return case.pair.squared_distance(lambda share: _printed(np.sqrt(root(np.float32(share))))), ""
 
 
 def _relative_distance_8_1(case: ComparedTensors) -> tuple[str, str]:
@@ -169,7 +162,7 @@ def _spread(case: ComparedTensors) -> tuple[str, str]:
 
 
 def _mean_absolute(case: ComparedTensors) -> tuple[str, str]:
-    return _printed(_mean(case.pair.sums[2], case.pair.count)), ""
+    return case.pair.absolute_difference(lambda total: _printed(_mean(np.float32(total), case.pair.count))), ""
 
 
 def _root_mean_square(case: ComparedTensors) -> tuple[str, str]:
@@ -179,14 +172,14 @@ def _root_mean_square(case: ComparedTensors) -> tuple[str, str]:
 
 
 def _max_relative(case: ComparedTensors) -> tuple[str, str]:
-    _ = case.pair.sums
+    _ = case.pair.relative_sum
     if not case.pair.count:
         return failed("MaxRelativeError", _EMPTY)
     return _printed(case.pair.largest_relative), ""
 
 
 def _mean_relative(case: ComparedTensors) -> tuple[str, str]:
-    return _printed(_mean(case.pair.sums[3], case.pair.count)), ""
+    return _printed(_mean(case.pair.relative_sum, case.pair.count)), ""
 
 
 def _of_booleans(case: ComparedTensors, name: str) -> tuple[str, str] | None:

@@ -26,7 +26,7 @@ from roundoff.vendors.ascend.network import (
 )
 from roundoff.vendors.ascend.rows import NEVER_DUMPED, Columns, Row, chosen_groups, stamp, write_table
 from roundoff.vendors.ascend.rules import Operator, Relation, Warn, is_dequantizer, relation_of
-from roundoff.vendors.ascend.scales import ScaleFiles, Scales, read_scales
+from roundoff.vendors.ascend.scales import ScaleFiles, Scales, read_scales, same_network
 from roundoff.vendors.ascend.scenarios import RuleFiles, check_scenario, load_rule
 
 _MAPPING_HEADER = ("OpType", "NPUDump", "GroundTruth", "TensorIndex", "NPUDumpPath", "GroundTruthPath")
@@ -172,15 +172,27 @@ def _replayed(
         # A record of another network was named when scales were read, and is not used here either.
         record = request.scale_files.found().record if job.mine.quantized else None
         stages = open_stages(request.replay, record=record if record in job.scales.files else None)
-        if stages.coded or not job.mine.quantized:
-            replay = ModelReplay(job, stages)
-        else:
+        names = [name for operator in job.rule.in_order for name in operator.deploys if name]
+        known = sum(stages.tensor(name) is not None for name in names)
+        if job.mine.quantized and not stages.coded:
             job.warn(
                 english(
                     "{model} is float, and no record of it was given: operators are replayed by scales alone.",
                     model=request.replay,
                 )
             )
+        elif not same_network(known, len(names)):
+            job.warn(
+                english(
+                    "{model} is of another network: it knows {known} of {count} tensors of the offline model; "
+                    "operators are replayed by scales alone.",
+                    model=request.replay,
+                    known=known,
+                    count=len(names),
+                )
+            )
+        else:
+            replay = ModelReplay(job, stages)
     return replay.run(progress), replay.missing
 
 

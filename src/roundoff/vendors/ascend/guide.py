@@ -16,7 +16,7 @@ from roundoff.vendors.ascend.comparison import ComparisonResult, Request, betwee
 from roundoff.vendors.ascend.culprits import Located, TensorLimits, locate, number
 from roundoff.vendors.ascend.errors import Code, Refused, profile_limits
 from roundoff.vendors.ascend.folders import open_folder
-from roundoff.vendors.ascend.rules import Warn
+from roundoff.vendors.ascend.rules import DEQUANT_NAME, Warn
 from roundoff.vendors.ascend.scales import ScaleFiles, widths
 from roundoff.vendors.ascend.scenarios import RuleFiles
 
@@ -296,7 +296,7 @@ def _of_quantization(op: str) -> tuple[str, str]:
     return (
         english(
             "quantize again with this node in float: roundoff quantize --set '{op}=float', or AMCT's skip_layers",
-            op=op,
+            op=DEQUANT_NAME.sub("", op),  # the layer: a dequantizer is in no float model
         ),
         english(
             "many layers lose a little: quantize again with another method, the first and last layer in float"

@@ -80,15 +80,22 @@ class StageModel:
                 return str(self._nodes[known].output[0])
         return None
 
+    def read(self, layer: str) -> str:
+        """The tensor that a layer reads first; empty for a layer that there is not."""
+        return str(self._nodes[layer].input[0]) if layer in self._nodes else ""
+
+    def fits(self, tensor: str, array: Array) -> bool:
+        """Whether values are as many as a tensor is known to have."""
+        return tensor in self._shapes and math.prod(self._shapes[tensor]) == array.size
+
     def fed(self, tensors: Sequence[str]) -> list[str]:
         """Those of some tensors that are no constants."""
         return [name for name in tensors if name and name not in self._constants]
 
     def shaped(self, tensor: str, array: Array) -> Array:
         """Values in the shape that they have in the model, which may be that of a flattened tensor."""
-        shape = self._shapes.get(tensor)
-        if shape is not None and array.size == math.prod(shape):
-            return array.reshape(shape)
+        if self.fits(tensor, array):
+            return array.reshape(self._shapes[tensor])
         return array.reshape(len(array), -1) if self._ranks.get(tensor) == 2 and array.ndim > 2 else array
 
 
@@ -231,7 +238,10 @@ class ModelReplay(Replay):
         for tensor in loaded.inputs:
             known, name = self._stage(operator, tensor, is_input=True)
             if known and known != stage:
-                own[known] = self.stages.shaped(known, self.numbers(tensor, name))
+                numbers = self.numbers(tensor, name)
+                own[known] = self.stages.shaped(known, numbers)
+                if tensor.about.element_type in _CODES:
+                    own = self._own_codes(operator, name, numbers) | own
         span = self.stages.golden.span(stage, own)
         if span.reads and all(read in own for read in self.stages.fed(span.reads)):
             return own, ()
@@ -247,6 +257,19 @@ class ModelReplay(Replay):
             and any(self.stages.tensor(part) in hidden for part in each.deploys if part)
         ]
         return given, tuple(unseen)
+
+    def _own_codes(self, operator: Operator, quantizer: str, codes: Array) -> dict[str, Array]:
+        """Codes that a layer reads, as its own quantizer's: compilers make one of several that are alike."""
+        scales = self.job.scales
+        written = scales.of_codes(quantizer)
+        found: dict[str, Array] = {}
+        for layer in operator.parts or (operator.name,):
+            scale, read = scales.layers.get(layer), self.stages.read(layer)
+            if scale is None or written is None or (scale.step, scale.offset) != (written.step, written.offset):
+                continue
+            if self.stages.fits(read, codes) or quantized_layer(read, (layer,)):
+                found[read] = self.stages.shaped(read, codes)
+        return found
 
     def _stage(self, operator: Operator, tensor: Tensor, *, is_input: bool) -> tuple[str, str]:
         """The tensor of the model that an input or output is, and its name on the device; empty for none."""

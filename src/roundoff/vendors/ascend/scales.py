@@ -23,6 +23,9 @@ from roundoff.vendors.ascend.rules import DEQUANT_NAME, FusionRule, Warn
 _QUANTIZER_END = re.compile(r"_quant_layer$|\.quant$|(?:/act_quant(?:_[0-9]+)?)?/AscendQuant(?:_[0-9]+)?$")
 _BOTTOM = re.compile(r"_[0-9]+$")
 _SCALE_BITS = np.uint64((1 << 32) - 1)
+_KNOWN = 0.75
+"""The share of names in a file that are those of the offline model, where both are of one network; mostly all."""
+
 _AGREE = 2e-3
 """Scales of two files that differ by less are the same: some files hold reciprocals, or half precision."""
 
@@ -128,6 +131,14 @@ class ScaleFiles:
         )
 
 
+def same_network(known: int, count: int) -> bool:
+    """Whether a file is of the network at hand, by how many of its names are known there.
+
+    Names such as conv1 are in many networks, so that some are always known.
+    """
+    return known > 0 and known >= _KNOWN * count
+
+
 def read_scales(files: ScaleFiles, rule: FusionRule, *, warn: Warn, mine: Folder | None = None) -> Scales:
     """Everything that files, rule and dump tell of scales; where they contradict each other, the first counts.
 
@@ -156,16 +167,17 @@ def read_scales(files: ScaleFiles, rule: FusionRule, *, warn: Warn, mine: Folder
                 raise
             warn(english("{path} lies beside, but tells no scales: {error}", path=path, error=error))
             continue
-        if known and not known.intersection(layers):
-            first = next(iter(layers), "none")
-            what = english(
-                "{path} is of another network: none of its {count} layers, such as {first!r}, is in the offline "
-                "model; it is not used.",
-                path=path,
-                count=len(layers),
-                first=first,
+        if known and not same_network(sum(name in known for name in layers), len(layers)):
+            warn(
+                english(
+                    "{path} is of another network: {known} of its {count} layers are in the offline model, not so "
+                    "{first!r}; it is not used.",
+                    path=path,
+                    known=sum(name in known for name in layers),
+                    count=len(layers),
+                    first=next((name for name in layers if name not in known), "none"),
+                )
             )
-            warn(what)
             continue
         tables.append((path, layers, quantizers))
     tables.append((None, {}, _of_rule(rule)))
