@@ -32,6 +32,11 @@ FORMS = {
     ),
     "vit": Form("none", pre_norm=True, images=True, gelu="tanh"),
     "encoder": Form("expanded", value=INFINITE, scale="roots"),
+    "lowered": Form("lowered", value=-1e9),
+    "logarithm": Form("logarithm"),
+    "gpt2-tensorflow": Form("subtracted", value=-1e10, pre_norm=True),
+    "deberta": Form("flattened"),
+    "swin2": Form("none", scale="heads", images=True),
     "shape-scale": Form("where", scale="shape"),
     "rms-fused": Form("none", norm="rms_fused", pre_norm=True),
 }
@@ -72,12 +77,17 @@ def test_every_part_is_counted(name: str, prepared: bool) -> None:
         ("fed", ["unknown"]),
         ("vit", []),
         ("encoder", ["mask"]),
+        ("lowered", ["unknown"]),
+        ("logarithm", ["unknown"]),
+        ("gpt2-tensorflow", ["mask"]),
+        ("deberta", ["bias", "mask"]),
     ],
 )
 def test_what_is_added_to_scores(name: str, kinds: list[str]) -> None:
     for part in find_parts(transformer(FORMS[name])).attentions:
         assert [each.kind for each in part.operands] == kinds
         assert all(each.selected == (name == "selected") for each in part.operands)
+        assert all(each.subtracted == (name == "gpt2-tensorflow") for each in part.operands)
 
 
 def test_a_learned_bias_is_no_mask() -> None:

@@ -24,10 +24,13 @@ class Form:
     Attributes:
         mask: ``none``, ``multiplied`` (old Hugging Face), ``where``, ``expanded`` (nn.TransformerEncoder),
             ``causal`` (an initializer), ``mixed`` (T5: bias and mask in one), ``selected`` (Where on scores),
-            ``two`` (causal and padding added), ``fed`` (a float input).
+            ``two`` (causal and padding added), ``fed`` (a float input), ``lowered`` ((mask - 1) times a large
+            number), ``logarithm`` (of ones and zeros), ``subtracted`` (GPT-2 of TensorFlow: scores * keep - 1e10 *
+            (1 - keep)), ``flattened`` (DeBERTa: a bias is added to three axes, the mask to four).
         value: What masked keys get.
         norm: ``spelled``, ``fused``, ``rms``, ``rms_fused``, ``tensorflow`` (tf2onnx: scale and shift).
-        scale: ``div``, ``mul``, ``roots`` (d^-1/4 on both sides), ``shape`` (computed from shapes), ``none``.
+        scale: ``div``, ``mul``, ``roots`` (d^-1/4 on both sides), ``shape`` (computed from shapes), ``heads``
+            (a learned one per head), ``none``.
         gelu: ``erf``, ``tanh``, ``swish``.
         pre_norm: Norms stand before the branches, not behind the additions.
         guarded: NaN of fully masked rows becomes 0.
@@ -137,9 +140,9 @@ class Builder:
         turned = self("Concat", self("Neg", second), first, axis=-1)
         return self("Add", self("Mul", x, cosine), self("Mul", turned, sine))
 
-    def angles(self, words: str) -> tuple[str, str]:
+    def angles(self, embedded: str) -> tuple[str, str]:
         """Cosines and sines of positions, computed as Hugging Face does: a product with inverse frequencies."""
-        length = self("Gather", self("Shape", words), self.hold(np.int64(1)))
+        length = self("Gather", self("Shape", embedded), self.hold(np.int64(1)))
         positions = self("Cast", self("Range", self.hold(np.int64(0)), length, self.hold(np.int64(1))), to=1)
         column = self("Unsqueeze", positions, self.ints(1))
         turns = self("MatMul", column, self.hold(np.array([[1.0, 0.1, 0.01, 0.001]], np.float32)))
@@ -151,6 +154,13 @@ class Builder:
         if form.mask == "selected":
             keep = self("Cast", self.over_keys(words), to=TensorProto.BOOL)
             return self("Where", keep, scores, form.value)
+        if form.mask == "subtracted":
+            keep = self("Cast", self.over_keys(words), to=TensorProto.FLOAT)
+            return self("Sub", self("Mul", scores, keep), self("Mul", self("Sub", 1.0, keep), -form.value))
+        if form.mask == "flattened":
+            bias = self.hold(self.rng.normal(size=(1, TOKENS, TOKENS)).astype(np.float32))
+            flat = self("Add", self("Reshape", scores, self.ints(-1, TOKENS, TOKENS)), bias)
+            scores = self("Reshape", flat, self.ints(-1, HEADS, TOKENS, TOKENS))
         for mask in masks:
             scores = self("Add", scores, mask)
         return scores
@@ -166,7 +176,12 @@ class Builder:
         """What is added to scores; computed once, as exporters do."""
         value, zero = np.float32(self.form.value), np.float32(0)
         match self.form.mask:
-            case "multiplied":
+            case "lowered":
+                off = self("Sub", self("Cast", self.over_keys(mask), to=TensorProto.FLOAT), 1.0)
+                return [self("Mul", off, -float(value))]
+            case "logarithm":
+                return [self("Log", self("Cast", self.over_keys(mask), to=TensorProto.FLOAT))]
+            case "multiplied" | "flattened":
                 off = self("Sub", 1.0, self("Cast", self.over_keys(mask), to=TensorProto.FLOAT))
                 return [self("Mul", off, float(value))]
             case "where":
@@ -203,6 +218,8 @@ class Builder:
             return self("Div", product, math.sqrt(HEAD))
         if self.form.scale == "mul":
             return self("Mul", product, 1 / math.sqrt(HEAD))
+        if self.form.scale == "heads":
+            return self("Mul", product, self.hold(np.linspace(0.3, 0.4, HEADS, dtype=np.float32)[:, None, None]))
         if self.form.scale == "shape":
             size = self("Gather", self("Shape", query), self.ints(3))
             return self("Mul", product, self("Div", 1.0, self("Sqrt", self("Cast", size, to=1))))
@@ -261,7 +278,8 @@ class Builder:
                 x = self("Add", x, positions)
         padded = form.mask not in ("none", "causal", "fed")
         mask = self.feed("mask", TensorProto.INT64, ["b", TOKENS]) if padded else ""
-        angles = self.angles(words) if form.rotary else None
+        # Hugging Face takes positions from the shape of embeddings.
+        angles = self.angles(x) if form.rotary else None
         if not form.pre_norm and not form.images:
             x = self.norm(x)
         masks = self.masks(mask)

@@ -55,6 +55,29 @@ def test_smoothing_comes_next_where_that_is_not_enough() -> None:
     assert found.answer.recipe == first[2]
 
 
+@dataclass(frozen=True)
+class Whole(Stream):
+    """Every node that is left out adds the same noise."""
+
+    def with_wide_stream(self, recipe: Recipe) -> Recipe | None:
+        return self.raised(recipe, self.nodes, WIDE)
+
+    def proxy_db(self, recipe: Recipe) -> float | None:
+        return 40.0 - 0.4 * (len(self.nodes) - len(self.raised_nodes(recipe)))
+
+
+def test_a_stream_is_not_given_back_bit_by_bit() -> None:
+    # The goal is met with a quarter of the nodes, on these samples: what outputs lose is held against the whole.
+    problem = Whole(tuple(f"n{at:02}" for at in range(16)))
+
+    def accuracy(recipe: Recipe) -> float:
+        return 1.0 if len(problem.raised_nodes(recipe)) >= 4 else 0.2
+
+    found = search(problem, FakeWorkbench(accuracy, FakeJudge()))
+    assert len(problem.raised_nodes(found.answer.recipe)) == 14
+    assert len(found.trials) == 3
+
+
 def _problem(form: Form, target: str) -> tuple[ModelProblem, list[dict[str, Array]]]:
     model = transformer(form)
     given = feeds(model, 4)

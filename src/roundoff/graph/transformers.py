@@ -16,7 +16,7 @@ import numpy as np
 from roundoff.core.tensors import Topology
 from roundoff.graph.interface import topology
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import attribute, producers, readers, reads
+from roundoff.graph.nodes import attribute, captured, producers, readers, reads
 from roundoff.graph.patterns import NORMALIZATIONS, Pattern, find_patterns
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
@@ -24,6 +24,10 @@ from roundoff.graph.weights import Weights
 
 MASK_LEVEL = -1e3
 """What is added to attention scores and reaches this low is a mask; a learned bias never does."""
+
+_SIZES = frozenset({"Shape", "Size"})
+_UNBOUNDED = frozenset({"Log", "Div", "Reciprocal"})
+"""What makes large values of small ones."""
 
 _MOVERS = frozenset({"Reshape", "Transpose", "Cast", "Identity", "Squeeze", "Unsqueeze", "Dropout", "Flatten",
                      "Expand"})  # fmt: skip
@@ -58,7 +62,9 @@ class ScoreOperand:
         tensor: What it reads there.
         selected: Whether it stands in the place of scores (Where) instead of being added to them.
         kind: ``mask`` when constants on its path reach `MASK_LEVEL`, ``bias`` when they do not, ``unknown`` when
-            it is fed from outside, ``nothing`` for a constant of zeros.
+            only its values can tell: it is fed from outside, or made of a logarithm of a mask, or of large
+            constants that may have either sign; ``nothing`` for a constant of zeros.
+        subtracted: Whether it is subtracted from scores, so that a mask is a large positive value.
     """
 
     node: str
@@ -66,6 +72,12 @@ class ScoreOperand:
     tensor: str
     selected: bool
     kind: MaskKind
+    subtracted: bool = False
+
+    @property
+    def score_place(self) -> int:
+        """Where its node reads the scores themselves."""
+        return (3 if self.selected else 1) - self.place
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +254,7 @@ class _Recogniser:
         """Tensors that depend on no more than shapes: scales such as ``1 / sqrt(size)``, positions, full masks."""
         found: set[str] = set()
         for node in self._nodes:
-            if node.op_type in ("Shape", "Size") or (
+            if node.op_type in _SIZES or (
                 reads(node) and all(name in found or name in self._constants for name in reads(node))
             ):
                 found.update(name for name in node.output if name)
@@ -301,11 +313,21 @@ class _Recogniser:
         if node.op_type in _MOVERS or node.op_type in ("Clip", "Tanh"):
             yield 0, ()
         elif node.op_type in ("Mul", "Div"):
-            yield from ((at, ()) for at in (0, 1) if self._is_scalar(node.input[1 - at]))
+            yield from ((at, ()) for at in (0, 1) if self._is_factor(node.input[1 - at]))
         elif node.op_type == "Add":
             yield from ((at, (1 - at,)) for at in (0, 1))
+        elif node.op_type == "Sub":
+            yield 0, (1,)
         elif node.op_type == "Where":
             yield from ((at, (3 - at,)) for at in (1, 2))
+
+    def _is_factor(self, tensor: str) -> bool:
+        """Whether scores times it are scores: a scale, one per head, or ones and zeros that inputs alone make."""
+        return self._is_scalar(tensor) or not self._is_live(tensor) or self._is_of_inputs(self._cone(tensor))
+
+    def _is_of_inputs(self, cone: Iterable[Any]) -> bool:
+        """Whether nodes compute from inputs and constants without any layer or embedding."""
+        return not any(self._is_layer(node) or self._is_embedding(node) for node in cone)
 
     def _down(self, tensor: str, depth: int) -> tuple[str, ...] | None:
         """The nodes from a tensor down to the next product of two activations, that last."""
@@ -324,44 +346,54 @@ class _Recogniser:
         return all(name == tensor or self._is_scalar(name) for name in node.input)
 
     def _operand(self, node: Any, place: int) -> ScoreOperand:
-        tensor = node.input[place]
-        return ScoreOperand(node.name, place, tensor, node.op_type == "Where", self._mask_kind(tensor))
+        tensor, subtracted = node.input[place], node.op_type == "Sub"
+        kind = self._mask_kind(tensor, -1.0 if subtracted else 1.0)
+        return ScoreOperand(node.name, place, tensor, node.op_type == "Where", kind, subtracted)
 
-    def _mask_kind(self, tensor: str) -> MaskKind:
-        lowest, fed = 0.0, False
+    def _mask_kind(self, tensor: str, sign: float) -> MaskKind:
         cone = self._cone(tensor)
-        for name in {tensor, *(name for node in cone for name in node.input)}:
-            if name in self._weights.protos:
-                lowest = min(lowest, self._least(name))
-            fed = fed or (name in self._inputs and self._is_float(name))
-        made = [attribute(node, "value") for node in cone if node.op_type == "ConstantOfShape"]
-        lowest = min([lowest, *(_lowest(_of_tensor(each)) for each in made if each is not None)])
-        if lowest <= MASK_LEVEL:
+        read = {tensor, *(name for node in cone for name in node.input)}
+        held = [self._weights[name] for name in read if name in self._weights.protos]
+        held += [_of_tensor(each) for each in self._made(cone)]
+        floats = [sign * each.astype(np.float64) for each in held if each.dtype.kind == "f"]
+        if any(_lowest(each) <= MASK_LEVEL for each in floats):
             return "mask"
-        if fed:
+        # ``(mask - 1) * 1e9`` and ``log(mask)`` are as low as masks, which no constant says.
+        large = any(_lowest(-each) <= MASK_LEVEL for each in floats)
+        fed = any(name in self._inputs and self._is_float(name) for name in read)
+        made = any(node.op_type in _UNBOUNDED for node in cone) and self._is_of_inputs(cone)
+        if large or fed or made:
             return "unknown"
         return "nothing" if tensor in self._weights.protos and not self._weights[tensor].any() else "bias"
 
-    def _least(self, name: str) -> float:
-        value = self._weights[name]
-        return _lowest(value) if value.dtype.kind == "f" else 0.0
+    @staticmethod
+    def _made(cone: Iterable[Any]) -> Iterator[Any]:
+        made = (attribute(node, "value") for node in cone if node.op_type == "ConstantOfShape")
+        return (each for each in made if each is not None)
 
     def _cone(self, tensor: str) -> list[Any]:
-        """All nodes that a tensor is computed from."""
+        """All nodes that a tensor's values are computed from; what only gives its shape is left out."""
         found: dict[str, Any] = {}
         waiting = [tensor]
         while waiting:
             node = self._producers.get(waiting.pop())
-            if node is not None and node.name not in found:
+            if node is not None and node.name not in found and node.op_type not in _SIZES:
                 found[node.name] = node
                 waiting += reads(node)
         return list(found.values())
 
     def _mask_nodes(self, attentions: Iterable[Attention]) -> set[str]:
         """Nodes that only make masks and biases: none of them is a part of the residual stream."""
-        tensors = {each.tensor for part in attentions for each in part.operands}
-        cones = [self._cone(tensor) for tensor in tensors]
-        return {node.name for cone in cones if not any(self._is_layer(node) for node in cone) for node in cone}
+        operands = [each for part in attentions for each in part.operands]
+        cut = {(each.node, each.place) for each in operands}
+        cones = {node.name: node for each in operands for node in self._cone(each.tensor)}
+        # Whatever reaches an output by another way than through an operand does more than that.
+        wanted = {value.name for value in self._model.proto.graph.output}
+        for node in reversed(self._nodes):
+            if wanted.intersection(node.output):
+                wanted.update(name for at, name in enumerate(node.input) if (node.name, at) not in cut)
+                wanted.update(captured(node))
+        return {name for name, node in cones.items() if not wanted.intersection(node.output)}
 
     def _is_layer(self, node: Any) -> bool:
         return node.op_type in (*_PRODUCTS, "Conv") and any(

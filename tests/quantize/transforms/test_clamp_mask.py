@@ -55,6 +55,10 @@ FORMS = {
     "selected": Form("selected", value=-1e9),
     "expanded": Form("expanded", value=INFINITE, scale="roots"),
     "two": Form("two", scale="mul"),
+    "subtracted": Form("subtracted", value=-1e10),
+    "flattened": Form("flattened"),
+    "lowered": Form("lowered", value=-1e9),
+    "logarithm": Form("logarithm"),
 }
 
 
@@ -147,3 +151,14 @@ def test_the_range_of_masked_scores_is_that_of_scores_that_matter() -> None:
     low, high = quantizer.fixed_range
     assert low == pytest.approx(rows.min() - np.log(512) - np.log(TOKENS), rel=1e-6)
     assert high >= rows.max() - 1e-6
+
+
+def test_a_mask_that_cannot_be_limited_costs_a_line_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(*_: Any, **__: Any) -> None:
+        raise ValueError("rows of another shape")
+
+    monkeypatch.setattr("roundoff.quantize.transforms.clamp_mask.observe_rows", unreadable)
+    found, _ = quantized(Form("where", value=-1e4))
+    notes = [str(note) for note in found.notes]
+    assert any("clamp_mask was left out, it fails on this model" in note for note in notes)
+    assert any("rows of another shape" in note for note in notes)

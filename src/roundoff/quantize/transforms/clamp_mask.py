@@ -52,6 +52,7 @@ class ScoreRows:
         keys: Most keys of a row.
         highest: Largest value of what each Add or Where gives and of what each Add adds, by node and by tensor.
         lowest: Smallest of what is added and is no mask.
+        reached: Smallest value of each operand, masks included, by tensor.
         empty: Rows in which every key is masked.
         masked: Whether anything was masked.
     """
@@ -62,20 +63,25 @@ class ScoreRows:
     keys: int = 1
     highest: dict[str, float] = field(default_factory=dict)
     lowest: float = 0.0
+    reached: dict[str, float] = field(default_factory=dict)
     empty: int = 0
     masked: bool = False
 
-    def add(self, scores: Array, added: Sequence[tuple[ScoreOperand, Array, Array]]) -> None:
+    def add(self, added: Sequence[tuple[ScoreOperand, Array, Array, Array]]) -> None:
         """Look at one sample.
 
         Args:
-            scores: What the first Add or Where reads.
-            added: What each adds or puts in their place, and where that is a mask.
+            added: Of each operand: the scores that its node reads, what it adds to them or puts in their place,
+                and where that is a mask.
         """
-        total = np.asarray(scores, np.float64)
-        hidden = np.zeros((), bool)
-        for operand, given, masks in added:
+        total: Array = np.zeros(())
+        hidden: Array = np.zeros((), bool)
+        for at, (operand, scores, given, masks) in enumerate(added):
+            total, hidden = _carried(total, hidden, scores) if at else (np.asarray(scores, np.float64), hidden)
             hidden = hidden | masks
+            self.reached[operand.tensor] = min(
+                self.reached.get(operand.tensor, 0.0), float(given.min(initial=0.0))
+            )
             if not operand.selected:
                 plain = np.where(masks, 0.0, given)
                 total = total + plain
@@ -100,6 +106,15 @@ class ScoreRows:
     def low(self) -> float:
         """Scores below it weigh less than half a step of an 8-bit probability, in every row."""
         return self.least + math.log(_LEAST_PROBABILITY) - math.log(self.keys)
+
+
+def _carried(total: Array, hidden: Array, scores: Array) -> tuple[Array, Array]:
+    """Scores without masks, and where masks are, as the next node reads them: reshaped, perhaps scaled."""
+    seen = np.asarray(scores, np.float64)
+    if total.size != seen.size:
+        return seen, seen <= MASK_LEVEL
+    hidden = np.broadcast_to(hidden, total.shape).reshape(seen.shape)
+    return np.where(hidden, total.reshape(seen.shape), seen), hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +161,7 @@ def clamp_mask(job: TransformJob) -> Transformed:
         # Nothing was padded in any sample: what a mask does was not seen.
         return StepOutcome(model, (), (message("quantize.mask_unused", count=len(parts)),))
     ranges = score_ranges(model, masked, limits)
-    added = {each.tensor for part in masked for each in part.operands if not each.selected}
+    added = {each for part in masked for each in part.operands if not each.selected}
     if limits.empty:
         note = message("quantize.mask_full_rows", count=limits.empty, samples=limits.samples)
         return StepOutcome(model, (), (note,), {**mask_ranges(added, limits), **ranges})
@@ -181,13 +196,14 @@ def score_ranges(model: Model, masked: Sequence[Attention], limits: MaskLimits) 
     }
 
 
-def mask_ranges(tensors: Iterable[str], limits: MaskLimits) -> dict[str, tuple[float, float]]:
+def mask_ranges(operands: Iterable[ScoreOperand], limits: MaskLimits) -> dict[str, tuple[float, float]]:
     """The range of masks that are not limited in the network: their quantizer saturates."""
     seen = [each.highest for each in limits.rows.values()]
-    return {
-        name: (limits.added, max((found[name] for found in seen if name in found), default=0.0))
-        for name in tensors
-    }
+    found = {}
+    for each in operands:
+        high = max((known[each.tensor] for known in seen if each.tensor in known), default=0.0)
+        found[each.tensor] = (-high, -limits.added) if each.subtracted else (limits.added, high)
+    return found
 
 
 def observe_rows(
@@ -214,7 +230,7 @@ def observe_rows(
         feed = bench.feed(index)
         computed = {**feed, **network.run(feed, sample=samples.names[index])} if network is not None else {}
         for part in reader.parts:
-            rows[part.softmax].add(*reader.scores(part, computed))
+            rows[part.softmax].add(reader.scores(part, computed))
     lead = max((each.lead for each in rows.values()), default=0.0)
     lowest = min((each.lowest for each in rows.values()), default=0.0)
     # A lead twice as large as any that was seen is a reserve for other samples.
@@ -244,35 +260,36 @@ class _ScoreReader:
         shape = next((each.shape for each in values(model) if each.name == tensor), None)
         return 0 if shape is None else len(shape)
 
-    def _score_place(self, operand: ScoreOperand) -> int:
-        return (3 if operand.selected else 1) - operand.place
-
-    def _raw(self, part: Attention) -> str:
-        """The scores before anything is added to them."""
-        if not part.operands:
-            return part.masked
-        return str(self._nodes[part.operands[0].node].input[self._score_place(part.operands[0])])
-
     def _read(self, part: Attention) -> list[str]:
-        conditions = [self._nodes[each.node].input[0] for each in part.operands if each.selected]
-        return [self._raw(part), *(each.tensor for each in part.operands), *conditions]
+        if not part.operands:
+            return [part.masked]
+        places = [(0, each.score_place) if each.selected else (each.score_place,) for each in part.operands]
+        read = zip(part.operands, places, strict=True)
+        return [*(each.tensor for each in part.operands)] + [
+            self._nodes[each.node].input[at] for each, some in read for at in some
+        ]
 
     def _value(self, tensor: str, computed: Mapping[str, Array]) -> Array:
         return computed[tensor] if tensor in computed else self._constants.value(tensor)
 
     def scores(
         self, part: Attention, computed: Mapping[str, Array]
-    ) -> tuple[Array, list[tuple[ScoreOperand, Array, Array]]]:
-        """Scores of one sample, and what is added: values, and where they are a mask."""
-        scores, found = self._value(self._raw(part), computed), []
-        for operand in part.operands:
+    ) -> list[tuple[ScoreOperand, Array, Array, Array]]:
+        """Of one sample and each operand: scores that its node reads, what it adds, and where that is a mask."""
+        found = []
+        for operand in part.operands or (ScoreOperand("", 0, part.masked, selected=True, kind="nothing"),):
+            node = self._nodes.get(operand.node)
             given = np.asarray(self._value(operand.tensor, computed), np.float64)
+            if node is None:
+                found.append((operand, given, given, np.zeros((), bool)))
+                continue
+            given = -given if operand.subtracted else given
             masks = given <= MASK_LEVEL
             if operand.selected:
-                chosen = np.asarray(self._value(self._nodes[operand.node].input[0], computed), bool)
+                chosen = np.asarray(self._value(node.input[0], computed), bool)
                 masks = masks & (chosen if operand.place == 1 else ~chosen)
-            found.append((operand, given, masks))
-        return scores, found
+            found.append((operand, self._value(node.input[operand.score_place], computed), given, masks))
+        return found
 
 
 class _MaskEditor:
@@ -294,21 +311,24 @@ class _MaskEditor:
     def limit(self, limits: MaskLimits) -> tuple[Participation, ...]:
         """Limit every mask; who took part."""
         taken = []
+        reached = [each.reached for each in limits.rows.values()]
         for (name, place), operand in self._operands.items():
             limit = limits.selected if operand.selected else limits.added
-            node = self.draft.nodes[name]
-            if self._may_be_lower(node.input[place], limit):
-                self._edge(node, place, limit)
-                text = message("quantize.mask_limit", limit=f"{limit:.4g}")
+            node, tensor = self.draft.nodes[name], operand.tensor
+            sign = -1.0 if operand.subtracted else 1.0
+            seen = any(found.get(tensor, 0.0) < limit for found in reached)
+            if seen or self._may_be_lower(node.input[place], limit, sign):
+                self._edge(node, place, limit, sign)
+                text = message("quantize.mask_limit", limit=f"{sign * limit:.4g}")
                 taken.append(Participation(name, "mask", text))
         return tuple(taken)
 
     @property
-    def limited(self) -> tuple[str, ...]:
-        """Tensors that a Max limits."""
-        return tuple(self._limited)
+    def limited(self) -> tuple[ScoreOperand, ...]:
+        """Operands that a Max or a Min limits."""
+        return tuple(each for each in self._operands.values() if each.tensor in self._limited)
 
-    def _may_be_lower(self, tensor: str, limit: float) -> bool:
+    def _may_be_lower(self, tensor: str, limit: float, sign: float) -> bool:
         """Whether a constant on the path of a tensor is lower than the limit, or it is fed from outside."""
         waiting, seen = [tensor], set[str]()
         while waiting:
@@ -317,7 +337,7 @@ class _MaskEditor:
                 continue
             seen.add(name)
             if name in self.draft.constants:
-                if self._least(self.draft.constants.value(name)) < limit:
+                if self._least(self.draft.constants.value(name), sign) < limit:
                     return True
                 continue
             if name in self._inputs and self._elements.get(name, "").startswith(("float", "bfloat")):
@@ -325,63 +345,66 @@ class _MaskEditor:
             maker = self.draft.producer(name)
             if maker is not None:
                 made = attribute(maker, "value") if maker.op_type == "ConstantOfShape" else None
-                if made is not None and self._least(_array(made)) < limit:
+                if made is not None and self._least(_array(made), sign) < limit:
                     return True
                 waiting += maker.input
         return False
 
     @staticmethod
-    def _least(held: Array) -> float:
-        return float(held.min(initial=0.0)) if held.dtype.kind == "f" else 0.0
+    def _least(held: Array, sign: float) -> float:
+        return float((sign * held).min(initial=0.0)) if held.dtype.kind == "f" else 0.0
 
-    def _edge(self, node: Any, place: int, limit: float) -> None:
-        """Limit what a node reads at one of its inputs."""
+    def _edge(self, node: Any, place: int, limit: float, sign: float) -> None:
+        """Limit what a node reads at one of its inputs, times a sign."""
         tensor = node.input[place]
         if tensor in self.draft.constants:
             held = self.draft.constants.value(tensor)
-            if self._least(held) < limit:
-                change_constants(self.draft, [(node, place, np.maximum(held, limit))], dtype_of=tensor)
+            if self._least(held, sign) < limit:
+                change_constants(
+                    self.draft, [(node, place, sign * np.maximum(sign * held, limit))], dtype_of=tensor
+                )
             return
         maker = self.draft.producer(tensor)
         if maker is not None and maker.name in self._limited.values():
             return
-        places = self._places(maker) if maker is not None and self._is_private(tensor) else None
-        if maker is None or places is None:
-            self._insert(node, place, limit)
+        places = self._places(maker) if maker is not None and self._is_private(tensor) else ()
+        lower = [at for at in places if self._may_be_lower(maker.input[at], limit, sign)] if maker else []
+        if maker is None or not lower:
+            # Nothing on its path can be limited in its stead.
+            self._insert(node, place, limit, sign)
             return
         self._own.add(maker.name)
-        for at in places:
-            if self._may_be_lower(maker.input[at], limit):
-                self._edge(maker, at, limit)
+        for at in lower:
+            self._edge(maker, at, limit, sign)
 
     def _is_private(self, tensor: str) -> bool:
         """Whether nothing but masks is made of a tensor; shapes do not count."""
         others = [each for each in self.draft.readers(tensor) if each.op_type != "Shape"]
         return tensor not in self.draft.outputs.values() and all(each.name in self._own for each in others)
 
-    def _places(self, maker: Any) -> tuple[int, ...] | None:
-        """Inputs of a node whose limit is a limit of its result; None where there are none."""
+    def _places(self, maker: Any) -> tuple[int, ...]:
+        """Inputs of a node whose limit is a limit of its result."""
         if maker.op_type in _KEEP_ELEMENTS:
             return (0,)
         if maker.op_type == "Cast":
-            return (0,) if self._elements.get(maker.input[0], "").startswith("float") else None
+            return (0,) if self._elements.get(maker.input[0], "").startswith("float") else ()
         if maker.op_type == "Where":
             return (1, 2)
         if maker.op_type in ("Add", "Concat"):
             return tuple(range(len(maker.input)))
         if maker.op_type == "Mul":
             # One where it masks and zero elsewhere, times a constant.
-            return next(((at,) for at in (0, 1) if maker.input[at] in self.draft.constants), None)
-        return None
+            return next(((at,) for at in (0, 1) if maker.input[at] in self.draft.constants), ())
+        return ()
 
-    def _insert(self, node: Any, place: int, limit: float) -> None:
+    def _insert(self, node: Any, place: int, limit: float, sign: float) -> None:
         tensor = node.input[place]
         if tensor not in self._limited:
             draft = self.draft
             element = by_dtype(self._elements.get(tensor, "float32"))
             dtype = np.float32 if element is None else np.dtype(element.widened)
-            constant = draft.add_constant(np.asarray(limit, dtype), f"{tensor}_limit")
-            self._limited[tensor] = self._add_node("Max", [tensor, constant], tensor)
+            constant = draft.add_constant(np.asarray(sign * limit, dtype), f"{tensor}_limit")
+            self._limited[tensor] = self._add_node("Max" if sign > 0 else "Min", [tensor, constant], tensor)
         new = self.draft.nodes[self._limited[tensor]]
         self.draft.set_input(node, place, new.output[0])
 
