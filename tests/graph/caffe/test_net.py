@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
-from roundoff.core.text_proto import TextMessage, parse_text_proto
+from roundoff.core.text_proto import TextEntry, TextMessage, parse_text_proto
 from roundoff.errors import BadInput
 from roundoff.graph.caffe import conversion as registry
 from roundoff.graph.caffe.conversion import LayerJob, layer_types, register_layer
 from roundoff.graph.caffe.convert import Imported, import_caffe
-from roundoff.graph.caffe.net import read_net, read_prototxt
-from roundoff.graph.caffe.wire import text_table
+from roundoff.graph.caffe.net import blob_message, read_net, read_prototxt
+from roundoff.graph.caffe.wire import encode, text_table
 from tests.graph.caffe.nets import NetText, run_all, values, weights_bytes
 
 Blobs = tuple[str, list[Array]]
@@ -104,6 +104,55 @@ def test_old_forms_compute_what_the_new_one_does(text: str, tmp_path: Path) -> N
 )
 def test_wrong_old_forms_are_refused(text: str, told: str, tmp_path: Path) -> None:
     assert told in refused(tmp_path, text)
+
+
+FORKED = """
+input: "data"
+input_dim: 1 input_dim: 3 input_dim: 9 input_dim: 7
+layers { name: "conv" type: CONVOLUTION bottom: "data" top: "conv"
+  convolution_param { num_output: 4 kernel_size: 3 pad: 1 stride: 2 } }
+layers { name: "prelu" type: PRELU bottom: "conv" top: "conv" prelu_param { channel_shared: true } }
+layers { name: "up" type: DECONVOLUTION bottom: "conv" top: "up"
+  convolution_param { num_output: 2 kernel_size: 4 stride: 2 } }
+layers { name: "crop" type: CROP bottom: "up" bottom: "data" top: "score" }
+"""
+
+
+def test_types_that_forks_added_to_the_old_form_are_known_by_their_names(tmp_path: Path) -> None:
+    """As the first FCN and DeepLab nets have them; in their files such a type is a number of the fork's own."""
+    conv, slope, up = (values(4, 3, 3, 3), values(4, seed=1)), values(1, seed=2), values(4, 2, 4, 4, seed=3)
+    stored = {"conv": (4, conv), "prelu": (4711, (slope,)), "up": (39, (up, values(2, seed=4))), "crop": (40, ())}
+    entries = [
+        TextEntry("layers", TextMessage((
+            TextEntry("name", name), TextEntry("type", kind),
+            *(TextEntry("blobs", blob_message(blob)) for blob in blobs),
+        )))
+        for name, (kind, blobs) in stored.items()
+    ]  # fmt: skip
+    (tmp_path / "net.prototxt").write_text(FORKED)
+    (tmp_path / "net.caffemodel").write_bytes(b"".join(encode(TextMessage(tuple(entries)), "NetParameter")))
+    found = run_all(
+        import_caffe(tmp_path / "net.prototxt", tmp_path / "net.caffemodel").model,
+        {"data": (data := values(1, 3, 9, 7, seed=5))},
+    )
+    net = NetText({"data": (1, 3, 9, 7)})
+    net.add(
+        "Convolution",
+        "conv",
+        "data",
+        "",
+        "convolution_param { num_output: 4 kernel_size: 3 pad: 1 stride: 2 }",
+        conv,
+    )
+    net.add("PReLU", "prelu", "conv", "conv", "prelu_param { channel_shared: true }", [slope])
+    net.add(
+        "Deconvolution", "up", "conv", "", "convolution_param { num_output: 2 kernel_size: 4 stride: 2 }",
+        [up, values(2, seed=4)],
+    )  # fmt: skip
+    net.add("Crop", "crop", ["up", "data"], "score")
+    wanted = run_all(net.load(tmp_path).model, {"data": data})
+    assert found["score"].shape == (1, 2, 9, 7)
+    assert np.array_equal(found["score"], wanted["score"])
 
 
 # Phases, inputs, dropped layers.

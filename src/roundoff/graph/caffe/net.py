@@ -209,15 +209,12 @@ def _from_v1(entry: TextEntry, *, what: str) -> TextEntry:
         return TextEntry("layer", _from_v0(old, inner, line=entry.line, what=what), entry.line)
     kind = old.get("type", "NONE")
     types = layer_types_v1()
-    if kind not in types:
-        raise BadInput(
-            english("{what}: a layer has the type {kind!r}, which Caffe never had.", what=what, kind=kind),
-            fix=english("check the file"),
-        )
+    # A number that a fork gave a type of its own says nothing; the .prototxt says which it is, by its name.
+    now = types[str(kind)][1] if kind in types else ""
     special = ("type", "param", "blob_share_mode", "blobs_lr", "weight_decay")
     fields = [part for part in old.entries if part.name not in special]
     shared = (TextEntry("param", TextMessage((TextEntry("name", name),))) for name in old.all("param"))
-    kinds = TextEntry("type", types[str(kind)][1], old.line("type"))
+    kinds = TextEntry("type", now, old.line("type"))
     return TextEntry("layer", TextMessage((*fields, kinds, *shared)), entry.line)
 
 
