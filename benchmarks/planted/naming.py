@@ -65,6 +65,18 @@ def _hashed(entries: Sequence[Entry], rng: np.random.Generator) -> list[str]:
     return [hashlib.sha256((salt + tensor).encode()).hexdigest()[:12] for tensor, _, _ in entries]
 
 
+def _by_kind(entries: Sequence[Entry], rng: np.random.Generator) -> list[str]:
+    """Each kind of operation counted for itself, as Keras and many compilers do: no order of all of them."""
+    del rng
+    seen: dict[str, int] = {}
+    found = []
+    for _, _, op in entries:
+        kind = op.lower() or "input"
+        seen[kind] = seen.get(kind, -1) + 1
+        found.append(f"{kind}_{seen[kind]}")
+    return found
+
+
 STYLES: Mapping[str, Callable[[Sequence[Entry], np.random.Generator], list[str]] | None] = {
     "same names": None,
     "mangled for files": _file_names,
@@ -74,6 +86,7 @@ STYLES: Mapping[str, Callable[[Sequence[Entry], np.random.Generator], list[str]]
     "numbered": _numbered,
     "counting down": _counting_down,
     "hashed": _hashed,
+    "kind and number": _by_kind,
 }
 """By what they are called in tables; the first is how the suite itself writes."""
 

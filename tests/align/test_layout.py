@@ -8,6 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from roundoff.align.layout import find_layout
+from roundoff.align.pairing import Layout, TensorPair
+from roundoff.align.usual_layout import one_of_its_own
 from roundoff.core.tensors import Array
 from tests.align.shapes import Shape, shapes
 
@@ -229,3 +231,15 @@ def test_values_that_are_no_numbers_have_no_layout_to_find() -> None:
     assert find_layout(text, text) is None
     assert find_layout(numbers((2, 3)), np.full((2, 3), np.nan)) is None
     assert find_layout(numbers((4, 1)), np.array(["a", "b", "c", "d"])).name == "reshaped (4) -> (4,1)"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("pictures", "odd"), [(0, False), (1, False), (2, True)])
+def test_one_picture_among_rows_has_no_layout_of_its_own(pictures: int, odd: bool) -> None:
+    """Rows lie as they do whether pictures are channels last or not: only other pictures can tell."""
+    last = Layout("NHWC -> NCHW", axes=(0, 3, 1, 2))
+    ours = {"conv": (1, 24, 4, 4), **{f"row{i}": (1, 16, 24) for i in range(5)}}
+    ours |= {f"picture{i}": (1, 8, 6, 6) for i in range(pictures)}
+    theirs = {**ours, "conv": (1, 4, 4, 24)}
+    pairs = [TensorPair(name, name, "name", 1.0, last if name == "conv" else None) for name in ours]
+    found = one_of_its_own(pairs, ours, theirs, ())
+    assert (found is not None) == odd

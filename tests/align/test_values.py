@@ -227,3 +227,22 @@ def test_cropping_is_never_silent() -> None:
     ours = {name: array[:, :8] for name, array in wide.items()}
     pairing = align(MemorySource(ours | {"same": ours["r0"]}), MemorySource(renamed(wide) | {"same": ours["r0"]}))
     assert matched(pairing) == {"same": "same"}
+
+
+@pytest.mark.parametrize("behind", [8, 24])
+def test_what_is_wrong_behind_a_fault_does_not_make_those_in_front_of_it_uncertain(behind: int) -> None:
+    """What correlates by half there is no noise between the two sides."""
+    # Tensors of one network have much in common, as one before and one behind an activation do.
+    shared = 2 * distinct(1, seed=3)["r0"]
+    front = {name: array + shared for name, array in distinct(6).items()}
+    wrong = {f"r{6 + index}": array for index, array in enumerate(distinct(behind, seed=1).values())}
+    random = np.random.default_rng(2)
+
+    def half(array: Array) -> Array:
+        return (array + random.standard_normal(array.shape)).astype(np.float32)
+
+    theirs = {**renamed(front), **renamed(wrong, half)}
+    pairing = align(MemorySource({**front, **wrong}), MemorySource(shuffled(theirs, random)))
+    found = {pair.reference: pair for pair in pairing.pairs}
+    assert {name: found[name].candidate for name in front} == truth(front)
+    assert all(found[name].confidence >= CERTAIN for name in front)

@@ -41,7 +41,7 @@ def test_a_style_renames_every_tensor_and_changes_no_value(style: str, tmp_path:
     assert files == sorted(case.dumps.names.values())
     for tensor, name in case.dumps.names.items():
         assert np.array_equal(np.load(tmp_path / "dumps" / "2" / f"{name}.npy"), case.dumps.samples[2][tensor])
-    if style in ("t_0017", "numbered", "counting down", "hashed"):
+    if style in ("t_0017", "numbered", "counting down", "hashed", "kind and number"):
         assert not any("block" in name for name in files)
     if style == "kind and time stamp":
         assert all(re.fullmatch(r"[A-Za-z]+_\w+\.0\.\d{16}", name) for name in files)

@@ -132,8 +132,8 @@ def _tells(reference: Shape, stored: Shape) -> tuple[bool, bool]:
     return moved == stored, reference == stored
 
 
-_PLAIN_RANK, _ONE_AGAINST = 3, 2
-"""One tensor has a layout of its own where so many others, of this rank or more, lie as in the reference."""
+_ONE_AGAINST = 2
+"""One tensor has a layout of its own where so many others of as many axes lie as in the reference."""
 
 
 def one_of_its_own(
@@ -155,7 +155,9 @@ def one_of_its_own(
     shapes = [(ours.get(each.reference), theirs.get(each.candidate)) for each in odd]
     if len(odd) != 1 or not all(shapes[0]) or len(shapes[0][0] or ()) != len(shapes[0][1] or ()):
         return None
-    plain = sum(each.layout is None and len(ours.get(each.reference) or ()) >= _PLAIN_RANK for each in pairs)
+    # A dump that is channels last may have one picture and many rows: these lie as they do either way.
+    rank = len(shapes[0][0] or ())
+    plain = sum(each.layout is None and len(ours.get(each.reference) or ()) == rank for each in pairs)
     same_size = math.prod(shapes[0][0] or ()) == math.prod(shapes[0][1] or ())
     return odd[0] if plain >= _ONE_AGAINST and same_size else None
 

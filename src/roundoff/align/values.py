@@ -165,6 +165,12 @@ SURE = 0.9
 _NOISE_QUANTILE = 0.75
 """The residual that this share of the matches stays below is the usual noise between the two sides."""
 
+_FEWEST_AGREEING, _FAR_BETTER, _UNRELATED = 4, 100.0, 0.01
+"""Unless so many leave so many times less than the next, and that more than this: then only these count."""
+
+_PRODUCTS = 1e-6
+"""What float32 products of fingerprints leave of equal tensors."""
+
 _NOISE_SLACK = 3.0
 """So many times that noise is added to residuals before they are compared: less than it tells nothing."""
 
@@ -239,7 +245,7 @@ class _Usual:
         items = [item for item in chosen.values() if not item.constant]
         if not items:
             return cls(LEAST_NOISE, 0.5, 0.5)
-        noise = max(float(np.quantile([item.residual for item in items], _NOISE_QUANTILE)), LEAST_NOISE)
+        noise = _usual_noise([item.residual for item in items])
         changed = sum(item.layout is not None for item in items) / len(items)
         return cls(noise, changed, sum(item.agrees_plainly(noise) for item in items) / len(items))
 
@@ -249,6 +255,20 @@ class _Usual:
         plain = self.plain if item.agrees_plainly(self.noise) else 1 - self.plain
         noisy = item.residual > max(_SUSPICIOUS_RESIDUAL * self.noise, _UNSUSPICIOUS)
         return noisy or min(changed, plain) < _UNUSUAL
+
+
+def _usual_noise(residuals: Sequence[float]) -> float:
+    """The residual that most right matches stay below.
+
+    Behind a fault nothing agrees, and what is matched there by chance is no noise: where some agree far better
+    than all others, they are the ones in front of it.
+    """
+    sizes = np.sort(np.maximum(residuals, LEAST_NOISE))
+    gaps = sizes[_FEWEST_AGREEING:] / sizes[_FEWEST_AGREEING - 1 : -1]
+    if gaps.size and gaps.max() >= _FAR_BETTER and sizes[_FEWEST_AGREEING + int(gaps.argmax())] > _UNRELATED:
+        sizes = sizes[: _FEWEST_AGREEING + int(gaps.argmax())]
+        return max(float(np.quantile(sizes, _NOISE_QUANTILE)), _PRODUCTS)
+    return float(np.quantile(sizes, _NOISE_QUANTILE))
 
 
 def _confidence(

@@ -252,6 +252,17 @@ def test_rows_and_columns_of_an_input_that_was_not_dumped() -> None:
     assert "rows and columns exchanged" in str(finding.summary)
 
 
+def test_rows_and_columns_of_an_input_under_a_name_that_says_nothing() -> None:
+    """Values find it in another order of axes, but no device stores a picture so: it was fed that."""
+    network = subject("plain", 0)
+    samples = few_samples(network)
+    fed = {name: np.swapaxes(array, -1, -2).copy() for name, array in samples.items()}
+    rows = [{f"t{at}": row[name] for at, name in enumerate(row)} for row in Device(network).run(fed)]
+    (finding,) = diagnose_device(network.model, ArraySamples(samples), HeldDumps(rows)).accused
+    assert finding.cause == "preprocessing"
+    assert "height and width are exchanged" in str(finding.summary)
+
+
 def test_a_gain_behind_an_input_that_was_not_dumped_is_not_the_inputs() -> None:
     case = planted("requantized-wrong")
     assert case.dumps is not None

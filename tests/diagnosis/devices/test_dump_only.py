@@ -169,8 +169,10 @@ def test_lines_in_words() -> None:
     assert str(lines_text(many, "x")).startswith("channels 0, 1, 2, 3, 4 and 2 more of 'x' are")
 
 
-def hashed(fault: str, family: str, seed: int, *, some: bool = False) -> tuple[PlantedCase, Diagnosis]:
-    """A planted case whose tensors have names that say nothing, in no order."""
+def hashed(
+    fault: str, family: str, seed: int, *, some: bool = False, exchanged: tuple[str, str] | None = None
+) -> tuple[PlantedCase, Diagnosis]:
+    """A planted case whose tensors have names that say nothing, in no order, but two have those of each other."""
     network = subject(family, seed)
     case = FAULTS[fault](network, network.rng(fault))
     assert case is not None
@@ -178,7 +180,9 @@ def hashed(fault: str, family: str, seed: int, *, some: bool = False) -> tuple[P
         case = some_tensors(case, np.random.default_rng(0))
     case = named(case, "hashed", np.random.default_rng(0))
     assert case.dumps is not None
-    names = case.dumps.names
+    names = dict(case.dumps.names)
+    if exchanged is not None:
+        names |= {exchanged[0]: exchanged[1], exchanged[1]: exchanged[0]}
     rows = tuple(
         {names[name]: row[name] for name in sorted(row, key=names.__getitem__)} for row in case.dumps.samples
     )
@@ -223,3 +227,16 @@ def test_one_mislabelled_picture_among_few_is_told() -> None:
     assert finding.cause == "layout"
     assert {*finding.nodes, *finding.tensors} & case.truths[0].nodes
     assert "in the dump only" in str(finding.summary)
+
+
+def test_a_name_by_coincidence_does_not_outweigh_what_follows() -> None:
+    """A compiler that counts for itself has names that the model gives to other tensors; behind a fault no value
+    of the float model tells, but what the device's own tensors predict does."""
+    exchanged = ("stage3/conv1/relu_out", "stage3/add/relu_out")
+    case, found = hashed("operation-kernel-flipped", "residual", 0, exchanged=exchanged)
+    (finding,) = found.accused
+    assert {*finding.nodes, *finding.tensors} & case.truths[0].nodes
+    assert not {*finding.tensors} & {*exchanged}
+    files = None if found.judgement is None else found.judgement.coverage.files
+    assert files is not None
+    assert files.judged == files.there

@@ -8,17 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.planted.clean import clean_cases
+from benchmarks.planted.device import Device, few_samples
 from benchmarks.planted.subject import subject
 
 from roundoff.cli import main
 from roundoff.core.coverage import OutputCoverage
 from roundoff.core.document import SCHEMA, Environment, RunDocument, load_document, to_json
 from roundoff.core.tensors import Array
+from roundoff.diagnosis.devices.study import diagnose_device
 from roundoff.diagnosis.result import Diagnosis
+from roundoff.graph.load import model_from_proto
 from roundoff.messages.catalogue import use_language
 from roundoff.messages.message import verbatim
 from roundoff.report.junit import document_junit
-from tests.diagnosis.devices.devices import diagnosed, planted
+from roundoff.samples.sample_set import ArraySamples
+from tests.diagnosis.devices.devices import HeldDumps, diagnosed, planted
 from tests.diagnosis.devices.test_causes import clean
 
 _VERDICTS = Path(__file__).resolve().parents[4] / "shared" / "vectors" / "verdicts"
@@ -260,3 +264,31 @@ def test_one_tensor_with_channels_last_among_three_pictures_is_told() -> None:
     found = with_rows(changed)
     assert found.kind == "culprits"
     assert [each.cause for each in found.accused] == ["layout"]
+
+
+def test_a_branch_that_leads_to_no_output_accuses_nobody() -> None:
+    """Who reads a quantized file drops it, and does not know its weights: what is made of it is not judged."""
+    network = subject("plain", 1)
+    quantized = network.healthy
+    proto = type(quantized.float_model.proto)()
+    proto.CopyFrom(quantized.float_model.proto)
+    layer = next(node for node in proto.graph.node if node.op_type == "Conv" and node.name == "conv2")
+    branch = type(layer)()
+    branch.CopyFrom(layer)
+    branch.name, branch.output[0] = "branch", "branch_out"
+    proto.graph.node.append(branch)
+    model = model_from_proto(proto, path=quantized.float_model.path)
+    rng = np.random.default_rng(0)
+    rows = [
+        {**row, "branch_out": (made + rng.normal(0, 0.1, made.shape)).astype(np.float32)}
+        for row in Device(network, quantized).run(few_samples(network))
+        for made in [row["conv2_out" if "conv2_out" in row else "conv2/relu_out"]]
+    ]
+    found = diagnose_device(
+        replace(quantized, float_model=model), ArraySamples(few_samples(network)), HeldDumps(tuple(rows))
+    )
+    assert found.kind == "healthy"
+    assert found.judgement is not None
+    tensors = found.judgement.coverage.tensors
+    assert tensors is not None
+    assert [each.names for each in tensors.left_out if each.why == "unused"] == [("branch_out",)]

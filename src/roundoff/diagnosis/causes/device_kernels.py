@@ -8,8 +8,7 @@ from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import ONE_KERNEL, DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Measure, Remedy, RemedyChange
-from roundoff.messages.message import Argument, Message, joined, message
-from roundoff.messages.sanitize import short_name
+from roundoff.messages.message import Argument, Message, joined, message, short_name
 
 # Where it is not known how tensors are coded, codes that end before the values do explain smaller errors; so may
 # whatever makes a whole device coarser. In float, rounding of 16 bits explains what is smaller than this.

@@ -14,8 +14,7 @@ from roundoff.diagnosis.registry import Intervention
 from roundoff.diagnosis.result import Measure, RemedyChange
 from roundoff.measure.metrics import ratio_db
 from roundoff.measure.pairs import channel_axis_of, measure_pair
-from roundoff.messages.message import Argument, Message, as_message, joined, message
-from roundoff.messages.sanitize import short_name
+from roundoff.messages.message import Argument, Message, as_message, joined, message, short_name
 from roundoff.studies.compare.difference import describe
 
 # Few channels, or the border, are to blame when they have this part of the error.

@@ -1,6 +1,7 @@
 """The tensors of a device under the names, in the layouts and as the values of the float model."""
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -294,6 +295,11 @@ def _as_dumped(
         fit = layout.fit(left, right)
         if left != right and fit is not None and fit.prior == 0:
             found[name] = replace(pair, layout=fit.layout)
+    for name in found.keys() & set(ends):
+        axes = found[name].layout and found[name].layout.axes
+        # Channels go first or last; rows and columns that are exchanged are no way to store a picture.
+        if axes and axes[:2] == (0, 1) and shapes[0][name] == shapes[1][found[name].candidate]:
+            found[name] = replace(found[name], layout=None)
     odd = one_of_its_own(found.values(), *shapes, ends)
     if odd is not None:
         shape, stored = shapes[0][odd.reference], shapes[1][odd.candidate]
@@ -359,6 +365,11 @@ _LOOKED_AT = 2048
 _FEWEST_VALUES = 8
 # How sure a partner is from which those behind it follow.
 _EXPLAINS = 0.9
+# Names are taken at their word where as many tensors of the device have one of the model's; a few are coincidence.
+_MOSTLY_NAMED = 0.5
+# A pair is doubted when it leaves this much of what was predicted unexplained, and given up for a partner that
+# leaves no more than that, and so many times less. Fewer values than these agree by chance.
+_MISFIT, _FITTING, _BETTER, _TELLING = 0.02, 0.01, 10.0, 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -395,6 +406,7 @@ def with_predicted(
     # the wrong tensor itself is next: its partner is the one from which those behind it follow.
     rounds = _Prediction(readout, golden, feed, tensors)
     for _ in range(_ROUNDS):
+        rounds.give_up_misfits()
         if not rounds.left or not (rounds.pair_what_follows() or rounds.pair_what_explains()):
             break
     rounds.pair_the_rest()
@@ -414,6 +426,10 @@ class _Prediction:
         self._pairs = {
             name: pair for name, pair in readout.pairs.items() if pair.how in named or pair.confidence >= _CERTAIN
         }
+        called = sum(pair.how in named for pair in readout.pairs.values())
+        mostly = called >= _MOSTLY_NAMED * len(readout.device.tensors)
+        firm = named if mostly else ("alias", "origin")
+        self._firm = {name for name, pair in self._pairs.items() if pair.how in firm or name in feed}
         self._open = {name: pair for name, pair in readout.pairs.items() if name not in self._pairs}
         everything = readout.reference.tensors, readout.device.tensors
         self._layout = usual_layout(*everything, _matches(everything, self._pairs))
@@ -451,14 +467,17 @@ class _Prediction:
         """Pair tensors whose values are those that certain ones predict."""
         arrays = self._predicted(self._wanted())
         theirs = self._readout.samples[0][1]
-        infos = tuple(self._infos[name] for name in arrays)
-        predicted = _Predicted(self._readout.reference, (theirs,), infos, arrays, ordered=False)
+        # Names have had their say: what is left under one of them was found to be another tensor.
+        names = {f"predicted {at}": name for at, name in enumerate(arrays)}
+        infos = tuple(replace(self._infos[name], name=given, node="") for given, name in names.items())
+        values = {given: arrays[name] for given, name in names.items()}
+        predicted = _Predicted(self._readout.reference, (theirs,), infos, values, ordered=False)
         try:
             pairing = align(predicted, SomeTensors(self._readout.device, frozenset(self.left)))
         except CannotAlign:
             return False
         found = {
-            pair.reference: replace(pair, how="prediction")
+            names[pair.reference]: replace(pair, reference=names[pair.reference], how="prediction")
             for pair in pairing.pairs
             if pair.how == "value" and pair.confidence >= SURE
         }
@@ -466,6 +485,51 @@ class _Prediction:
         sources = self._readout.reference, self._readout.device
         self._pairs = _as_dumped({**self._pairs, **found}, sources, self._readout.ends)
         return bool(found)
+
+    def give_up_misfits(self) -> None:
+        """Part pairs that do not follow from what they read, where one of the two follows elsewhere.
+
+        A culprit does not follow either, but nothing else in the dump is what it should be, nor is it what another
+        tensor behind it should be. What it should have read is no such other: so an activation that is left out
+        stays one.
+        """
+        doubtful = [name for name in self._pairs if name not in self._firm]
+        view = self._view()
+        values = self._golden.compute_all(doubtful, view) if doubtful else {}
+        misfits: dict[str, float] = {}
+        for name in doubtful:
+            at = positions(values[name].size, _LOOKED_AT)
+            wanted, seen = take(values[name], at), take(view[name], at)
+            if wanted is not None and seen is not None and _unexplained(wanted, seen) > _MISFIT:
+                misfits[name] = _unexplained(wanted, seen)
+        if not misfits:
+            return
+        held = {self._pairs[name].candidate: name for name in misfits}
+        without = copy.copy(self)
+        without._pairs = {name: pair for name, pair in self._pairs.items() if name not in misfits}
+        given_up: set[str] = set()
+        for name, wanted in without._predicted(without._wanted()).items():
+            best = without._best_partners(wanted)
+            if len(best) != 1:
+                continue
+            (partner, rest), *_ = best.items()
+            owner = held.get(partner, "")
+            if name in misfits and owner != name and _BETTER * rest < misfits[name]:
+                given_up |= {name, owner} & misfits.keys()
+            elif (
+                owner and owner != name and name in self._golden.behind(owner) and _BETTER * rest < misfits[owner]
+            ):
+                given_up.add(owner)
+        self._pairs = {name: pair for name, pair in self._pairs.items() if name not in given_up}
+
+    def _best_partners(self, wanted: Array) -> dict[str, float]:
+        """Tensors of the device without a partner that are what was predicted, with what each leaves of it."""
+        few = take(wanted, positions(wanted.size, _LOOKED_AT))
+        if few is None or few.size < _TELLING:
+            return {}
+        looks = {each: look for each in self.left if (look := self._look(each, wanted.shape)) is not None}
+        rests = {each: _unexplained(few, look) for each, look in looks.items()}
+        return {each: rest for each, rest in rests.items() if rest < _FITTING}
 
     def pair_what_explains(self) -> bool:
         """Pair the one tensor from which those behind it follow, though it does not follow itself."""

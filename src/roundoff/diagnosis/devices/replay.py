@@ -110,13 +110,26 @@ class DeviceReplay:
 
     @cached_property
     def tensors(self) -> tuple[str, ...]:
-        """Computed tensors that the device wrote, in execution order."""
-        computed = self._computed
+        """Computed tensors that the device wrote, in execution order.
+
+        A quantized model says nothing of what leads to no output: those who read it drop such branches.
+        """
+        computed = self._computed if not self.quantizers else self._computed & self.needed
         return tuple(name for name in self.readout.pairs if name in computed)
 
     @cached_property
     def _computed(self) -> frozenset[str]:
         return frozenset(name for node in self.model.proto.graph.node for name in node.output)
+
+    @cached_property
+    def needed(self) -> frozenset[str]:
+        """What the outputs are computed from, and these."""
+        graph = self.model.proto.graph
+        found = {value.name for value in graph.output}
+        for node in reversed(graph.node):
+            if not found.isdisjoint(node.output):
+                found.update(node.input)
+        return frozenset(found)
 
     @cached_property
     def spans(self) -> dict[str, Span]:

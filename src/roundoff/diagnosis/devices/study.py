@@ -39,9 +39,8 @@ from roundoff.graph.nodes import attribute
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.classes import IndexCounts
 from roundoff.measure.verdicts import index_doubts, usual_limits
-from roundoff.messages.message import Argument, Message, as_message, joined, message, verbatim
+from roundoff.messages.message import Argument, Message, as_message, joined, message, short_name, verbatim
 from roundoff.messages.numbers import EXACT_DB, decibels_text
-from roundoff.messages.sanitize import short_name
 from roundoff.quantize.agreement import judge_outputs
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource, Samples
@@ -129,6 +128,9 @@ def _judgement(evidence: DeviceEvidence, kind: DiagnosisKind) -> Judgement:
     computed = [name for node in replay.model.proto.graph.node for name in node.output if name]
     judged = {*replay.tensors, *readout.indices.keys() & set(evidence.outputs.judged)}
     lost = [name for name in computed if name not in judged]
+    # A quantized model does not say how what leads to no output is computed.
+    unused = [name for name in lost if name in readout.pairs and name not in replay.needed]
+    alone = [name for name in lost if name not in set(unused)]
     files = readout.device.tensors
     taken = {pair.candidate for pair in (*readout.pairs.values(), *readout.indices.values())}
     spare = [info for info in files if info.name not in taken]
@@ -137,7 +139,9 @@ def _judgement(evidence: DeviceEvidence, kind: DiagnosisKind) -> Judgement:
     few = (LeftOut("unmatched", lacking), LeftOut("few_suffice", fed - lacking - used))
     coverage = Coverage(
         evidence.outputs,
-        tensors=Share(len(computed), len(computed) - len(lost), left_out(("unmatched", lost))),
+        tensors=Share(
+            len(computed), len(computed) - len(lost), left_out(("unmatched", alone), ("unused", unused))
+        ),
         samples=Share(fed, used, tuple(each for each in few if each.count)),
         files=files_share(files, spare, readout.copies),
         gap=_gap(evidence, computed, judged),
