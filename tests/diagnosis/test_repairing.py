@@ -313,7 +313,7 @@ def test_corrected_biases_of_a_given_file_stay_when_ranges_get_a_margin() -> Non
     assert corrected is not None
     opened = open_case(corrected.quantized(), samples)
     margins = RangeMargins(opened, ())
-    fixes = margins.fixes(Margin(1000))
+    fixes = margins.fixes(Margin(wide=True))
     before, after = (
         {each.name: each for each in some} for some in (opened.quantizers(), opened.quantizers(fixes))
     )

@@ -8,8 +8,9 @@ import pytest
 from roundoff.measure.inference import (
     agreement_interval,
     energy_ratio_interval_db,
+    fit_extremes,
     paired_energy_gain_db,
-    return_level,
+    safe_end,
 )
 
 
@@ -65,28 +66,56 @@ def test_no_change_among_few_does_not_prove_that_there_is_none() -> None:
     assert hits >= 930
 
 
+def level(values: np.ndarray, period: float) -> float:
+    found = fit_extremes(values)
+    assert found is not None
+    return float(found.level(np.asarray(period)))
+
+
 def test_the_largest_of_many_samples_is_told_by_few_of_them() -> None:
     drawn = np.random.default_rng(3)
     # Of a Gumbel distribution what one of 1000 exceeds is known; of long tails it is further out.
     exact = 3 - 0.5 * math.log(-math.log1p(-1 / 1000))
-    found = [return_level(drawn.gumbel(3, 0.5, 36), 1000) for _ in range(400)]
+    found = [level(drawn.gumbel(3, 0.5, 36), 1000) for _ in range(400)]
     assert np.median(found) == pytest.approx(exact, rel=0.06)
     assert np.mean(np.abs(np.array(found) / exact - 1) < 0.25) >= 0.9
-    long = np.median([return_level(np.exp(drawn.gumbel(0, 0.4, 36)), 1000) for _ in range(400)])
-    short = np.median([return_level(np.exp(drawn.gumbel(0, 0.1, 36)), 1000) for _ in range(400)])
+    long = np.median([level(np.exp(drawn.gumbel(0, 0.4, 36)), 1000) for _ in range(400)])
+    short = np.median([level(np.exp(drawn.gumbel(0, 0.1, 36)), 1000) for _ in range(400)])
     assert 1.5 < short < math.exp(0.1 * 6.91) * 1.2 < 6 < long < math.exp(0.4 * 6.91) * 1.2
 
 
 @pytest.mark.parametrize("values", [np.full(9, 2.6), np.zeros(9), np.array([1.0, 2.0]), np.zeros(0)])
 def test_samples_that_all_end_alike_are_not_exceeded(values: np.ndarray) -> None:
-    assert return_level(values, 1000) == values.max(initial=0.0)
+    assert safe_end(values, other=0.0, rounding=1e-4, weight=2.0) == values.max(initial=0.0)
 
 
-def test_a_longer_period_reaches_further_and_never_less_than_what_was_seen() -> None:
+def test_a_range_ends_further_out_where_clipping_counts_more_and_nearer_where_more_values_are_rounded() -> None:
     drawn = np.random.default_rng(8)
     for _ in range(200):
         values = np.abs(drawn.standard_t(3, 24)) * drawn.uniform(0.01, 100)
-        levels = [return_level(values, period) for period in (0, 100, 1000, 10000)]
-        assert levels == sorted(levels)
-        assert levels[0] == values.max()
-        assert return_level(7 * values, 1000) == pytest.approx(7 * levels[2])
+        found = [safe_end(values, other=0.0, rounding=1e-3, weight=weight) for weight in (1, 4, 16)]
+        assert found == sorted(found)
+        more = [safe_end(values, other=0.0, rounding=each, weight=2.0) for each in (1e-6, 1e-4, 1e-2, 1e6)]
+        assert more == sorted(more, reverse=True)
+        assert more[-1] == pytest.approx(values.max(), rel=0.1)
+        assert min(found + more) >= values.max()
+        scaled = safe_end(7 * values, other=0.0, rounding=1e-3, weight=4)
+        assert scaled == pytest.approx(7 * found[1])
+
+
+def test_where_a_range_ends_costs_least_on_samples_that_it_was_not_found_on() -> None:
+    """Against the least of all ends on 200,000 others, of a distribution that is known."""
+    drawn = np.random.default_rng(5)
+    others = drawn.gumbel(3, 0.5, 200_000)
+
+    def cost(end: float, rounding: float) -> float:
+        return rounding * end**2 + float(np.square(np.maximum(others - end, 0)).mean())
+
+    least = min(cost(end, 2e-5) for end in np.linspace(3, 9, 601))
+    many = [safe_end(drawn.gumbel(3, 0.5, 400), other=0.0, rounding=2e-5, weight=1.0) for _ in range(20)]
+    assert np.median([cost(end, 2e-5) for end in many]) == pytest.approx(least, rel=0.05)
+    few = [drawn.gumbel(3, 0.5, 24) for _ in range(200)]
+    least = min(cost(end, 2e-4) for end in np.linspace(3, 9, 601))
+    ours = np.array([cost(safe_end(each, other=0.0, rounding=2e-4, weight=2.0), 2e-4) for each in few])
+    assert ours.mean() < np.mean([cost(each.max(), 2e-4) for each in few])
+    assert np.quantile(ours, 0.95) < 2 * least

@@ -2,10 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from roundoff.errors import BadInput
-from roundoff.search.goal import TuneGoal, make_goal
+from roundoff.search.goal import TuneGoal, loss_interval, make_goal
 
 
 def goal(**options: object) -> TuneGoal:
@@ -37,3 +38,24 @@ def test_shares_and_differences() -> None:
 def test_what_cannot_be_a_goal_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         goal(**options)
+
+
+class Shares:
+    """A judge of right and wrong answers."""
+
+    limits = (0.0, 1.0)
+
+
+class Decibels:
+    """A judge without limits."""
+
+    limits = None
+
+
+def test_that_none_of_a_few_answers_changed_does_not_prove_that_none_will() -> None:
+    none = np.zeros(32)
+    found = loss_interval(none, Shares())  # type: ignore[arg-type]
+    assert found is not None
+    # Half an answer more in either direction, of 32 + 2, and Student's t of 31 degrees of freedom.
+    assert found == pytest.approx((-2.039513 / 34, 2.039513 / 34), abs=1e-6)
+    assert loss_interval(none, Decibels()) == (0.0, 0.0)  # type: ignore[arg-type]

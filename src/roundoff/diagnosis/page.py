@@ -27,9 +27,8 @@ from roundoff.messages.catalogue import (
     translate,
     use_language,
 )
-from roundoff.messages.message import Message, phrase_of, shown, verbatim
+from roundoff.messages.message import Message, phrase_of, short_name, shown, verbatim
 from roundoff.messages.numbers import EXACT_DB, TOP1, decibels, score_text, share_text
-from roundoff.messages.sanitize import short_name
 from roundoff.pages.cards import ErrorChart
 from roundoff.pages.coverage import coverage_lines, coverage_phrase, judgement_lines
 

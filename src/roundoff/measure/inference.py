@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from statistics import NormalDist
@@ -50,37 +51,92 @@ _EULER = 0.5772156649015329
 _BELIEVED, _HEAVIEST = 0.5, 0.3
 
 
-def return_level(maxima: Array, period: float) -> float:
-    """What the largest of so many samples is expected to be, by the largest value of each of a few of them.
+@dataclass(frozen=True, slots=True)
+class ExtremeValues:
+    """How large the largest value of a sample is: the generalized extreme value distribution.
 
-    The generalized extreme value distribution, fitted by probability-weighted moments (Hosking, Wallis and Wood,
-    Technometrics 27, 1985), its shape drawn towards that of Gumbel.
+    Attributes:
+        location: Where most of them are.
+        scale: How far they spread.
+        shape: How heavy their tail is: 0 for Gumbel's, negative for a heavier one.
+    """
+
+    location: float
+    scale: float
+    shape: float
+
+    def level(self, period: Array) -> Array:
+        """What one sample in so many reaches."""
+        rare = -np.log1p(-1 / period)
+        if self.shape > -_STRAIGHT:
+            return np.asarray(self.location - self.scale * np.log(rare))
+        return np.asarray(self.location + self.scale / self.shape * (1 - np.power(rare, self.shape)))
+
+
+def fit_extremes(maxima: Array) -> ExtremeValues | None:
+    """The distribution of the largest values of samples, by those of a few of them.
+
+    Fitted by probability-weighted moments (Hosking, Wallis and Wood, Technometrics 27, 1985), its shape drawn
+    towards that of Gumbel.
 
     Args:
         maxima: Largest value of each sample, of shape (n,).
-        period: How many samples.
 
     Returns:
-        At least the largest of the given; that where they are fewer than three or all alike.
+        The distribution; None where they are fewer than three or all alike.
     """
     values, count = np.sort(maxima.astype(np.float64)), maxima.size
-    most = float(values.max(initial=0.0))
-    if count < 3 or period <= count:
-        return most
+    if count < 3:
+        return None
     rank = np.arange(count)
     first = float(values.mean())
     second = 2 * float((rank / (count - 1) * values).mean()) - first
     if second <= _NO_SPREAD * abs(first):
-        return most
+        return None
     weighted = float((rank * (rank - 1) / ((count - 1) * (count - 2)) * values).mean())
     skewness = (6 * weighted - 3 * (second + first) + first) / second
     shift = 2 / (3 + skewness) - math.log(2) / math.log(3)
     shape = -min(_HEAVIEST, _BELIEVED * max(0.0, -(7.8590 * shift + 2.9554 * shift**2)))
-    rare = -math.log1p(-1 / period)
     if shape > -_STRAIGHT:
-        return max(most, first + second / math.log(2) * (-_EULER - math.log(rare)))
-    spread = second * shape / ((1 - 2**-shape) * math.gamma(1 + shape))
-    return max(most, first + spread / shape * (math.gamma(1 + shape) - math.pow(rare, shape)))
+        scale = second / math.log(2)
+        return ExtremeValues(first - _EULER * scale, scale, 0.0)
+    scale = second * shape / ((1 - 2**-shape) * math.gamma(1 + shape))
+    return ExtremeValues(first + scale / shape * (math.gamma(1 + shape) - 1), scale, shape)
+
+
+# Ends are looked for as far as one sample in so many reaches; what lies beyond is added up as far as the second.
+_FURTHEST_PERIOD, _RAREST = 20_000.0, 1e6
+_PERIODS = 400
+
+
+def safe_end(maxima: Array, *, other: float, rounding: float, weight: float) -> float:
+    """Where a range has to end for samples that it does not know: where rounding and clipping cost least together.
+
+    A range that is wider rounds every value of every sample more coarsely; one that is narrower clips the largest
+    value of some samples, which is one large error. How far those reach is known by extrapolation only, so that
+    clipping counts more than once.
+
+    Args:
+        maxima: How far each of a few samples reaches, of shape (n,).
+        other: How far the range reaches on the other side of zero.
+        rounding: Energy of rounding errors of a sample in a range of width 1.
+        weight: How many times clipping counts.
+
+    Returns:
+        At least the largest of the given; that where they are fewer than three or all alike.
+    """
+    most, found = float(maxima.max(initial=0.0)), fit_extremes(maxima)
+    if found is None:
+        return most
+    periods = np.geomspace(2.0, _RAREST, _PERIODS)
+    ends = found.level(periods)
+    # Of the energy beyond an end, E[(m - end)^2] is the integral of 2 (m - end) P(M > m): by sums from behind.
+    middle, mass = (ends[1:] + ends[:-1]) / 2, np.diff(ends) * (1 / periods[1:] + 1 / periods[:-1]) / 2
+    beyond = [np.append(np.cumsum(each[::-1])[::-1], 0.0) for each in (mass * middle, mass)]
+    clipped = 2 * (beyond[0] - ends * beyond[1])
+    cost = rounding * np.square(ends + other) + weight * clipped
+    open_to = (ends >= most) & (periods <= _FURTHEST_PERIOD)
+    return float(ends[open_to][cost[open_to].argmin()]) if open_to.any() else most
 
 
 def share_interval(part: int, total: int, confidence: float = _CONFIDENCE) -> tuple[float, float] | None:

@@ -82,16 +82,23 @@ _HALF_BITS = np.int32(-1_879_056_384)
 """Where sign, exponent and fraction of a half are in a float32, 112 less in the exponent: 0x8fffe000."""
 
 _HALF_FACTOR = np.float32(2.0**112)
+_HALF_SIGN = 0x8000
 _HALF_ENDS = (0x7C00, 0xFC00)
 """The bits of infinity, of both signs; above them are those of NaN."""
 
 
-def to_float32(values: Array, out: Array) -> None:
-    """Copy numbers of any type into a float32 array; halves in a sixth of the time that numpy takes."""
+def to_float32(values: Array, out: Array, *, finite: bool = False) -> None:
+    """Copy numbers of any type into a float32 array; halves in a sixth of the time that numpy takes.
+
+    Args:
+        values: The numbers.
+        out: Where to.
+        finite: Halves are known to be numbers, neither infinite nor NaN.
+    """
     bits = out.view(np.int32)
     if values.dtype != np.float16 or not (values.flags.c_contiguous and values.size):
         np.copyto(out, values, casting="unsafe")
-    elif np.max(values.view(np.int16)) >= _HALF_ENDS[0] or np.max(values.view(np.uint16)) >= _HALF_ENDS[1]:
+    elif not finite and half_ends(values) is None:
         np.copyto(out, values)
     else:
         # The sign is extended to the left, then sign and number are moved to where a float32 has them; a product
@@ -100,6 +107,23 @@ def to_float32(values: Array, out: Array) -> None:
         np.left_shift(bits, 13, out=bits)
         np.bitwise_and(bits, _HALF_BITS, out=bits)
         np.multiply(out, _HALF_FACTOR, out=out)
+
+
+def half_ends(values: Array) -> tuple[np.float32, np.float32] | None:
+    """The smallest and the largest of contiguous halves, in a fifth of the time; None where one is no number.
+
+    Bits of halves grow with numbers above zero, and with the size of those below it.
+    """
+    if not values.size:
+        return None
+    whole, bits = values.view(np.int16), values.view(np.uint16)
+    top, bottom = np.maximum.reduce(whole), np.maximum.reduce(bits)
+    if top >= _HALF_ENDS[0] or bottom >= _HALF_ENDS[1]:
+        return None
+    high = top if top >= 0 else np.minimum.reduce(bits)
+    low = bottom if bottom >= _HALF_SIGN else np.minimum.reduce(whole)
+    found = np.array([low, high]).astype(np.uint16).view(np.float16).astype(np.float32)
+    return found[0], found[1]
 
 
 # Elements per block: its float64 copy stays in the cache, and the cost of the calls is small against it.

@@ -9,7 +9,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.measure.inference import mean_interval, two_sided_quantile
+from roundoff.measure.inference import agreement_interval, mean_interval, two_sided_quantile
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import in_decibels
 from roundoff.search.judges import TrialJudge
@@ -262,6 +262,14 @@ def _distance(gains: Array, needed: float, total: int) -> float:
 _SEED = 0
 
 
+def loss_interval(losses: Array, judge: TrialJudge) -> tuple[float, float] | None:
+    """Where the mean loss lies for many more samples like these.
+
+    Right and wrong answers: that none of a few changed does not prove that none will.
+    """
+    return agreement_interval(losses) if judge.limits == (0.0, 1.0) else mean_interval(losses)
+
+
 class GoalReading:
     """Reads values of candidates, measured in a fixed random order of the samples.
 
@@ -328,7 +336,7 @@ class GoalReading:
 
     def interval(self, values: Array) -> tuple[float, float] | None:
         """Where the loss lies for many more samples like these; None where samples have no values."""
-        return mean_interval(-self._gains(values)) if self._judge.by_sample else None
+        return loss_interval(-self._gains(values), self._judge) if self._judge.by_sample else None
 
     def decided(self, values: Array) -> tuple[bool, int] | None:
         """Whether the goal is met, and after how many values that was clear; None while it is open.

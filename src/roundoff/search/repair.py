@@ -147,7 +147,7 @@ def _with_margin(
     used = [place for place, index in enumerate(case.runner.indices) if index < len(parts.used.names)]
     margins = RangeMargins(case, used, given=fixed.plan is None)
     margin, plain = margins.best(), fixed
-    if margin.period:
+    if margin.wide:
         fixed = _widened(fixed, margins, margin, samples=len(used))
         if _worse(judge.score(fixed.quantized), judge.score(plain.quantized), judge):
             fixed, margin = plain, Margin()
@@ -164,7 +164,7 @@ def _widened(fixed: Fixed, margins: RangeMargins, margin: Margin, *, samples: in
     quantized = replace(fixed.quantized, quantizers=tuple(margins.case.quantizers(fixes)))
     count = sum(each.suspect.name in fixes for each in margins.fitted)
     before, after = (margins.used_db(each) for each in (Margin(), margin))
-    title = message("diagnosis.repair_margin", count=count, period=str(margin.period))
+    title = message("diagnosis.repair_margin", count=count)
     what = Measure(message("diagnosis.measure_unseen"), "dB", before, after, samples=samples)
     steps = (*fixed.repair.steps, RepairStep(title, "free", 0, what, kept=True))
     return replace(fixed, quantized=quantized, repair=replace(fixed.repair, steps=steps))

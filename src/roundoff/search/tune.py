@@ -14,7 +14,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
-from roundoff.measure.inference import agreement_interval, mean_interval
+from roundoff.measure.inference import mean_interval
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import share_text
 from roundoff.quantize.recipes import BuildSettings, BuiltModel, RecipeBuilder, added_cost
@@ -32,7 +32,7 @@ from roundoff.search.evaluators import (
     make_judge,
     with_evaluator,
 )
-from roundoff.search.goal import GoalReading, TuneGoal, make_goal
+from roundoff.search.goal import GoalReading, TuneGoal, loss_interval, make_goal
 from roundoff.search.judges import TrialJudge
 from roundoff.search.problem import SENSITIVITIES, ModelProblem, Ranker
 from roundoff.search.result import ForcedNode, HoldOut, Trial, Tuning, TuningVerdict
@@ -176,9 +176,7 @@ class Unseen:
             interval = None if groups is None else mean_interval(sign * groups)
             return HoldOut(len(self.indices), float(ours), float(theirs), interval)
         ours = ours[list(self.indices)]
-        losses = (ours - theirs) * sign
-        # Right and wrong answers: that none of a few changed does not prove that none will.
-        interval = agreement_interval(losses) if judge.limits == (0.0, 1.0) else mean_interval(losses)
+        interval = loss_interval((ours - theirs) * sign, judge)
         return HoldOut(len(self.indices), float(ours.mean()), float(theirs.mean()), interval)
 
 

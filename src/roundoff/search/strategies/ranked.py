@@ -162,6 +162,7 @@ _SAME_COST = 1e-9
 # A part of a transformer's stream is given back when outputs lose less than this without it: metrics of a task are
 # met by chance on few samples, and a part is missed only together with others.
 _SPARED_DB = 1.0
+_FEWEST_GROUPS = 8
 
 
 def prune(problem: TuneProblem, start: Trial, *, careful: bool = False) -> Generator[Recipe, Trial, Trial]:
@@ -174,7 +175,8 @@ def prune(problem: TuneProblem, start: Trial, *, careful: bool = False) -> Gener
     Args:
         problem: Has the options.
         start: A trial that meets the goal.
-        careful: Whether nodes are left out only where outputs hardly get noisier without them.
+        careful: Whether nodes are left out only where outputs hardly get noisier than with all of them, and in
+            groups: what a kind of network needs is needed as a whole, and the rest of a goal is not spent on it.
 
     Returns:
         A trial that meets the goal; without any one of its parts that cost something it does not, as far as single
@@ -185,9 +187,9 @@ def prune(problem: TuneProblem, start: Trial, *, careful: bool = False) -> Gener
     while True:
         before = best.recipe
         best = yield from _fewer_options(problem, best)
-        best = yield from _fewer_nodes(problem, best, careful=careful)
+        best = yield from _fewer_nodes(problem, best, whole=start.recipe if careful else None)
         best = yield from _lower_nodes(problem, best)
-        if best.recipe == before:
+        if best.recipe == before or careful:
             return best
 
 
@@ -238,17 +240,23 @@ def _is_spared(problem: TuneProblem, left: Recipe, whole: Recipe) -> bool:
     return without_it is None or with_it is None or without_it >= with_it - _SPARED_DB
 
 
-def _fewer_nodes(problem: TuneProblem, start: Trial, *, careful: bool) -> Generator[Recipe, Trial, Trial]:
-    """Leave out groups of nodes, from the end of the ranking, in smaller and smaller groups."""
+def _fewer_nodes(problem: TuneProblem, start: Trial, *, whole: Recipe | None) -> Generator[Recipe, Trial, Trial]:
+    """Leave out groups of nodes, from the end of the ranking, in smaller and smaller groups.
+
+    Args:
+        problem: Has the nodes.
+        start: A trial that meets the goal.
+        whole: What outputs must hardly get noisier than; None where the goal alone decides.
+    """
     best = start
     nodes = list(problem.raised_nodes(best.recipe))
     size = max(1, len(nodes) // 2)
-    smallest = max(1, -(-len(nodes) // _MOST_SINGLE))
+    smallest = max(1, -(-len(nodes) // (_MOST_SINGLE if whole is None else _FEWEST_GROUPS)))
     while nodes:
         dropped = False
         for at in range(len(nodes) - size, -size, -size):
             recipe = _dropped(best.recipe, nodes[max(0, at) : at + size], problem)
-            if careful and not _is_spared(problem, recipe, start.recipe):
+            if whole is not None and not _is_spared(problem, recipe, whole):
                 continue
             trial = yield recipe
             if trial.met and trial.cost <= best.cost:
@@ -256,7 +264,7 @@ def _fewer_nodes(problem: TuneProblem, start: Trial, *, careful: bool) -> Genera
         nodes = list(problem.raised_nodes(best.recipe))
         if size > smallest:
             size = max(smallest, size // 2)
-        elif not dropped:
+        elif whole is not None or not dropped:
             # A whole round in the smallest groups, and every one of them is needed.
             break
     return best
