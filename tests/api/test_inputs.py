@@ -253,6 +253,21 @@ BAD: dict[str, tuple[Callable[[], object], str, str]] = {
         "takes no argument 'dta'",
         "did you mean 'data'?",
     ),
+    "a keyword of another function": (
+        lambda: roundoff.export_settings("run", target=CHIP),  # type: ignore[call-arg]
+        "roundoff.export_settings() takes no argument 'target'",
+        "choose one of: source, dialect, model",
+    ),
+    "a side too few": (
+        lambda: roundoff.diff("before"),  # type: ignore[call-arg]
+        "roundoff.diff(): missing a required argument: 'after'",
+        "it takes: before, after",
+    ),
+    "by place what has a name": (
+        lambda: roundoff.layers(model_path(), FIRST, target=CHIP),  # type: ignore[call-arg]
+        "roundoff.layers(): too many positional arguments",
+        "it takes: model",
+    ),
     "a misspelt metric": (
         lambda: roundoff.accumulate(model_path(), data=FIRST, target=CHIP, metric="cosin"),
         "cosin",

@@ -113,15 +113,35 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _arguments(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> dict[str, Any]:
-    """What was given, by name, in the order of the signature; nothing where the call itself will fail."""
+    """What was given, by name, in the order of the signature.
+
+    Raises:
+        BadInput: The function takes nothing of that name, takes less, or misses what it needs.
+    """
     signature = inspect.signature(function)
     try:
         given = dict(signature.bind(*args, **options).arguments)
-    except TypeError:
-        return {}
+    except TypeError as error:
+        raise _no_such_call(function.__name__, signature, options, str(error)) from error
     more = next((name for name, each in signature.parameters.items() if each.kind == each.VAR_KEYWORD), "")
     given |= given.pop(more, {})
     return {name: value for name, value in given.items() if value is not None and name not in _OF_CALLER}
+
+
+def _no_such_call(name: str, signature: inspect.Signature, options: Mapping[str, Any], told: str) -> BadInput:
+    """What is wrong with how a function was called: Python's own words, where it is no unknown keyword."""
+    parameters = signature.parameters.values()
+    known = [each.name for each in parameters if each.name != "self" and each.kind != each.VAR_KEYWORD]
+    unknown = next((each for each in options if each not in known), None)
+    # What a function shares with others is checked by its `Call`.
+    if unknown is not None and not any(each.kind == each.VAR_KEYWORD for each in parameters):
+        return BadInput(_no_argument(name, unknown), fix=nearest(unknown, known))
+    what = english("roundoff.{name}(): {told}.", name=name, told=told)
+    return BadInput(what, fix=english("it takes: {known}", known=", ".join(known)))
+
+
+def _no_argument(name: str, given: str) -> str:
+    return english("roundoff.{name}() takes no argument {name2!r}.", name=name, name2=given)
 
 
 def _as_keywords(text: str) -> str:
@@ -202,8 +222,7 @@ class Call:
         names = _keys(self.known)
         for name in self.options:
             if name not in names:
-                what = english("roundoff.{name}() takes no argument {name2!r}.", name=self.name, name2=name)
-                raise BadInput(what, fix=nearest(name, sorted(names)))
+                raise BadInput(_no_argument(self.name, name), fix=nearest(name, sorted(names)))
         self._check_limits()
         data = self.options.get("data")
         if isinstance(data, Iterator):

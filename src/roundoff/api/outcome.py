@@ -144,7 +144,7 @@ class Outcome(Generic[T]):
         """What the command prints, for 80 columns and without colours."""
         from rich.console import Console
 
-        from roundoff.messages.sanitize import escape_control
+        from roundoff.messages.message import escape_control
         from roundoff.pages.terminal import terminal_page
 
         console = Console(

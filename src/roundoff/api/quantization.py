@@ -27,6 +27,7 @@ from roundoff.api.inputs import (
 from roundoff.api.outcome import Outcome, PageOutcome
 from roundoff.api.subject import (
     QuantizedLike,
+    check_weights,
     fewer_samples,
     notes_on_samples,
     open_stored,
@@ -166,6 +167,7 @@ def quantize(
         raise BadInput(english("No chip to quantize for was given."), fix=english("add --target NAME"))
     settings = quantize_settings(call)
     given = open_model(model)
+    check_weights(call, given, kind="quantize")
     specs, origin = inputs(given.model), given.origin("model")
     observed = None
     if statistics is not None:

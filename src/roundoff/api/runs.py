@@ -395,7 +395,7 @@ def explain(name: str | int, run: RunLike | None = None) -> str:
         run: With it nodes and findings are explained with the numbers of that run.
     """
     from roundoff.measure.metrics import all_metrics, get_metric, judging, mean_of
-    from roundoff.messages.sanitize import escape_control
+    from roundoff.messages.message import escape_control
     from roundoff.report.explain import explain as explain_name
 
     document = None if run is None else _opened(run)[1]

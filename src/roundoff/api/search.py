@@ -27,7 +27,7 @@ from roundoff.api.inputs import (
     open_model,
 )
 from roundoff.api.outcome import Outcome
-from roundoff.api.subject import notes_on_samples, quantize_settings
+from roundoff.api.subject import check_weights, notes_on_samples, quantize_settings
 from roundoff.core.document import array_input
 from roundoff.core.files import model_stem
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffError, nearest
@@ -205,6 +205,7 @@ def tune(
     _check(call, asked, dialect, output, resume=resume, force=force)
     settings = _settings(call, asked)
     given = open_model(model)
+    check_weights(call, given, kind="study")
     settings, data = _with_data(call, asked, settings, given.model)
     read = tuple(_read(call, asked, given, data))
     folder, again = None if output is None else as_path(output, option="-o"), False

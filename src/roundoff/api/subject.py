@@ -336,11 +336,29 @@ def _called(quantized: QuantizedLike) -> Message:
     )
 
 
+def check_weights(call: Call, given: GivenModel, *, kind: str) -> None:
+    """Refuse a model whose weights do not fit the memory that a command may take.
+
+    Args:
+        call: The call.
+        given: The model.
+        kind: What is done with it, of `WEIGHTS_HELD`.
+
+    Raises:
+        BadInput: They do not fit.
+    """
+    from roundoff.run.budget import WEIGHTS_HELD
+
+    doing = english("Quantizing") if kind == "quantize" else english("Analyzing")
+    call.limits.check_weights(given.model, doing=doing, times=WEIGHTS_HELD[kind])
+
+
 def _quantized_here(call: Call, model: ModelLike, *, explore: bool) -> Subject:
     from roundoff.quantize.pipeline import quantize_model
 
     settings = quantize_settings(call)
     given = open_model(model)
+    check_weights(call, given, kind="diagnose" if explore else "study")
     samples = samples_for(call, given.model)
     result = quantize_model(given.model, samples, settings, explore=explore, progress=call.progress)
     words = message("common.quantized_for", target=settings.target.name, method=str(result.best.method))
@@ -368,6 +386,8 @@ def _quantized_before(call: Call, model: ModelLike | None, *, needs_samples: boo
     words = NOTHING if given is None else _called(given)
     arithmetic, file, plan = WIDEST, None, None
     ours = None if model is None else open_model(model)
+    if ours is not None and needs_samples:
+        check_weights(call, ours, kind="study")
     if given is None and ours is not None:
         quantized = QuantizedModel(ours.model, ())
     elif isinstance(given, QuantizedModel):

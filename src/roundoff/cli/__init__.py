@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from roundoff import __version__
-from roundoff.cli.options import Command
+from roundoff.cli.options import LEAVE_OUT, PROJECT_NAME, Command
 from roundoff.cli.parser import (
     CommandParser,
     add_language_option,
     chosen_command,
     chosen_language,
     help_formatter,
+    in_groups,
     translated_argparse,
     with_language_first,
     without_language,
@@ -26,45 +27,65 @@ from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, on_the_co
 from roundoff.messages.catalogue import translate, use_language
 from roundoff.messages.message import english
 
-__all__ = ["COMMANDS", "command_of", "main", "parse_words"]
+__all__ = ["COMMANDS", "GROUPS", "command_of", "main", "parse_words"]
 
 # In the order a newcomer would want them. Only the module of the command that is run is loaded.
-COMMANDS = {
-    "diagnose": "find out which nodes lose accuracy, why, and what helps",
-    "compare": "which tensors of two runs differ, how, and where it started",
-    "check-io": "is the deployed model fed what it was trained with, and if not, why",
-    "check-calibration": "say whether samples are fit for calibration",
-    "dump": "run a model and write every tensor it computes, or statistics",
-    "convert": "make an ONNX model of a Caffe net, or other files of tensors",
-    "quantize": "make a quantized model for a target chip",
-    "transform": "smooth, equalize, correct or round, and see what it brings",
-    "tune": "search for the cheapest quantized model that meets a goal",
-    "layers": "show what quantization costs each layer, and where it begins",
-    "sensitivity": "rank nodes, weights, activations by what each does to outputs",
-    "accumulate": "show how error grows along a network, and whose it is",
-    "partial": "find how few nodes must stay in float or need 16 bits",
-    "distribution": "show histograms, clipping and levels of weights and activations",
-    "channels": "show how channels differ, and the risk of one scale for all",
-    "outliers": "count the channels that outliers leave few levels",
-    "samples": "find the samples that quantization hurts most",
-    "audit": "requested and effective precision of every node of a quantized model",
-    "report": "write a run as one HTML file, or as Markdown, CSV or JUnit",
-    "reproduce": "cut the smallest case that shows a fault out of the model",
-    "diff": "which nodes got better or worse between two runs",
-    "gate": "fail when a run is worse than its baseline, for CI",
-    "explain": "what a node, finding, metric or word means, in one paragraph",
-    "serve": "browse the runs of a folder on this machine",
-    "bundle": "pack the fault that a run found into a ticket for others",
-    "export-settings": "write a quantization as settings of onnxruntime, Pulsar2, Horizon, ...",
-    "targets": "list the chips to quantize for, or show one",
-    "self-check": "show how this machine computes with integers",
-    "ascend": "Ascend's msaccucmp: its sub-commands, flags and files",
-    "horizon": "Horizon's hmct-debugger: its sub-commands and flags",
-    "amct": "Ascend's AMCT: calibration, auto-calibration, convert",
-    "pulsar2": "Axera's Pulsar2: build, tune, run",
-    "demo": "a small network that goes wrong, and how it is found and repaired",
+GROUPS = {
+    "what is wrong": {
+        "diagnose": "find out which nodes lose accuracy, why, and what helps",
+        "compare": "which tensors of two runs differ, how, and where it started",
+        "check-io": "is the deployed model fed what it was trained with, and if not, why",
+        "check-calibration": "say whether samples are fit for calibration",
+        "audit": "requested and effective precision of every node of a quantized model",
+    },
+    "quantize, repair": {
+        "quantize": "make a quantized model for a target chip",
+        "transform": "smooth, equalize, correct or round, and see what it brings",
+        "tune": "search for the cheapest quantized model that meets a goal",
+        "export-settings": "write a quantization as settings of onnxruntime, Pulsar2, Horizon, ...",
+        "targets": "list the chips to quantize for, or show one",
+    },
+    "look closer": {
+        "layers": "show what quantization costs each layer, and where it begins",
+        "sensitivity": "rank nodes, weights, activations by what each does to outputs",
+        "accumulate": "show how error grows along a network, and whose it is",
+        "partial": "find how few nodes must stay in float or need 16 bits",
+        "distribution": "show histograms, clipping and levels of weights and activations",
+        "channels": "show how channels differ, and the risk of one scale for all",
+        "outliers": "count the channels that outliers leave few levels",
+        "samples": "find the samples that quantization hurts most",
+        "explain": "what a node, finding, metric or word means, in one paragraph",
+    },
+    "runs, reports": {
+        "report": "write a run as one HTML file, or as Markdown, CSV or JUnit",
+        "serve": "browse the runs of a folder on this machine",
+        "diff": "which nodes got better or worse between two runs",
+        "gate": "fail when a run is worse than its baseline, for CI",
+        "reproduce": "cut the smallest case that shows a fault out of the model",
+        "bundle": "pack the fault that a run found into a ticket for others",
+        "mcp": "offer what it finds to an assistant, over stdio (Model Context Protocol)",
+    },
+    "models, tensors": {
+        "dump": "run a model and write every tensor it computes, or statistics",
+        "convert": "make an ONNX model of a Caffe net, or other files of tensors",
+    },
+    "vendors' tools": {
+        "ascend": "Ascend's msaccucmp: its sub-commands, flags and files",
+        "horizon": "Horizon's hmct-debugger: its sub-commands and flags",
+        "amct": "Ascend's AMCT: calibration, auto-calibration, convert",
+        "pulsar2": "Axera's Pulsar2: build, tune, run",
+    },
+    "begin": {
+        "demo": "a small network that goes wrong, and how it is found and repaired",
+        "init": "write roundoff.toml, so that commands here need not be told things again",
+        "completion": "print a script by which a shell completes commands and options",
+        "self-check": "show how this machine computes with integers",
+    },
 }
-"""Each command with what it does, in a line."""
+"""Each command with what it does in a line, by what people want."""
+
+COMMANDS = {name: what for group in GROUPS.values() for name, what in group.items()}
+"""All of them."""
 
 _MODULES = {
     "diagnosis": ("diagnose", "compare"),
@@ -73,9 +94,10 @@ _MODULES = {
         "audit", "check-io", "check-calibration",
     ),
     "quantization": ("quantize", "transform", "tune", "export-settings", "targets"),
-    "runs": ("report", "diff", "gate", "explain", "serve"),
+    "runs": ("report", "diff", "gate", "explain", "serve", "mcp"),
     "cases": ("reproduce", "bundle"),
     "tensors": ("dump", "convert"),
+    "project": ("init",),
 }  # fmt: skip
 """Where commands are that have no module of their own name."""
 
@@ -98,18 +120,45 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BadInput as error:
         Terminal().error(error)
         return error.exit_code
-    with use_language(language), on_the_command_line(without_language(words)):
-        return _run(words, leave=argv is None)
+    with use_language(language):
+        terminal = Terminal()
+        if not without_language(words) and sys.stdin.isatty() and sys.stderr.isatty():
+            from roundoff.cli.project import begin
+
+            return begin(terminal)
+        try:
+            words = _with_project(words, terminal)
+        except BadInput as error:
+            terminal.error(error)
+            return error.exit_code
+        with on_the_command_line(without_language(words)):
+            return _run(words, terminal, leave=argv is None)
 
 
-def _run(words: list[str], *, leave: bool) -> int:
+def _with_project(words: list[str], terminal: Terminal) -> list[str]:
+    """Words with what the project of this folder adds; it says what that is.
+
+    Raises:
+        BadInput: The project's file cannot be used.
+    """
+    name = chosen_command(words)
+    if name not in COMMANDS or not (LEAVE_OUT in words or Path(PROJECT_NAME).is_file()):
+        return words
+    from roundoff.cli.project import tell_taken, with_project
+
+    filled, taken = with_project(joined_pairs(words), str(name), command_of(str(name)))
+    tell_taken(terminal, taken)
+    return filled
+
+
+def _run(words: list[str], terminal: Terminal, *, leave: bool) -> int:
     """Run one command and return its exit code.
 
     Args:
         words: After the program's name.
+        terminal: Where it prints.
         leave: End the process when interrupted.
     """
-    terminal = Terminal()
     arguments: argparse.Namespace | None = None
     try:
         arguments = parse_words(words)
@@ -194,6 +243,7 @@ def parse_words(argv: Sequence[str]) -> argparse.Namespace | None:
         if name == chosen:
             command_of(name).declare(command)
             add_language_option(command)
+    in_groups(parser, GROUPS)
     if not argv:
         with translated_argparse():
             parser.print_help(sys.stderr)

@@ -60,7 +60,7 @@ def reproduce(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _print_nowhere(error: "NotLocal", terminal: Terminal) -> None:
     """Say why no part of the network shows the fault by itself."""
-    from roundoff.messages.sanitize import sanitize_for_display
+    from roundoff.messages.message import sanitize_for_display
     from roundoff.pages.terminal import verdict_page
 
     lines = [
@@ -73,7 +73,7 @@ def _print_nowhere(error: "NotLocal", terminal: Terminal) -> None:
 
 def _print_case(args: argparse.Namespace, terminal: Terminal, made: "Reproduction") -> None:
     from roundoff.core.document import json_text
-    from roundoff.messages.sanitize import sanitize_for_display
+    from roundoff.messages.message import sanitize_for_display
     from roundoff.pages.terminal import verdict_page
 
     if args.json:
@@ -198,8 +198,8 @@ def bundle(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _print_bundle(packed: "Bundle", terminal: Terminal) -> None:
+    from roundoff.messages.message import sanitize_for_display
     from roundoff.messages.numbers import format_size
-    from roundoff.messages.sanitize import sanitize_for_display
     from roundoff.pages.terminal import verdict_page
 
     lines = [(_label(label), text) for label, text in sanitize_for_display(packed.lines)]

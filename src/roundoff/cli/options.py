@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from roundoff.samples.sample_set import SampleSet
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+PROJECT_NAME, LEAVE_OUT = "roundoff.toml", "--no-project"
+"""The file of a folder that options are taken from, and the word that leaves it aside."""
+
 _MAX_THREADS = 1024
 """More than the cores of any machine this runs on; far more exhaust the system before any work is done."""
 

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -79,14 +79,23 @@ def help_formatter() -> type[argparse.HelpFormatter]:
     """Help in colours, with room for the longest command."""
     from rich_argparse import RawDescriptionRichHelpFormatter
 
-    class Formatter(RawDescriptionRichHelpFormatter):
-        def add_argument(self, action: argparse.Action) -> None:
-            super().add_argument(action)
-            # argparse forgets that commands are indented when it measures them.
-            if isinstance(action, argparse._SubParsersAction):
-                self._action_max_length += self._indent_increment
+    return RawDescriptionRichHelpFormatter
 
-    return Formatter
+
+def in_groups(parser: argparse.ArgumentParser, groups: Mapping[str, Iterable[str]]) -> None:
+    """Show the sub-commands of a parser under headings, which argparse has for options only.
+
+    Args:
+        parser: Has been told of its commands.
+        groups: Names of commands by heading.
+    """
+    action = next(each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+    described = {each.dest: each for each in action._choices_actions}
+    for title, names in groups.items():
+        parser.add_argument_group(title)._group_actions.extend(described[name] for name in names)
+    for group in parser._action_groups:
+        if action in group._group_actions:
+            group._group_actions.remove(action)
 
 
 @contextmanager

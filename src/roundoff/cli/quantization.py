@@ -352,7 +352,7 @@ def export_settings(args: argparse.Namespace, terminal: Terminal) -> int:
 def _print_export(
     args: argparse.Namespace, terminal: Terminal, settings: "ToolSettings", *, model_name: str
 ) -> None:
-    from roundoff.messages.sanitize import sanitize_for_display
+    from roundoff.messages.message import sanitize_for_display
     from roundoff.pages.terminal import verdict_page
 
     lines = list(sanitize_for_display(tuple(settings.lines())))

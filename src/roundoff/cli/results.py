@@ -278,7 +278,7 @@ _MOST_LOST = 6
 
 def print_settings(terminal: "Terminal", settings: "ToolSettings", folder: Path) -> None:
     """Tell of settings beside another result: where they are, for which graph, and what they could not say."""
-    from roundoff.messages.sanitize import sanitize_for_display
+    from roundoff.messages.message import sanitize_for_display
     from roundoff.pages.terminal import verdict_page
     from roundoff.vendors.dialects.settings import SETTINGS_NAME
 

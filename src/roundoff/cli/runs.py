@@ -1,6 +1,7 @@
 """The commands on runs that are there already: compare, gate, report, explain and browse them."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.options import command, given, group, opt, refused, whole_number
@@ -113,7 +114,7 @@ def gate(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _annotations(args: argparse.Namespace, document: "RunDocument") -> str:
     """A line per failure, where they are asked for."""
-    from roundoff.messages.sanitize import sanitize_for_display
+    from roundoff.messages.message import sanitize_for_display
     from roundoff.studies.run_diff.page import annotations
 
     diff = sanitize_for_display(document.diff)
@@ -193,4 +194,24 @@ def serve(args: argparse.Namespace, terminal: Terminal) -> int:
 
     serve(args.folder, port=args.port, announce=announce)
     terminal.note(english("ended"))
+    return EXIT_OK
+
+
+@command(
+    opt("folder DIR?", "only files below it are read (default: this folder)", default=Path()),
+    opt("--write", "allow tools to write results below it"),
+)
+def mcp(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Offer compare, diagnose, explain, audit and export-settings to an assistant.
+
+    Speaks the Model Context Protocol over standard input and output; an assistant
+    starts it itself. It reads only below DIR, runs no Python file, writes nothing
+    without --write, and answers in fewer than 2,000 tokens. For most assistants:
+
+      {"mcpServers": {"roundoff": {"command": "roundoff", "args": ["mcp", "DIR"]}}}
+    """
+    from roundoff.api.mcp import mcp
+
+    terminal.note(english("answering an assistant about {folder}; Ctrl-C ends it", folder=args.folder))
+    mcp(args.folder, write=args.write)
     return EXIT_OK

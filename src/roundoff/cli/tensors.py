@@ -53,7 +53,7 @@ def dump(args: argparse.Namespace, terminal: Terminal) -> int:
     stats.json.
     """
     from roundoff.api.tensors import MAP_NAME, STATS_NAME, STATS_TABLE_NAME, dump
-    from roundoff.messages.sanitize import sanitize_for_display
+    from roundoff.messages.message import sanitize_for_display
     from roundoff.report.statistics import statistics_json, statistics_table
 
     outcome = dump(**given(args, terminal, "output", "force"), tell=terminal.note)

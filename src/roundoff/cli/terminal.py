@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, NoReturn
 from roundoff.core.names import shown
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.messages.catalogue import translate
-from roundoff.messages.message import Message, english
+from roundoff.messages.message import Message, english, escape_control
 from roundoff.messages.message import shown as text_of
-from roundoff.messages.sanitize import escape_control
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,293 @@
+"""The project of a folder: commands take from its roundoff.toml what is not typed; init; what to begin with."""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roundoff.cli.options import (
+    LEAVE_OUT,
+    PROJECT_NAME,
+    Alternatives,
+    Command,
+    Option,
+    Options,
+    command,
+    flat_options,
+    opt,
+)
+from roundoff.cli.terminal import Terminal
+from roundoff.core.files import is_model
+from roundoff.errors import EXIT_OK, BadInput
+from roundoff.messages.catalogue import translate
+from roundoff.messages.message import english
+
+if TYPE_CHECKING:
+    from roundoff.api.project import FoundParts, Project
+
+# Words without a name before them, and what of the project may stand there.
+_PLACES = {"model": "model", "reference": "model", "subject": "quantized"}
+_QUANTIZATION = ("target", "calibration", "weight-method", "calibration-option", "set", "rules")
+_DATA = (
+    "data", "labels", "samples", "data-format", "raw-dtype", "raw-shape", "image-color", "image-layout",
+    "image-size", "image-resize", "image-filter", "image-resizer", "image-pad", "scale", "mean", "std",
+)  # fmt: skip
+# Where the one is typed, the others would be of something else: labels of other samples, a chip beside a file.
+_APART = {
+    "data": _DATA,
+    "quantized": _QUANTIZATION,
+    "target": ("quantized",),
+    "dumps": (*_QUANTIZATION, "labels", "evaluator"),
+}
+# What a project's model is to these commands is an option of theirs.
+_MODEL_OPTION = ("check-io",)
+
+
+def with_project(words: Sequence[str], name: str, declared: Command) -> tuple[list[str], list[str]]:
+    """Words of a command with what the project of this folder adds to them, and what that is.
+
+    Args:
+        words: All of them, the command among them.
+        name: The command.
+        declared: Its options.
+
+    Raises:
+        BadInput: The project's file cannot be used.
+    """
+    if LEAVE_OUT in words:
+        return [word for word in words if word != LEAVE_OUT], []
+    places = [each for each in flat_options(declared.options) if not each.flags[0].startswith("-")]
+    takes = any(each.name in _PLACES for each in places) or name in _MODEL_OPTION
+    if not takes or {"-h", "--help"} & set(words) or not Path(PROJECT_NAME).is_file():
+        return list(words), []
+    from roundoff.api.project import load_project
+
+    project = load_project()
+    at = words.index(name) + 1
+    before, typed = list(words[:at]), list(words[at:])
+    options, loose = _typed(typed, declared)
+    position, word = _place(project, places, [typed[index] for index in loose])
+    taken = [word] if word else []
+    if word:
+        typed.insert(loose[position] if position < len(loose) else len(typed), word)
+    given = [Path(typed[index]) for index in _typed(typed, declared)[1]]
+    more = list(_more(project, name, declared, options, given))
+    # In front, since an option that takes several words would take what follows it.
+    return [*before, *more, *typed], [*taken, *more]
+
+
+def _typed(words: Sequence[str], declared: Command) -> tuple[set[str], list[int]]:
+    """Names of options that are typed, and where words stand that belong to none."""
+    known = {flag: each for each in flat_options(declared.options) for flag in each.flags if flag.startswith("-")}
+    names: set[str] = set()
+    loose: list[int] = []
+    waiting: int | str | None = 0
+    for index, word in enumerate(words):
+        if word.startswith("-") and len(word) > 1 and not word[1].isdigit():
+            flag, equals, _ = word.partition("=")
+            found = known.get(flag) or _abbreviated(flag, known)
+            names |= {found.name.replace("_", "-")} if found else set()
+            takes_none = found is None or found.settings.get("action") == "store_true" or equals
+            waiting = 0 if takes_none or found is None else found.settings.get("nargs", 1)
+        elif waiting in ("+", "*"):
+            continue
+        elif waiting:
+            waiting = 0
+        else:
+            loose.append(index)
+    return names, loose
+
+
+def _abbreviated(flag: str, known: dict[str, Option]) -> Option | None:
+    meant = [each for spelled, each in known.items() if flag.startswith("--") and spelled.startswith(flag)]
+    return meant[0] if len(meant) == 1 else None
+
+
+def _place(project: "Project", places: Sequence[Option], loose: Sequence[str]) -> tuple[int, str]:
+    """Before which of the loose words the project's model stands, and the model; empty where one is typed."""
+    slots = sum("nargs" not in each.settings for each in places)
+    for position, each in enumerate(places):
+        words = project.options.get(_PLACES.get(each.name, ""), ())
+        many = any(other.settings.get("nargs") == "*" for other in places)
+        room = many or len(loose) < max(slots, 1)
+        is_typed = words and (words[0] in loose or (each.name == "model" and any(map(_is_net, loose))))
+        if words and room and not is_typed and position <= len(loose):
+            return position, words[0]
+    return 0, ""
+
+
+def _is_net(word: str) -> bool:
+    return is_model(Path(word))
+
+
+def _more(
+    project: "Project", name: str, declared: Command, typed: set[str], given: Sequence[Path]
+) -> Iterator[str]:
+    """Options that the project adds."""
+    excluded = {other for each in typed for other in _APART.get(each, ())}
+    excluded |= {other for each in typed for other in _rivals(declared.options, each)}
+    if "quantized" in project.options and not excluded & {"quantized"} and "quantized" not in typed:
+        takes = {each.name for each in flat_options(declared.options)}
+        excluded |= set(_QUANTIZATION) if "quantized" in takes else set()
+    if name == "compare" and not any(map(is_model, given)):
+        excluded |= set(_DATA)
+    if name == "audit":
+        # A file is judged by a chip only when that is asked.
+        excluded |= {"target"}
+    if "target" not in typed and ("target" in excluded or "target" not in project.options):
+        excluded |= set(_QUANTIZATION)
+    for each in flat_options(declared.options):
+        key = each.name.replace("_", "-")
+        words = project.options.get(key, ())
+        if not each.flags[0].startswith("-") or not words or key in typed | excluded:
+            continue
+        if key == "model" and name not in _MODEL_OPTION:
+            continue
+        flag = next((flag for flag in each.flags if flag.startswith("--")), each.flags[0])
+        for word in words:
+            # Numbers below zero look like options.
+            yield from [f"{flag}={word}"] if word.startswith("-") else [flag, word]
+
+
+def _rivals(options: Options, name: str) -> Iterator[str]:
+    """Options that exclude one of this name."""
+    for each in options:
+        if isinstance(each, Option):
+            continue
+        names = [option.name.replace("_", "-") for option in flat_options(each.options)]
+        if isinstance(each, Alternatives):
+            yield from (other for other in names if other != name and name in names)
+        else:
+            yield from _rivals(each.options, name)
+
+
+def tell_taken(terminal: Terminal, taken: Sequence[str]) -> None:
+    """Say what was taken from the project's file."""
+    if taken:
+        terminal.wrapped(english("from {file}: {words}", file=PROJECT_NAME, words=shlex.join(taken)))
+
+
+# init, and what to begin with ------------------------------------------------------------------------------------
+
+
+@command(
+    opt("--model MODEL", "the float model, if it is not the one that is found"),
+    opt("--data PATH", "samples, likewise", type=str),
+    opt("--labels FILE", "right classes, likewise"),
+    opt("--target NAME|FILE", "the chip, as listed by 'roundoff targets'"),
+    opt("--force", "replace an earlier roundoff.toml"),
+)
+def init(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Write roundoff.toml: what commands in this folder would be told each time.
+
+    Models, samples, labels and an evaluator are found here and in the folders here;
+    what can be seen is not asked. Commands then take from it what is not typed, and
+    say so; --no-project leaves it aside.
+
+      model = "model.onnx"         quantized = "theirs_int8.onnx"
+      target = "axera-ax650"       labels = "labels.npy"   (or evaluator)
+      [data]          path, samples, scale, mean, std, image-resize, image-color ...
+      [quantization]  calibration, weight-method, set, rules
+      [goal]          max-drop, min-metric, max-cost
+      [limits]        max-memory, threads
+    """
+    from roundoff.api.project import init
+
+    said = {"model": args.model, "data": args.data, "labels": args.labels, "target": args.target}
+    ask = _Questions(terminal) if sys.stdin.isatty() and sys.stderr.isatty() else None
+    file = init(**said, force=args.force, ask=ask)
+    terminal.text(file.read_text(encoding="utf-8"))
+    terminal.written([file])
+    return EXIT_OK
+
+
+class _Questions:
+    """Asks who sits in front of the terminal."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+
+    def __call__(self, question: str, answers: Sequence[str]) -> str | None:
+        """The answer; None for none."""
+        self._terminal.wrapped(question)
+        for number, answer in enumerate(answers, 1):
+            self._terminal.note(f"  {number}  {answer}")
+        try:
+            sys.stderr.write("> ")
+            sys.stderr.flush()
+            said = sys.stdin.readline().strip()
+        except (OSError, UnicodeDecodeError):
+            return None
+        if answers and said.isdigit() and 0 < int(said) <= len(answers):
+            return answers[int(said) - 1]
+        return said or None
+
+
+_HAVE = ("quantized", "board", "float", "run", "nothing")
+"""What people come with; each has its three commands."""
+
+
+def begin(terminal: Terminal) -> int:
+    """Ask what one has, and show the three commands that fit, with the names of what lies in this folder."""
+    from roundoff.api.project import look_into
+
+    found = look_into(Path())
+    ask = _Questions(terminal)
+    terminal.note(translate("cli.begin_title"))
+    titles = [translate(f"cli.begin_{each}") for each in _HAVE]
+    answer = ask(translate("cli.begin_question"), titles)
+    if answer is None:
+        terminal.note(translate("cli.begin_help"))
+        return BadInput.exit_code
+    have = _HAVE[titles.index(answer)] if answer in titles else "nothing"
+    for words, key in first_commands(have, found):
+        terminal.text(f"  {words}")
+        terminal.text(f"      {translate(f'cli.{key}')}")
+    terminal.note(translate("cli.begin_help"))
+    return EXIT_OK
+
+
+def first_commands(have: str, found: "FoundParts") -> list[tuple[str, str]]:
+    """Three commands for what one has, each with the key of what it does.
+
+    Args:
+        have: One of what people come with.
+        found: What lies in the folder; its names are taken.
+    """
+
+    def first(paths: Sequence[Path], otherwise: str) -> str:
+        return shlex.quote(paths[0].as_posix()) if paths else otherwise
+
+    model, data = first(found.models, "MODEL.onnx"), first(found.data, "SAMPLES")
+    quantized, dump = first(found.quantized, "INT8.onnx"), first(found.dumps, "DUMP")
+    run = first(found.runs, "RUN")
+    judge = f" --labels {first(found.labels, '')}" if found.labels else ""
+    return {
+        "quantized": [
+            (f"roundoff diagnose {model} --quantized {quantized} --data {data}{judge}", "begin_why"),
+            (f"roundoff layers {model} --quantized {quantized} --data {data}", "begin_layers"),
+            (f"roundoff audit {quantized} --float {model}", "begin_audit"),
+        ],
+        "board": [
+            (f"roundoff compare {model} {dump} --data {data}", "begin_compare"),
+            (f"roundoff diagnose {model} --dumps {dump} --data {data}", "begin_device"),
+            ("roundoff check-io --preprocessed OURS.npy THEIRS.npy", "begin_io"),
+        ],
+        "float": [
+            ("roundoff targets", "begin_targets"),
+            (f"roundoff quantize {model} --data {data} --target generic-int8 -o int8", "begin_quantize"),
+            (f"roundoff diagnose {model} --data {data} --target generic-int8{judge} --fix -o fixed", "begin_fix"),
+        ],
+        "run": [
+            (f"roundoff report {run} -o report.html", "begin_report"),
+            (f"roundoff explain 1 {run}", "begin_explain"),
+            (f"roundoff bundle {run} -o ticket.zip", "begin_ticket"),
+        ],
+        "nothing": [
+            ("roundoff demo", "begin_demo"),
+            ("roundoff demo board", "begin_demo_board"),
+            ("roundoff init", "begin_init"),
+        ],
+    }[have]
