@@ -48,17 +48,17 @@ def silent(browser: Browser, address: str) -> bool:
 
 def test_from_the_list_to_a_report_and_back(browser: Browser, address: str) -> None:
     browser.open(address)
-    assert browser.run("document.querySelectorAll('.contents a[href^=run]').length") == 2
-    follow(browser, ".contents a[href^=run]", "#table-layers")
+    assert browser.run("document.querySelectorAll('table a[href^=run]').length") == 2
+    follow(browser, "table a[href^=run]", "#table-layers")
     assert browser.run("document.querySelectorAll('#table-layers tbody tr').length") == 30
-    follow(browser, "nav a", ".contents a[href^=run]")
+    follow(browser, "nav a", "table a[href^=run]")
     assert silent(browser, address)
 
 
 def test_two_runs_are_compared(browser: Browser, address: str) -> None:
     browser.open(address)
-    follow(browser, ".contents a[href^=compare]", "#page-partners")
-    follow(browser, ".contents a", "#table-diff")
+    browser.run("document.querySelectorAll('input[name=run]').forEach((each) => each.click())")
+    follow(browser, ".picks button", "#table-diff")
     assert browser.run("document.querySelectorAll('#chart-diff-along').length") == 1
     assert "SAME" in browser.run("document.querySelector('#page-diff .headline').textContent")
     title = browser.run("document.title")
@@ -77,7 +77,7 @@ def test_a_running_command_comes_and_goes(browser: Browser, address: str, tmp_pa
     write_run(large_document(3), tmp_path / "third", force=False)
     progress.unlink()
     browser.wait(
-        "document.querySelectorAll('.contents a[href^=run]').length === 3"
+        "document.querySelectorAll('table a[href^=run]').length === 3"
         " && document.querySelector('.headline') === null"
     )
     assert silent(browser, address)

@@ -8,8 +8,16 @@ import pytest
 
 from roundoff.measure.metrics import all_metrics
 from roundoff.messages.catalogue import bilingual, catalogue, named, phrase_names, plain
-from roundoff.pages.blocks import Column, Contents, Facts, Headline, Page, TableBlock
-from roundoff.pages.glossary import column_meaning, glossary_page
+from roundoff.pages.blocks import (
+    Column,
+    Contents,
+    Facts,
+    Headline,
+    Page,
+    TableBlock,
+    column_meaning,
+    glossary_page,
+)
 from roundoff.report.pages import all_pages
 from tests.report.documents import chain, empty_document, full_document
 from tests.report.pages.test_pages import blocks, page_of

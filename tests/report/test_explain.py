@@ -5,6 +5,7 @@ from typing import get_args
 
 import pytest
 
+import roundoff
 from roundoff.core.document import RunDocument
 from roundoff.diagnosis.registry import CauseOf, all_causes
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure, Remedy
@@ -117,3 +118,12 @@ def test_another_place_of_a_joint_finding_says_where_it_belongs() -> None:
     assert belongs in explain("next", document)
     assert belongs not in explain("conv", document)
     assert "The places are conv, next." in explain("1", document)
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["dB", "victims", "culprits", "coverage", "inherited", "INCOMPLETE", "MET", "same top-1", "clipped", "proof",
+     "control", "remedy", "introduced by", "layouts"],
+)  # fmt: skip
+def test_words_that_are_printed_are_explained(word: str) -> None:
+    assert len(roundoff.explain(word)) > 40

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import shutil
 import socket
 import struct
@@ -14,10 +15,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from roundoff.core.document import InputFile
 from roundoff.core.progress import RunningJob, progress_path
 from roundoff.errors import BadInput
+from roundoff.pages.blocks import TableBlock
 from roundoff.report.pages import write_run
-from roundoff.report.server import make_server
+from roundoff.report.server import RunFolder, make_server, run_figures, runs_page
 from roundoff.studies.run_diff.study import diff_runs
 from tests.report.documents import HOSTILE, empty_document, full_document
 
@@ -72,18 +75,20 @@ def test_runs_are_listed_opened_and_compared(client: Client) -> None:
     status, text = client.get("")
     assert status == 200
     assert "deep/second &lt;b&gt;" in text
-    runs, pairs = links(text, "run/"), links(text, "compare/")
-    assert len(runs) == len(pairs) == 2
+    runs = links(text, "run/")
+    assert len(runs) == 2
     for run in runs:
         status, report = client.get(run)
         assert status == 200
         assert "总览" in report
         assert f'href="{client.prefix}"' in report
-    status, partners = client.get(pairs[0])
-    (other,) = [each for each in links(partners, "") if not each.startswith(("#", "/"))]
-    status, both = client.get(pairs[0] + other)
+    picks = re.findall(r'name="run" value="(\w+)"', text)
+    assert [f"run/{each}/" for each in picks] == runs
+    status, both = client.get(f"compare/?run={picks[0]}&run={picks[1]}")
     assert (status, "Side by side" in both) == (200, True)
     assert len(links(both, f"{client.prefix}run/")) == 2
+    for few in ("", f"?run={picks[0]}", f"?run={picks[0]}&run=../x"):
+        assert "go back and tick two of them" in client.get(f"compare/{few}")[1]
 
 
 def test_two_runs_of_one_command_are_compared_node_by_node(client: Client) -> None:
@@ -172,7 +177,8 @@ def test_a_running_command_is_shown_while_it_runs(client: Client) -> None:
     for left in ("{}", "[1", json.dumps({"process": 1}), "x" * 9000):
         path.write_text(left)
         response, text = client.ask("")
-        assert ("Running" in text, response.headers["Refresh"]) == (False, "15")
+        # What was ticked would be gone.
+        assert ("Running" in text, response.headers["Refresh"]) == (False, None)
 
 
 def test_a_command_that_writes_deeper_is_shown_by_its_place(client: Client) -> None:
@@ -210,3 +216,31 @@ def test_a_folder_whose_name_is_not_utf8_is_listed(client: Client) -> None:
     runs = links(text, "run/")
     assert len(runs) == 3
     assert {client.get(run)[0] for run in runs} == {200}
+
+
+def test_a_row_says_model_chip_and_what_the_worst_output_keeps(tmp_path: Path) -> None:
+    from roundoff import compare, demo, diagnose
+
+    folder = demo.model_path().parent
+    samples = folder / "samples.npy"
+    diagnosed = diagnose(demo.model_path(), target="generic-int8", data=samples)
+    cells = run_figures(diagnosed.document)
+    assert (cells["model"], cells["command"], cells["chip"]) == ("digits.onnx", "diagnose", "generic-int8")
+    assert cells["output_db"] == diagnosed.result.measures[0].before
+    compared = compare(demo.model_path(), folder / "board_dump", data=samples)
+    logits = next(row for row in compared.result.rows if row.reference == "logits")
+    assert run_figures(compared.document)["output_db"] == logits.score.values["sqnr_db"]
+
+
+def test_several_runs_of_a_model_are_a_trend(tmp_path: Path) -> None:
+    layers = empty_document(layers=full_document().layers, network=full_document().network)
+    named = replace(layers, inputs=(InputFile("model", "net.onnx", 1, "0", "content"),))
+    for name in ("a", "b"):
+        write_run(named, tmp_path / name, force=False)
+    folder = RunFolder(tmp_path)
+    page = runs_page(folder, tuple(folder.runs().values()), ())
+    kinds = [type(block).__name__ for block in page.blocks]
+    assert kinds == ["Chart", "TableBlock", "TableBlock"]
+    trend = page.blocks[1]
+    assert isinstance(trend, TableBlock)
+    assert [row[0] for row in trend.rows] == [1, 2]

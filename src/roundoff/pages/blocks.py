@@ -4,7 +4,8 @@ A chart draws columns of a table of its page, so that every chart has its table 
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar, cast
@@ -207,6 +208,10 @@ class TableBlock:
         order: In a terminal, the rows by their places here, what matters most first; as they stand when empty.
         csv_order: Ids of the columns of the file, where it has them in another order than the page.
         left_out: What a terminal says of rows that found no room; how many they are when None.
+        addresses: Where the first cell of each row leads in a report; empty where they lead nowhere.
+        picks: By which each row can be picked in a form, and `pick_to` where the picked ones are sent.
+        pick_to: See `picks`.
+        pick_label: What the button says.
     """
 
     id: str
@@ -221,6 +226,10 @@ class TableBlock:
     order: tuple[int, ...] = ()
     csv_order: tuple[str, ...] = ()
     left_out: Phrase | None = None
+    addresses: tuple[str, ...] = ()
+    picks: tuple[str, ...] = ()
+    pick_to: str = ""
+    pick_label: Phrase | None = None
 
     def shown_on(self, place: Place) -> "TableBlock":
         """The table with only the columns of one place."""
@@ -654,3 +663,53 @@ def preparation_note(preparation: Sequence[Remark]) -> tuple[Paragraph, ...]:
     count = len(preparation) - len(first)
     rest = Paragraph(bilingual("terminal.preparation", count=count), note=True)
     return (*first, rest) if count else first
+
+
+# The glossary: every number, column and verdict that the other pages use and the catalogue explains.
+
+
+def glossary_page(pages: Sequence[Page]) -> Page | None:
+    """The page of meanings; None where nothing needs one.
+
+    Args:
+        pages: Those whose words are explained.
+    """
+    found = dict.fromkeys(_terms(pages))
+    if not found:
+        return None
+    return Page(
+        "glossary", bilingual("glossary.title"), (Paragraph(bilingual("glossary.intro")), Facts(tuple(found)))
+    )
+
+
+def _terms(pages: Sequence[Page]) -> Iterator[tuple[Phrase, Phrase]]:
+    for page in pages:
+        for block in page.blocks:
+            if isinstance(block, Headline):
+                meaning = explained(block.term)
+                if meaning is not None:
+                    yield bilingual(f"glossary.word_{block.term}"), meaning
+            elif isinstance(block, TableBlock):
+                yield from _causes(block)
+                for column in block.shown_on("html").columns:
+                    meaning = column_meaning(block, column)
+                    if meaning is not None:
+                        yield column.label, meaning
+        yield from _terms(page.sections)
+
+
+def _causes(table: TableBlock) -> Iterator[tuple[Phrase, Phrase]]:
+    """The causes that a table of findings names."""
+    at = next((place for place, column in enumerate(table.columns) if column.id == "cause"), None)
+    for row in table.rows if at is not None else ():
+        cause = row[at] if at is not None else None
+        meaning = named(f"terms.cause_{cause.en}") if isinstance(cause, Phrase) else None
+        if isinstance(cause, Phrase) and meaning is not None:
+            yield cause, meaning
+
+
+def column_meaning(table: TableBlock, column: Column) -> Phrase | None:
+    """What a column means, in one sentence; None where its heading says it all."""
+    # Tables of several kinds, and columns of several curves or levels, differ in a number or word at their end.
+    kind, name = table.id.partition("-")[0], re.sub(r"_\d+$", "", column.id)
+    return column.help or explained(f"{kind}__{name}") or explained(name)

@@ -211,4 +211,29 @@ class ErrorChart:
     limit: tuple[float, Phrase]
 
 
-Card = HeroCard | CulpritCard | ErrorChart
+@dataclass(frozen=True, slots=True)
+class StripCard:
+    """Tensors along the network as rows of cells, in the classes of decibels, with gaps where nothing was judged.
+
+    Attributes:
+        id: Unique in the report.
+        title: What it is.
+        text: What it shows, in a sentence.
+        names: Tensors in execution order.
+        rows: What is said of a row, and the decibels of each tensor in it; None where it was not judged.
+        parts: How many agree, differ and were not judged; empty where that is not the question.
+        marked: Places of tensors that are to blame.
+        between: First and last place of where the fault must lie, and what is said of it.
+    """
+
+    id: str
+    title: Phrase
+    text: Phrase
+    names: tuple[str, ...]
+    rows: tuple[tuple[Phrase, tuple[float | None, ...]], ...]
+    parts: tuple[tuple[Mark, Phrase, int], ...] = ()
+    marked: tuple[int, ...] = ()
+    between: tuple[int, int, Phrase] | None = None
+
+
+Card = HeroCard | CulpritCard | ErrorChart | StripCard

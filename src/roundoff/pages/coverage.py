@@ -15,8 +15,8 @@ from roundoff.core.coverage import (
     UnplacedFile,
 )
 from roundoff.messages.catalogue import Phrase, bilingual, commas, few, in_all_languages, semicolons, translate
+from roundoff.messages.message import short_name
 from roundoff.messages.numbers import shape_text
-from roundoff.messages.sanitize import short_name
 
 _LISTED = 5
 # So many names of what was left out find room in a line.

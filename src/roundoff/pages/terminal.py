@@ -11,9 +11,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from roundoff.messages.catalogue import current_language, translate
-from roundoff.messages.message import Remark, phrase_of, shown
+from roundoff.messages.message import Remark, phrase_of, sanitize_for_display, short_name, shown
 from roundoff.messages.numbers import BLOCKS, PLAIN_BLOCKS
-from roundoff.messages.sanitize import sanitize_for_display, short_name
 from roundoff.pages.blocks import (
     NUMBERS,
     Block,

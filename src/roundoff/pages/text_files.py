@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from roundoff.messages.catalogue import Language, Phrase
-from roundoff.messages.sanitize import safe_cell, sanitize_for_display
+from roundoff.messages.message import safe_cell, sanitize_for_display
 from roundoff.pages.blocks import (
     NUMBERS,
     Block,

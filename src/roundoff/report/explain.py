@@ -301,7 +301,10 @@ def explain(name: str, document: RunDocument | None = None, *, metrics: Sequence
     number = _FINDING.fullmatch(name.strip())
     if number is not None:
         return _finding(int(number[1]), document)
-    text = term_text(name, metrics) or term_text(ALIASES.get(name.strip().casefold(), name), metrics)
+    word = name.strip().casefold()
+    # Several of a kind are printed under their plural.
+    spellings = (name, ALIASES.get(word, name), word.removesuffix("s"))
+    text = next((found for each in spellings if (found := term_text(each, metrics)) is not None), None)
     if text is not None:
         return text
     if document is None:

@@ -32,11 +32,11 @@ from roundoff.pages.blocks import (
     Paragraph,
     TableBlock,
     cell_text,
+    glossary_page,
     is_hidden,
     role_name,
 )
 from roundoff.pages.cards import HeroCard
-from roundoff.pages.glossary import glossary_page
 from roundoff.pages.text_files import run_tables
 from roundoff.report.folding import network_boxes
 

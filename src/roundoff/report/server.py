@@ -9,12 +9,14 @@ import stat
 import struct
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import cast
+from urllib.parse import parse_qs
 
 from roundoff.core.document import DOCUMENT_NAME, RunDocument, load_document
 from roundoff.core.progress import RunningJob, read_progress
@@ -22,8 +24,20 @@ from roundoff.errors import BadInput
 from roundoff.messages.catalogue import Language, Phrase, bilingual, plain
 from roundoff.messages.message import english
 from roundoff.messages.numbers import duration_text
-from roundoff.pages.blocks import Block, Cell, Column, Contents, Entry, Headline, Page, Paragraph, TableBlock
-from roundoff.pages.glossary import glossary_page
+from roundoff.pages.blocks import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Contents,
+    Entry,
+    Headline,
+    Page,
+    Paragraph,
+    Series,
+    TableBlock,
+    glossary_page,
+)
 from roundoff.pages.html.render import html_report
 from roundoff.report.pages import all_pages
 from roundoff.studies.run_diff.page import diff_page
@@ -36,6 +50,8 @@ _MOST_RUNS = 500
 _MOST_FOLDERS = 5000
 _DEEPEST = 4
 _LARGEST_BYTES = 256 << 20
+# Models whose figures are drawn over time.
+_TRENDS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,24 +171,109 @@ def runs_page(folder: RunFolder, runs: Sequence[FoundRun], jobs: Sequence[Runnin
         jobs: Commands that are running.
     """
     blocks: list[Block] = [Headline("open", _running(job)) for job in jobs]
-    several = len(runs) > 1
-    entries = tuple(
-        _entry(folder, run, f"run/{run.id}/", compare=f"compare/{run.id}/" if several else "") for run in runs
+    if not runs:
+        blocks.append(Paragraph(bilingual("serve.none")))
+        return Page("runs", bilingual("serve.title"), tuple(blocks))
+    told = [_told(folder, run) for run in runs]
+    rows = tuple(tuple(each[column.id] for column in _COLUMNS) for each in told)
+    table = TableBlock(
+        "runs",
+        bilingual("serve.title"),
+        _COLUMNS,
+        rows,
+        addresses=tuple(f"run/{run.id}/" for run in runs),
+        picks=tuple(run.id for run in runs) if len(runs) > 1 else (),
+        pick_to="compare/",
+        pick_label=bilingual("serve.pick"),
     )
-    blocks.append(Contents(entries) if runs else Paragraph(bilingual("serve.none")))
+    blocks += [*_trends(told), table]
     return Page("runs", bilingual("serve.title"), tuple(blocks))
 
 
-def partners_page(folder: RunFolder, run: FoundRun, others: Sequence[FoundRun]) -> Page:
-    """Whom a run may be compared with.
+_COLUMNS = (
+    Column("run", bilingual("serve.run"), "text"),
+    Column("model", bilingual("serve.model"), "text"),
+    Column("command", bilingual("serve.command"), "text"),
+    Column("chip", bilingual("serve.chip"), "text"),
+    Column("verdict", bilingual("serve.verdict"), "text"),
+    Column("output_db", bilingual("serve.output_db"), "decibels", higher_is_better=True),
+    Column("repaired_db", bilingual("serve.repaired_db"), "decibels", higher_is_better=True),
+    Column("accuracy", bilingual("serve.accuracy"), "share", higher_is_better=True),
+    Column("repaired_accuracy", bilingual("serve.repaired_accuracy"), "share", higher_is_better=True),
+    Column("written", bilingual("serve.written"), "text"),
+)
+_ROLES = ("model", "reference", "quantized", "subject")
+
+
+def _told(folder: RunFolder, run: FoundRun) -> dict[str, Cell]:
+    """What the table says of a run; of one that cannot be read, why."""
+    cells: dict[str, Cell] = dict.fromkeys(column.id for column in _COLUMNS)
+    cells |= {"run": run.name, "written": run.written}
+    try:
+        document = folder.document(run)
+    except BadInput as error:
+        return {**cells, "verdict": plain(error.what)}
+    cells |= {key: value for key, value in run_figures(document).items() if key in cells}
+    headlines = _headlines(document)
+    if headlines:
+        block = headlines[0][1]
+        cells["verdict"] = block.text if block.word is None else block.word
+    return cells
+
+
+def run_figures(document: RunDocument) -> dict[str, Cell]:
+    """A run in a row: its model, chip and candidate, the decibels of the worst output, and accuracy.
 
     Args:
-        folder: Where they are.
-        run: The one.
-        others: The other ones.
+        document: The run.
     """
-    entries = tuple(_entry(folder, other, f"{other.id}/") for other in others)
-    return Page("partners", bilingual("serve.partners", name=run.name), (Contents(entries),))
+    words = list(document.command)
+    chosen = [words[at + 1] for at, word in enumerate(words[:-1]) if word in ("--target", "--quantized")]
+    chosen += [word.partition("=")[2] for word in words if word.startswith(("--target=", "--quantized="))]
+    of = {each.role: Path(each.path).name for each in reversed(document.inputs)}
+    cells: dict[str, Cell] = {
+        "model": next((of[role] for role in _ROLES if role in of), ""),
+        "command": " ".join(words[1:2]),
+        "chip": Path(chosen[0]).name if chosen else of.get("candidate", ""),
+    }
+    found, layers, compared = document.diagnosis, document.layers, document.comparison
+    if found is not None:
+        done = found.repair
+        first = next((each for each in found.measures if each.unit == "dB"), None)
+        last = None if done is None else next((each for each in done.measures if each.unit == "dB"), None)
+        scores = {each.of: each for each in (found.scores if done is None or not done.scores else done.scores)}
+        right = {name: each.value for name, each in scores.items() if each.right is not None}
+        cells |= {"output_db": None if first is None else first.before}
+        cells |= {"repaired_db": None if last is None else last.after}
+        cells |= {"accuracy": right.get("quantized"), "repaired_accuracy": right.get("repaired")}
+    elif layers is not None:
+        outputs = [row.accumulated for row in layers.rows if row.output]
+        known = [each.sqnr_db for each in outputs if each is not None and each.sqnr_db is not None]
+        cells["output_db"] = min(known, default=None)
+    elif compared is not None:
+        judged = () if compared.outputs is None else compared.outputs.judged
+        values = {row.reference: row.score.values.get("sqnr_db") for row in compared.rows}
+        cells["output_db"] = min((v for name in judged if (v := values.get(name)) is not None), default=None)
+    return cells
+
+
+def _trends(told: Sequence[dict[str, Cell]]) -> Iterator[Block]:
+    """Models with several runs that have decibels, over time, the oldest on the left."""
+    placed = [each for each in reversed(told) if isinstance(each["output_db"], float) and each["model"]]
+    counted = Counter(str(each["model"]) for each in placed)
+    models = [name for name, count in counted.most_common(_TRENDS) if count > 1]
+    if not models:
+        return
+    kept = [each for each in placed if each["model"] in models]
+    ids = ("place", "run", "model", "output_db", "repaired_db")
+    columns = (Column("place", bilingual("serve.place"), "count"), *(each for each in _COLUMNS if each.id in ids))
+    rows = tuple((at, *(each[column.id] for column in columns[1:])) for at, each in enumerate(kept, 1))
+    series = [Series(("output_db",), plain(name), "line", only=("model", name)) for name in models]
+    if any(isinstance(each["repaired_db"], float) for each in kept):
+        series.append(Series(("repaired_db",), bilingual("serve.repaired_db"), "points"))
+    axes = (bilingual("serve.place"), bilingual("serve.output_db"))
+    yield Chart("trend", bilingual("serve.trend"), "trend", "place", tuple(series), *axes)
+    yield TableBlock("trend", bilingual("serve.trend_table"), columns, rows, folded=True)
 
 
 def comparison_pages(before: RunSide, after: RunSide, differ: Differ, *, swapped: str) -> tuple[Page, ...]:
@@ -230,20 +331,6 @@ def _running(job: RunningJob) -> Phrase:
     )
 
 
-def _entry(folder: RunFolder, run: FoundRun, address: str, *, compare: str = "") -> Entry:
-    try:
-        document = folder.document(run)
-    except BadInput as error:
-        return Entry("", plain(run.name), "open", plain(error.what), address)
-    also = ((bilingual("serve.compare"), compare),) if compare else ()
-    headlines = _headlines(document)
-    tone = headlines[0][1].tone if headlines else "plain"
-    text = bilingual(
-        "serve.entry", command=" ".join(document.command[1:2]), written=run.written, verdict=_verdict(document)
-    )
-    return Entry("", plain(run.name), tone, text, address, also)
-
-
 def _headlines(document: RunDocument) -> list[tuple[Phrase, Headline]]:
     return [
         (page.title, block) for page in all_pages(document) for block in page.blocks if isinstance(block, Headline)
@@ -269,9 +356,10 @@ def _verdicts(document: RunDocument) -> dict[Phrase, Phrase]:
 
 _LOOPBACK = socket.inet_ntoa(struct.pack(">I", socket.INADDR_LOOPBACK))
 _TOKEN_BYTES = 18
-# Seconds after which the list is loaded again: soon while something runs, now and then otherwise.
+# Seconds after which the list is loaded again: soon while something runs, else while there is nothing to tick.
 _SOON_S, _LATER_S = 2, 15
 _SLOWEST_CLIENT_S = 20
+_LONGEST_QUERY = 4096
 _HEADERS = {
     "Content-Security-Policy": "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -384,11 +472,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _page(self, served: Served) -> _Answer | None:
         """What an address stands for; None when it stands for nothing."""
-        words = self.path.partition("?")[0].split("/")
+        path, _, query = self.path.partition("?")
+        words = path.split("/")
         if len(words) < 3 or not secrets.compare_digest(words[1].encode(), served.token.encode()):
             return None
         try:
-            return _list(served) if words[2:] == [""] else _run_page(served, words[2:])
+            if words[2:] == [""]:
+                return _list(served)
+            return _run_page(served, words[2:], parse_qs(query[:_LONGEST_QUERY]).get("run", []))
         except BadInput as error:
             return _Answer(_html(served, (), str(error)))
 
@@ -396,20 +487,33 @@ class _Handler(BaseHTTPRequestHandler):
 def _list(served: Served) -> _Answer:
     """All runs, and what is running."""
     jobs = served.folder.jobs()
-    page = runs_page(served.folder, tuple(served.folder.runs().values()), jobs)
+    runs = tuple(served.folder.runs().values())
+    page = runs_page(served.folder, runs, jobs)
     text = html_report((page,), title=served.folder.root.name, language=served.language)
-    return _Answer(text, _SOON_S if jobs else _LATER_S)
+    return _Answer(text, _SOON_S if jobs else _LATER_S if len(runs) < 2 else 0)
 
 
-def _run_page(served: Served, words: list[str]) -> _Answer | None:
-    """One run or two; None for what is not in the list of runs."""
+def _run_page(served: Served, words: list[str], asked: Sequence[str]) -> _Answer | None:
+    """One run or two; None for what is not in the list of runs.
+
+    Args:
+        served: What is served.
+        words: Parts of the address.
+        asked: Runs that were picked in the list.
+    """
     folder, runs = served.folder, served.folder.runs()
     match words:
         case ["run", one, ""] if one in runs:
             return _Answer(_html(served, all_pages(folder.document(runs[one])), runs[one].name))
-        case ["compare", one, ""] if one in runs:
-            others = [run for run in runs.values() if run.id != one]
-            return _Answer(_html(served, (partners_page(folder, runs[one], others),), runs[one].name))
+        case ["compare", ""]:
+            # The older one is before the other.
+            picked = [run for run in reversed(runs.values()) if run.id in asked]
+            if len(picked) == 2:
+                return _Answer(_both(served, *picked))
+            raise BadInput(
+                english("{count} runs were picked.", count=len(picked)),
+                fix=english("go back and tick two of them"),
+            )
         case ["compare", one, other, ""] if one in runs and other in runs:
             return _Answer(_both(served, runs[one], runs[other]))
     return None

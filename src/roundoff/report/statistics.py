@@ -12,9 +12,8 @@ from rich.text import Text
 
 from roundoff.measure.statistics import TensorSummary
 from roundoff.messages.catalogue import translate
-from roundoff.messages.message import english, shown
+from roundoff.messages.message import english, safe_cell, short_name, shown
 from roundoff.messages.numbers import share_text
-from roundoff.messages.sanitize import safe_cell, short_name
 
 _COLUMNS = (
     "tensor", "node", "op_type", "dtype", "shape", "samples", "count", "min", "max", "mean", "std", "abs_max",

@@ -22,6 +22,7 @@ from roundoff.pages.cards import (
     HeroCard,
     HistogramDrawing,
     Rung,
+    StripCard,
     db_class,
 )
 from roundoff.pages.html.charts import SIZE, percent, spans, texts, unit
@@ -51,6 +52,8 @@ def card_html(card: Card, language: Language) -> str:
         return "\n".join(_hero(card))
     if isinstance(card, CulpritCard):
         return "\n".join(_culprit(card))
+    if isinstance(card, StripCard):
+        return "\n".join(_strip_card(card, language))
     return "\n".join(_error_chart(card, language))
 
 
@@ -472,27 +475,86 @@ def _standing_out(points: Sequence[ErrorPoint]) -> list[int]:
 
 def _strip(points: Sequence[ErrorPoint], language: Language) -> Iterator[str]:
     """Two rows of cells in the classes of decibels; below them the culprits."""
-    size = -(-len(points) // _CELLS)
-    groups = [points[at : at + size] for at in range(0, len(points), size)]
     yield '<div class="strip">'
     for row in ("local", "accumulated"):
-        label = bilingual(f"card.{row}")
-        yield f'<span class="label">{spans(label)}</span><svg class="cells" aria-hidden="true" height="14">{_BOX}'
-        shades = [_worst_shade([getattr(each, row) for each in group]) for group in groups]
-        for shade, run in groupby(range(len(shades)), key=shades.__getitem__):
-            cells = list(run)
-            box = f'x="{unit(cells[0] / len(shades))}" width="{unit(len(cells) / len(shades))}" height="{SIZE}"'
-            yield f'<rect class="{"open" if shade is None else f"h{shade}"}" {box}/>'
-        if row == "local":
-            yield "".join(_targets(points, language))
-        yield "</svg></svg>"
-    accused = [at for at, each in enumerate(points) if each.finding]
-    if accused:
+        targets = "".join(_targets(points, language)) if row == "local" else ""
+        yield from _cells(bilingual(f"card.{row}"), [getattr(each, row) for each in points], targets)
+    yield from _marks([at for at, each in enumerate(points) if each.finding], len(points))
+    yield "</div>"
+
+
+def _cells(label: Phrase, values: Sequence[float | None], targets: str) -> Iterator[str]:
+    """A row of cells, each the worst of some tensors where they are very many; neighbours of one class are one."""
+    size = -(-len(values) // _CELLS) or 1
+    shades = [_worst_shade(values[at : at + size]) for at in range(0, len(values), size)]
+    yield f'<span class="label">{spans(label)}</span><svg class="cells" aria-hidden="true" height="14">{_BOX}'
+    for shade, run in groupby(range(len(shades)), key=shades.__getitem__):
+        cells = list(run)
+        left, wide = cells[0] / len(shades), len(cells) / len(shades)
+        if shade is None:
+            yield f'<path class="open" d="M{unit(left)} {SIZE // 2}h{unit(wide)}"/>'
+        else:
+            yield f'<rect class="h{shade}" x="{unit(left)}" width="{unit(wide)}" height="{SIZE}"/>'
+    yield f"{targets}</svg></svg>"
+
+
+def _marks(places: Sequence[int], count: int) -> Iterator[str]:
+    """A sign below each of some places."""
+    if places:
         marks = "".join(
-            f'<text x="{percent((at + 0.5) / len(points))}" y="9" text-anchor="middle">▲</text>' for at in accused
+            f'<text x="{percent((at + 0.5) / count)}" y="9" text-anchor="middle">▲</text>' for at in places
         )
         yield f'<span></span><svg class="marks" aria-hidden="true" height="10">{marks}</svg>'
-    yield "</div>"
+
+
+def _strip_card(card: StripCard, language: Language) -> Iterator[str]:
+    yield f'<div class="card stripes" id="chart-{escape(card.id)}"><h3>{spans(card.title)}</h3>'
+    yield f'<p class="lead">{spans(card.text)}</p>'
+    if card.parts:
+        yield _parts(card)
+    count = len(card.names) or 1
+    yield '<div class="strip">'
+    for number, (label, values) in enumerate(card.rows):
+        targets = "" if number else "".join(_strip_targets(card, language))
+        yield from _cells(label, values, targets)
+    yield from _marks(card.marked, count)
+    if card.between is not None:
+        first, last, text = card.between
+        box = f'x="{percent(first / count)}" width="{percent((last - first + 1) / count)}" height="6"'
+        yield f'<span></span><svg class="marks" aria-hidden="true" height="8"><rect class="between" {box}/></svg>'
+        yield f'<span></span><span class="notice open">{_SYMBOLS["open"]} {spans(text)}</span>'
+    yield "</div></div>"
+
+
+def _parts(card: StripCard) -> str:
+    """A bar of how many of all agree, differ, and were not judged."""
+    whole = sum(count for *_, count in card.parts) or 1
+    label = "; ".join(f"{count} {text.en}" for _, text, count in card.parts)
+    boxes, words, start = [], [], 0.0
+    for mark, text, count in card.parts:
+        boxes.append(f'<rect class="{mark}" x="{percent(start)}" width="{percent(count / whole)}" height="12"/>')
+        words.append(f'<li class="key-{mark}"><b>{count}</b> {spans(text)}</li>')
+        start += count / whole
+    bar = f'<svg class="cover wide" role="img" aria-label="{escape(label)}" height="12">{"".join(boxes)}</svg>'
+    return f'{bar}<ul class="keys parts">{"".join(words)}</ul>'
+
+
+def _strip_targets(card: StripCard, language: Language) -> Iterator[str]:
+    """What can be pointed at: each tensor with what every row says of it, or the worst of a few."""
+    count = len(card.names)
+    size = -(-count // _TARGETS) or 1
+    lowest = [
+        min((each for each in column if each is not None), default=math.inf)
+        for column in zip(*(values for _, values in card.rows), strict=True)
+    ]
+    for start in range(0, count, size):
+        group = range(start, min(start + size, count))
+        at = min(group, key=lowest.__getitem__)
+        lines = [f"{label.within(language)}: {_db(values[at]).within(language)}" for label, values in card.rows]
+        box = f'x="{unit(start / count)}" width="{unit(len(group) / count)}" height="{SIZE}"'
+        told = escape("\n".join([card.names[at], *lines]))
+        shape = f'<rect class="target" {box}><title>{told}</title></rect>'
+        yield f'<a href="{link_to(card.names[at])}" tabindex="-1">{shape}</a>'
 
 
 def _worst_shade(values: Sequence[float | None]) -> int | None:

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from roundoff.messages.catalogue import LANGUAGES, Language, Phrase, bilingual, plain
-from roundoff.messages.sanitize import sanitize_for_display
+from roundoff.messages.message import sanitize_for_display
 from roundoff.pages.blocks import (
     Block,
     Headline,
@@ -21,10 +21,10 @@ from roundoff.pages.blocks import (
     TableBlock,
     cell_text,
     cell_value,
+    column_meaning,
     is_hidden,
 )
 from roundoff.pages.cards import Card, HeroCard
-from roundoff.pages.glossary import column_meaning
 from roundoff.pages.html.charts import svg_chart
 from roundoff.pages.html.drawings import card_html
 from roundoff.pages.html.network import network_html
@@ -60,7 +60,7 @@ def html_report(
         home=home,
         script=script,
         style=style,
-        policy=_policy(script, style),
+        policy=_policy(script, style, forms=any(each.picks for each in tables.values())),
         data=_data(safe),
         drawn=lambda chart: svg_chart(chart, tables, language),
         carded=lambda card: card_html(card, language),
@@ -76,11 +76,18 @@ def _for_browsers(page: Page) -> Page:
     return replace(page, blocks=kept, sections=tuple(_for_browsers(each) for each in page.sections))
 
 
-def _policy(script: str, style: str) -> str:
-    """What the file may do: run its own script, have its own style, show its own pictures; nothing else."""
+def _policy(script: str, style: str, *, forms: bool) -> str:
+    """What the file may do: run its own script, have its own style, show its own pictures; nothing else.
+
+    Args:
+        script: Its script.
+        style: Its style.
+        forms: Whether what is picked in it is sent to where it came from.
+    """
+    allowed = "'self'" if forms else "'none'"
     return (
         f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+        f"img-src data: blob:; base-uri 'none'; form-action {allowed}"
     )
 
 

@@ -11,16 +11,6 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.messages.message import Argument, joined, message, some
-from roundoff.studies.check_calibration.inputs import (
-    TWICE,
-    InputRecord,
-    SampleFacts,
-    distances_to,
-    exact_groups,
-    hardly_differ,
-    near_groups,
-    nearest_distances,
-)
 from roundoff.studies.check_calibration.preparation import (
     FAR,
     mismatch_between,
@@ -29,10 +19,18 @@ from roundoff.studies.check_calibration.preparation import (
     with_alternatives,
 )
 from roundoff.studies.check_calibration.ranges import (
+    TWICE,
     CalibratedRanges,
     HeldOutRecord,
+    InputRecord,
     RangeObservation,
+    SampleFacts,
     chance_of_exceeding,
+    distances_to,
+    exact_groups,
+    hardly_differ,
+    near_groups,
+    nearest_distances,
 )
 from roundoff.studies.check_calibration.result import (
     CheckFinding,

@@ -33,11 +33,12 @@ from roundoff.studies.check_calibration.findings import (
     size_findings,
     strange_findings,
 )
-from roundoff.studies.check_calibration.inputs import MOST_PICTURES, InputRecord
 from roundoff.studies.check_calibration.preparation import mismatch_with_calibration
 from roundoff.studies.check_calibration.ranges import (
+    MOST_PICTURES,
     CalibrationCheckSettings,
     HeldOutRecord,
+    InputRecord,
     RangeObservation,
     observe_ranges,
     observed_tensors,

@@ -20,6 +20,7 @@ from roundoff.messages.catalogue import (
 )
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, score_text, shape_text
+from roundoff.pages.cards import Mark, StripCard
 from roundoff.pages.coverage import coverage_lines, gap_line, judgement_lines
 from roundoff.studies.compare.result import Comparison, TensorComparison, was_not_read
 
@@ -36,6 +37,8 @@ _HEADINGS = {
     "sqnr_db": plain("sqnr dB"),
     "relative_euclidean": bilingual("compare.column_relative"),
 }
+# Louder than the signal: where a tensor holds NaN, or is not there at all.
+_WORST_DB = -100.0
 _Line = tuple[str, str]
 _Rows = Sequence[TensorComparison]
 
@@ -68,6 +71,7 @@ def comparison_page(document: RunDocument, view: pages.View = pages.View()) -> p
     chart = pages.Chart("tensors-along", bilingual("compare.along"), "tensors", "order", series, *axes)
     blocks: tuple[pages.Block, ...] = (
         _headline(found),
+        *_strip(found, rows),
         pages.bilingual_facts(lines),
         chart,
         _table(found, view),
@@ -91,6 +95,48 @@ def _headline(found: Comparison) -> pages.Headline:
         return commas(said, translate("compare.not_all_outputs")) if state == "incomplete" else said
 
     return pages.Headline(_TONES[state], in_all_languages(text), word=bilingual(f"compare.word_{state}"))
+
+
+def _strip(found: Comparison, rows: dict[str, TensorComparison]) -> Iterator[StripCard]:
+    """All tensors of the reference in their order: which agree, which differ, which nobody compared."""
+    places = {row.order: row for row in found.rows}
+    if not found.ordered or len(places) < len(found.rows):
+        return
+    left = iter(found.unmatched_reference)
+    count = max([len(found.rows) + len(found.unmatched_reference), *(place + 1 for place in places)])
+    names = tuple(places[at].reference if at in places else next(left, "") for at in range(count))
+    values = tuple(_strip_value(places[at]) if at in places else None for at in range(count))
+    judged = found.verdict.passed + found.verdict.failed
+    parts: tuple[tuple[Mark, Phrase, int], ...] = (
+        ("good", bilingual("compare.part_agree"), found.verdict.passed),
+        ("bad", bilingual("compare.part_differ"), found.verdict.failed),
+        ("open", bilingual("compare.part_not"), count - judged),
+    )
+    first, at = found.verdict.first_divergence, {name: place for place, name in enumerate(names)}
+    between = _between(found, at)
+    text = bilingual("compare.strip_none", judged=judged, count=count)
+    if first is not None:
+        text = bilingual("compare.strip_first", name=first, what=in_all_languages(lambda: _what(rows[first])))
+    marked = tuple(at[name] for name in found.verdict.introduces if name in at)
+    row = (bilingual("compare.strip_row"), values)
+    yield StripCard("compared", bilingual("compare.strip"), text, names, (row,), parts, marked, between)
+
+
+def _strip_value(row: TensorComparison) -> float | None:
+    """The decibels of a tensor; where it is judged by something else, those of the best or the worst class."""
+    value = row.score.values.get("sqnr_db")
+    if row.score.status == "nonfinite" or was_not_read(row) or (value is None and row.passed is False):
+        return _WORST_DB
+    return value if value is not None or row.passed is None else math.inf
+
+
+def _between(found: Comparison, at: dict[str, int]) -> tuple[int, int, Phrase] | None:
+    """Where the fault must lie, if tensors there were not compared."""
+    gap = None if found.judgement is None else found.judgement.coverage.gap
+    if gap is None or gap.first not in at:
+        return None
+    start = at[gap.after] + 1 if gap.after in at else 0
+    return start, at[gap.first], in_all_languages(lambda: gap_line(gap))
 
 
 def _judged(comparison: Comparison) -> Iterator[_Line]:

@@ -16,9 +16,9 @@ from roundoff.messages.catalogue import (
     semicolons,
     translate,
 )
-from roundoff.messages.message import phrase_of, shown
+from roundoff.messages.message import phrase_of, short_name, shown
 from roundoff.messages.numbers import counted, decibels
-from roundoff.messages.sanitize import short_name
+from roundoff.pages.cards import StripCard
 from roundoff.pages.coverage import judged_line
 from roundoff.studies.run_diff.result import (
     CEILING_DB,
@@ -65,7 +65,7 @@ def diff_page(document: RunDocument, view: pages.View = pages.View()) -> pages.P
     facts = pages.bilingual_facts(lambda: (*_changes(diff), *_conditions(diff)))
     table = _table(diff, view)
     legend = (pages.Paragraph(bilingual("run_diff.legend")),) if table.order else ()
-    blocks = (*judged, verdict, facts, *_chart(diff), table, *legend, *pages.notes(diff.notes))
+    blocks = (*judged, verdict, facts, *_strip(diff), *_chart(diff), table, *legend, *pages.notes(diff.notes))
     return pages.Page("diff", bilingual("run_diff.title"), blocks)
 
 
@@ -96,6 +96,26 @@ def _chart(diff: RunDiff) -> tuple[pages.Chart, ...]:
     series = tuple(pages.Series(("change_db",), label, "bars", only=("measure", label.en)) for label in labels)
     chart = pages.Chart("diff-along", bilingual("run_diff.along"), "diff", "order", series, *_AXES)
     return (chart,) if series else ()
+
+
+def _strip(diff: RunDiff) -> tuple[StripCard, ...]:
+    """Both runs one below the other along the network, by what they hand on; none where scores have no place."""
+    measures = dict.fromkeys(row.measure for row in diff.rows if row.order is not None)
+    chosen = next((each for each in ("accumulated", "compared", *measures) if each in measures), None)
+    rows = sorted(
+        (row for row in diff.rows if row.measure == chosen and row.order is not None),
+        key=lambda row: row.order or 0,
+    )
+    if chosen is None or not rows:
+        return ()
+    sides = (
+        (bilingual("run_diff.before"), tuple(row.before for row in rows)),
+        (bilingual("run_diff.after"), tuple(row.after for row in rows)),
+    )
+    text = bilingual("run_diff.strip_text", measure=_measure(chosen), before=diff.before, after=diff.after)
+    marked = tuple(at for at, row in enumerate(rows) if row.tensor == diff.first)
+    names = tuple(row.node or row.tensor for row in rows)
+    return (StripCard("both", bilingual("run_diff.strip"), text, names, sides, marked=marked),)
 
 
 def _measure(name: str) -> Phrase:
