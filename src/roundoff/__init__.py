@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from roundoff.api.checks import check_calibration, check_io, self_check
     from roundoff.api.comparison import compare
     from roundoff.api.diagnosis import diagnose
+    from roundoff.api.mcp import mcp
     from roundoff.api.outcome import Outcome
+    from roundoff.api.project import init, load_project
     from roundoff.api.quantization import audit, export_settings, quantize, targets, transform
     from roundoff.api.runs import diff, explain, gate, report, serve
     from roundoff.api.search import tune
@@ -106,13 +108,16 @@ __all__ = [
     "export_settings",
     "gate",
     "import_caffe",
+    "init",
     "inputs",
     "insert_quantizers",
     "layers",
     "load_document",
     "load_model",
     "load_profile",
+    "load_project",
     "load_target",
+    "mcp",
     "measure_pair",
     "open_samples",
     "open_source",
@@ -183,13 +188,16 @@ _HOMES = {
     "export_settings": "api.quantization",
     "gate": "api.runs",
     "import_caffe": "graph.caffe.convert",
+    "init": "api.project",
     "inputs": "graph.interface",
     "insert_quantizers": "graph.insertion",
     "layers": "api.studies",
     "load_document": "core.document",
     "load_model": "graph.load",
     "load_profile": "measure.verdicts",
+    "load_project": "api.project",
     "load_target": "quantize.targets.files",
+    "mcp": "api.mcp",
     "measure_pair": "measure.pairs",
     "open_samples": "samples.sample_set",
     "open_source": "tensors",

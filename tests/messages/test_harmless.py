@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.messages.sanitize import escape_control, sanitize_for_display, short_name
+from roundoff.messages.message import escape_control, sanitize_for_display, short_name
 
 
 @dataclass(frozen=True, slots=True)

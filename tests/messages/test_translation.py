@@ -15,7 +15,7 @@ import pytest
 from pydantic import TypeAdapter
 
 import roundoff
-from roundoff.cli import COMMANDS, command_of
+from roundoff.cli import COMMANDS, GROUPS, command_of
 from roundoff.cli.parser import add_language_option
 from roundoff.errors import BadInput, MissingExtra, nearest, reason
 from roundoff.messages.catalogue import Language, bilingual, translate, translation, use_language
@@ -92,7 +92,8 @@ def test_translations_are_chinese() -> None:
 def test_all_of_help_is_translated_and_nothing_else() -> None:
     found = shown_in_help()
     assert not found - HELP.keys()
-    main = {"commands", "show program's version number and exit"}
+    main = {*GROUPS, "show program's version number and exit"}
+    assert main <= HELP.keys()
     extra = {text for text in HELP.keys() - found - main if not OF_ARGPARSE.search(text)}
     assert all(
         text.startswith(("Find where a quantized", "Exit codes:", "Lists are written", "Every single setting"))

@@ -10,9 +10,8 @@ from roundoff.case.synthetic import Confidentiality
 from roundoff.core.document import Environment
 from roundoff.diagnosis.page import control_text
 from roundoff.diagnosis.result import Finding
-from roundoff.messages.message import Translatable, english, shown
+from roundoff.messages.message import Translatable, english, escape_control, shown
 from roundoff.messages.numbers import number, percentage
-from roundoff.messages.sanitize import escape_control
 
 BY_HAND = english("[please fill in]")
 """Stands where only a person knows the answer."""

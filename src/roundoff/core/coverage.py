@@ -58,12 +58,12 @@ class OutputCoverage:
 
 WhyLeftOut = Literal[
     "not_asked", "few_suffice", "time", "memory", "nonfinite", "unmatched", "unreadable", "shape", "profile",
-    "not_placed", "folded", "copy",
+    "not_placed", "folded", "copy", "unused",
 ]  # fmt: skip
 """Why some of many were not judged: ``not_asked`` for by the user; ``few_suffice`` for what is measured; no time
 or memory; not finite; without a partner; not readable; of another shape; outside what a profile judges; files
 that belong to no tensor; tensors that the other side does not have because it computes them with others; tensors
-that hold what another one holds, as codes or in another form."""
+that hold what another one holds, as codes or in another form; tensors that no output is computed from."""
 
 
 @dataclass(frozen=True, slots=True)

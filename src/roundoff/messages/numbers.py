@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from roundoff.errors import BadInput
 from roundoff.messages.catalogue import translate
-from roundoff.messages.message import Message, english, message, verbatim
-from roundoff.messages.sanitize import safe_cell
+from roundoff.messages.message import Message, english, message, safe_cell, verbatim
 
 # Numbers of things in words.
 

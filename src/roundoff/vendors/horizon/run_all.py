@@ -10,8 +10,7 @@ from roundoff.core.quantizers import SwitchedSubject
 from roundoff.errors import nearest
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import get_metric
-from roundoff.messages.message import english
-from roundoff.messages.sanitize import safe_cell
+from roundoff.messages.message import english, safe_cell
 from roundoff.report.plots.canvas import require_matplotlib
 from roundoff.studies.partial.result import Raise
 from roundoff.studies.partial.study import Changes

@@ -7,8 +7,7 @@ from typing import Any
 
 from roundoff.core.plan import FLOAT, NodePlan, Precision, QuantPlan, Rule
 from roundoff.errors import BadInput, nearest
-from roundoff.messages.message import english
-from roundoff.messages.sanitize import short_name
+from roundoff.messages.message import english, short_name
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.planning.rules import select
 from roundoff.quantize.planning.view import FusedUnit
