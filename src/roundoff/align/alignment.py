@@ -214,6 +214,8 @@ def _last_right(found: Sequence[Match], ours: SampleSide, theirs: SampleSide) ->
         left, right = ours.read(match.reference), theirs.read(match.candidate)
         if left is None or right is None or left.size < _FEWEST:
             continue
+        if match.layout is None and left.size != right.size:
+            continue  # a name that is on something else
         at = seen_through(match.layout, left.shape, right.shape, count=_LOOKED_AT)
         seen = take(left, positions(left.size, _LOOKED_AT)), take(right, at)
         rest = 1.0 if seen[0] is None or seen[1] is None else 1 - correlation(seen[0], seen[1])

@@ -119,7 +119,7 @@ def by_node(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
 
 
 def behind_kind(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
-    """The tensors under their names behind the kind of operation; a number behind it would be a tool's counting."""
+    """The tensors under their names behind the kind of operation; of a number behind it any tool may count."""
     return [
         replace(tensor, name=f"{tensor.info.op_type}_{tensor.name}")
         for tensor in tensors

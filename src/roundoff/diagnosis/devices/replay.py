@@ -156,7 +156,7 @@ class DeviceReplay:
         self, values: Mapping[str, Array], steps: Mapping[str, float]
     ) -> dict[str, tuple[float, float]]:
         """Where codes end that hold all that the float model computes: beyond that only a fault in front goes."""
-        ends = {name: (np.inf, -np.inf) for name in steps}
+        ends = dict.fromkeys(steps, (np.inf, -np.inf))
         for sample in self.indices:
             for name, (low, high) in ends.items():
                 exact = self.readout.exact(name, sample)
