@@ -62,8 +62,8 @@ def rolled(name: str, values: Array) -> Array:
 
 
 def diagnosed(rows: list[dict[str, Array]], settings: DiagnoseSettings | None = None) -> Diagnosis:
-    given = {} if settings is None else {"settings": settings}
-    return diagnose_device(network(), ArraySamples({"x": samples()}), HeldDumps(rows), **given)
+    given = settings or DiagnoseSettings()
+    return diagnose_device(network(), ArraySamples({"x": samples()}), HeldDumps(rows), settings=given)
 
 
 def test_one_fault_behind_a_tensor_that_was_not_dumped_is_one_place() -> None:

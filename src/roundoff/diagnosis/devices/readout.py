@@ -510,7 +510,7 @@ class _Prediction:
         self._pairs = {name: pair for name, pair in self._pairs.items() if name not in given_up}
 
     def _placed_elsewhere(self, misfits: Mapping[str, float]) -> set[str]:
-        """Pairs of which, without all of these, one side follows elsewhere; for each what it leaves unexplained."""
+        """Pairs of which one side follows elsewhere without all of these; each with what it leaves unexplained."""
         if not misfits:
             return set()
         held = {self._pairs[name].candidate: name for name in misfits}
