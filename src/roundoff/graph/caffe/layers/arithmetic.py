@@ -292,6 +292,12 @@ def logarithm(job: LayerJob) -> None:
     job.top("Div", [logs, job.floats(natural, "base")], shape)
 
 
+@converts("SpatialDropout", "SpatialDropoutLayer")
+def spatial_dropout(job: LayerJob) -> None:
+    """Drops whole channels in training, nothing outside of it; ENet has it in Python."""
+    identity(job)
+
+
 @converts("Dropout")
 def dropout(job: LayerJob) -> None:
     """Drops nothing outside of training; some old nets scale here instead of there."""
@@ -452,6 +458,9 @@ def normalize(job: LayerJob) -> None:
     job.check_counts((1,))
     params = job.params("norm_param" if job.given("norm_param") else "normalize_param")
     shape, source = job.bottoms[0].shape, job.bottoms[0].name
+    if len(shape) == 2 and not job.layer.blobs:  # that of face recognition, which stores nothing
+        job.top("LpNormalization", [source], shape, axis=1, p=2)
+        return
     if len(shape) != 4:
         raise job.refuse(english("has an input with {count} axes instead of 4", count=len(shape)))
     axes = [1, 2, 3] if params.flag("across_spatial") else [1]
