@@ -2,9 +2,10 @@
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from roundoff.api.call import Call, Limits, public
 from roundoff.api.inputs import PathLike, as_path
@@ -15,6 +16,8 @@ from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
 if TYPE_CHECKING:
     from roundoff.case.bundle import Bundle
     from roundoff.case.reproduce import Reproduction
+
+T = TypeVar("T")
 
 
 @public
@@ -48,20 +51,11 @@ def reproduce(
     from roundoff.case.reproduce import reproduce as cut_out
 
     call = Call("reproduce", options, Limits)
-    folder = as_path(output, option="--output")
-    with _folder(run) as source:
-        made = cut_out(
-            source,
-            folder,
-            finding=finding,
-            keep_samples=keep_samples,
-            anonymous=anonymous,
-            force=force,
-            limits=call.limits,
-            progress=call.progress,
-        )
-    code = EXIT_OK if made.good else EXIT_THRESHOLD_MISSED
-    return PageOutcome(made, call.document(()), code, shown=reproduction_page(made))
+    cut = partial(
+        cut_out, finding=finding, keep_samples=keep_samples, anonymous=anonymous, force=force, limits=call.limits
+    )
+    made = _written(cut, run, output, call)
+    return PageOutcome(made, call.document(()), _code(good=made.good), shown=reproduction_page(made))
 
 
 @public
@@ -94,20 +88,21 @@ def bundle(
     from roundoff.case.page import bundle_page
 
     call = Call("bundle", options, Limits)
-    archive = as_path(output, option="--output")
+    packing = partial(
+        pack, confidential=confidential, keep_data=keep_data, seed=seed, force=force, limits=call.limits
+    )
+    packed = _written(packing, run, output, call)
+    return PageOutcome(packed, call.document(()), _code(good=packed.shown), shown=bundle_page(packed))
+
+
+def _written(work: Callable[..., T], run: RunLike, output: PathLike, call: Call) -> T:
+    path = as_path(output, option="--output")
     with _folder(run) as source:
-        packed = pack(
-            source,
-            archive,
-            confidential=confidential,
-            keep_data=keep_data,
-            seed=seed,
-            force=force,
-            limits=call.limits,
-            progress=call.progress,
-        )
-    code = EXIT_OK if packed.shown else EXIT_THRESHOLD_MISSED
-    return PageOutcome(packed, call.document(()), code, shown=bundle_page(packed))
+        return work(source, path, progress=call.progress)
+
+
+def _code(*, good: bool) -> int:
+    return EXIT_OK if good else EXIT_THRESHOLD_MISSED
 
 
 @contextlib.contextmanager
