@@ -230,6 +230,9 @@ def tune(
         raise
     evidence = judge_outputs(given.model, None, data.calibration, threads=call.threads).judgement
     known = {each.kind for each in found.tuning.doubts}
+    if settings.judge.evaluator is not None:
+        # What an output of features has its largest value in is nothing that the user's metric asks.
+        known.add("one_class")
     tuning = replace(
         found.tuning,
         notes=(*notes, *found.tuning.notes),
