@@ -39,7 +39,7 @@ from roundoff.run.evaluators import (
 from roundoff.run.session import add_session_observer, remove_session_observer
 from roundoff.search.judges import ClassJudge, SignalJudge, TrialJudge
 
-# A metric with one number is asked without each of so many groups of samples to see how much chance there is in it.
+# A metric with one number is asked without each of so many groups of samples: that shows the chance in it.
 _GROUPS = 8
 # Enough to notice whose labels go by position; a handful might agree by chance.
 _CHECKED_SAMPLES = 24
