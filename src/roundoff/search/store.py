@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.core.claims import alone_in
 from roundoff.core.files import (
     add_to_list,
     check_output_directory,
+    clear_up,
     foreign_files,
     list_folder,
     output_directory,
@@ -230,21 +231,30 @@ _MANY, _NAMED = 1000, 3
 _ABOUT = "A search of roundoff tune. While it is under way the best model so far is in best/; --resume goes on.\n"
 
 
-def open_folder(folder: Path, *, resume: bool, force: bool) -> bool:
-    """Make the folder of a search, or open one to go on.
+@contextlib.contextmanager
+def open_folder(folder: Path, *, resume: bool, force: bool) -> Iterator[bool]:
+    """Make the folder of a search, or open one to go on; no other run works in it until the block ends.
 
     Args:
         folder: The folder.
         resume: Go on with the search it holds, if there is one.
         force: Remove an earlier search first; nothing that we did not write is removed.
 
-    Returns:
+    Yields:
         Whether there is a search to go on with.
 
     Raises:
-        BadInput: It holds something else, or a search and nobody said what to do with it.
+        BadInput: It holds something else, or a search and nobody said what to do with it; or another run is
+            at work there.
     """
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not folder.is_dir():
+        check_output_directory(folder, marker=_MARKER, force=False)
+    with writing(folder), alone_in(folder):
+        yield _opened(folder, resume=resume, force=force)
+
+
+def _opened(folder: Path, *, resume: bool, force: bool) -> bool:
+    if not any(folder.iterdir()):
         check_output_directory(folder, marker=_MARKER, force=False)
         _begin(folder)
         return False
@@ -276,7 +286,7 @@ def open_folder(folder: Path, *, resume: bool, force: bool) -> bool:
         raise BadInput(
             what, fix=english("move them away or choose another -o; --force replaces only earlier results")
         )
-    _remove(folder)
+    _remove(folder, itself=False)
     _begin(folder)
     return False
 
@@ -285,13 +295,13 @@ def discard_folder(folder: Path) -> None:
     """Remove the folder of a search that came to nothing; one with a model in it stays."""
     if (folder / _MARKER).is_file() and not (folder / BEST_NAME).is_dir():
         _claim(folder)
-        _remove(folder)
+        _remove(folder, itself=True)
 
 
-def _remove(folder: Path) -> None:
+def _remove(folder: Path, *, itself: bool) -> None:
     if (folder / BEST_NAME).is_dir():
         remove_listed(folder / BEST_NAME)
-    remove_listed(folder)
+    remove_listed(folder, itself=itself)
 
 
 def _claim(folder: Path) -> None:
@@ -311,13 +321,7 @@ def _begin(folder: Path) -> None:
 
 def _sweep(folder: Path) -> None:
     """Remove what a killed run left of the best model that it was about to exchange."""
-    for old in folder.glob(f"{BEST_NAME}.old-*"):
-        remove_listed(old)
-    for staged in folder.glob(f"{BEST_NAME}.partial-*"):
-        shutil.rmtree(staged, ignore_errors=True)
-    for part in folder.glob(".*.partial"):
-        with contextlib.suppress(OSError):
-            part.unlink()
+    clear_up(folder / BEST_NAME)
 
 
 @dataclass(frozen=True, slots=True)
