@@ -72,9 +72,11 @@ def _write(folder: Path, paths: Iterable[str]) -> None:
 
 
 def _listed(folder: Path) -> frozenset[str]:
+    from roundoff.core.untrusted import read_json  # which reads by what is here
+
     try:
-        listed = json.loads((folder / LISTING_NAME).read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
+        listed = read_json(folder / LISTING_NAME, what=english("The file"))
+    except BadInput:
         return frozenset()
     return frozenset(map(str, listed)) if isinstance(listed, list) else frozenset()
 

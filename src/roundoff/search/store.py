@@ -28,6 +28,7 @@ from roundoff.core.files import (
 from roundoff.core.plan import Recipe, inputs_text
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
+from roundoff.core.untrusted import parse_json
 from roundoff.errors import BadInput
 from roundoff.messages.message import Message, english, joined, message, verbatim
 from roundoff.quantize.calibration.files import save_calibration
@@ -38,6 +39,7 @@ from roundoff.search.result import Trial
 JOURNAL_NAME = "journal.sqlite"
 """The file of a search's folder that remembers what was measured."""
 
+_ANEW = english("choose another -o, or add --force instead of --resume to begin anew")
 _SCHEMA = 1
 _TABLES = """
 create table about (key text primary key, value text not null) without rowid;
@@ -78,10 +80,8 @@ class TrialJournal:
             about = dict(self._base.execute("select key, value from about"))
         if about.get("schema") != str(_SCHEMA):
             what = english("{path} was written by another version of roundoff.", path=path)
-            raise BadInput(
-                what, fix=english("choose another -o, or add --force instead of --resume to begin anew")
-            )
-        differing = problem_differences(json.loads(about["problem"]), dict(problem))
+            raise BadInput(what, fix=_ANEW)
+        differing = problem_differences(self._stored(about.get("problem")), dict(problem))
         if differing:
             what = english("{path} is of another search: {differing}.", path=path, differing=differing)
             raise BadInput(
@@ -122,7 +122,7 @@ class TrialJournal:
         """Something else that was found out; None when it was not."""
         with self._guarded():
             found = self._base.execute("select value from facts where key = ?", (key,)).fetchone()
-        return None if found is None else json.loads(found[0])
+        return None if found is None else self._stored(found[0])
 
     def add_fact(self, key: str, value: Any) -> None:
         """Remember something else; it is on the disk when this returns."""
@@ -133,7 +133,10 @@ class TrialJournal:
         """All that was found out under names with this start."""
         with self._guarded():
             rows = self._base.execute("select value from facts where substr(key, 1, ?) = ?", (len(start), start))
-            return [json.loads(value) for (value,) in rows]
+            return [self._stored(value) for (value,) in rows]
+
+    def _stored(self, value: Any) -> Any:
+        return parse_json(str(value), self._path, surrogates=True, fix=_ANEW)
 
     def measured(self) -> list[int]:
         """How many values were measured of each model."""
@@ -157,13 +160,14 @@ class TrialJournal:
                 english("{path} cannot be written: {error}.", path=self._path, error=error),
                 fix=english("choose another -o"),
             ) from error
-        except sqlite3.DatabaseError as error:
+        except BadInput:
+            raise
+        # Values of other types and lengths than were written here are damage, too.
+        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             what = english(
                 "{path} is not a journal of a search, or is damaged: {error}.", path=self._path, error=error
             )
-            raise BadInput(
-                what, fix=english("choose another -o, or add --force instead of --resume to begin anew")
-            ) from error
+            raise BadInput(what, fix=_ANEW) from error
 
 
 def problem_differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
