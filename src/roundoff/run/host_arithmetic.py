@@ -1,7 +1,6 @@
 """How this machine computes with integers: measured, not looked up."""
 
 import platform
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -10,6 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from roundoff.core.claims import ScratchFolder
 from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec, parameters_from_range
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
@@ -181,8 +181,8 @@ class _Net:
 def _fused_path(name: str, data: Data) -> FusedPath:
     net = _network(name, data)
     graph = _run(net.deployed, net.feed, "ORT_DISABLE_ALL")
-    with tempfile.TemporaryDirectory() as folder:
-        written = Path(folder, "optimized.onnx")
+    with ScratchFolder() as folder:
+        written = folder / "optimized.onnx"
         fused = _run(net.deployed, net.feed, "ORT_ENABLE_ALL", written=written)
         kernels = _integer_kernels(written)
     exact = IntegerRunner(net.model, net.quantizers, Arithmetic()).run(net.feed).values["y"]

@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import inspect
-import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.core.claims import ScratchFolder
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
@@ -202,8 +202,8 @@ class VendorJudge:
 
     def measure(self, model: Model, indices: Sequence[int]) -> Array:
         """What a network scores, as a file that stock onnxruntime runs."""
-        with tempfile.TemporaryDirectory(prefix="roundoff-") as folder:
-            file = Path(folder) / "model.onnx"
+        with ScratchFolder() as folder:
+            file = folder / "model.onnx"
             save_model(model, file)
             value = self._call(self._evaluator.evaluate, str(file))
         found = np.asarray(value)
@@ -319,8 +319,8 @@ def fed_samples(
         if session.get_modelmeta().custom_metadata_map.get(_KEY) == mark:
             session.run = _watched(session.run, found)
 
-    with tempfile.TemporaryDirectory(prefix="roundoff-") as folder:
-        file = Path(folder) / "model.onnx"
+    with ScratchFolder() as folder:
+        file = folder / "model.onnx"
         save_model(_marked(model, mark), file)
         add_session_observer(mark, opened)
         try:
