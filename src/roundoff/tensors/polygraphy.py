@@ -1,4 +1,4 @@
-"""Results that Polygraphy saves as JSON: a run for each runner, iterations as samples, arrays as .npy in base64."""
+"""Results that Polygraphy saves as JSON: a run for each runner, iterations as samples, .npy arrays as base64."""
 
 import base64
 import binascii

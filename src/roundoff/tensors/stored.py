@@ -225,7 +225,7 @@ def holds_statistics(source: TensorSource) -> bool:
 
 
 def rungs_of(source: TensorSource) -> Mapping[str, Callable[[], TensorSource]]:
-    """The runs of the same samples that a tool wrote beside each other, its own float run first, the chip's last."""
+    """The runs of the same samples that a tool wrote, its own float run first, the one of the chip last."""
     return cast("Mapping[str, Callable[[], TensorSource]]", _told(source, "rungs", {}))
 
 

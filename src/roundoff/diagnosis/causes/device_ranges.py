@@ -1,8 +1,8 @@
 """A tool gave a tensor a range that is far wider than its values: most of its codes are never used."""
 
-import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,33 +12,17 @@ from roundoff.diagnosis.devices.replay import DeviceReplay, Pair
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey
 from roundoff.diagnosis.registry import Intervention, Signal, ask, cause, find_cause
 from roundoff.diagnosis.result import Finding, Measure, Remedy, RemedyChange
-from roundoff.graph.nodes import attribute
+from roundoff.graph.interface import OutputPart, output_parts, outputs
+from roundoff.graph.nodes import attribute, producers
 from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import message
+from roundoff.tensors.ranges import BOUNDED, FILLED, OBSERVED, excess_range, on_grid, shares_scale
 from roundoff.tensors.stored import ToolScale, scales_of
 
-WIDE = 5.0
-"""Tools that calibrate on data leave ranges of 1 to 2.2 times the values of a sample (150 tensors of RKNN,
-TPU-MLIR and HTP); what is this many times as wide costs more than two bits."""
-_OBSERVED = 3.0
-"""What the tool itself saw needs no margin for samples that it did not see."""
-_FEWEST = 64
-"""Of fewer values one sample does not show the range of a tensor."""
-_ON_GRID, _MOSTLY = 0.02, 0.99
-_SAME_STEP = 1e-3
 _WITHIN_STEPS, _EXPLAINED = 2.0, 0.999
 _CAUSE = "wide-range"
 _HELD = 4
-_BOUNDED = {
-    "Sigmoid": 1.0,
-    "HardSigmoid": 1.0,
-    "Softmax": 1.0,
-    "LogSoftmax": math.inf,
-    "Tanh": 1.0,
-    "Softsign": 1.0,
-}
-_ROOM = 1.1
 
 
 @cause(_CAUSE, of="device", order=25)
@@ -82,12 +66,12 @@ class WideRange:
         )  # fmt: skip
         # What the tool saw in all of its data, where that is no wider than what is wrong.
         low, high = scale.low / excess, scale.high / excess
-        if scale.observed is not None and max(map(abs, scale.observed)) * _OBSERVED <= scale.reach:
+        if scale.observed is not None and max(map(abs, scale.observed)) * OBSERVED <= scale.reach:
             low, high = min(0.0, scale.observed[0]), max(0.0, scale.observed[1])
         changes = (RemedyChange("range", nodes=suspect.nodes, tensors=(suspect.tensor,), low=low, high=high),)
         changed = message("diagnosis.wide_range_changed", count=len(others), usual=usual)
         # Where all ranges are like that, it is how the tool works and no place in particular.
-        recovered = 1 - 1 / excess**2 if usual < WIDE / 2 else 0.0
+        recovered = 1 - 1 / excess**2 if usual < FILLED else 0.0
         return Intervention(changed, (measure,), recovered, summary, changes)
 
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
@@ -130,15 +114,10 @@ def follows_scale(case: DeviceReplay, suspect: DeviceSuspect) -> bool:
 
 def _is_coded(pair: Pair, scale: ToolScale) -> bool:
     exact, found = pair.free.astype(np.float64), pair.found.astype(np.float64)
-    if not np.isfinite(found).all() or not _on_grid(found, scale.scale):
+    if not np.isfinite(found).all() or not on_grid(found, scale.scale):
         return False
     difference = np.abs(np.clip(exact, scale.low, scale.high) - found)
     return float(np.mean(difference <= _WITHIN_STEPS * scale.scale)) >= _EXPLAINED
-
-
-def _on_grid(values: Array, step: float) -> bool:
-    places = np.asarray(values, np.float64).ravel() / step
-    return float(np.mean(np.abs(places - np.rint(places)) <= _ON_GRID)) >= _MOSTLY
 
 
 def _peak(case: DeviceReplay, tensor: str) -> float:
@@ -153,28 +132,20 @@ def _peak(case: DeviceReplay, tensor: str) -> float:
 
 def _excess(case: DeviceReplay, tensor: str) -> float | None:
     """How many times as wide as its values a range is; None where it is not far too wide, or others need it."""
-    scale, peak = scale_of(case, tensor), _peak(case, tensor)
-    if scale is None or peak <= 0 or scale.reach <= _bound(case, tensor) * _ROOM:
+    scale = scale_of(case, tensor)
+    if scale is None:
         return None
-    excess = scale.reach / peak
-    seen = 0.0 if scale.observed is None else max(map(abs, scale.observed))
-    by_tool = seen > 0 and scale.reach / seen >= _OBSERVED
     values = [case.readout.read(tensor, sample) for sample in case.indices]
-    few = sum(each.size for each in values) < _FEWEST
-    if not (by_tool and excess >= _OBSERVED) and (excess < WIDE or few):
+    excess = excess_range(scale, _peak(case, tensor), values, _bound(case, tensor))
+    if excess is None or any(_fills(case, name, scale) for name in _neighbours(case, tensor)):
         return None
-    # In front of a fused activation a tensor is written that the chip never rounds.
-    if not all(_on_grid(each, scale.scale) for each in values):
-        return None
-    return None if any(_fills(case, name, scale) for name in _neighbours(case, tensor)) else excess
+    return excess
 
 
 def _fills(case: DeviceReplay, tensor: str, scale: ToolScale) -> bool:
     """Whether another tensor shares a scale and needs it: then the scale is not too wide for both."""
     other = scale_of(case, tensor)
-    if other is None or abs(other.scale / scale.scale - 1) > _SAME_STEP:
-        return False
-    return other.reach < WIDE / 2 * _peak(case, tensor)
+    return other is not None and shares_scale(scale, other) and other.reach < FILLED * _peak(case, tensor)
 
 
 def _neighbours(case: DeviceReplay, tensor: str) -> Iterator[str]:
@@ -193,8 +164,77 @@ def _bound(case: DeviceReplay, tensor: str) -> float:
     if node is None:
         return 0.0
     if node.op_type != "Clip":
-        return _BOUNDED.get(node.op_type, 0.0)
+        return BOUNDED.get(node.op_type, 0.0)
     weights = Weights(case.model)
     ends = [float(weights[name]) for name in node.input[1:] if name in weights]
     ends += [float(attribute(node, key, 0.0)) for key in ("min", "max")]
     return max(map(abs, ends), default=0.0)
+
+
+# Outputs that join parts of very different size under one scale.
+
+_DISTINCT, _LEFT = 64, 8
+"""A part with this many different values in float that is left so few on the device can no longer be ranked."""
+_SMALLER = 4.0
+
+
+def lost_parts(exact: Array, found: Array, parts: Sequence[OutputPart]) -> Iterator[tuple[OutputPart, int, int]]:
+    """Parts of an output that are left a few values because others are far larger: the part, and both counts."""
+    whole = float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0))
+    for part in parts:
+        own, other = part.of(exact), part.of(found)
+        before, after = np.unique(own).size, np.unique(other).size
+        peak = float(np.abs(own[np.isfinite(own)]).max(initial=0.0))
+        if before >= _DISTINCT and after <= _LEFT and 0 < peak * _SMALLER < whole:
+            yield part, before, after
+
+
+def mixed_findings(case: DeviceReplay, accused: frozenset[str]) -> list[Finding]:
+    """Joined outputs one part of which keeps only a few of its values."""
+    shapes = {info.name: info.shape for info in case.readout.reference.tensors if not info.problem}
+    named = {name: shapes[name] for name in outputs(case.model) if name in case.readout.pairs and name in shapes}
+    parts = [each for each in output_parts(case.model, named, shapes) if each.axis is not None]
+    makers = producers(case.model.proto.graph.node)
+    findings = []
+    for name in dict.fromkeys(each.output for each in parts):
+        if name in accused:
+            continue
+        sample = case.indices[0]
+        exact, found = case.readout.exact(name, sample), case.readout.read(name, sample)
+        own = [each for each in parts if each.output == name]
+        for part, before, after in lost_parts(exact, found, own) if exact.shape == found.shape else ():
+            node = _joining(name, makers)
+            small, large = (float(np.abs(each).max()) for each in (part.of(exact), exact))
+            findings.append(
+                Finding(
+                    number=0,
+                    cause="mixed-range",
+                    nodes=(node,),
+                    tensors=(name,),
+                    summary=message(
+                        "diagnosis.mixed_part", node=node, part=part.source, tensor=name, count=after, all=before,
+                        small=small, large=large,
+                    ),
+                    intervention=message("diagnosis.mixed_part_changed", part=part.source),
+                    measures=(
+                        Measure(
+                            message("diagnosis.measure_mixed_part", part=part.source), "", float(after),
+                            float(min(before, 256)), samples=1,
+                        ),
+                    ),
+                    remedy=Remedy(
+                        message("diagnosis.mixed_part_remedy", node=node),
+                        "nodes",
+                        (RemedyChange("report", nodes=(node,), tensors=(name,)),),
+                    ),
+                    proven=True,
+                )
+            )  # fmt: skip
+    return findings
+
+
+def _joining(name: str, makers: Mapping[str, Any]) -> str:
+    node = makers[name]
+    while node.op_type != "Concat" and node.input and node.input[0] in makers:
+        node = makers[node.input[0]]
+    return str(node.name or node.output[0])

@@ -13,7 +13,7 @@ from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array, TensorSource
-from roundoff.diagnosis.causes.device_ranges import follows_scale, range_findings
+from roundoff.diagnosis.causes.device_ranges import follows_scale, mixed_findings, range_findings
 from roundoff.diagnosis.devices.kernels.fit import is_known_kernel
 from roundoff.diagnosis.devices.proof import SHIFTED, arithmetics
 from roundoff.diagnosis.devices.readout import DeviceView, KnownNames, read_out, with_predicted
@@ -725,6 +725,11 @@ class _DeviceDiagnosis:
         weighed = (
             *(self._weighed(each, loss, expected) for each in findings),
             *index_findings(self._replay),
+            *(
+                []
+                if too_many
+                else mixed_findings(self._replay, frozenset(t for each in findings for t in each.tensors))
+            ),
         )
         evidence = DeviceEvidence(
             replay=self._replay,
