@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array, TensorSource
+from roundoff.diagnosis.causes.device_ranges import follows_scale, mixed_findings, range_findings
 from roundoff.diagnosis.devices.kernels.fit import is_known_kernel
 from roundoff.diagnosis.devices.proof import SHIFTED, arithmetics
 from roundoff.diagnosis.devices.readout import DeviceView, KnownNames, read_out, with_predicted
@@ -33,6 +34,7 @@ from roundoff.diagnosis.loss import ENDLESS, Loss, decibels_of
 from roundoff.diagnosis.registry import ask, explain, find_cause
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure, Remedy, RemedyChange
 from roundoff.diagnosis.subject import loss_measures
+from roundoff.errors import CannotAlign
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.graph.nodes import attribute
@@ -45,6 +47,7 @@ from roundoff.quantize.agreement import judge_outputs
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource, Samples
 from roundoff.studies.compare.study import files_share, left_out, unplaced_files
+from roundoff.tensors.stored import remarks_of, rungs_of, runs_of
 
 # A tensor whose error has this part of its energy is wrong; behind a culprit it is a victim.
 _WRONG = 0.01
@@ -502,8 +505,15 @@ def diagnose_device(
         BadInput: The samples do not fit the model.
         ModelFailed: The model cannot be run.
     """
-    notebook = Investigation(settings or DiagnoseSettings())
     quantized = _as_quantized(subject)
+    rungs = rungs_of(dumps) if len(rungs_of(dumps)) > 1 else {}
+    first = next(iter(rungs), "")
+    if first and first in runs_of(dumps)[1:]:
+        departed = _departed(quantized.float_model, samples, rungs[first](), settings=settings, names=names)
+        if departed is not None:
+            return departed
+    notebook = Investigation(settings or DiagnoseSettings())
+    notebook.notes += remarks_of(dumps)
     with closing(LiveSource(quantized.float_model, samples, threads=notebook.settings.threads)) as reference:
         with notebook.check(message("diagnosis.check_dumps")) as check, np.errstate(all="ignore"):
             replay = _replay(quantized, samples, (reference, dumps), notebook, names)
@@ -511,6 +521,7 @@ def diagnose_device(
         # Dumps may hold anything, NaN and the largest numbers among it.
         with np.errstate(all="ignore"):
             found = _DeviceDiagnosis(replay, notebook).run()
+    found = _with_rungs(found, quantized.float_model, samples, rungs, names)
     evidence = judge_outputs(quantized.float_model, None, samples, threads=notebook.settings.threads)
     late = bool(found.not_looked_at) and notebook.settings.deadline.left <= 0
     lacking = len(samples.names) - len(replay.readout.samples)
@@ -521,6 +532,53 @@ def diagnose_device(
         *((Doubt("time"),) if late else ()),
     )
     return _doubted(found, doubts)
+
+
+def _with_rungs(
+    found: Diagnosis,
+    model: Model,
+    samples: Samples,
+    rungs: Mapping[str, Callable[[], TensorSource]],
+    names: KnownNames | None,
+) -> Diagnosis:
+    """The diagnosis with what the outputs keep in each run of the tool, and between which two most is lost."""
+    kept: dict[str, float] = {}
+    for name, opened in rungs.items():
+        with suppress(CannotAlign), open_replay(model, samples, opened(), names=names) as replay:
+            outputs = OutputLoss(replay)
+            if outputs.can_tell:
+                kept[name] = outputs.of_device().sqnr_db
+    if len(kept) < 2:
+        return found
+    told: dict[str, Argument] = {
+        "rungs": ", ".join(f"{name} {decibels_text(value)}" for name, value in kept.items())
+    }
+    if len(kept) < 3:
+        return replace(found, notes=(*found.notes, message("diagnosis.rungs", **told)))
+    errors = [0.0, *(10 ** (-value / 10) for value in kept.values())]
+    steps = [("float", *kept)[at : at + 2] for at in range(len(kept))]
+    before, after = max(zip(np.diff(errors), steps, strict=True), key=lambda each: float(each[0]))[1]
+    text = message("diagnosis.rungs_lost", before=before, after=after, **told)
+    return replace(found, verdict=joined([found.verdict, text]))
+
+
+def _departed(
+    model: Model,
+    samples: Samples,
+    golden: TensorSource,
+    *,
+    settings: DiagnoseSettings | None,
+    names: KnownNames | None,
+) -> Diagnosis | None:
+    """The diagnosis of a tool's own float run where it is not the model's; None where it is, or cannot be told."""
+    quiet = replace(settings or DiagnoseSettings(), tell=lambda _: None)
+    try:
+        found = diagnose_device(model, samples, golden, settings=quiet, names=names)
+    except CannotAlign:
+        return None
+    if found.kind != "culprits" or all(each.cause == "wrong-dump" for each in found.findings):
+        return None
+    return replace(found, verdict=joined([message("diagnosis.rung_golden"), found.verdict]))
 
 
 def _doubted(found: Diagnosis, doubts: Sequence[Doubt]) -> Diagnosis:
@@ -648,6 +706,10 @@ class _DeviceDiagnosis:
             nowhere = nowhere.without_wrong_dumps(self._replay.believed, self._replay)
             self._notebook.notes += nowhere.notes
             suspects = [each for each in suspects if each.tensor not in nowhere.readers]
+            # What the tool's own scale makes of a tensor is no fault of a kernel; the scale may be one.
+            suspects, faint = (
+                [each for each in group if not follows_scale(self._replay, each)] for group in (suspects, faint)
+            )
             check.ok = not suspects
             check.result = _parts_text(found, suspects, len(nowhere.readers))
         loss, expected = self._losses()
@@ -659,9 +721,15 @@ class _DeviceDiagnosis:
         if not too_many:
             accused = frozenset(name for each in findings for name in each.tensors)
             findings += rounding_findings(self._replay, found, accused)
+            findings += range_findings(self._replay, found, accused)
         weighed = (
             *(self._weighed(each, loss, expected) for each in findings),
             *index_findings(self._replay),
+            *(
+                []
+                if too_many
+                else mixed_findings(self._replay, frozenset(t for each in findings for t in each.tensors))
+            ),
         )
         evidence = DeviceEvidence(
             replay=self._replay,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from roundoff.align.alignment import pair_names
 from roundoff.align.layout import find_layout
 from roundoff.align.pairing import Pairing, TensorPair
 from roundoff.align.usual_layout import one_of_its_own
@@ -38,7 +39,8 @@ from roundoff.messages.numbers import EXACT_DB, score_text
 from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
 from roundoff.studies.compare.pairs import PairMeasurement, SamplePairs, find_samples, measure_pairs, read_pair
 from roundoff.studies.compare.result import Comparison, Role, TensorComparison, Verdict, was_not_read
-from roundoff.tensors.stored import BatchSource, runs_of
+from roundoff.tensors.ranges import BOUNDED, FILLED, excess_range, shares_scale
+from roundoff.tensors.stored import BatchSource, holds_statistics, remarks_of, runs_of, scales_of
 
 if TYPE_CHECKING:
     from roundoff.graph.interface import OutputPart
@@ -231,6 +233,8 @@ def _db(row: TensorComparison) -> float | None:
     return row.score.values.get("sqnr_db")
 
 
+# Names tell tensors where they do so of this share of them.
+_MOSTLY_NAMED = 0.6
 # How many failing tensors are looked at a second time to say what their difference looks like.
 _SECOND_LOOKS = 48
 # Equal shapes are tried in another layout when the cosine is below this.
@@ -278,6 +282,7 @@ def compare(
     _check_axis(settings.channel_axis, measured)
     thresholds = settings.thresholds or load_profile(PROFILE)
     scored = _with_lost_parts(job, _rows(job, pairs, measured, thresholds=thresholds), pairs)
+    scored = _with_wide_ranges(job, _with_swapped(scored, (reference, candidate)), pairs, measured)
     judged = _with_odd_layouts(scored, _alone(scored, pairs, reference, settings.topology))
     rows = _with_roles(judged, settings.topology)
     rows, remarks = _remarked(job, rows, pairs, measured)
@@ -287,6 +292,7 @@ def compare(
         *_run_notes((reference, candidate)),
         *batch_note(candidate),
         samples.note,
+        *dict.fromkeys((*remarks_of(reference), *remarks_of(candidate))),
         _note_on_scope(thresholds, settings.topology),
         *_moved_names(rows, reference),
         *remarks,
@@ -300,6 +306,8 @@ def compare(
     judgement = _judgement(rows, (reference, candidate), pairing, verdict, outputs, thresholds)
     indices = {pair.reference: each.indices for pair, each in zip(pairs, measured, strict=True) if each.indices}
     doubts = (*sanity.doubts(measured), *index_doubts(indices))
+    if holds_statistics(reference):
+        doubts = (*doubts, Doubt("statistics"))
     return Comparison(
         reference=reference.label,
         candidate=candidate.label,
@@ -524,6 +532,66 @@ def _with_lost_parts(
             text = message("compare.part_lost", name=part.source, **gaps)
             rows[at] = replace(rows[at], passed=False, kind="part", difference=text)
     return rows
+
+
+def _with_swapped(
+    rows: list[TensorComparison], sources: tuple[TensorSource, TensorSource]
+) -> list[TensorComparison]:
+    """Fail tensors that carry each other's names: they agree only because values were believed more than names."""
+    named = pair_names(sources[0].tensors, sources[1].tensors)
+    agree = sum(named.get(row.reference) == row.candidate for row in rows)
+    places = {row.reference: at for at, row in enumerate(rows)}
+    owners = {candidate: reference for reference, candidate in named.items()}
+    found = list(rows)
+    # Names of a compiler's own counting are no names of the reference, however they look.
+    if agree < _MOSTLY_NAMED * len(rows):
+        return found
+    for at, row in enumerate(rows):
+        other = owners.get(row.candidate, row.reference)
+        if (
+            other == row.reference
+            or other not in places
+            or rows[places[other]].candidate != named.get(row.reference)
+        ):
+            continue
+        text = message("compare.swapped", name=row.candidate, other=theirs)
+        found[at] = replace(row, passed=False, kind="swapped", difference=text)
+    return found
+
+
+def _with_wide_ranges(
+    job: _ComparisonRun,
+    rows: list[TensorComparison],
+    pairs: Sequence[TensorPair],
+    measured: Sequence[PairMeasurement],
+) -> list[TensorComparison]:
+    """Fail tensors whose range, as the tool's files give it, is far too wide for them and for all that share it."""
+    scales = scales_of(job.sources[1])
+    if not scales:
+        return rows
+    known = [scales.get(pair.candidate) for pair in pairs]
+    peaks = [
+        max((abs(end) for side in (each.moments.reference, each.moments.candidate) for end in (side.low, side.high)
+             if math.isfinite(end)), default=0.0)
+        for each in measured
+    ]  # fmt: skip
+    found = list(rows)
+    for at, scale in enumerate(known):
+        if scale is None or rows[at].passed is not True or rows[at].kind:
+            continue
+        values = (job.sources[1].read(pairs[at].candidate, sample) for _, sample in job.samples.pairs)
+        excess = excess_range(scale, peaks[at], values, BOUNDED.get(rows[at].op_type, 0.0))
+        needed = any(
+            other is not None
+            and place != at
+            and shares_scale(scale, other)
+            and other.reach < FILLED * peaks[place]
+            for place, other in enumerate(known)
+        )
+        if excess is not None and not needed:
+            text = message("compare.wide_range", low=scale.low, high=scale.high, peak=peaks[at], times=excess)
+            found[at] = replace(rows[at], passed=False, kind="range", difference=text)
+    return found
 
 
 def _note_on_scope(thresholds: ThresholdSet, topology: Topology | None) -> Message:
