@@ -63,3 +63,23 @@ def on_grid(values: Array, step: float) -> bool:
     """Whether values are multiples of a step, as dequantized codes are."""
     places = np.asarray(values, np.float64).ravel() / step
     return float(np.mean(np.abs(places - np.rint(places)) <= _ON_GRID)) >= _MOSTLY
+
+
+_DISTINCT, _LEFT = 64, 8
+"""A part with this many different values in float that is left so few on the device can no longer be ranked."""
+_SMALLER = 4.0
+
+
+def lost_values(own: Array, found: Array, whole: Array) -> tuple[int, int] | None:
+    """How many different values a part of a tensor has and is left, because others in it are far larger; or None.
+
+    Args:
+        own: The part in float.
+        found: The same on the device.
+        whole: The tensor in float.
+    """
+    peaks = [float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in (own, whole)]
+    if not 0 < peaks[0] * _SMALLER < peaks[1]:
+        return None
+    before, after = np.unique(own).size, np.unique(found).size
+    return (before, after) if before >= _DISTINCT and after <= _LEFT else None

@@ -1,23 +1,22 @@
 """A tool gave a tensor a range that is far wider than its values: most of its codes are never used."""
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.proof import called
 from roundoff.diagnosis.devices.replay import DeviceReplay, Pair
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey
 from roundoff.diagnosis.registry import Intervention, Signal, ask, cause, find_cause
 from roundoff.diagnosis.result import Finding, Measure, Remedy, RemedyChange
-from roundoff.graph.interface import OutputPart, output_parts, outputs
+from roundoff.graph.interface import output_parts, outputs
 from roundoff.graph.nodes import attribute, producers
 from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import message
-from roundoff.tensors.ranges import BOUNDED, FILLED, OBSERVED, excess_range, on_grid, shares_scale
+from roundoff.tensors.ranges import BOUNDED, FILLED, OBSERVED, excess_range, lost_values, on_grid, shares_scale
 from roundoff.tensors.stored import ToolScale, scales_of
 
 _WITHIN_STEPS, _EXPLAINED = 2.0, 0.999
@@ -173,21 +172,6 @@ def _bound(case: DeviceReplay, tensor: str) -> float:
 
 # Outputs that join parts of very different size under one scale.
 
-_DISTINCT, _LEFT = 64, 8
-"""A part with this many different values in float that is left so few on the device can no longer be ranked."""
-_SMALLER = 4.0
-
-
-def lost_parts(exact: Array, found: Array, parts: Sequence[OutputPart]) -> Iterator[tuple[OutputPart, int, int]]:
-    """Parts of an output that are left a few values because others are far larger: the part, and both counts."""
-    whole = float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0))
-    for part in parts:
-        own, other = part.of(exact), part.of(found)
-        before, after = np.unique(own).size, np.unique(other).size
-        peak = float(np.abs(own[np.isfinite(own)]).max(initial=0.0))
-        if before >= _DISTINCT and after <= _LEFT and 0 < peak * _SMALLER < whole:
-            yield part, before, after
-
 
 def mixed_findings(case: DeviceReplay, accused: frozenset[str]) -> list[Finding]:
     """Joined outputs one part of which keeps only a few of its values."""
@@ -201,8 +185,11 @@ def mixed_findings(case: DeviceReplay, accused: frozenset[str]) -> list[Finding]
             continue
         sample = case.indices[0]
         exact, found = case.readout.exact(name, sample), case.readout.read(name, sample)
-        own = [each for each in parts if each.output == name]
-        for part, before, after in lost_parts(exact, found, own) if exact.shape == found.shape else ():
+        for part in (each for each in parts if each.output == name and exact.shape == found.shape):
+            left = lost_values(part.of(exact), part.of(found), exact)
+            if left is None:
+                continue
+            before, after = left
             node = _joining(name, makers)
             small, large = (float(np.abs(each).max()) for each in (part.of(exact), exact))
             findings.append(

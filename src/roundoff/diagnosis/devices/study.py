@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.align.swapped import swapped_names, swapped_values
 from roundoff.core.coverage import Coverage, CoverageGap, Doubt, Grade, Judgement, LeftOut, OutputCoverage, Share
 from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
@@ -292,10 +293,11 @@ def output_sqnr_text(loss: Loss) -> Message:
 
 def _culprits_text(replay: DeviceReplay, proven: Sequence[Finding], kept: Message | None) -> Message:
     tensors, places = len(replay.tensors), len(proven)
-    if all(len(each.tensors) > 1 for each in proven):
+    exchanged = all(each.cause == "wrong-dump" for each in proven)
+    if not exchanged and all(len(each.tensors) > 1 for each in proven):
         wrong = sum(len(each.tensors) for each in proven)
         return _with_kept(message("diagnosis.device_computes_otherwise", count=wrong, all=tensors), kept)
-    if all(not replay.believed.isdisjoint(each.tensors) for each in proven):
+    if exchanged or all(not replay.believed.isdisjoint(each.tensors) for each in proven):
         if kept is None:
             return message("diagnosis.device_right_dump", count=places)
         right = message("diagnosis.device_right")
@@ -389,6 +391,48 @@ def _index_right(replay: DeviceReplay, node: Any, view: DeviceView, at: int) -> 
     own, other = (np.take_along_axis(values, each, axis) for each in inside)
     tied = np.abs(own - other) <= _TIED * float(np.ptp(values))
     return np.where((tied & (inside[1] == wide[1])).reshape(right.shape), found, right)
+
+
+def swapped_findings(replay: DeviceReplay, findings: Sequence[Finding]) -> list[Finding]:
+    """Tensors of a dump that carry each other's names, whether values undid that or they are wrong for it."""
+    readout, sample = replay.readout, replay.indices[0]
+    partners = {name: pair.candidate for name, pair in readout.pairs.items()}
+    found = swapped_names(readout.reference.tensors, readout.device.tensors, partners)
+    undone = set(found)
+    wrong = [name for each in findings if each.proven for name in each.tensors[:1] if name in replay.tensors]
+    found += swapped_values(
+        dict.fromkeys(wrong), lambda name: readout.exact(name, sample), lambda name: readout.read(name, sample)
+    )
+    replay.believed.update(name for pair in undone for name in pair)
+    return [
+        Finding(
+            number=0,
+            cause="wrong-dump",
+            nodes=tuple(replay.spans[name].nodes[0] for name in pair if name in replay.spans),
+            tensors=pair,
+            summary=message("diagnosis.swapped", first=pair[0], second=pair[1]),
+            intervention=message("diagnosis.swapped_changed"),
+            measures=tuple(
+                Measure(
+                    message("diagnosis.measure_swapped", tensor=one),
+                    "",
+                    _alike(readout.exact(one, sample), readout.exact(other, sample)),
+                    1.0,
+                    samples=1,
+                )
+                for one, other in (pair,)
+            ),
+            remedy=Remedy(message("diagnosis.swapped_remedy"), "outside", (RemedyChange("report", tensors=pair),)),
+            proven=True,
+        )
+        for pair in found
+    ]
+
+
+def _alike(one: Array, other: Array) -> float:
+    left, right = (np.asarray(each, np.float64).ravel() for each in (one, other))
+    sizes = float(np.linalg.norm(left) * np.linalg.norm(right))
+    return float(left @ right) / sizes if sizes and left.size == right.size else 0.0
 
 
 # Devices that stay within a step of the reference and are off in the mean all the same.
@@ -722,7 +766,11 @@ class _DeviceDiagnosis:
             accused = frozenset(name for each in findings for name in each.tensors)
             findings += rounding_findings(self._replay, found, accused)
             findings += range_findings(self._replay, found, accused)
+        exchanged = swapped_findings(self._replay, findings)
+        named = {name for each in exchanged for name in each.tensors}
+        findings = [each for each in findings if named.isdisjoint(each.tensors)]
         weighed = (
+            *exchanged,
             *(self._weighed(each, loss, expected) for each in findings),
             *index_findings(self._replay),
             *(
