@@ -214,20 +214,6 @@ def build_reader(path: Path) -> BuildReader | None:
     return None
 
 
-def path_of(value: object, *, what: str) -> Path:
-    """A path that was given as text or path.
-
-    Raises:
-        BadInput: It is neither.
-    """
-    if not isinstance(value, str | Path):
-        raise BadInput(
-            english("{what} is {value!r}, which is no path.", what=what, value=value),
-            fix=english("give a path, as text or pathlib.Path"),
-        )
-    return Path(value)
-
-
 def number_of(value: object, *, what: str, least: int) -> int:
     """A whole number that was given.
 

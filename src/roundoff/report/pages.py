@@ -27,7 +27,9 @@ from roundoff.pages.blocks import (
     Facts,
     Headline,
     NetworkBlock,
+    NetworkBox,
     NetworkNode,
+    NetworkView,
     Page,
     Paragraph,
     TableBlock,
@@ -126,6 +128,7 @@ _PAGES = (
     ("outliers", "studies.distribution.channel_pages", "outliers_page"),
     ("worst_samples", "studies.samples.page", "samples_page"),
     ("network", "report.pages", "network_page"),
+    ("diagnosis", "diagnosis.page", "diagnosis_details"),
 )
 
 
@@ -270,8 +273,29 @@ def network_page(document: RunDocument) -> Page | None:
         colouring.best,
         boxes=boxes,
         summary=summary,
+        views=tuple(_views(document, boxes)) if colouring.name == "local" else (),
     )
     return Page("network", bilingual("network.title"), (block,))
+
+
+def _views(document: RunDocument, boxes: Sequence[NetworkBox]) -> Iterator[NetworkView]:
+    """The layers alone, the whole network as it was met, and as it is repaired."""
+    found = document.diagnosis
+    if found is None or found.layers is None:
+        return
+    after = () if found.repair is None else found.repair.accumulated_db
+    for name, values in (
+        ("local", found.layers.local_db),
+        ("accumulated", found.layers.accumulated_db),
+        ("repaired", after),
+    ):
+        known = dict(zip(found.layers.units, values, strict=True)) if values else {}
+        if known:
+            worst = (
+                min((value for node in box.nodes if (value := known.get(node)) is not None), default=None)
+                for box in boxes
+            )
+            yield NetworkView(bilingual(f"card.{name}"), tuple(worst))
 
 
 def _proven(document: RunDocument) -> _Values:

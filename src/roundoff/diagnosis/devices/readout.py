@@ -296,7 +296,8 @@ def _as_dumped(
         if left != right and fit is not None and fit.prior == 0:
             found[name] = replace(pair, layout=fit.layout)
     for name in found.keys() & set(ends):
-        axes = found[name].layout and found[name].layout.axes
+        stored_as = found[name].layout
+        axes = () if stored_as is None else stored_as.axes
         # Channels go first or last; rows and columns that are exchanged are no way to store a picture.
         if axes and axes[:2] == (0, 1) and shapes[0][name] == shapes[1][found[name].candidate]:
             found[name] = replace(found[name], layout=None)

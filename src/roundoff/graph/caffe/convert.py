@@ -13,6 +13,7 @@ import numpy as np
 from roundoff.core.files import caffe_pair, is_caffe, pair_path
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextMessage
+from roundoff.core.untrusted import parse_json
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.caffe.conversion import (
     BlobValue,
@@ -163,9 +164,9 @@ def layer_tops(model: Model) -> dict[str, tuple[str, int]]:
     """The layer and the number of the top that each tensor is; nothing for models that are not from Caffe."""
     text = next((entry.value for entry in model.proto.metadata_props if entry.key == _KEY), "{}")
     try:
-        stored = json.loads(text)
+        stored = parse_json(text, _KEY, surrogates=True)
         return {str(tensor): (str(layer), int(index)) for tensor, (layer, index) in stored.items()}
-    except (ValueError, TypeError, AttributeError):  # someone else's note under our name
+    except (BadInput, ValueError, TypeError, AttributeError, OverflowError):  # someone else's note under our name
         return {}
 
 

@@ -4,7 +4,6 @@ Where names are secret, all of it is under other names.
 """
 
 import contextlib
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from dataclasses import fields as dataclass_fields
@@ -27,6 +26,7 @@ from roundoff.case.excerpt import (
 )
 from roundoff.case.sources import BundleSettings, CaseSource, Extra, refuse_changed
 from roundoff.case.synthetic import FoundSynthetic, SyntheticCase, sample_like
+from roundoff.core.claims import ScratchFolder
 from roundoff.core.document import (
     Environment,
     InputFile,
@@ -111,8 +111,8 @@ def open_build(path: Path, settings: BundleSettings) -> Iterator[CaseSource]:
     if quant.highest_mix_precision:
         what = english("{folder} was built with highest_mix_precision: nothing in it is quantized.", folder=folder)
         raise BadInput(what, fix=english("leave it out of the configuration, and build again"))
-    with tempfile.TemporaryDirectory() as unpacked:
-        material = recipe.read_build_input(config, Path(unpacked), base=record.base, log=Log())
+    with ScratchFolder() as unpacked:
+        material = recipe.read_build_input(config, unpacked, base=record.base, log=Log())
         samples = material.samples
         if not samples.names:
             what = english("The model has no inputs, so that there is no sample that shows a fault.")
