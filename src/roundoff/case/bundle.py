@@ -74,22 +74,22 @@ _RUN, _ENVIRONMENT = "run.json", "environment.json"
 _REFERENCE, _CANDIDATE = "tensors/reference.npy", "tensors/candidate.npy"
 _TAPPED, _INPUTS = "model/float_with_tensor.onnx", "tensors/inputs.json"
 _FILES = {
-    _FORM: "this form",
-    _SCRIPT: "shows the numbers of this form with numpy and onnxruntime alone",
-    _CASE: "what the script compares, and what it should find",
-    FLOAT_MODEL: "the float model",
-    "model/quantized.onnx": "the same with quantize-dequantize pairs",
-    _TAPPED: "the same, with the tensor as an output",
-    "data/worst.txt": "the samples, for --data",
-    _REFERENCE: "the tensor in the reference",
-    _CANDIDATE: "the same in the candidate, in the layout of the reference",
-    _INPUTS: "what the node that computes it reads, on both sides: names and files",
-    "config/quantizers.csv": "scale and zero point of every tensor",
-    "config/plan.json": "what was asked for and what became of it",
-    "config/target.toml": "the target",
-    "config/rules.toml": "the rules",
-    _ENVIRONMENT: "versions and host",
-    _RUN: "what the run found",
+    _FORM: english("this form"),
+    _SCRIPT: english("shows the numbers of this form with numpy and onnxruntime alone"),
+    _CASE: english("what the script compares, and what it should find"),
+    FLOAT_MODEL: english("the float model"),
+    "model/quantized.onnx": english("the same with quantize-dequantize pairs"),
+    _TAPPED: english("the same, with the tensor as an output"),
+    "data/worst.txt": english("the samples, for --data"),
+    _REFERENCE: english("the tensor in the reference"),
+    _CANDIDATE: english("the same in the candidate, in the layout of the reference"),
+    _INPUTS: english("what the node that computes it reads, on both sides: names and files"),
+    "config/quantizers.csv": english("scale and zero point of every tensor"),
+    "config/plan.json": english("what was asked for and what became of it"),
+    "config/target.toml": english("the target"),
+    "config/rules.toml": english("the rules"),
+    _ENVIRONMENT: english("versions and host"),
+    _RUN: english("what the run found"),
 }
 """What each file of a bundle is."""
 _LAYERS = "roundoff layers model/float.onnx --quantized model/quantized.onnx --data data/worst.txt"

@@ -316,6 +316,20 @@ def test_unpooling_puts_values_back_on_a_plane_of_a_given_size(size: str, tmp_pa
         net.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "formula"),
+    [
+        ("Mish", lambda x: x * np.tanh(np.log1p(np.exp(x)))),
+        ("HSigmoid", lambda x: np.clip(x + 3, 0, 6) / 6),
+        ("HSwish", lambda x: x * np.clip(x + 3, 0, 6) / 6),
+        ("HardSwish", lambda x: x * np.clip(x + 3, 0, 6) / 6),
+    ],
+)
+def test_activations_of_later_nets(kind: str, formula: Callable[[Array], Array], tmp_path: Path) -> None:
+    data = values(2, 3, 9, 5, low=-5, high=5)
+    assert relative_error(one(tmp_path, kind, data=data), formula(data.astype(np.float64))) < 1e-6
+
+
 def test_other_words_of_forks_mean_the_same(tmp_path: Path) -> None:
     data, rows = values(2, 4, 7, 7), values(3, 5)
     weights = values(6, 4, 3, 3, seed=1)

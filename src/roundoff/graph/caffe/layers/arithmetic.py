@@ -222,6 +222,26 @@ def swish(job: LayerJob) -> None:
     job.top("Mul", [source, gate], job.bottoms[0].shape)
 
 
+@converts("Mish")
+def mish(job: LayerJob) -> None:
+    """A value times tanh(log(1 + exp(x))), as YOLOv4 has it."""
+    job.check_counts((1,))
+    source = job.bottoms[0].name
+    gate = job.step("Tanh", [job.step("Softplus", [source], "softplus")], "gate")
+    job.top("Mul", [source, gate], job.bottoms[0].shape)
+
+
+@converts("HSigmoid", "HSwish", "HardSwish")
+def hard_gates(job: LayerJob) -> None:
+    """(x + 3) / 6 within 0 and 1, as MobileNetV3 has it; or a value times that."""
+    if job.layer.type == "HSigmoid":
+        _function(job, "HardSigmoid", alpha=1 / 6, beta=0.5)
+        return
+    job.check_counts((1,))
+    gate = job.step("HardSigmoid", [job.bottoms[0].name], "gate", alpha=1 / 6, beta=0.5)
+    job.top("Mul", [job.bottoms[0].name, gate], job.bottoms[0].shape)
+
+
 @converts("Threshold")
 def threshold(job: LayerJob) -> None:
     """One where a value exceeds a limit, zero elsewhere."""
