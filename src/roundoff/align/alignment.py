@@ -418,7 +418,8 @@ def _copies(ours: Sequence[NamedTensor], theirs: Sequence[NamedTensor], side: Sa
         side: The candidate.
     """
     wanted, free = {tensor.info.size for tensor in ours}, {tensor.index for tensor in theirs}
-    found = {}
+    known = {info.name for info in side.tensors}
+    found = {tensor.name: tensor.info.copy_of for tensor in theirs if tensor.info.copy_of in known}
     for tensor, first, typed in other_forms(_named(side.tensors)):
         # Under a name of its own it may still be a tensor of the reference that something leaves as it is.
         if tensor.index in free and (typed or (tensor.info.size not in wanted and _same(tensor, first, side))):

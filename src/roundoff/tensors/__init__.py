@@ -10,7 +10,20 @@ from roundoff.core.table import Table
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
-from roundoff.tensors import ascend_dump, ascend_npy, npy, raw, safetensors
+from roundoff.tensors import (
+    ascend_dump,
+    ascend_npy,
+    msprobe,
+    npy,
+    polygraphy,
+    qnn,
+    raw,
+    rknn,
+    safetensors,
+    tidl,
+    torch_file,
+    tpu_mlir,
+)
 from roundoff.tensors.folders import CERTAIN, list_files
 from roundoff.tensors.sources import ANY_RUN, RunSelection
 
@@ -34,6 +47,14 @@ class Format(Protocol):
 FORMATS: Table[Format] = Table(
     "format",
     (
+        # Tools' own folders first: their files have the suffixes of plain ones.
+        ("rknn", rknn),
+        ("qnn", qnn),
+        ("tpu-mlir", tpu_mlir),
+        ("msprobe", msprobe),
+        ("tidl", tidl),
+        ("polygraphy", polygraphy),
+        ("torch", torch_file),
         ("npy", npy),
         ("npz", npy.NpzFormat()),
         ("bin", raw),
