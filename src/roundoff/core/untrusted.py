@@ -20,7 +20,7 @@ from typing import Any
 
 from roundoff.core.files import read_small
 from roundoff.errors import BadInput, MissingExtra
-from roundoff.messages.message import english
+from roundoff.messages.message import cell_text, english
 
 DEEPEST = 100
 """Values in values in values: files of tools have less than ten."""
@@ -141,7 +141,7 @@ def refuse_nested(text: str, name: object, *, fix: str = _RIGHT_FILE) -> None:
 def parse_csv(
     data: bytes | str, name: object, *, separator: str = ",", strict: bool = False, fix: str = _RIGHT_FILE
 ) -> list[list[str]]:
-    """The rows of a CSV text, empty lines left out.
+    """The rows of a CSV text, empty lines left out, and the apostrophes that keep cells from being computed.
 
     Args:
         data: The text, or its bytes in UTF-8; cells in quotes may contain line ends.
@@ -154,7 +154,7 @@ def parse_csv(
         BadInput: It is no CSV.
     """
     lines = numbered_rows(_text(data, name), name, separator=separator, strict=strict, blanks=strict, fix=fix)
-    return [row for _, row in lines]
+    return [[cell_text(cell) for cell in row] for _, row in lines]
 
 
 def numbered_rows(

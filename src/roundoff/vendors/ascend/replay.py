@@ -41,6 +41,7 @@ from roundoff.vendors.ascend.scales import quantized_layer
 
 _QUANTIZES = ("AscendQuant", "QuantizeLinear", "Quant")
 _PASSES_ON = ("TransData", "Cast")
+_RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity")
 _CODES = ("INT8", "INT4", "UINT8")
 _WRONG = 0.005
 """An error beyond rounding, relative to the tensor, that is one."""
@@ -62,6 +63,7 @@ class StageModel:
     def __init__(self, model: Model) -> None:
         self.golden = Golden(model)
         self._nodes = {node.name: node for node in model.proto.graph.node}
+        self._writers = {name: node for node in model.proto.graph.node for name in node.output}
         self._inputs = [each.name for each in model_inputs(model)]
         self.coded = any(node.op_type in ("Round", "QuantizeLinear") for node in model.proto.graph.node)
         self._constants = {tensor.name for tensor in model.proto.graph.initializer}
@@ -87,8 +89,13 @@ class StageModel:
         return None
 
     def read(self, layer: str) -> str:
-        """The tensor that a layer reads first; empty for a layer that there is not."""
-        return str(self._nodes[layer].input[0]) if layer in self._nodes else ""
+        """The tensor that a layer reads first, before it is reshaped; empty for a layer that there is not."""
+        if layer not in self._nodes:
+            return ""
+        name = self._nodes[layer].input[0]
+        while name in self._writers and self._writers[name].op_type in _RESHAPES:
+            name = self._writers[name].input[0]
+        return str(name)
 
     def fits(self, tensor: str, array: Array) -> bool:
         """Whether values are as many as a tensor is known to have."""
