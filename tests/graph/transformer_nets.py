@@ -175,7 +175,7 @@ class Builder:
         upper = np.triu(np.ones((TOKENS, TOKENS), bool), 1)
         return self.hold(np.where(upper, np.float32(self.form.value), np.float32(0))[None, None])
 
-    def masks(self, mask: str) -> list[str]:  # noqa: PLR0911
+    def masks(self, mask: str) -> list[str]:  # noqa: C901, PLR0911
         """What is added to scores; computed once, as exporters do."""
         value, zero = np.float32(self.form.value), np.float32(0)
         match self.form.mask:
