@@ -114,27 +114,30 @@ class FunctionJudge:
             return False
         return bool(np.isclose(float(back.mean()), float(self._float.mean()), rtol=1e-5, atol=1e-8))
 
-    def loss_interval(self, model: Model) -> tuple[float, float] | None:
-        """Where the loss of one number for all samples lies, by the jackknife; None where nothing tells.
+    def with_interval(self, model: Model) -> tuple[float, tuple[float, float] | None]:
+        """One number for all samples, and where the loss lies, by the jackknife; None where nothing tells.
 
         Each of a few groups of samples is left out in turn. Groups by themselves would be too small: ranks of ten
         samples do not change where those of a hundred do.
         """
+        run = remembering(make_run(model, threads=self._threads))
+        sign = 1 if self.higher_is_better else -1
+
+        def scores(places: Sequence[int]) -> Array:
+            found = [self._evaluator.measure(each, self._chosen(places)).mean() for each in (self._run, run)]
+            return np.array(found)
+
+        ours, theirs = scores(range(self.total))
         count = min(_GROUPS, self.total // 2)
         if count < 2:
-            return None
-        sign = 1 if self.higher_is_better else -1
-        runs = (self._run, remembering(make_run(model, threads=self._threads)))
-
-        def loss(places: Sequence[int]) -> float:
-            ours, theirs = (float(self._evaluator(run, self._chosen(places))) for run in runs)
-            return sign * (ours - theirs)
-
+            return float(theirs), None
         groups = [set(range(at, self.total, count)) for at in range(count)]
-        less = [loss([at for at in range(self.total) if at not in group]) for group in groups]
-        whole = loss(range(self.total))
+        less = [scores([at for at in range(self.total) if at not in group]) for group in groups]
+        losses = [sign * float(left - right) for left, right in less]
+        whole = sign * float(ours - theirs)
         # Where no score moves, chance is not seen, which is not to say that there is none.
-        return mean_interval(count * whole - (count - 1) * np.array(less)) if len({whole, *less}) > 1 else None
+        moves = len({whole, *losses}) > 1
+        return float(theirs), mean_interval(count * whole - (count - 1) * np.array(losses)) if moves else None
 
     def satisfied(self, float_score: float, score: float) -> None:
         """Nothing: a threshold decides."""
