@@ -22,6 +22,7 @@ from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, score_text, shape_text
 from roundoff.pages.cards import Mark, StripCard
 from roundoff.pages.coverage import coverage_lines, gap_line, judgement_lines
+from roundoff.studies.compare.cards import comparison_hero
 from roundoff.studies.compare.result import Comparison, TensorComparison, was_not_read
 
 _LISTED = 5
@@ -66,14 +67,17 @@ def comparison_page(document: RunDocument, view: pages.View = pages.View()) -> p
         for part in (_culprits, _not_read, _alignment, _unmatched):
             yield from part(found)
 
+    headline, strip = _headline(found), tuple(_strip(found, rows))
     series = (pages.Series(("sqnr_db",), plain("sqnr_db"), "points"),)
     axes = (bilingual("common.place_axis"), bilingual("common.sqnr_axis"))
     chart = pages.Chart("tensors-along", bilingual("compare.along"), "tensors", "order", series, *axes)
     blocks: tuple[pages.Block, ...] = (
-        _headline(found),
-        *_strip(found, rows),
+        comparison_hero(document, found, rows, said=headline.text),
+        headline,
+        *strip,
         pages.bilingual_facts(lines),
-        chart,
+        # The strip shows the same at the true places.
+        *(() if strip else (chart,)),
         _table(found, view),
         *pages.notes(found.notes),
     )
