@@ -4,6 +4,7 @@ import math
 from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
@@ -57,13 +58,14 @@ def comparison_page(document: RunDocument, view: pages.View = pages.View()) -> p
         return None
     rows = {row.reference: row for row in found.rows}
 
-    def lines() -> Iterator[_Line]:
+    def lines(*, worst: bool) -> Iterator[_Line]:
         yield from _judged(found)
         if found.judgement is None:
             yield from coverage_lines(found.outputs, other="candidate")
         yield from judgement_lines(found.judgement, other="candidate")
         yield from _start(found, rows)
-        yield from _worst(found, rows)
+        if worst:  # in a terminal the rows of the table say it
+            yield from _worst(found, rows)
         for part in (_culprits, _not_read, _alignment, _unmatched):
             yield from part(found)
 
@@ -75,7 +77,8 @@ def comparison_page(document: RunDocument, view: pages.View = pages.View()) -> p
         comparison_hero(document, found, rows, said=headline.text),
         headline,
         *strip,
-        pages.bilingual_facts(lines),
+        replace(pages.bilingual_facts(lambda: lines(worst=False)), on=("terminal",)),
+        replace(pages.bilingual_facts(lambda: lines(worst=True)), on=("html", "csv")),
         # The strip shows the same at the true places.
         *(() if strip else (chart,)),
         _table(found, view),
