@@ -253,7 +253,7 @@ def test_columns_and_generators_of_values_are_fine_and_prints_go_to_stderr(
         ("def evaluate(model):\n    return 1 / 0", "failed in line 2: ZeroDivisionError"),
         (
             "def evaluate(model):\n    return 1\ndef metric_eval(a, b):\n    return True",
-            "not whether it is satisfied",
+            "not whether it is good enough",
         ),
         (
             "def evaluate(model):\n    return 1\ndef metric_eval(a, b):\n    return False, 0",
@@ -269,11 +269,11 @@ def test_columns_and_generators_of_values_are_fine_and_prints_go_to_stderr(
         ("def evaluate(run, samples):\n    return run({'picture': 1})", "run.. was fed 'picture'; .* 'image'"),
         (
             "def evaluate(model):\n    return 1\ndef metric_eval(a, b):\n    return 'no', 0.1",
-            "not whether it is satisfied",
+            "not whether it is good enough",
         ),
         (
             "def evaluate(model):\n    return 1\ndef metric_eval(a, b):\n    return True, float('nan')",
-            "not whether it is satisfied",
+            "not whether it is good enough",
         ),
         (
             "class A:\n    def evaluate(self, m): return 1\nclass B:\n    def evaluate(self, m): return 2",

@@ -21,6 +21,7 @@ from roundoff.measure.classes import class_places, class_predictions
 from roundoff.measure.inference import mean_interval
 from roundoff.measure.verdicts import repeat_doubts
 from roundoff.messages.message import Message, english, message
+from roundoff.run.answers import finite_number, verdict
 from roundoff.run.bench import Bench, spread
 from roundoff.run.block_chain import TensorStore
 from roundoff.run.budget import memory_limit
@@ -209,35 +210,16 @@ class VendorJudge:
             file = folder / "model.onnx"
             save_model(model, file)
             value = self._call(self._evaluator.evaluate, str(file))
-        found = np.asarray(value)
-        if found.size != 1 or found.dtype.kind not in "fiub" or not np.isfinite(found).all():
-            what = english(
-                "evaluate() in {path} gave {brief}, which is not a finite number.",
-                path=self._path,
-                brief=brief(value),
-            )
-            raise BadInput(what, fix=english("let it return one number, e.g. the share of right answers"))
-        return found.astype(np.float64).reshape(())
+        return np.asarray(finite_number(value, of=english("evaluate() in {path}", path=self._path)))
 
     def satisfied(self, float_score: float, score: float) -> tuple[bool, float] | None:
         """What the user's rule says."""
         rule = getattr(self._evaluator, "metric_eval", None)
         if rule is None:
             return None
-        answer = self._call(rule, float_score, score)
-        try:
-            met, loss = (np.asarray(each) for each in answer)
-            usable = met.dtype.kind in "biuf" and loss.dtype.kind in "biuf" and met.size == loss.size == 1
-        except (TypeError, ValueError):
-            usable = False
-        if not usable or np.isnan(loss).any():
-            what = english(
-                "metric_eval() in {path} gave {brief}, not whether it is satisfied and the loss.",
-                path=self._path,
-                brief=brief(answer),
-            )
-            raise BadInput(what, fix=english("let it return a pair such as (loss < 0.01, loss)"))
-        return bool(met.item()), float(loss.item())
+        return verdict(
+            self._call(rule, float_score, score), of=english("metric_eval() in {path}", path=self._path)
+        )
 
     def _call(self, function: Any, *values: Any) -> Any:
         return call_user_code(function, *values, path=self._path, what=_WHAT)
