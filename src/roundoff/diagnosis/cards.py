@@ -314,6 +314,8 @@ def _culprit(finding: Finding, found: Diagnosis) -> CulpritCard:
         remedy=None if remedy is None else bilingual("card.todo", text=phrase_of(remedy.title)),
         cost=None if remedy is None else in_all_languages(lambda: cost_name(remedy.cost)),
         settings=tuple(_settings(finding)),
+        commands=() if found.repair is not None else tuple(each for each in found.next_steps if " --fix" in each),
+        chip=found.target,
     )
 
 
@@ -323,11 +325,11 @@ def _sentence(text: Phrase) -> Phrase:
 
 
 def _settings(finding: Finding) -> Iterator[str]:
-    """What to type for the same in roundoff: an option for each node, by the first change to a precision."""
+    """What to type for the same in roundoff: an option for each node, where the remedy is another precision."""
     changes = () if finding.remedy is None else finding.remedy.changes
-    wide = next((each for each in changes if each.kind in ("bits", "float")), None)
-    if wide is None:
+    if not changes or changes[0].kind not in ("bits", "float"):
         return
+    wide = changes[0]
     value = wide.value or "float"
     if finding.profiles and finding.profiles[0].weight and wide.kind == "bits":
         value = f"weight={value}"  # a precision alone is that of what a node gives
@@ -425,6 +427,7 @@ def channel_drawing(profile: ValueProfile) -> ChannelDrawing:
         leader=leader,
         conclusion=bilingual("card.channels_few", few=lost, all=profile.channels, limit=_FEW_STEPS),
         median=bilingual("card.channel_median", steps=f"{median(steps):.1f}"),
+        node=profile.node,
     )
 
 
@@ -455,6 +458,7 @@ def histogram_drawing(profile: ValueProfile) -> HistogramDrawing:
         zero=(-half, half) if zeros else None,
         zero_text=bilingual("card.rounds_to_zero", share=share_text(profile.zeros, 1)) if zeros else None,
         limits=tuple(each for each in ends if each[0]),
+        node=profile.node,
     )
 
 

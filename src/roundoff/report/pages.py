@@ -13,7 +13,7 @@ from roundoff.core.document import DOCUMENT_NAME, RunDocument, json_text, to_jso
 from roundoff.core.files import output_directory, write_bytes, write_text
 from roundoff.core.names import ALIAS_HEADER
 from roundoff.messages.catalogue import Language, Phrase, bilingual, named, plain
-from roundoff.messages.message import phrase_of
+from roundoff.messages.message import phrase_of, safe_cell
 from roundoff.messages.numbers import percentage, time_text
 from roundoff.pages.blocks import (
     Block,
@@ -27,7 +27,9 @@ from roundoff.pages.blocks import (
     Facts,
     Headline,
     NetworkBlock,
+    NetworkBox,
     NetworkNode,
+    NetworkView,
     Page,
     Paragraph,
     TableBlock,
@@ -126,6 +128,7 @@ _PAGES = (
     ("outliers", "studies.distribution.channel_pages", "outliers_page"),
     ("worst_samples", "studies.samples.page", "samples_page"),
     ("network", "report.pages", "network_page"),
+    ("diagnosis", "diagnosis.page", "diagnosis_details"),
 )
 
 
@@ -202,8 +205,8 @@ def _alias_template(document: RunDocument) -> dict[str, str]:
         rows.writerow(ALIAS_HEADER)
         for each in part.judgement.coverage.unplaced:
             shape = "x".join(map(str, each.shape))
-            rows.writerow([f"# {each.name} {shape}: " + (", ".join(each.could_be) or each.why)])
-            rows.writerow(["", each.name])
+            rows.writerow([safe_cell(f"# {each.name} {shape}: " + (", ".join(each.could_be) or each.why))])
+            rows.writerow(["", safe_cell(each.name)])
         return {"aliases.csv": text.getvalue()}
     return {}
 
@@ -270,8 +273,29 @@ def network_page(document: RunDocument) -> Page | None:
         colouring.best,
         boxes=boxes,
         summary=summary,
+        views=tuple(_views(document, boxes)) if colouring.name == "local" else (),
     )
     return Page("network", bilingual("network.title"), (block,))
+
+
+def _views(document: RunDocument, boxes: Sequence[NetworkBox]) -> Iterator[NetworkView]:
+    """The layers alone, the whole network as it was met, and as it is repaired."""
+    found = document.diagnosis
+    if found is None or found.layers is None:
+        return
+    after = () if found.repair is None else found.repair.accumulated_db
+    for name, values in (
+        ("local", found.layers.local_db),
+        ("accumulated", found.layers.accumulated_db),
+        ("repaired", after),
+    ):
+        known = dict(zip(found.layers.units, values, strict=True)) if values else {}
+        if known:
+            worst = (
+                min((value for node in box.nodes if (value := known.get(node)) is not None), default=None)
+                for box in boxes
+            )
+            yield NetworkView(bilingual(f"card.{name}"), tuple(worst))
 
 
 def _proven(document: RunDocument) -> _Values:

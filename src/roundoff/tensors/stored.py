@@ -476,16 +476,28 @@ def split_batch(source: TensorSource, tensors: Sequence[TensorInfo], samples: Se
     count = len(samples)
     if count < 2 or len(source.samples) != 1:
         return source
-    single = {info.size for info in tensors if info.dtype}
+    of_one = [info for info in tensors if info.dtype]
     known = [info for info in source.tensors if info.dtype and not info.problem and info.shape]
-    batched = [
+    slices = {info.name: (info.shape[0] // count, *info.shape[1:]) for info in known if info.shape[0] % count == 0}
+    lengths, sizes = {_lengths(info.shape) for info in of_one}, {info.size for info in of_one}
+    whole = {info.name for info in known if _lengths(info.shape) in lengths}
+    sliced = {name for name, shape in slices.items() if _lengths(shape) in lengths}
+    # Lengths of axes say more than sizes: four samples of 16 x 16 x 16 are as large as one of 16 x 32 x 32.
+    sliced |= {
         info.name
         for info in known
-        if info.shape[0] % count == 0 and info.size // count in single and info.size not in single
-    ]
-    if not batched or len(batched) < _MOSTLY_BATCHED * len(known):
+        if info.name in slices and info.size // count in sizes and info.size not in sizes
+    }
+    told = sliced - whole
+    if len(told) <= len(whole - sliced) or len(sliced) < _MOSTLY_BATCHED * len(known):
         return source
+    batched = sliced | {info.name for info in known if info.shape[0] == count and info.name not in whole}
     return BatchSource(source, samples, frozenset(batched))
+
+
+def _lengths(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Axes in any order, without those of length one."""
+    return tuple(sorted(length for length in shape if length > 1))
 
 
 class BatchSource:

@@ -153,6 +153,20 @@ def test_the_range_of_masked_scores_is_that_of_scores_that_matter() -> None:
     assert high >= rows.max() - 1e-6
 
 
+def test_a_mask_of_100_as_windows_have_it_takes_no_codes_from_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its values are no mask by their size, and most codes of a sum with them would have no probability."""
+    form = Form("causal", value=-100.0, layers=1)
+    found, given = quantized(form)
+    (part,) = find_parts(found.float_model).attentions
+    (quantizer,) = [each for each in found.best.plan.quantizers if each.tensor == part.masked]
+    assert quantizer.fixed_range is not None
+    assert quantizer.fixed_range[0] > -30
+    assert any("reach down to -1" in str(note) for note in found.notes)
+    monkeypatch.setattr("roundoff.quantize.recipes.biased_attentions", lambda _: ())
+    plain, _ = quantized(form)
+    assert decibels(found, transformer(form), given) > decibels(plain, transformer(form), given) + 1
+
+
 def test_a_mask_that_cannot_be_limited_costs_a_line_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreadable(*_: Any, **__: Any) -> None:
         raise ValueError("rows of another shape")

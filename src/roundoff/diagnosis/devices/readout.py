@@ -12,7 +12,7 @@ from roundoff.align.alignment import align
 from roundoff.align.layout import correlation, positions, relabelled, seen_through, take
 from roundoff.align.pairing import Match, TensorPair
 from roundoff.align.sequence import match_by_order
-from roundoff.align.usual_layout import one_of_its_own, usual_layout
+from roundoff.align.usual_layout import of_their_own, usual_layout
 from roundoff.align.values import SampleSide
 from roundoff.core.coverage import Unjudged
 from roundoff.core.progress import SILENT, Progress
@@ -296,12 +296,12 @@ def _as_dumped(
         if left != right and fit is not None and fit.prior == 0:
             found[name] = replace(pair, layout=fit.layout)
     for name in found.keys() & set(ends):
-        axes = found[name].layout and found[name].layout.axes
+        moved = found[name].layout
+        axes = moved and moved.axes
         # Channels go first or last; rows and columns that are exchanged are no way to store a picture.
         if axes and axes[:2] == (0, 1) and shapes[0][name] == shapes[1][found[name].candidate]:
             found[name] = replace(found[name], layout=None)
-    odd = one_of_its_own(found.values(), *shapes, ends)
-    if odd is not None:
+    for odd in of_their_own(found.values(), *shapes, ends):
         shape, stored = shapes[0][odd.reference], shapes[1][odd.candidate]
         found[odd.reference] = replace(odd, layout=None if shape == stored else relabelled(shape, stored))
     return found

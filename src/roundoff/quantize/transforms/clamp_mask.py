@@ -7,7 +7,7 @@ score of its row that its exponential is zero: a limit as low as that is exact, 
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,7 @@ class ScoreRows:
         reached: Smallest value of each operand, masks included, by tensor.
         empty: Rows in which every key is masked.
         masked: Whether anything was masked.
+        bottom: Smallest score that is not masked.
     """
 
     lead: float = 0.0
@@ -66,6 +67,7 @@ class ScoreRows:
     reached: dict[str, float] = field(default_factory=dict)
     empty: int = 0
     masked: bool = False
+    bottom: float = math.inf
 
     def add(self, added: Sequence[tuple[ScoreOperand, Array, Array, Array]]) -> None:
         """Look at one sample.
@@ -98,6 +100,7 @@ class ScoreRows:
             self.lead = max(self.lead, float((total.max(axis=-1) - rows)[seen].max()))
             self.least = min(self.least, float(rows[seen].min()))
             self.most = max(self.most, float(rows[seen].max()))
+            self.bottom = min(self.bottom, float(np.where(hidden, np.inf, total).min()))
 
     def _reaches(self, name: str, array: Array) -> None:
         self.highest[name] = max(self.highest.get(name, -math.inf), float(array.max()))
@@ -106,6 +109,11 @@ class ScoreRows:
     def low(self) -> float:
         """Scores below it weigh less than half a step of an 8-bit probability, in every row."""
         return self.least + math.log(_LEAST_PROBABILITY) - math.log(self.keys)
+
+    @property
+    def wasted(self) -> bool:
+        """Whether most codes would go to scores that get no probability: a bias, or a mask of -100, is as low."""
+        return self.bottom < self.low - (self.most - self.low)
 
 
 def _carried(total: Array, hidden: Array, scores: Array) -> tuple[Array, Array]:
@@ -148,23 +156,35 @@ def masked_attentions(model: Model) -> tuple[Attention, ...]:
     )
 
 
+def biased_attentions(model: Model) -> tuple[Attention, ...]:
+    """The attentions that have anything added to scores, or selected instead: masks, biases, fed or computed."""
+    parts = find_parts(model).attentions
+    return tuple(part for part in parts if any(each.kind != "nothing" for each in part.operands))
+
+
 @transform(CLAMP_MASK)
 def clamp_mask(job: TransformJob) -> Transformed:
     """Limit attention masks as far as that changes no bit of the outputs, so that scores keep their levels."""
     model = job.model
-    parts = masked_attentions(model)
+    parts = biased_attentions(model)
     if not parts:
         return StepOutcome(model, (), ())
     limits = observe_rows(model, job.context.samples, parts, threads=job.context.threads)
-    masked = [part for part in parts if part.softmax in limits.rows and limits.rows[part.softmax].masked]
+    seen = [(part, limits.rows[part.softmax]) for part in parts if part.softmax in limits.rows]
+    masked = [part for part, rows in seen if rows.masked]
+    low = [part for part, rows in seen if rows.wasted and not rows.masked]
+    notes, ranges = _low_scores(model, low, limits)
     if not masked:
-        # Nothing was padded in any sample: what a mask does was not seen.
-        return StepOutcome(model, (), (message("quantize.mask_unused", count=len(parts)),))
-    ranges = score_ranges(model, masked, limits)
+        unused = [part for part, rows in seen if not rows.wasted and _is_idle(part, rows)]
+        if unused:
+            # Nothing was padded in any sample: what a mask does was not seen.
+            notes = (*notes, message("quantize.mask_unused", count=len(unused)))
+        return StepOutcome(model, (), notes, ranges)
     added = {each for part in masked for each in part.operands if not each.selected}
+    kept = {**mask_ranges(added, limits), **score_ranges(model, masked, limits), **ranges}
     if limits.empty:
         note = message("quantize.mask_full_rows", count=limits.empty, samples=limits.samples)
-        return StepOutcome(model, (), (note,), {**mask_ranges(added, limits), **ranges})
+        return StepOutcome(model, (), (note, *notes), kept)
     editor = _MaskEditor(model, masked)
     taken = editor.limit(limits)
     changed = editor.draft.finish()
@@ -172,10 +192,32 @@ def clamp_mask(job: TransformJob) -> Transformed:
     worst = max((each.max_abs_error for each in check.outputs), default=0.0)
     if not check.agrees or worst > 0:
         note = message("quantize.mask_not_equal", limit=f"{limits.added:.4g}", most=f"{worst:.2g}")
-        return StepOutcome(model, (), (note,), {**mask_ranges(added, limits), **ranges})
-    return StepOutcome(
-        changed, taken, _said(masked, limits, taken), {**mask_ranges(editor.limited, limits), **ranges}
+        return StepOutcome(model, (), (note, *notes), kept)
+    ranges = {**mask_ranges(editor.limited, limits), **score_ranges(model, masked, limits), **ranges}
+    return StepOutcome(changed, taken, (*_said(masked, limits, taken), *notes), ranges)
+
+
+def _low_scores(
+    model: Model, parts: Sequence[Attention], limits: MaskLimits
+) -> tuple[tuple[Message, ...], dict[str, tuple[float, float]]]:
+    """Ranges of scores that reach far below what gets a probability without any mask, and what is said of them."""
+    if not parts:
+        return (), {}
+    rows = [limits.rows[part.softmax] for part in parts]
+    # Of the last sum alone: what an earlier one leaves out a later one might lift again.
+    last = [replace(part, operands=part.operands[-1:]) for part in parts]
+    lowest, low = (
+        f"{min(values):.4g}" for values in ([each.bottom for each in rows], [each.low for each in rows])
     )
+    return (message("quantize.low_scores", count=len(parts), lowest=lowest, low=low),), score_ranges(
+        model, last, limits
+    )
+
+
+def _is_idle(part: Attention, rows: ScoreRows) -> bool:
+    """Whether it has a mask, or is fed one, that masks nothing in any sample."""
+    fed = [each for each in part.operands if each.kind == "unknown"]
+    return any(each.kind == "mask" for each in part.operands) or any(not rows.reached[each.tensor] for each in fed)
 
 
 def _said(masked: Sequence[Attention], limits: MaskLimits, taken: Sequence[Participation]) -> tuple[Message, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from roundoff.align.layout import find_layout
 from roundoff.align.pairing import Pairing, TensorPair
 from roundoff.align.swapped import swapped_names, swapped_values
-from roundoff.align.usual_layout import one_of_its_own
+from roundoff.align.usual_layout import of_their_own
 from roundoff.core.coverage import (
     Coverage,
     CoverageGap,
@@ -704,17 +704,17 @@ def _alone(
     pairs: Sequence[TensorPair],
     reference: TensorSource,
     topology: Topology | None,
-) -> str:
-    """The one tensor inside of the network with a layout of its own; empty when there is none."""
+) -> Collection[str]:
+    """Tensors inside of the network with a layout of their own."""
     names = [info.name for info in reference.tensors]
     # Of tensors without their network the first and the last are its ends; in no order any may be one.
     ends = {*topology.inputs, *topology.outputs} if topology else {*(names[:1] + names[-1:])}
     shapes = ({row.reference: row.shapes[0] for row in rows}, {row.candidate: row.shapes[1] for row in rows})
-    found = one_of_its_own(pairs, *shapes, ends) if topology or reference.ordered else None
-    return "" if found is None else found.reference
+    found = of_their_own(pairs, *shapes, ends) if topology or reference.ordered else []
+    return {each.reference for each in found}
 
 
-def _with_odd_layouts(rows: Sequence[TensorComparison], alone: str) -> tuple[TensorComparison, ...]:
+def _with_odd_layouts(rows: Sequence[TensorComparison], alone: Collection[str]) -> tuple[TensorComparison, ...]:
     """Fail tensors that agree only with their axes exchanged, although their shape or all others say otherwise.
 
     Where most tensors change layout it is the candidate's way of storing; in one tensor among many it is a fault.
@@ -724,7 +724,7 @@ def _with_odd_layouts(rows: Sequence[TensorComparison], alone: str) -> tuple[Ten
         return tuple(rows)
     return tuple(
         replace(row, passed=False, kind="layout", difference=_odd_layout(row))
-        if row.layout and row.passed and (row.shapes[0] == row.shapes[1] or row.reference == alone)
+        if row.layout and row.passed and (row.shapes[0] == row.shapes[1] or row.reference in alone)
         else row
         for row in rows
     )

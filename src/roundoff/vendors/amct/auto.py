@@ -1,8 +1,8 @@
 """Accuracy-based auto-calibration of a model of any framework, and the evaluators it is given."""
 
+import contextlib
 import math
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.core.claims import ScratchFolder, alone_in
 from roundoff.core.files import reading, regular_file, writing
 from roundoff.core.quantizers import Consumer
 from roundoff.core.tensors import Array
@@ -365,12 +366,10 @@ class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
     def run(self) -> AutoCalibrationResult:
         """Search, and deliver the best model found; what it takes in between is removed in any case."""
         make_folder(self.folder)
-        with writing(self.folder, option="save_dir"):
-            self._work = Path(tempfile.mkdtemp(prefix="temp", dir=self.folder))
-        try:
+        with alone_in(self.folder, option="save_dir"), contextlib.ExitStack() as ending:
+            with writing(self.folder, option="save_dir"):
+                self._work = ending.enter_context(ScratchFolder(self.folder, start="temp-"))
             return super().run()
-        finally:
-            shutil.rmtree(self._work, ignore_errors=True)
 
     def layers(self) -> Iterable[str]:
         """The enabled layers of the configuration."""
