@@ -15,7 +15,7 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array, TensorSource
 from roundoff.diagnosis.causes.device_ranges import follows_scale, mixed_findings, range_findings
-from roundoff.diagnosis.devices.kernels.fit import is_known_kernel
+from roundoff.diagnosis.devices.kernels.fit import is_known_kernel, try_kernels
 from roundoff.diagnosis.devices.proof import SHIFTED, arithmetics
 from roundoff.diagnosis.devices.readout import DeviceView, KnownNames, read_out, with_predicted
 from roundoff.diagnosis.devices.replay import DeviceReplay, NotFinite, find_not_finite
@@ -790,9 +790,15 @@ class _DeviceDiagnosis:
             not_finite=nowhere,
             outputs=judged_outputs(self._replay, nowhere),
             indices={name: self._replay.readout.equal_indices(name) for name in self._replay.readout.indices},
-            open=unlike and unlike[1],
+            open=self._not_explained(suspects) or (unlike and unlike[1]),
         )
         return conclude(evidence, self._notebook)
+
+    def _not_explained(self, suspects: Sequence[DeviceSuspect]) -> Message | None:
+        """How many tensors do not follow, where no time was left to tell why."""
+        if not suspects or not self._notebook.out_of_time():
+            return None
+        return message("diagnosis.device_not_following", count=len(suspects), all=len(self._replay.tensors))
 
     def _inputs_text(self, inputs: Sequence[DeviceSuspect]) -> Message:
         if inputs:
@@ -837,6 +843,7 @@ class _DeviceDiagnosis:
 
     def _explained(self, inputs: Sequence[DeviceSuspect], suspects: Sequence[DeviceSuspect]) -> list[Finding]:
         findings: list[Finding] = []
+        known: set[tuple[str, str]] = set()
         for suspect in [*inputs, *suspects][:_MOST_SUSPECTS]:
             if self._notebook.out_of_time():
                 self._notebook.skip(message("diagnosis.skip_why", tensor=suspect.tensor))
@@ -848,6 +855,14 @@ class _DeviceDiagnosis:
                 kernel = find_cause("kernel-fault", "device")
                 asked = ask(kernel, self._replay, suspect, nodes=nodes, tensors=tensors)
                 told = told if asked is None else asked[0]
+            fit = None if told is None or told.cause != "kernel-fault" else try_kernels(self._replay, suspect).fit
+            if told is not None and told.proven and fit is not None and fit.node:
+                # Two that read a tensor which was not dumped show the one fault of its kernel.
+                way = (fit.node, str(fit.text))
+                if way in known:
+                    continue
+                known.add(way)
+                told = replace(told, nodes=tuple(dict.fromkeys((fit.node, *told.nodes))))
             # What explains less than nothing explains nothing: the tensor is off by too little to tell why.
             if told is not None and (told.proven or suspect.whole or not _worsens(told)):
                 findings.append(told)
@@ -858,7 +873,8 @@ class _DeviceDiagnosis:
         findings = []
         for suspect in suspects[:_MOST_SUSPECTS]:
             if self._notebook.out_of_time():
-                break
+                self._notebook.skip(message("diagnosis.skip_why", tensor=suspect.tensor))
+                continue
             nodes, tensors = suspect.nodes, (suspect.tensor,)
             told = explain(self._replay, suspect, of="device", nodes=nodes, tensors=tensors)
             known = told is not None and (told.cause != "kernel-fault" or is_known_kernel(self._replay, suspect))
