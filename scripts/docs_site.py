@@ -1,7 +1,7 @@
 """Lay out the pages of the documentation site: docs/, the files beside it, and a reference made from the program.
 
-``make docs`` runs it and hands the folder to mkdocs. A page ``x.zh.md`` is the Chinese form of ``x.md``; a page that
-has none is shown in English in both languages.
+``make docs`` runs it and hands the folder to mkdocs. A page ``x.zh.md`` is the Chinese form of ``x.md``; a page
+that has none is shown in English in both languages.
 """
 
 import contextlib
