@@ -1,7 +1,6 @@
 """One run of the comparison: from folders and flags to a table, its exit code and its summary."""
 
 import functools
-import json
 import math
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from roundoff.core.progress import Progress
+from roundoff.core.untrusted import read_json
+from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.vendors.ascend.advisor import Advice, advise, write_advice
 from roundoff.vendors.ascend.algorithms import SCALAR, own_conversions, select_algorithms
@@ -471,7 +472,7 @@ def _folders(path: Path) -> list[Path]:
 
 def _model_name(path: Path) -> str:
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path, what=english("The file"))
         return str(content["graph"][0]["name"])
-    except (OSError, ValueError, KeyError, IndexError, TypeError, RecursionError):
+    except (BadInput, KeyError, IndexError, TypeError):
         return ""

@@ -1,6 +1,5 @@
 """Which original operators an offline operator stands for: the JSON of ``atc --mode=1``, and that of AMCT."""
 
-import json
 import math
 import re
 import uuid
@@ -10,6 +9,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from roundoff.core.files import regular_file
+from roundoff.core.untrusted import parse_json
+from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 
@@ -265,15 +267,16 @@ def _load(path: Path) -> dict[str, Any]:
                 code=Code.JSON,
                 fix=english("check that it is the right file"),
             )
-        content = json.loads(path.read_bytes())
+        regular_file(path, what=english("The file"))
+        content = parse_json(path.read_bytes(), path)
     except OSError as error:
         what = english("{path} cannot be read: {strerror}.", path=path, strerror=error.strerror or error)
         raise Refused(what, code=Code.JSON, fix=english("check the path")) from error
-    except (ValueError, RecursionError) as error:
+    except Refused:
+        raise
+    except BadInput as error:
         fix = english("make it again: atc --mode=1 --om=MODEL.om --json=FILE")
-        raise Refused(
-            english("{path} is no JSON: {error}.", path=path, error=error), code=Code.JSON, fix=fix
-        ) from error
+        raise Refused(error.what, code=Code.JSON, fix=fix) from error
     if not isinstance(content, dict):
         raise Refused(
             english("{path} is no description of a model.", path=path),
