@@ -162,14 +162,15 @@ def test_one_number_for_all_has_an_interval_although_small_groups_keep_their_ran
 ) -> None:
     judge = judged(tmp_path, RANKS, model)
     assert isinstance(judge, FunctionJudge)
-    assert judge.loss_interval(model) is None
+    assert judge.with_interval(model) == (float(judge.float_values()), None)
     other = replace(model, proto=copy.deepcopy(model.proto))
     weight = next(each for each in other.proto.graph.initializer if len(each.dims) > 1)
     numbers = numpy_helper.to_array(weight)
     noise = np.random.default_rng(5).normal(size=numbers.shape) * numbers.std()
     weight.CopyFrom(numpy_helper.from_array((numbers + 0.3 * noise).astype(np.float32), weight.name))
-    found = judge.loss_interval(other)
-    loss = float(judge.float_values() - judge.measure(other, ()))
+    score, found = judge.with_interval(other)
+    assert score == judge.measure(other, ())
+    loss = float(judge.float_values() - score)
     assert found is not None
     assert found[0] < loss < found[1]
 
@@ -252,7 +253,7 @@ def test_columns_and_generators_of_values_are_fine_and_prints_go_to_stderr(
         ("def evaluate(model):\n    return 1 / 0", "failed in line 2: ZeroDivisionError"),
         (
             "def evaluate(model):\n    return 1\ndef metric_eval(a, b):\n    return True",
-            "not whether it is satisfied",
+            "not whether it is good enough",
         ),
         (
             "def evaluate(model):\n    return 1\ndef metric_eval(a, b):\n    return False, 0",
@@ -268,11 +269,11 @@ def test_columns_and_generators_of_values_are_fine_and_prints_go_to_stderr(
         ("def evaluate(run, samples):\n    return run({'picture': 1})", "run.. was fed 'picture'; .* 'image'"),
         (
             "def evaluate(model):\n    return 1\ndef metric_eval(a, b):\n    return 'no', 0.1",
-            "not whether it is satisfied",
+            "not whether it is good enough",
         ),
         (
             "def evaluate(model):\n    return 1\ndef metric_eval(a, b):\n    return True, float('nan')",
-            "not whether it is satisfied",
+            "not whether it is good enough",
         ),
         (
             "class A:\n    def evaluate(self, m): return 1\nclass B:\n    def evaluate(self, m): return 2",

@@ -1,6 +1,5 @@
 """The first screen of a diagnosis: the score, a card for each cause with its picture, the error by layer."""
 
-import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -22,6 +21,7 @@ from roundoff.messages.catalogue import (
 from roundoff.messages.message import phrase_of
 from roundoff.messages.numbers import EXACT_DB, number, percent_digits, share_text, time_text
 from roundoff.pages.cards import (
+    USUAL_LIMIT_DB,
     Card,
     ChannelDrawing,
     CulpritCard,
@@ -40,8 +40,6 @@ from roundoff.pages.cards import (
 _FEW_STEPS = 4
 # Codes of so many bits are drawn one by one.
 _DRAWN_BITS = 6
-# The relative error of the usual limit, 0.15, in decibels.
-_LIMIT_DB = -20 * math.log10(0.15)
 # Causes whose evidence is the size of channels; that of others is the distribution of values.
 _OF_CHANNELS = frozenset({"outlier-channel", "residual-outliers"})
 # Less of the values that become zero is usual.
@@ -484,7 +482,7 @@ def _error_chart(found: Diagnosis, layers: LayerErrors, rows: Mapping[str, int])
         for at in range(len(layers.nodes))
     )
     text = bilingual("card.error_text", samples=len(layers.samples))
-    limit = _LIMIT_DB, bilingual("card.limit", value=f"{_LIMIT_DB:.1f}")
+    limit = USUAL_LIMIT_DB, bilingual("card.limit", value=f"{USUAL_LIMIT_DB:.1f}")
     return ErrorChart("errors", bilingual("card.error_title"), text, points, limit)
 
 

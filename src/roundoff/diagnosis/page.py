@@ -48,6 +48,7 @@ _TERMINAL: tuple[pages.Place, ...] = ("terminal",)
 _BROWSER: tuple[pages.Place, ...] = ("html",)
 _KEPT: tuple[pages.Place, ...] = ("html", "csv")
 _FILES: tuple[pages.Place, ...] = ("csv",)
+_FOR: tuple[pages.Place, ...] = ("terminal", "html", "csv")
 _Line = tuple[str, str]
 
 _MEASURES = (
@@ -580,10 +581,11 @@ def _repair_word(found: Diagnosis) -> tuple[pages.Tone, Phrase] | None:
 
 def _steps(repair: Repair) -> pages.TableBlock:
     kinds = {_kind(step.measure) for step in repair.steps}
+    numbered = any(step.finding for step in repair.steps)
     # Steps may be in different units (a margin in decibels behind the user's metric): each says its own then.
     kind: pages.ColumnKind = kinds.pop() if len(kinds) == 1 else "text"
     columns = (
-        pages.Column("for", bilingual("diagnosis.column_for"), "count"),
+        pages.Column("for", bilingual("diagnosis.column_for"), "count", on=_FOR if numbered else _KEPT),
         pages.Column("remedy", bilingual("diagnosis.step"), "text"),
         pages.Column("cost", bilingual("diagnosis.cost"), "text", short=bilingual("diagnosis.column_cost")),
         pages.Column("measure", bilingual("diagnosis.measure"), "text", on=_KEPT),

@@ -361,9 +361,11 @@ class _Recogniser:
 
     def _mask_kind(self, tensor: str, sign: float) -> MaskKind:
         cone = self._cone(tensor)
-        read = {tensor, *(name for node in cone for name in node.input)}
+        # Earlier attentions have masks, too: behind a product nothing is as low for that.
+        near = self._cone(tensor, until=(*_PRODUCTS, "Conv", "Softmax"))
+        read = {tensor, *(name for node in near for name in node.input)}
         held = [self._weights[name] for name in read if name in self._weights.protos]
-        held += [_of_tensor(each) for each in self._made(cone)]
+        held += [_of_tensor(each) for each in self._made(near)]
         floats = [sign * each.astype(np.float64) for each in held if each.dtype.kind == "f"]
         if any(_lowest(each) <= MASK_LEVEL for each in floats):
             return "mask"
@@ -380,13 +382,13 @@ class _Recogniser:
         made = (attribute(node, "value") for node in cone if node.op_type == "ConstantOfShape")
         return (each for each in made if each is not None)
 
-    def _cone(self, tensor: str) -> list[Any]:
-        """All nodes that a tensor's values are computed from; what only gives its shape is left out."""
+    def _cone(self, tensor: str, until: Iterable[str] = ()) -> list[Any]:
+        """All nodes that a tensor's values are computed from, up to some types, without what gives its shape."""
         found: dict[str, Any] = {}
         waiting = [tensor]
         while waiting:
             node = self._producers.get(waiting.pop())
-            if node is not None and node.name not in found and node.op_type not in _SIZES:
+            if node is not None and node.name not in found and node.op_type not in (*_SIZES, *until):
                 found[node.name] = node
                 waiting += reads(node)
         return list(found.values())

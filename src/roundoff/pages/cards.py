@@ -3,6 +3,7 @@
 Texts and numbers are given; renderers place them. Terminals and files have the same in facts and tables.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,10 @@ NetworkRole = Literal["float", "quantized", "repaired", "expected"]
 
 DB_LIMITS = (40.0, 30.0, 20.0, 10.0, 0.0)
 """Ends of the six classes of decibels, the same in every report, so that two can be compared by eye."""
+
+
+USUAL_LIMIT_DB = -20 * math.log10(0.15)
+"""The relative error of the usual limit in decibels."""
 
 
 def db_class(value: float) -> int:

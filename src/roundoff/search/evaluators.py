@@ -21,6 +21,7 @@ from roundoff.measure.classes import class_places, class_predictions
 from roundoff.measure.inference import mean_interval
 from roundoff.measure.verdicts import repeat_doubts
 from roundoff.messages.message import Message, english, message
+from roundoff.run.answers import finite_number, verdict
 from roundoff.run.bench import Bench, spread
 from roundoff.run.block_chain import TensorStore
 from roundoff.run.budget import memory_limit
@@ -114,27 +115,30 @@ class FunctionJudge:
             return False
         return bool(np.isclose(float(back.mean()), float(self._float.mean()), rtol=1e-5, atol=1e-8))
 
-    def loss_interval(self, model: Model) -> tuple[float, float] | None:
-        """Where the loss of one number for all samples lies, by the jackknife; None where nothing tells.
+    def with_interval(self, model: Model) -> tuple[float, tuple[float, float] | None]:
+        """One number for all samples, and where the loss lies, by the jackknife; None where nothing tells.
 
         Each of a few groups of samples is left out in turn. Groups by themselves would be too small: ranks of ten
         samples do not change where those of a hundred do.
         """
+        run = remembering(make_run(model, threads=self._threads))
+        sign = 1 if self.higher_is_better else -1
+
+        def scores(places: Sequence[int]) -> Array:
+            found = [self._evaluator.measure(each, self._chosen(places)).mean() for each in (self._run, run)]
+            return np.array(found)
+
+        ours, theirs = scores(range(self.total))
         count = min(_GROUPS, self.total // 2)
         if count < 2:
-            return None
-        sign = 1 if self.higher_is_better else -1
-        runs = (self._run, remembering(make_run(model, threads=self._threads)))
-
-        def loss(places: Sequence[int]) -> float:
-            ours, theirs = (float(self._evaluator(run, self._chosen(places))) for run in runs)
-            return sign * (ours - theirs)
-
+            return float(theirs), None
         groups = [set(range(at, self.total, count)) for at in range(count)]
-        less = [loss([at for at in range(self.total) if at not in group]) for group in groups]
-        whole = loss(range(self.total))
+        less = [scores([at for at in range(self.total) if at not in group]) for group in groups]
+        losses = [sign * float(left - right) for left, right in less]
+        whole = sign * float(ours - theirs)
         # Where no score moves, chance is not seen, which is not to say that there is none.
-        return mean_interval(count * whole - (count - 1) * np.array(less)) if len({whole, *less}) > 1 else None
+        moves = len({whole, *losses}) > 1
+        return float(theirs), mean_interval(count * whole - (count - 1) * np.array(losses)) if moves else None
 
     def satisfied(self, float_score: float, score: float) -> None:
         """Nothing: a threshold decides."""
@@ -206,35 +210,16 @@ class VendorJudge:
             file = folder / "model.onnx"
             save_model(model, file)
             value = self._call(self._evaluator.evaluate, str(file))
-        found = np.asarray(value)
-        if found.size != 1 or found.dtype.kind not in "fiub" or not np.isfinite(found).all():
-            what = english(
-                "evaluate() in {path} gave {brief}, which is not a finite number.",
-                path=self._path,
-                brief=brief(value),
-            )
-            raise BadInput(what, fix=english("let it return one number, e.g. the share of right answers"))
-        return found.astype(np.float64).reshape(())
+        return np.asarray(finite_number(value, of=english("evaluate() in {path}", path=self._path)))
 
     def satisfied(self, float_score: float, score: float) -> tuple[bool, float] | None:
         """What the user's rule says."""
         rule = getattr(self._evaluator, "metric_eval", None)
         if rule is None:
             return None
-        answer = self._call(rule, float_score, score)
-        try:
-            met, loss = (np.asarray(each) for each in answer)
-            usable = met.dtype.kind in "biuf" and loss.dtype.kind in "biuf" and met.size == loss.size == 1
-        except (TypeError, ValueError):
-            usable = False
-        if not usable or np.isnan(loss).any():
-            what = english(
-                "metric_eval() in {path} gave {brief}, not whether it is satisfied and the loss.",
-                path=self._path,
-                brief=brief(answer),
-            )
-            raise BadInput(what, fix=english("let it return a pair such as (loss < 0.01, loss)"))
-        return bool(met.item()), float(loss.item())
+        return verdict(
+            self._call(rule, float_score, score), of=english("metric_eval() in {path}", path=self._path)
+        )
 
     def _call(self, function: Any, *values: Any) -> Any:
         return call_user_code(function, *values, path=self._path, what=_WHAT)

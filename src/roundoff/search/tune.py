@@ -168,11 +168,12 @@ class Unseen:
         """
         judge = self.judge
         quantized = switch_on(built.quantized.float_model, built.quantized.quantizers)
-        ours, theirs = judge.float_values(), judge.measure(quantized, self.indices)
-        sign = 1 if judge.higher_is_better else -1
+        ours, sign = judge.float_values(), 1 if judge.higher_is_better else -1
+        if isinstance(judge, FunctionJudge) and not judge.by_sample:
+            return HoldOut(len(self.indices), float(ours), *judge.with_interval(quantized))
+        theirs = judge.measure(quantized, self.indices)
         if not judge.by_sample:
-            interval = judge.loss_interval(quantized) if isinstance(judge, FunctionJudge) else None
-            return HoldOut(len(self.indices), float(ours), float(theirs), interval)
+            return HoldOut(len(self.indices), float(ours), float(theirs), None)
         ours = ours[list(self.indices)]
         interval = loss_interval((ours - theirs) * sign, judge)
         return HoldOut(len(self.indices), float(ours.mean()), float(theirs.mean()), interval)

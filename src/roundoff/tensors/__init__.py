@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from roundoff.core.files import reading, regular_file
+from roundoff.core.foreign_files import foreign_file
 from roundoff.core.names import shown
 from roundoff.core.table import Table
 from roundoff.core.tensors import TensorInfo, TensorSource
@@ -65,7 +66,8 @@ FORMATS: Table[Format] = Table(
 )
 
 _KNOWN = english(
-    "a folder of .npy, .npz, .safetensors or raw files with a manifest, of Ascend dumps, or one such file"
+    "a folder of .npy, .npz, .safetensors or raw files with a manifest, of dumps of Ascend, RKNN, QNN, TPU-MLIR, "
+    "msprobe or TIDL, results of Polygraphy, or one such file"
 )
 
 
@@ -108,6 +110,8 @@ def _find_format(path: Path) -> str:
             return name
     best = max(scores.values())
     leaders = [name for name, score in scores.items() if score == best]
+    if best == 0 and (foreign := foreign_file(path)) is not None:
+        raise BadInput(english("{path} is {what}, no tensors.", path=path, what=foreign[0]), fix=foreign[1])
     if best == 0:
         raise BadInput(english("{found}.", found=_found(path)), fix=english("give {known}", known=_KNOWN))
     if len(leaders) > 1:

@@ -71,6 +71,7 @@ def open(  # noqa: A001 - every format has an `open`
         raise BadInput(what, fix=english("give the folder with step0 in it"))
     stored: list[TensorFile] = []
     statistics = True
+    alone = len(dumps) == 1
     for step, file in dumps:
         entries = list(_entries(file))
         folder = file.parent / _TENSORS
@@ -81,13 +82,14 @@ def open(  # noqa: A001 - every format has an `open`
                 if entry.file
                 else functools.partial(_probe_statistics, entry)
             )
-            stored.append(TensorFile(entry.name, step, shown(file), probe, op_type=entry.kind))
+            sample = "" if alone else step
+            stored.append(TensorFile(entry.name, sample, shown(file), probe, op_type=entry.kind))
     if not stored:
         raise BadInput(english("{path} describes no tensors.", path=path), fix=_FINISHED)
     return StoredSource(
         stored,
         label=shown(path),
-        samples=[step for step, _ in dumps],
+        samples=[""] if alone else [step for step, _ in dumps],
         ordered=True,
         statistics=statistics,
     )

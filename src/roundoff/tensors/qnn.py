@@ -151,7 +151,8 @@ class _Described:
 
     def shape(self, name: str, size: int) -> tuple[int, ...]:
         """The shape of a tensor of so many values; flat where nothing tells it."""
-        dims = self.graph.get(name, {}).get("current_dims") or self.graph.get(name, {}).get("dims")
+        entry = self.graph.get(name, {})
+        dims = entry.get("current_dims", entry.get("dims"))
         if isinstance(dims, list) and all(type(axis) is int and axis >= 0 for axis in dims):
             if int(np.prod(dims, dtype=np.float64)) == size:
                 return tuple(dims)

@@ -15,7 +15,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import Draft, change_constants
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import attribute, by_dtype
+from roundoff.graph.nodes import attribute, by_dtype, producers
 from roundoff.graph.shapes import values
 from roundoff.graph.transformers import MASK_LEVEL, Attention, ScoreOperand, find_parts
 from roundoff.graph.weights import DerivedConstants
@@ -181,7 +181,7 @@ def clamp_mask(job: TransformJob) -> Transformed:
             notes = (*notes, message("quantize.mask_unused", count=len(unused)))
         return StepOutcome(model, (), notes, ranges)
     added = {each for part in masked for each in part.operands if not each.selected}
-    kept = {**mask_ranges(added, limits), **score_ranges(model, masked, limits), **ranges}
+    kept = {**mask_ranges(model, added, limits), **score_ranges(model, masked, limits), **ranges}
     if limits.empty:
         note = message("quantize.mask_full_rows", count=limits.empty, samples=limits.samples)
         return StepOutcome(model, (), (note, *notes), kept)
@@ -193,8 +193,7 @@ def clamp_mask(job: TransformJob) -> Transformed:
     if not check.agrees or worst > 0:
         note = message("quantize.mask_not_equal", limit=f"{limits.added:.4g}", most=f"{worst:.2g}")
         return StepOutcome(model, (), (note, *notes), kept)
-    ranges = {**mask_ranges(editor.limited, limits), **score_ranges(model, masked, limits), **ranges}
-    return StepOutcome(changed, taken, (*_said(masked, limits, taken), *notes), ranges)
+    return StepOutcome(changed, taken, (*_said(masked, limits, taken), *notes), kept)
 
 
 def _low_scores(
@@ -232,19 +231,34 @@ def _said(masked: Sequence[Attention], limits: MaskLimits, taken: Sequence[Parti
 def score_ranges(model: Model, masked: Sequence[Attention], limits: MaskLimits) -> dict[str, tuple[float, float]]:
     """The range of masked scores: from where a probability is nothing to the largest; a mask saturates."""
     results = {node.name: node.output[0] for node in model.proto.graph.node}
-    rows = [(part, limits.rows[part.softmax]) for part in masked]
-    return {
-        results[each.node]: (seen.low, seen.highest[each.node]) for part, seen in rows for each in part.operands
-    }
+    found = {}
+    for part in masked:
+        seen = limits.rows[part.softmax]
+        low = seen.low
+        for each in reversed(part.operands):
+            found[results[each.node]] = (low, seen.highest[each.node])
+            # What is added later may lift a score again.
+            low -= max(0.0, seen.highest.get(each.tensor, 0.0))
+    return found
 
 
-def mask_ranges(operands: Iterable[ScoreOperand], limits: MaskLimits) -> dict[str, tuple[float, float]]:
-    """The range of masks that are not limited in the network: their quantizer saturates."""
-    seen = [each.highest for each in limits.rows.values()]
+def mask_ranges(
+    model: Model, operands: Iterable[ScoreOperand], limits: MaskLimits
+) -> dict[str, tuple[float, float]]:
+    """The range of masks, and of what they are moved from: where nothing limits them their quantizer saturates."""
+    makers = producers(model.proto.graph.node)
     found = {}
     for each in operands:
-        high = max((known[each.tensor] for known in seen if each.tensor in known), default=0.0)
-        found[each.tensor] = (-high, -limits.added) if each.subtracted else (limits.added, high)
+        rows = [seen for seen in limits.rows.values() if each.tensor in seen.highest]
+        if min((seen.reached[each.tensor] for seen in rows), default=0.0) > MASK_LEVEL:
+            continue
+        high = max((seen.highest[each.tensor] for seen in rows), default=0.0)
+        tensor, node = each.tensor, makers.get(each.tensor)
+        ends = (-high, -limits.added) if each.subtracted else (limits.added, high)
+        found[tensor] = ends
+        while node is not None and node.op_type in _KEEP_ELEMENTS:
+            tensor, node = node.input[0], makers.get(node.input[0])
+            found[tensor] = ends
     return found
 
 
@@ -347,6 +361,16 @@ class _MaskEditor:
         }
         self._inputs = {value.name for value in model.proto.graph.input}
         self._own = {name for name, _ in self._operands}
+        cone, waiting = set[str](), [each.tensor for each in self._operands.values()]
+        while waiting:
+            maker = self.draft.producer(waiting.pop())
+            if maker is not None and maker.name not in cone:
+                cone.add(maker.name)
+                waiting += [name for name in maker.input if name]
+        # From the masks up: layers may move one mask each for itself.
+        for node in reversed(list(self.draft.nodes.values())):
+            if node.name in cone and all(map(self._is_private, filter(None, node.output))):
+                self._own.add(node.name)
         self._elements = {each.name: each.element.dtype for each in values(model) if each.element is not None}
         self._limited: dict[str, str] = {}
 
@@ -364,11 +388,6 @@ class _MaskEditor:
                 text = message("quantize.mask_limit", limit=f"{sign * limit:.4g}")
                 taken.append(Participation(name, "mask", text))
         return tuple(taken)
-
-    @property
-    def limited(self) -> tuple[ScoreOperand, ...]:
-        """Operands that a Max or a Min limits."""
-        return tuple(each for each in self._operands.values() if each.tensor in self._limited)
 
     def _may_be_lower(self, tensor: str, limit: float, sign: float) -> bool:
         """Whether a constant on the path of a tensor is lower than the limit, or it is fed from outside."""
@@ -415,7 +434,6 @@ class _MaskEditor:
             # Nothing on its path can be limited in its stead.
             self._insert(node, place, limit, sign)
             return
-        self._own.add(maker.name)
         for at in lower:
             self._edge(maker, at, limit, sign)
 

@@ -18,6 +18,7 @@ from roundoff.errors import nearest
 from roundoff.graph.blocks import BlockModels, ModelBlock
 from roundoff.graph.shapes import values
 from roundoff.messages.message import english
+from roundoff.run.answers import finite_number
 from roundoff.run.evaluators import call_user_code, load_user_module, objects_with
 from roundoff.run.session import Session, open_session
 from roundoff.search.strategies.roll_back import RollBackTrial
@@ -251,7 +252,10 @@ def rank_layers(
 
 def _first_outputs(sensitivity: SensitivityBase) -> Callable[[list[Array], list[Array]], float]:
     """What a sensitivity says of the output of a layer, flat as the vendor hands it over."""
-    return lambda plain, quantized: float(sensitivity.compare(plain[0].ravel(), quantized[0].ravel()))
+    of = english("compare() of {kind}", kind=type(sensitivity).__name__)
+    return lambda plain, quantized: finite_number(
+        sensitivity.compare(plain[0].ravel(), quantized[0].ravel()), of=of, infinite=True, error=WrongValue
+    )
 
 
 def _feeds(observer: CalibrationObserver, layers: Sequence[AmctLayer]) -> Iterator[dict[str, dict[str, Array]]]:
