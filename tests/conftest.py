@@ -8,6 +8,8 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 # The language of the machine is not that of the tests, nor of the commands they start.
 os.environ["ROUNDOFF_LANG"] = os.environ["LC_ALL"] = os.environ["LC_MESSAGES"] = ""
 os.environ["LANG"] = "C.UTF-8"
+# What nobody foresaw is a fault of ours here, never bad input.
+os.environ["ROUNDOFF_TRACEBACK"] = "1"
 
 from hypothesis import settings
 

@@ -1,5 +1,6 @@
 """The command line as a whole: exit codes, interruptions, progress."""
 
+import argparse
 import os
 import signal
 import subprocess
@@ -255,3 +256,25 @@ def test_no_command_declares_an_option_twice() -> None:
         names = [each.name for each in flat_options(command.options)]
         assert len(names) == len(set(names)), name
         assert command.about.strip(), name
+
+
+def test_what_nobody_foresaw_is_bad_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> int:
+        raise KeyError("\x1b[31mdims")
+
+    monkeypatch.setattr("roundoff.cli.parse_words", lambda _: argparse.Namespace(execute=fails))
+    monkeypatch.delenv("ROUNDOFF_TRACEBACK")
+    assert main(["targets"]) == 2
+    out, err = capsys.readouterr()
+    said = " ".join(err.split())
+    assert out == ""
+    assert "holds something unforeseen: KeyError" in said
+    assert "test_main.py, line" in said
+    assert "fix: check the files" in said
+    assert "ROUNDOFF_TRACEBACK=1" in said
+    assert "\x1b" not in err
+    monkeypatch.setenv("ROUNDOFF_TRACEBACK", "1")
+    with pytest.raises(KeyError):
+        main(["targets"])

@@ -318,7 +318,7 @@ def test_a_search_that_was_killed_is_begun_anew_with_force(run: Run) -> None:
     listing.write_text(json.dumps(["search.txt"]))
     for name in ("run.json", "trials.csv", "plan.json", "ill_deploy_model.onnx", "ill_fake_quant_model.onnx"):
         Path("out", name).unlink()
-    Path("out/best.partial-12ab").mkdir()
+    Path("out/best.partial-12ab34cd").mkdir()
     assert run("ill.onnx", *words, "--force")[0] == 1
     assert not list(Path("out").glob("best*"))
 

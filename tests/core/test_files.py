@@ -2,11 +2,14 @@
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from roundoff.core import files
+from roundoff.core.claims import ScratchFolder, staged_file
 from roundoff.core.files import (
     check_output_directory,
     check_output_file,
@@ -144,14 +147,109 @@ def test_a_folder_with_the_markers_name_alone_is_a_strangers(tmp_path: Path) -> 
     assert "did not write: a, b, c." in refusal(tmp_path).what
 
 
-def test_what_is_added_while_the_new_result_is_made_stays(tmp_path: Path) -> None:
+@pytest.fixture
+def exchanges(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the system can let two names change what they stand for."""
+    if not request.param:
+        monkeypatch.setattr(files, "exchange", lambda first, second: False)
+    return bool(request.param)
+
+
+BOTH_WAYS = pytest.mark.parametrize("exchanges", [True, False], indirect=True)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize(("before", "force"), [(True, True), (False, False), (False, True)])
+def test_what_was_put_there_while_the_result_was_made_stays(
+    tmp_path: Path, exchanges: bool, before: bool, force: bool
+) -> None:
+    target = tmp_path / "out"
+    if before:
+        fill(target)
+    with (  # noqa: PT012
+        pytest.raises(BadInput, match="out was filled while this run was at work, and stays as it is") as caught,
+        output_directory(target, marker="m", force=force) as staged,
+    ):
+        (staged / "m").write_text("new")
+        target.mkdir(exist_ok=True)
+        (target / "late").write_text("mine")
+    assert (target / "late").read_text() == "mine"
+    assert (target / "m").exists() == before
+    assert (tmp_path / "out-2" / "m").read_text() == "new"
+    assert caught.value.fix == f"mv '{tmp_path / 'out-2'}' to where you want it"
+    assert names(tmp_path) == ["out", "out-2"]
+
+
+@BOTH_WAYS
+def test_of_two_runs_into_one_folder_the_first_result_stays(tmp_path: Path, exchanges: bool) -> None:
+    target = tmp_path / "out"
+    with pytest.raises(BadInput, match="out-2"), output_directory(target, marker="m") as slow:  # noqa: PT012
+        (slow / "m").write_text("slow")
+        with output_directory(target, marker="m") as quick:
+            # Neither takes what the other writes for something that was left behind.
+            assert slow.is_dir()
+            (quick / "m").write_text("quick")
+    assert (target / "m").read_text() == "quick"
+    assert (tmp_path / "out-2" / "m").read_text() == "slow"
+
+
+@BOTH_WAYS
+def test_an_earlier_result_is_replaced_and_nothing_else_is_left(tmp_path: Path, exchanges: bool) -> None:
     fill(tmp_path / "out")
     with output_directory(tmp_path / "out", marker="m", force=True) as staged:
         (staged / "m").write_text("new")
-        (tmp_path / "out" / "sub" / "late").write_text("mine")
     assert (tmp_path / "out" / "m").read_text() == "new"
-    (old,) = tmp_path.glob("out.old-*")
-    assert [path.relative_to(old).as_posix() for path in sorted(old.rglob("*"))] == ["sub", "sub/late"]
+    assert names(tmp_path) == ["out"]
+
+
+def test_what_killed_runs_left_is_removed_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    left = [tmp_path / name for name in (".0123abcd.partial", "out.partial-0123abcd", "out.old-0123abcd")]
+    left[0].write_text("half")
+    left[1].mkdir()
+    (left[1] / "half").write_text("half")
+    fill(left[2])
+    others = ["out.partial-mine", "other.partial-0123abcd", "out.old-0123abcde", ".partial"]
+    for name in others:
+        (tmp_path / name).mkdir()
+    with pytest.raises(BadInput, match="already holds a result"):
+        check_output_directory(tmp_path / "out", marker="m", force=False)
+    # The result that was moved away for a new one, which never came, is back.
+    assert names(tmp_path) == sorted(["out", *others])
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{left[0]}, left by a run that was killed, was removed",
+        f"{tmp_path / 'out'}, moved away by a run that was killed, is back in its place",
+        f"{left[1]}, left by a run that was killed, was removed",
+    ]
+
+
+def test_what_a_running_command_writes_is_left_alone(tmp_path: Path) -> None:
+    with staged_file(tmp_path / "x") as file, output_directory(tmp_path / "out", marker="m") as staged:
+        check_output_directory(tmp_path / "out", marker="m", force=True)
+        check_output_file(tmp_path / "y", force=False, option="--html")
+        assert file.exists()
+        assert staged.exists()
+        (staged / "m").write_text("")
+    assert names(tmp_path) == ["out"]
+
+
+def test_scratch_folders_of_killed_commands_are_removed(tmp_path: Path) -> None:
+    code = """
+import os, signal, sys
+from pathlib import Path
+from roundoff.core.claims import ScratchFolder
+folder = ScratchFolder(Path(sys.argv[1]))
+(folder.path / "x").write_text("x")
+print(folder.path, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    killed = Path(subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip())
+    assert (killed / "x").is_file()
+    with ScratchFolder(tmp_path) as mine:
+        assert names(tmp_path) == [mine.name]
+        with ScratchFolder(tmp_path) as second:
+            assert names(tmp_path) == sorted([mine.name, second.name])
+    assert names(tmp_path) == []
 
 
 def test_a_report_written_into_a_result_belongs_to_it(tmp_path: Path) -> None:

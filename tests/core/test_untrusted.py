@@ -1,5 +1,6 @@
 """Documents of strangers: whatever they hold, they are read or refused by name, and at once."""
 
+import ast
 import json
 import tomllib
 from pathlib import Path
@@ -9,10 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import roundoff
 from roundoff.align.names import read_aliases
 from roundoff.core.array_files import Unreadable
 from roundoff.core.document import load_document
-from roundoff.core.untrusted import DEEPEST, parse_csv, parse_json, parse_toml, read_json
+from roundoff.core.untrusted import (
+    DEEPEST,
+    csv_records,
+    parse_csv,
+    parse_json,
+    parse_toml,
+    read_json,
+    whole_number,
+)
 from roundoff.errors import BadInput
 from roundoff.quantize.planning.rules import load_rules
 from roundoff.quantize.targets.files import load_target
@@ -142,3 +152,80 @@ def test_pickles_that_expand_are_refused() -> None:
     for content in (doubling + b".", b"\x80\x02)" + b"\x85" * 3000 + b"."):
         with pytest.raises(Unreadable, match="nested too deep"):
             read_pickled(content)
+
+
+SLOW_YAML = {
+    "block mappings": "\n".join(" " * depth + "a:" for depth in range(1000)),
+    "block sequences": "- " * 5000 + "a",
+    "keys": "? " * 20_000,
+    "tokens": "- a\n" * 60_000,
+    "size": "#" * 2_000_000,
+}
+
+
+@pytest.mark.parametrize("text", SLOW_YAML.values(), ids=SLOW_YAML)
+def test_yaml_that_takes_long_is_stopped(text: str) -> None:
+    with pytest.raises(BadInput, match=r"nested too deep|larger than any configuration"):
+        parse_yaml(text, name="c.yaml")
+
+
+@pytest.mark.parametrize("text", ["a: 9999-99-99", f"a: {MANY_DIGITS}", "a: !!python/name:os.system", "a: &b 1"])
+def test_yaml_of_odd_values_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match=r"c\.yaml"):
+        parse_yaml(text, name="c.yaml")
+
+
+def test_tables_are_read_by_column_and_line() -> None:
+    names, records = csv_records(b'a,b\n1,"x\ny"\n\n2\n3,4,5\n\xff,\n', "x")
+    assert names == ["a", "b"]
+    assert records == [
+        (3, {"a": "1", "b": "x\ny"}),
+        (5, {"a": "2", "b": ""}),
+        (6, {"a": "3", "b": "4"}),
+        (7, {"a": "\ufffd", "b": ""}),
+    ]
+    assert csv_records(b"", "x") == ([], [])
+    with pytest.raises(BadInput, match="x cannot be read as CSV"):
+        csv_records(b"a\n" + b"x" * 200_000, "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("0", 0), ("007", 7), (str(2**64 - 1), 2**64 - 1), (str(2**64), None), (MANY_DIGITS, None), ("\u00b2", None),
+     ("\u0663", None), ("-1", None), ("", None), ("1_0", None)],
+)  # fmt: skip
+def test_whole_numbers(text: str, number: int | None) -> None:
+    assert whole_number(text) == number
+
+
+# What parses a text, and the files that may call it: on texts of ours (shipped with the package, or written a line
+# before), and here.
+PARSERS = {
+    "json.load", "json.loads", "tomllib.load", "tomllib.loads", "csv.reader", "csv.DictReader", "yaml.scan",
+    "yaml.load", "yaml.safe_load", "yaml.SafeLoader", "yaml.compose", "tarfile.open", "pickle.load",
+    "pickle.loads", "shelve.open", "marshal.loads", "configparser.ConfigParser", "ElementTree.parse",
+    "ElementTree.fromstring",
+}  # fmt: skip
+OWN_TEXTS = {
+    "core/untrusted.py": {"json.loads", "tomllib.loads", "csv.reader", "yaml.scan", "yaml.SafeLoader"},
+    "samples/files.py": {"tarfile.open"},
+    "demo/stories.py": {"json.loads"},
+    "graph/caffe/wire.py": {"tomllib.loads"},
+    "measure/verdicts.py": {"tomllib.loads"},
+    "messages/catalogue.py": {"tomllib.loads"},
+    "preprocessing/conventions.py": {"tomllib.loads"},
+    "vendors/amct/observation.py": {"json.loads"},
+    "vendors/dialects/pulsar2.py": {"json.loads"},
+    "vendors/pulsar2/config/files.py": {"json.loads"},
+}
+
+
+def test_no_other_file_parses_documents() -> None:
+    source = Path(roundoff.__file__).parent
+    found: dict[str, set[str]] = {}
+    for path in source.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ".".join(ast.unparse(node.func).split(".")[-2:]) in PARSERS:
+                called = ".".join(ast.unparse(node.func).split(".")[-2:])
+                found.setdefault(path.relative_to(source).as_posix(), set()).add(called)
+    assert found == OWN_TEXTS

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.messages.message import escape_control, sanitize_for_display, short_name
+from roundoff.messages.message import (
+    cell_text,
+    escape_control,
+    safe_cell,
+    sanitize_for_display,
+    short_name,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +65,21 @@ def test_names_in_tables_keep_both_ends(name: str) -> None:
     assert name.startswith(short[:40])
     assert name.endswith(short[-40:])
     assert (short == name) == (len(name) <= 84)
+
+
+@given(st.text())
+def test_a_cell_is_neither_computed_nor_steers_anything(text: str) -> None:
+    cell = safe_cell(text)
+    assert not cell.lstrip().startswith(("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"))
+    assert escape_control(cell, newlines=True) == cell
+    assert cell_text(cell) == escape_control(text, newlines=True) or text.startswith("'")
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [("=cmd()", "'=cmd()"), (" +1", "' +1"), ("\uff1dcmd", "'\uff1dcmd"), ("a\x1b[2J", "a\\x1b[2J"),
+     ("\x07=1", "\\x07=1"), ("\u202etxt.exe", "\\u202etxt.exe"), ("\tx", "\\tx"),
+     ("conv_1:0", "conv_1:0"), ("a\nb", "a\nb")],
+)  # fmt: skip
+def test_cells(name: str, cell: str) -> None:
+    assert safe_cell(name) == cell

@@ -56,12 +56,17 @@ class Rounding(StepLibrary):
         return SimpleNamespace(model=replace(quantized, quantizers=tuple(moved)), taken=(), notes=())
 
 
+def opened(folder: Path, *, resume: bool = False, force: bool = False) -> bool:
+    with open_folder(folder, resume=resume, force=force) as again:
+        return again
+
+
 def test_the_best_so_far_is_exchanged_and_the_answer_can_be_read(tmp_path: Path) -> None:
     model = loaded(conv_net(), tmp_path)
     np.save(tmp_path / "data.npy", Images().values[:4, 0])
     builder = RecipeBuilder(model, Images(), TARGET, making=BuildSettings(library=Rounding()))
     folder = tmp_path / "out"
-    assert not open_folder(folder, resume=False, force=False)
+    assert not opened(folder)
     delivery = Delivery(folder, "m", "model.onnx", "0" * 64, TARGET, "1")
     for recipe in (Recipe(), Recipe(method="mse")):
         delivery.best_so_far(builder.build(recipe), replace(TRIAL, recipe=recipe))
@@ -92,10 +97,31 @@ def test_folders_are_opened_with_care(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "mine").write_text("x")
     with pytest.raises(BadInput, match="holds no search"):
-        open_folder(folder, resume=True, force=False)
+        opened(folder, resume=True)
     (folder / "mine").unlink()
-    assert not open_folder(folder, resume=True, force=False)
+    assert not opened(folder, resume=True)
     with pytest.raises(BadInput, match="already holds a search"):
-        open_folder(folder, resume=False, force=False)
+        opened(folder)
     discard_folder(folder)
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("second", [{"resume": True}, {"force": True}, {}])
+def test_two_searches_do_not_work_in_one_folder(tmp_path: Path, second: dict[str, bool]) -> None:
+    folder = tmp_path / "out"
+    with open_folder(folder, resume=False, force=False):
+        (folder / "best.partial-12ab34cd").mkdir()
+        for _ in range(2):
+            with pytest.raises(BadInput, match="out is in use by another run"):
+                opened(folder, **second)
+        # What the first one is about to exchange is still there.
+        assert (folder / "best.partial-12ab34cd").is_dir()
+    assert opened(folder, resume=True) is False
+    assert not (folder / "best.partial-12ab34cd").exists()
+
+
+def test_a_search_begun_anew_keeps_others_away(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    opened(folder)
+    with open_folder(folder, resume=False, force=True), pytest.raises(BadInput, match="in use by another run"):
+        opened(folder, force=True)

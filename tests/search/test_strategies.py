@@ -121,6 +121,7 @@ def test_users_write_strategies_as_functions_or_classes(tmp_path: Path) -> None:
         ("x = 1", "has no function propose"),
         ("def propose(problem, history):\n    return 'float'", "neither a recipe nor None"),
         ("def propose(problem, history):\n    return 1 / 0", "failed in line 2: ZeroDivisionError"),
+        ("def propose(problem, history):\n    return problem.base", "proposes what it has proposed before"),
         ("class A:\n    def __init__(self, x): ...\n    def propose(self, problem, history): ...", "TypeError"),
     ],
 )

@@ -157,7 +157,7 @@ def test_samples_are_collected_when_not_announced(tmp_path: Path) -> None:
         ("a,float32,1\n", "m.csv", "has no header: its first line is 'a,float32,1'"),
         ("name,dtype,shape\n", "m.csv", "lists no tensors"),
         ("name,dtype,shape,file\na,float32,1,3,x.bin\n", "m.csv", "line 2 has 5 values for 4 columns"),
-        ('name,dtype,shape\n"a', "m.csv", "is not a readable CSV file"),
+        ('name,dtype,shape\n"a', "m.csv", "cannot be read as CSV"),
         ("[3]", "m.json", "entry 1: Input should be an object with name, dtype and shape, got 3"),
         ("3", "m.json", "is no manifest"),
     ],

@@ -14,6 +14,7 @@ from typing import IO, Any
 from roundoff import __version__
 from roundoff.api.call import public
 from roundoff.api.inputs import PathLike, as_path
+from roundoff.core.untrusted import parse_json
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.messages.message import english, shown
 
@@ -173,8 +174,8 @@ def mcp(
 def _answer(line: str, root: Path, write: bool) -> dict[str, Any] | None:
     """The answer to a request; None for what asks for none."""
     try:
-        asked = json.loads(line)
-    except (ValueError, RecursionError):
+        asked = parse_json(line, "a request")
+    except BadInput:
         return _refused(None, _PARSE, "not JSON")
     if not isinstance(asked, dict) or not isinstance(asked.get("method"), str):
         return _refused(None, _REQUEST, "no request")

@@ -1,5 +1,6 @@
 """Searching for the cheapest quantized model that meets a goal, as a function."""
 
+import contextlib
 import inspect
 import math
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ from roundoff.messages.message import english, shown
 from roundoff.search.result import Tuning
 
 if TYPE_CHECKING:
-    from roundoff.core.coverage import Coverage
+    from roundoff.core.coverage import Coverage, Doubt, Judgement
     from roundoff.core.document import InputFile
     from roundoff.core.tensors import Array
     from roundoff.graph.load import Model
@@ -86,8 +87,8 @@ class TuneOutcome(Outcome[Tuning]):
         from roundoff.search.store import open_folder
 
         folder = as_path(directory, option="-o")
-        open_folder(folder, resume=False, force=force)
-        return self.deliver(folder)
+        with open_folder(folder, resume=False, force=force):
+            return self.deliver(folder)
 
     def deliver(self, folder: Path) -> tuple[Path, ...]:
         """Write what was found to the open folder of a search."""
@@ -200,8 +201,6 @@ def tune(
         eval_data, eval_samples, holdout, test_data, test_labels,
     )  # fmt: skip
     call = Call("tune", options, TuneOptions)
-    if call.get("target") is None:
-        raise BadInput(english("No chip to quantize for was given."), fix=english("add --target NAME"))
     _check(call, asked, dialect, output, resume=resume, force=force)
     settings = _settings(call, asked)
     given = open_model(model)
@@ -209,45 +208,54 @@ def tune(
     settings, data = _with_data(call, asked, settings, given.model)
     read = tuple(_read(call, asked, given, data))
     folder, again = None if output is None else as_path(output, option="-o"), False
-    store = TuneStore(on_trial=on_trial)
-    if folder is not None:
-        facts = dict(_facts(call, asked, settings, read, data))
-        again = open_folder(folder, resume=resume, force=force)
-        if resume and not again and tell is not None:
-            tell(translate("search.begins", folder=folder))
-        delivery = _delivery(folder, given, settings.target, read[0][1].sha256)
-        store = TuneStore(folder, facts, delivery.best_so_far, on_trial)
-    right = settings.judge.labels if data.evaluation is data.calibration else None
-    notes = notes_on_samples(call, given.model, data.calibration, labels=right)
-    try:
-        found = search_recipe(given.model, data, settings, keeping=store, progress=call.progress)
-    except RoundoffError:
-        if folder is not None and not again:
-            discard_folder(folder)
-        # Samples that the network was not made for are the likeliest reason.
-        if tell is not None:
-            list(map(tell, map(shown, notes)))
-        raise
-    evidence = judge_outputs(given.model, None, data.calibration, threads=call.threads).judgement
-    known = {each.kind for each in found.tuning.doubts}
-    tuning = replace(
-        found.tuning,
-        notes=(*notes, *found.tuning.notes),
-        doubts=(*found.tuning.doubts, *(each for each in evidence.doubts if each.kind not in known)),
-        coverage=_coverage(evidence.coverage, found.tuning, len(data.calibration.names)),
-    )
-    found = replace(found, tuning=tuning)
-    inputs = tuple(replace(each, role=option.removeprefix("the ").strip("-")) for option, each in read)
-    outcome = TuneOutcome(
-        found.tuning,
-        call.document(inputs, topology(given.model), tuning=found.tuning),
-        EXIT_OK if found.tuning.good else EXIT_THRESHOLD_MISSED,
-        built=found.built,
-        given=given,
-        target=settings.target,
-        tool_settings=None if dialect is None else _in_dialects(dialect, given, found.built),
-    )
-    return outcome if folder is None else replace(outcome, written=outcome.deliver(folder))
+    with contextlib.ExitStack() as held:
+        store = TuneStore(on_trial=on_trial)
+        if folder is not None:
+            facts = dict(_facts(call, asked, settings, read, data))
+            again = held.enter_context(open_folder(folder, resume=resume, force=force))
+            if resume and not again and tell is not None:
+                tell(translate("search.begins", folder=folder))
+            delivery = _delivery(folder, given, settings.target, read[0][1].sha256)
+            store = TuneStore(folder, facts, delivery.best_so_far, on_trial)
+        right = settings.judge.labels if data.evaluation is data.calibration else None
+        notes = notes_on_samples(call, given.model, data.calibration, labels=right)
+        try:
+            found = search_recipe(given.model, data, settings, keeping=store, progress=call.progress)
+        except RoundoffError:
+            if folder is not None and not again:
+                discard_folder(folder)
+            # Samples that the network was not made for are the likeliest reason.
+            if tell is not None:
+                list(map(tell, map(shown, notes)))
+            raise
+        evidence = judge_outputs(given.model, None, data.calibration, threads=call.threads).judgement
+        tuning = replace(
+            found.tuning,
+            notes=(*notes, *found.tuning.notes),
+            doubts=tuple(_doubts(found.tuning, evidence, settings)),
+            coverage=_coverage(evidence.coverage, found.tuning, len(data.calibration.names)),
+        )
+        found = replace(found, tuning=tuning)
+        inputs = tuple(replace(each, role=option.removeprefix("the ").strip("-")) for option, each in read)
+        outcome = TuneOutcome(
+            found.tuning,
+            call.document(inputs, topology(given.model), tuning=found.tuning),
+            EXIT_OK if found.tuning.good else EXIT_THRESHOLD_MISSED,
+            built=found.built,
+            given=given,
+            target=settings.target,
+            tool_settings=None if dialect is None else _in_dialects(dialect, given, found.built),
+        )
+        return outcome if folder is None else replace(outcome, written=outcome.deliver(folder))
+
+
+def _doubts(found: Tuning, evidence: "Judgement", settings: "TuneSettings") -> "Iterator[Doubt]":
+    """What speaks against a good word: found in the search, then in what the float network gives."""
+    yield from found.doubts
+    known = {each.kind for each in found.doubts}
+    # In which place an output of features is largest is nothing that a metric of the user's asks.
+    known |= set() if settings.judge.evaluator is None else {"one_class"}
+    yield from (each for each in evidence.doubts if each.kind not in known)
 
 
 def _coverage(found: "Coverage", tuning: "Tuning", total: int) -> "Coverage":
@@ -268,6 +276,8 @@ def _check(call: Call, asked: _Asked, dialect: Any, output: PathLike | None, *, 
     """Refuse arguments that contradict each other, or would have no effect."""
     from roundoff.vendors.dialects import find_dialects
 
+    if call.get("target") is None:
+        raise BadInput(english("No chip to quantize for was given."), fix=english("add --target NAME"))
     if dialect is not None:
         find_dialects(",".join(words_in(dialect, option="--dialect")))
     check_files(("The labels", asked.labels), ("The labels", asked.test_labels))

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.case.excerpt import CaseNumbers, CaseSamples, QuantizedCase
+from roundoff.core.claims import ScratchFolder
 from roundoff.core.document import Environment, environment, environment_content
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
@@ -276,17 +276,17 @@ def quantized_members(
 
 def model_members(model: Model | DeferredModel, name: str) -> Content:
     """A model in one file, or with its weights beside it when they are large."""
-    with tempfile.TemporaryDirectory() as folder:
-        save_model(model, Path(folder) / Path(name).name)
-        return _read(Path(folder), str(Path(name).parent))
+    with ScratchFolder() as folder:
+        save_model(model, folder / Path(name).name)
+        return _read(folder, str(Path(name).parent))
 
 
 def sample_members(samples: CaseSamples) -> tuple[Content, list[dict[str, object]]]:
     """Samples as files, and where the inputs of each are."""
-    with tempfile.TemporaryDirectory() as folder:
+    with ScratchFolder() as folder:
         pairs = list(zip(samples.names, samples.feeds, strict=True))
-        copy_samples(Path(folder), pairs, heading="the samples that show the fault, the worst first")
-        members = _read(Path(folder), "data")
+        copy_samples(folder, pairs, heading="the samples that show the fault, the worst first")
+        members = _read(folder, "data")
     # The list names the files of a sample in the order of the inputs.
     listed = members[SAMPLES_LIST].decode()
     files = [name for name in members if name.endswith(".npy")]

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import io
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -101,6 +102,9 @@ _MODULES = {
 }  # fmt: skip
 """Where commands are that have no module of their own name."""
 
+SHOW_TRACEBACK = "ROUNDOFF_TRACEBACK"
+"""Set to anything, what nobody foresaw ends in Python's words, for who looks for the fault."""
+_MOST_SHOWN = 200
 _EXIT_CODES = """\
 Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,
 4 the model failed to run, 130 interrupted."""
@@ -183,8 +187,33 @@ def _run(words: list[str], terminal: Terminal, *, leave: bool) -> int:
         fix = translate("terminal.less_memory") if limited else translate("terminal.more_memory")
         terminal.error(RoundoffError(translate("terminal.no_memory"), fix=fix))
         return RoundoffError.exit_code
+    except Exception as error:
+        # Whatever no reader foresaw came with a file that somebody gave.
+        if os.environ.get(SHOW_TRACEBACK):
+            raise
+        terminal.finish()
+        terminal.error(_unforeseen(error))
+        return BadInput.exit_code
     finally:
         terminal.finish()
+
+
+def _unforeseen(error: Exception) -> BadInput:
+    """What to say of an error that is no sentence of ours."""
+    import traceback
+
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    text = " ".join(str(error).split())[:_MOST_SHOWN]
+    what = english(
+        "A file that was given holds something unforeseen: {kind} {text!r} ({place}, line {line}).",
+        kind=type(error).__name__, text=text, place=Path(frame.filename).name, line=frame.lineno,
+    )  # fmt: skip
+    fix = english(
+        "check the files; if they are as they should be, it is a fault of roundoff: report what {variable}=1 "
+        "before the same command shows",
+        variable=SHOW_TRACEBACK,
+    )
+    return BadInput(what, fix=fix)
 
 
 def _output_folder(arguments: argparse.Namespace) -> Path | None:
@@ -207,8 +236,6 @@ def _leave(code: int) -> NoReturn:
     Python forgets it where the interruption came while it ran code from a string, as it does to make a dataclass:
     it takes it for one that nobody handled, and ends by the signal.
     """
-    import os
-
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(code)

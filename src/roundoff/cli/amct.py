@@ -42,8 +42,7 @@ _CONFIG = (
 )
 def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
     """Calibrate a model and write it quantized."""
-    import tempfile
-
+    from roundoff.core.claims import ScratchFolder
     from roundoff.core.files import write_bytes
     from roundoff.vendors.amct.auto import load_evaluator, parse_binary_data
     from roundoff.vendors.amct.config import read_config
@@ -71,8 +70,8 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
             fix=english("give it beside --{given}", given=given[0]),
         )
     results = results_of(args.save_path)
-    with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
+    with ScratchFolder() as folder:
+        work = folder
         # The record of an earlier run stays with its models until this run has both.
         config, record = work / "config.json", work / "record.txt"
         _write_config(flavour, files, args, path=config)
@@ -111,8 +110,7 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
 )
 def _search(args: argparse.Namespace, terminal: Terminal) -> int:
     """Search for a configuration that is good enough, and write its models."""
-    import tempfile
-
+    from roundoff.core.claims import ScratchFolder
     from roundoff.vendors.amct.auto import ModelAutoCalibration, load_evaluator
     from roundoff.vendors.amct.common.auto_calibration import MseSensitivity, SearchOptions, SqnrSensitivity
     from roundoff.vendors.amct.deploy import results_of
@@ -131,8 +129,8 @@ def _search(args: argparse.Namespace, terminal: Terminal) -> int:
         resume=args.resume,
     )
     record = results_of(args.save_path).record
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(args.config_file) if args.config_file is not None else Path(folder) / "config.json"
+    with ScratchFolder() as folder:
+        config = Path(args.config_file) if args.config_file is not None else folder / "config.json"
         if args.config_file is None:
             _write_config(flavour, files, args, path=config)
         result = ModelAutoCalibration(

@@ -11,6 +11,15 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from roundoff.core.claims import (
+    PART,
+    abandoned,
+    exchange,
+    make_claimed,
+    say_removed,
+    say_taken_up,
+    staged_file,
+)
 from roundoff.core.names import shown
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
@@ -38,7 +47,7 @@ def foreign_files(folder: Path, *, most: int) -> list[str]:
     return [shown(path) for path in islice((path for path in _walk(folder) if path not in listed), most)]
 
 
-def remove_listed(folder: Path) -> None:
+def remove_listed(folder: Path, *, itself: bool = True) -> None:
     """Remove a folder with what its list names; it stays, with everything else, when something was added to it."""
     listed = _listed(folder)
     # What lies in a folder comes after it.
@@ -46,7 +55,8 @@ def remove_listed(folder: Path) -> None:
         if path in listed:
             _remove(folder / path)
     (folder / LISTING_NAME).unlink(missing_ok=True)
-    _remove(folder)
+    if itself:
+        _remove(folder)
 
 
 def _remove(path: Path) -> None:
@@ -62,9 +72,11 @@ def _write(folder: Path, paths: Iterable[str]) -> None:
 
 
 def _listed(folder: Path) -> frozenset[str]:
+    from roundoff.core.untrusted import read_json  # which reads by what is here
+
     try:
-        listed = json.loads((folder / LISTING_NAME).read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
+        listed = read_json(folder / LISTING_NAME, what=english("The file"))
+    except BadInput:
         return frozenset()
     return frozenset(map(str, listed)) if isinstance(listed, list) else frozenset()
 
@@ -90,10 +102,6 @@ _MAX_SMALL_BYTES = 64 * 2**20
 _MAX_STEM = 50
 # A single file that we write beside folders is a JUnit report; this is how its beginning is known.
 _REPORT_START, _REPORT_ROOT, _LOOKED_AT_BYTES = b"<?xml", b"<testsuites", 4096
-
-
-def _unique() -> str:
-    return os.urandom(4).hex()
 
 
 @contextlib.contextmanager
@@ -201,15 +209,11 @@ def write_bytes(path: Path, content: bytes) -> None:
                 english("{path} is a folder, a pipe or a device, not a file.", path=path),
                 fix=english("choose another path"),
             )
-        staged = target.with_name(f".{_unique()}.partial")
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with staged_file(target) as staged:
             staged.write_bytes(content)
             staged.replace(target)
             add_to_list(target)
-        finally:
-            with contextlib.suppress(OSError):  # such as a parent that is a file: then there is nothing to remove
-                staged.unlink(missing_ok=True)
 
 
 def check_output_file(path: Path, *, force: bool, option: str, starts: tuple[bytes, ...] = ()) -> None:
@@ -225,6 +229,7 @@ def check_output_file(path: Path, *, force: bool, option: str, starts: tuple[byt
     with writing(path, option=option):
         if not path.exists():
             _check_parent(path, fix=another)
+            clear_up(Path(os.path.realpath(path)))
             return
         if not path.is_file():
             kind = english("a folder") if path.is_dir() else english("a pipe or a device")
@@ -258,14 +263,14 @@ def output_directory(path: Path, *, marker: str | tuple[str, ...], force: bool =
     """
     check_output_directory(path, marker=marker, force=force)
     target = Path(os.path.realpath(path))
-    staged = target.with_name(f"{target.name[:_MAX_STEM]}.partial-{_unique()}")
-    done = False
+    staged, claim, done = target, None, False
     try:
         with writing(path):
-            staged.mkdir(parents=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            staged, claim = make_claimed(target.parent, _staged_start(target))
             yield staged
             list_folder(staged)
-            _swap_in(staged, target)
+            _swap_in(staged, path, marker=marker, force=force)
         done = True
     except BadInput as error:
         # Who fills the folder knows only its passing name.
@@ -273,8 +278,35 @@ def output_directory(path: Path, *, marker: str | tuple[str, ...], force: bool =
             raise _not_written(path, error.__cause__) from error
         raise
     finally:
-        if not done:
+        if not done and staged != target:
             shutil.rmtree(staged, ignore_errors=True)
+        if claim is not None:
+            os.close(claim)
+
+
+def _staged_start(target: Path) -> str:
+    return f"{target.name[:_MAX_STEM]}.partial-"
+
+
+def clear_up(target: Path) -> None:
+    """Remove what killed runs left beside a result; one that they had moved away for a new one is put back."""
+    for left in abandoned(target.parent, ".", PART):
+        _remove(left)
+        say_removed(left)
+    for left in abandoned(target.parent, f"{target.name[:_MAX_STEM]}.old-"):
+        if not target.exists():
+            left.rename(target)
+            say_taken_up(target)
+        else:
+            remove_listed(left)
+            say_removed(left)
+    for left in abandoned(target.parent, _staged_start(target)):
+        # With a list it is a whole result that was being exchanged, to which something may have been added.
+        if (left / LISTING_NAME).is_file():
+            remove_listed(left)
+        else:
+            shutil.rmtree(left, ignore_errors=True)
+        say_removed(left)
 
 
 def check_output_directory(path: Path, *, marker: str | tuple[str, ...], force: bool, option: str = "-o") -> None:
@@ -282,17 +314,26 @@ def check_output_directory(path: Path, *, marker: str | tuple[str, ...], force: 
     another = english("choose another folder with {option}", option=option)
     with writing(path, option=option):
         _check_parent(path, fix=another)
+        clear_up(Path(os.path.realpath(path)))
         if not path.exists():
             return
         if not path.is_dir():
             raise BadInput(english("{path} exists and is a file.", path=path), fix=another)
         _check_replaceable(path, option)
+    _check_content(path, marker=marker, force=force, option=option)
+
+
+def _check_content(
+    place: Path, *, marker: str | tuple[str, ...], force: bool, option: str = "-o", path: Path | None = None
+) -> None:
+    """Refuse a folder that is not empty and that nobody asked to replace; `path` is what it is called."""
+    path, another = path or place, english("choose another folder with {option}", option=option)
     with reading(path, what=english("The output folder")):
-        if not any(path.iterdir()):
+        if not any(place.iterdir()):
             return
-        foreign = foreign_files(path, most=3)
+        foreign = foreign_files(place, most=3)
         markers = (marker,) if isinstance(marker, str) else marker
-        known = any((path / name).is_file() for name in markers)
+        known = any((place / name).is_file() for name in markers)
     if foreign:
         what = english(
             "{path} exists and holds files that roundoff did not write: {foreign}.",
@@ -325,9 +366,10 @@ def _check_parent(path: Path, *, fix: str) -> None:
     if not place.is_dir():
         raise BadInput(english("{path} cannot be made: {place} is not a folder.", path=path, place=place), fix=fix)
     # Only trying tells: rights, read-only disks and special file systems all differ.
-    trial = place / f".{_unique()}.partial"
-    trial.mkdir()
+    trial, claim = make_claimed(place, ".", PART)
     trial.rmdir()
+    if claim is not None:
+        os.close(claim)
 
 
 def _check_replaceable(folder: Path, option: str) -> None:
@@ -343,18 +385,51 @@ def _check_replaceable(folder: Path, option: str) -> None:
         )
 
 
-def _swap_in(staged: Path, path: Path) -> None:
-    if not path.exists():
-        staged.rename(path)
-        return
-    old = path.with_name(f"{path.name[:_MAX_STEM]}.old-{_unique()}")
-    os.rename(path, old)  # noqa: PTH104 - both names stand side by side
+def _swap_in(staged: Path, path: Path, *, marker: str | tuple[str, ...], force: bool) -> None:
+    """Give a folder its name; one that stands there is looked at again once nobody can reach it under that name.
+
+    Raises:
+        BadInput: In the meantime somebody put there what may not be replaced; the new folder stays beside it.
+    """
+    target = Path(os.path.realpath(path))
     try:
-        staged.rename(path)
-    except OSError:
-        old.rename(path)
-        raise
+        # Over nothing, or an empty folder; a full one is refused by the system.
+        os.rename(staged, target)  # noqa: PTH104 - both names stand side by side
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+    exchanged = target.is_dir() and exchange(staged, target)
+    old = staged
+    if not exchanged:
+        old = target.with_name(staged.name.replace(".partial-", ".old-"))
+        os.rename(target, old)  # noqa: PTH104
+    try:
+        _check_content(old, marker=marker, force=force, path=path)
+        if not exchanged:
+            staged.rename(target)
+    except (BadInput, OSError) as error:
+        if exchanged:
+            exchange(staged, target)
+        else:
+            old.rename(target)
+        if isinstance(error, OSError):
+            raise
+        kept = _free_name(target)
+        staged.rename(kept)
+        what = english(
+            "{path} was filled while this run was at work, and stays as it is; this result is in {kept}.",
+            path=path, kept=kept,
+        )  # fmt: skip
+        raise BadInput(what, fix=english("mv '{kept}' to where you want it", kept=kept)) from error
     remove_listed(old)
+
+
+def _free_name(target: Path) -> Path:
+    number = 2
+    while (named := target.with_name(f"{target.name[:_MAX_STEM]}-{number}")).exists():
+        number += 1
+    return named
 
 
 # The files a model consists of: one for ONNX, two for Caffe, which are given as one.

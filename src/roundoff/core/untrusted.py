@@ -1,8 +1,10 @@
 """Documents of strangers: JSON, TOML, YAML and CSV, parsed within limits that no honest file comes near.
 
-Every file that a user, a tool or another machine wrote goes through here. What the parsers of the standard library
-raise, or would take minutes for, becomes one `BadInput` that names the file: integers of thousands of digits,
-values nested without end, keys of thousands of parts, half a surrogate pair, bytes that are no text.
+Every text that a user, a tool or another machine wrote goes through here, and nothing else calls those parsers on
+one (`tests/core/test_untrusted.py` looks). Arrays are read by `array_files`, protobuf's text by `text_proto`,
+pickles by `tensors.pickled`, archives by `samples.files`. What the parsers of the standard library raise, or would
+take minutes for, becomes one `BadInput` that names the file: integers of thousands of digits, values nested
+without end, keys of thousands of parts, half a surrogate pair, bytes that are no text.
 """
 
 import csv
@@ -17,13 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.core.files import read_small
-from roundoff.errors import BadInput
-from roundoff.messages.message import english
+from roundoff.errors import BadInput, MissingExtra
+from roundoff.messages.message import cell_text, english
 
 DEEPEST = 100
 """Values in values in values: files of tools have less than ten."""
 
 _LARGEST = 2**64
+_MOST_DIGITS = len(str(_LARGEST))
+# PyYAML takes some 20,000 pieces a second; configurations have hundreds.
+_MOST_YAML, _MOST_TOKENS = 2**20, 100_000
 # What only documents with very large integers, or with escaped surrogates, can hold; they alone are looked at
 # value by value.
 _MANY_DIGITS = re.compile(rb"\d{19}")
@@ -136,7 +141,7 @@ def refuse_nested(text: str, name: object, *, fix: str = _RIGHT_FILE) -> None:
 def parse_csv(
     data: bytes | str, name: object, *, separator: str = ",", strict: bool = False, fix: str = _RIGHT_FILE
 ) -> list[list[str]]:
-    """The rows of a CSV text, empty lines left out.
+    """The rows of a CSV text, empty lines left out, and the apostrophes that keep cells from being computed.
 
     Args:
         data: The text, or its bytes in UTF-8; cells in quotes may contain line ends.
@@ -148,15 +153,101 @@ def parse_csv(
     Raises:
         BadInput: It is no CSV.
     """
-    text = _text(data, name)
+    lines = numbered_rows(_text(data, name), name, separator=separator, strict=strict, blanks=strict, fix=fix)
+    return [[cell_text(cell) for cell in row] for _, row in lines]
+
+
+def numbered_rows(
+    text: str,
+    name: object,
+    *,
+    separator: str = ",",
+    strict: bool = False,
+    blanks: bool = False,
+    fix: str = _RIGHT_FILE,
+) -> list[tuple[int, list[str]]]:
+    """The rows of a CSV text with the number of the line where each ends, empty lines left out; as `parse_csv`.
+
+    Raises:
+        BadInput: It is no CSV.
+    """
     try:
         lines = csv.reader(
-            io.StringIO(text, newline=""), delimiter=separator, strict=strict, skipinitialspace=strict
+            io.StringIO(text, newline=""), delimiter=separator, strict=strict, skipinitialspace=blanks
         )
-        return [row for row in lines if row]
+        return [(lines.line_num, row) for row in lines if row]
     except csv.Error as error:
         what = english("{name} cannot be read as CSV: {error}.", name=name, error=error)
         raise BadInput(what, fix=fix) from error
+
+
+def csv_records(data: bytes, name: object) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """The columns of a table, and its rows by column with their lines; a cell that is not there is empty.
+
+    Bytes that are no text are shown as such: a table is a tool's, and its names may be anything.
+
+    Raises:
+        BadInput: It is no CSV.
+    """
+    rows = numbered_rows(data.decode("utf-8-sig", errors="replace"), name)
+    header = rows[0][1] if rows else []
+    records = []
+    for line, row in rows[1:]:
+        full = [*row, *[""] * (len(header) - len(row))]
+        records.append((line, dict(zip(header, full, strict=False))))
+    return header, records
+
+
+def whole_number(text: str) -> int | None:
+    """A whole number that is not negative and fits 64 bits, of plain digits; None for anything else."""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else _LARGEST
+    return number if number < _LARGEST else None
+
+
+def yaml_node(text: str, name: str, *, wrong: Callable[[Any, str, str], BadInput]) -> tuple[Any, Any]:
+    """PyYAML's loader and the root node of a text: plain values only, no tags, and no anchors.
+
+    With anchors a small file can stand for a huge one. The scanner is slow, so it is asked for pieces and stopped
+    where they are more, or deeper, than those of any configuration.
+
+    Args:
+        text: The text.
+        name: The file, for messages.
+        wrong: Makes the error of a place (a mark, or None), what is wrong there, and what to do.
+
+    Raises:
+        BadInput: It is no YAML within the limits.
+        MissingExtra: PyYAML is not installed.
+    """
+    try:
+        import yaml
+    except ImportError as error:
+        raise MissingExtra(english("Reading YAML"), package="yaml", extra="yaml") from error
+    refuse_nested(text, name)
+    if len(text) > _MOST_YAML:
+        raise BadInput(english("{name} is larger than any configuration.", name=name), fix=_RIGHT_FILE)
+    begins = (yaml.BlockMappingStartToken, yaml.BlockSequenceStartToken)
+    depth = 0
+    try:
+        for count, token in enumerate(yaml.scan(text, Loader=yaml.SafeLoader)):
+            depth += isinstance(token, begins) - isinstance(token, yaml.BlockEndToken)
+            if depth > DEEPEST or count > _MOST_TOKENS:
+                raise _nested(name, _RIGHT_FILE)
+            if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken):
+                why = english("anchors, aliases and tags are not taken")
+                raise wrong(token.start_mark, why, english("write it out"))
+        loader = yaml.SafeLoader(text)
+        return loader, loader.get_single_node()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise wrong(mark, str(error.problem or error.context), english("correct that line")) from error
+    except yaml.YAMLError as error:
+        why = str(error).splitlines()[0]
+        raise BadInput(
+            english("{name} is not YAML: {splitlines}.", name=name, splitlines=why), fix=english("correct it")
+        ) from error
+    except RecursionError as error:
+        raise _nested(name, _RIGHT_FILE) from error
 
 
 def _text(data: bytes | str, name: object) -> str:

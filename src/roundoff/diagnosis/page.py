@@ -127,9 +127,11 @@ def check_line(check: Check) -> str:
     return translate("diagnosis.check_line", name=name, result=result, seconds=f"{check.seconds:.1f}")
 
 
-def measure_text(measure: Measure) -> str:
-    """A number before and after, with its unit: ``SQNR of 'logits' 2.2 -> 24.1 dB``."""
+def measure_text(measure: Measure, *, bound: bool = False) -> str:
+    """A number before and after, with its unit: ``SQNR of 'logits' 2.2 -> 24.1 dB``, or at least that."""
     before, after = _number(measure.before, measure), _number(measure.after, measure)
+    if bound:
+        after = translate("diagnosis.at_least", value=after)
     if measure.unit == "dB" and measure.after >= EXACT_DB:
         return f"{shown(measure.what)} {before} {measure.unit} -> {after}"
     unit = f" {measure.unit}" if measure.unit else ""
@@ -530,14 +532,22 @@ def _repair(found: Diagnosis) -> Iterator[pages.Block]:
         measure = repair.measures[0]
 
         def text() -> str:
-            said = measure_text(measure)
+            interval = repair.interval if repair.held_out and measure.improved else None
+            said, least = measure_text(measure), None if interval is None else interval[0]
+            # A figure is told where it holds for other samples; else what they have at least.
+            bound = least is not None and measure.unit == "dB" and not repair.known and least > measure.before
+            if least is not None and bound:
+                said = measure_text(replace(measure, after=least), bound=True)
             goal = next((_number(each.after, each) for each in found.measures if each.what == measure.what), None)
             if goal is not None:
                 key = "diagnosis.value_expected" if measure.unit == "dB" else "diagnosis.value_in_float"
                 said = translate(key, text=said, value=goal)
-            if repair.interval is None or not repair.held_out or not measure.improved:
+            if interval is None:
                 return said
-            low, high = (_number(end, measure) for end in repair.interval)
+            low, high = (_number(end, measure) for end in interval)
+            if bound:
+                here = _number(measure.after, measure)
+                return translate("diagnosis.repair_bound", text=said, high=high, here=here)
             return translate("diagnosis.repair_interval", text=said, low=low, high=high)
 
         titled = in_all_languages(lambda: translate("diagnosis.titled", text=text()))

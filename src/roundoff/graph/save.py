@@ -1,14 +1,14 @@
 """Writing models of any size: weights one at a time, and beside the model when one file cannot hold them."""
 
-import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from roundoff.core.claims import staged_file
 from roundoff.core.files import add_to_list, reading, writing
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
@@ -123,7 +123,7 @@ def save_model(
         _check_free(file, deferred.model, replace=replace)
     with writing(Path(path)):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _staged(target) as model_file, _staged(data) as data_file:
+        with staged_file(target) as model_file, staged_file(data) as data_file:
             if writer.outside:
                 with data_file.open("wb") as file_of_data:
                     writer.write_data(file_of_data)
@@ -156,17 +156,6 @@ def _check_free(file: Path, model: Model, *, replace: bool) -> None:
 def _locations(proto: Any) -> set[str]:
     external = (tensor for tensor in weight_tensors(proto) if is_external(tensor))
     return {entry.value for tensor in external for entry in tensor.external_data if entry.key == "location"}
-
-
-@contextlib.contextmanager
-def _staged(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to; what is left there in the end is removed."""
-    staged = path.with_name(f".{os.urandom(4).hex()}.partial")
-    try:
-        yield staged
-    finally:
-        with contextlib.suppress(OSError):
-            staged.unlink(missing_ok=True)
 
 
 class _OnnxWriter:

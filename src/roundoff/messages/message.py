@@ -357,10 +357,17 @@ def short_name(name: str) -> str:
 
 # Text that is safe in a spreadsheet's cell.
 
-# A cell that starts like this would be run as a formula; names come from strangers' files.
-_FORMULA_START = ("=", "+", "-", "@", "\t", "\r")
+# A cell that starts like this would be run as a formula; names come from strangers' files. The wide signs of
+# Chinese and Japanese keyboards count as well.
+_FORMULA_START = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def safe_cell(text: str) -> str:
-    """The text, with the apostrophe before it that keeps spreadsheets from computing it."""
-    return f"'{text}" if text.startswith(_FORMULA_START) else text
+    """The text without control characters, and with the apostrophe that keeps spreadsheets from computing it."""
+    shown = text if text.isprintable() else escape_control(text, newlines=True)
+    return f"'{shown}" if shown.lstrip().startswith(_FORMULA_START) else shown
+
+
+def cell_text(cell: str) -> str:
+    """What a cell of `safe_cell` holds, without that apostrophe; any other text is as it is."""
+    return cell[1:] if cell.startswith("'") and cell[1:].lstrip().startswith(_FORMULA_START) else cell

@@ -9,6 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 from roundoff.core.coverage import Judgement, OutputCoverage
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import use_language
+from roundoff.messages.message import escape_control
 from roundoff.messages.numbers import percentage, score_text
 from roundoff.pages.coverage import OtherSide, doubt_line, judged_line, why_unjudged
 
@@ -260,14 +261,19 @@ def _text(suite: str, cases: Sequence[_Case]) -> str:
 def _element(case: _Case) -> str:
     head = f"<testcase classname={_quote(case.kind or 'tensor')} name={_quote(case.name)}"
     if case.outcome == "passed" and case.measured:
-        return f"{head}>\n<system-out>{escape(_NOT_XML.sub(_UNKNOWN, case.measured))}</system-out>\n</testcase>"
+        return f"{head}>\n<system-out>{escape(_harmless(case.measured))}</system-out>\n</testcase>"
     if case.outcome == "passed":
         return f"{head}/>"
     return f"{head}>\n<{case.outcome} message={_quote(case.why)}/>\n</testcase>"
 
 
 def _quote(text: str) -> str:
-    return quoteattr(_NOT_XML.sub(_UNKNOWN, text))
+    return quoteattr(_harmless(text))
+
+
+def _harmless(text: str) -> str:
+    """What steers a terminal or misleads the eye is spelled; what XML has no place for is replaced."""
+    return _NOT_XML.sub(_UNKNOWN, escape_control(text, newlines=True))
 
 
 # The parts of a run that can fail: suite, field of the document and what makes its cases; the most telling first.

@@ -14,7 +14,7 @@ from roundoff.core.document import DOCUMENT_NAME, RunDocument, json_text, to_jso
 from roundoff.core.files import output_directory, write_bytes, write_text
 from roundoff.core.names import ALIAS_HEADER
 from roundoff.messages.catalogue import Language, Phrase, bilingual, named, plain
-from roundoff.messages.message import phrase_of
+from roundoff.messages.message import phrase_of, safe_cell
 from roundoff.messages.numbers import percentage, time_text
 from roundoff.pages.blocks import (
     Block,
@@ -209,8 +209,8 @@ def _alias_template(document: RunDocument) -> dict[str, str]:
         rows.writerow(ALIAS_HEADER)
         for each in part.judgement.coverage.unplaced:
             shape = "x".join(map(str, each.shape))
-            rows.writerow([f"# {each.name} {shape}: " + (", ".join(each.could_be) or each.why)])
-            rows.writerow(["", each.name])
+            rows.writerow([safe_cell(f"# {each.name} {shape}: " + (", ".join(each.could_be) or each.why))])
+            rows.writerow(["", safe_cell(each.name)])
         return {"aliases.csv": text.getvalue()}
     return {}
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.array_files import map_array
+from roundoff.core.claims import ScratchFolder
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, ModelFailed
 from roundoff.graph.blocks import BlockPartition
@@ -143,9 +143,9 @@ class Chunk:
         """A hash of the values of each sample, the same whatever samples it is put together with."""
         count = len(self.samples)
         if count == 1:
-            return (_digest(self.feed),)
+            return (feed_digest(self.feed),)
         parts = {name: np.split(array, count) for name, array in self.feed.items()}
-        return tuple(_digest({name: split[at] for name, split in parts.items()}) for at in range(count))
+        return tuple(feed_digest({name: split[at] for name, split in parts.items()}) for at in range(count))
 
     @property
     def label(self) -> str:
@@ -221,7 +221,8 @@ def _chunk(waiting: Sequence[tuple[int, Mapping[str, Array]]], samples: Samples)
     )
 
 
-def _digest(feed: Mapping[str, Array]) -> str:
+def feed_digest(feed: Mapping[str, Array]) -> str:
+    """What tells one feed from any other."""
     found = hashlib.blake2b(digest_size=16)
     for name in sorted(feed):
         array = np.asarray(feed[name], order="C")
@@ -254,7 +255,7 @@ class TensorStore:
     def __init__(self, limit: int, folder: Path | None = None) -> None:
         self._limit = limit
         self._parent = folder
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: ScratchFolder | None = None
         self._held: dict[tuple[int, str], Array] = {}
         self._lock = Lock()
         self._files = 0
@@ -300,7 +301,7 @@ class TensorStore:
         self._held.clear()
         self.memory_bytes = self.disk_bytes = 0
         if self._folder is not None:
-            self._folder.cleanup()
+            self._folder.close()
             self._folder = None
 
     def __enter__(self) -> "TensorStore":
@@ -313,11 +314,9 @@ class TensorStore:
 
     def _next_path(self) -> Path:
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(
-                prefix="roundoff-", dir=self._parent, ignore_cleanup_errors=True
-            )
+            self._folder = ScratchFolder(self._parent)
         self._files += 1
-        return Path(self._folder.name) / f"{self._files}.bin"
+        return self._folder.path / f"{self._files}.bin"
 
     def _write(self, path: Path, values: Array) -> Array:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from roundoff.core.files import reading
+from roundoff.core.files import read_small, reading
 from roundoff.core.names import FileNames, natural_key, shown
 from roundoff.core.tensors import InputSpec
 from roundoff.errors import BadInput, nearest
@@ -112,18 +112,17 @@ def read_list(path: Path, inputs: Sequence[InputSpec]) -> tuple[tuple[str, ...],
     Raises:
         BadInput: A line does not name one existing file per input.
     """
-    with reading(path, what=english("The list file")):
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise BadInput(
-                english(
-                    "{path} is not a list file: it is not UTF-8 text (byte {start}).",
-                    path=shown(path),
-                    start=error.start,
-                ),
-                fix=english("save the list as UTF-8, one path per line"),
-            ) from error
+    try:
+        text = read_small(path, what=english("The list file")).decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            english(
+                "{path} is not a list file: it is not UTF-8 text (byte {start}).",
+                path=shown(path),
+                start=error.start,
+            ),
+            fix=english("save the list as UTF-8, one path per line"),
+        ) from error
     rows: list[tuple[str, ...]] = []
     for number, line in enumerate(text.split("\n"), start=1):
         words = line.strip()

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.core.claims import alone_in
 from roundoff.core.files import (
     add_to_list,
     check_output_directory,
+    clear_up,
     foreign_files,
     list_folder,
     output_directory,
@@ -27,6 +28,7 @@ from roundoff.core.files import (
 from roundoff.core.plan import Recipe, inputs_text
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
+from roundoff.core.untrusted import parse_json
 from roundoff.errors import BadInput
 from roundoff.messages.message import Message, english, joined, message, verbatim
 from roundoff.quantize.calibration.files import save_calibration
@@ -37,6 +39,7 @@ from roundoff.search.result import Trial
 JOURNAL_NAME = "journal.sqlite"
 """The file of a search's folder that remembers what was measured."""
 
+_ANEW = english("choose another -o, or add --force instead of --resume to begin anew")
 _SCHEMA = 1
 _TABLES = """
 create table about (key text primary key, value text not null) without rowid;
@@ -77,10 +80,8 @@ class TrialJournal:
             about = dict(self._base.execute("select key, value from about"))
         if about.get("schema") != str(_SCHEMA):
             what = english("{path} was written by another version of roundoff.", path=path)
-            raise BadInput(
-                what, fix=english("choose another -o, or add --force instead of --resume to begin anew")
-            )
-        differing = problem_differences(json.loads(about["problem"]), dict(problem))
+            raise BadInput(what, fix=_ANEW)
+        differing = problem_differences(self._stored(about.get("problem")), dict(problem))
         if differing:
             what = english("{path} is of another search: {differing}.", path=path, differing=differing)
             raise BadInput(
@@ -121,7 +122,7 @@ class TrialJournal:
         """Something else that was found out; None when it was not."""
         with self._guarded():
             found = self._base.execute("select value from facts where key = ?", (key,)).fetchone()
-        return None if found is None else json.loads(found[0])
+        return None if found is None else self._stored(found[0])
 
     def add_fact(self, key: str, value: Any) -> None:
         """Remember something else; it is on the disk when this returns."""
@@ -132,7 +133,10 @@ class TrialJournal:
         """All that was found out under names with this start."""
         with self._guarded():
             rows = self._base.execute("select value from facts where substr(key, 1, ?) = ?", (len(start), start))
-            return [json.loads(value) for (value,) in rows]
+            return [self._stored(value) for (value,) in rows]
+
+    def _stored(self, value: Any) -> Any:
+        return parse_json(str(value), self._path, surrogates=True, fix=_ANEW)
 
     def measured(self) -> list[int]:
         """How many values were measured of each model."""
@@ -156,13 +160,14 @@ class TrialJournal:
                 english("{path} cannot be written: {error}.", path=self._path, error=error),
                 fix=english("choose another -o"),
             ) from error
-        except sqlite3.DatabaseError as error:
+        except BadInput:
+            raise
+        # Values of other types and lengths than were written here are damage, too.
+        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             what = english(
                 "{path} is not a journal of a search, or is damaged: {error}.", path=self._path, error=error
             )
-            raise BadInput(
-                what, fix=english("choose another -o, or add --force instead of --resume to begin anew")
-            ) from error
+            raise BadInput(what, fix=_ANEW) from error
 
 
 def problem_differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
@@ -230,21 +235,30 @@ _MANY, _NAMED = 1000, 3
 _ABOUT = "A search of roundoff tune. While it is under way the best model so far is in best/; --resume goes on.\n"
 
 
-def open_folder(folder: Path, *, resume: bool, force: bool) -> bool:
-    """Make the folder of a search, or open one to go on.
+@contextlib.contextmanager
+def open_folder(folder: Path, *, resume: bool, force: bool) -> Iterator[bool]:
+    """Make the folder of a search, or open one to go on; no other run works in it until the block ends.
 
     Args:
         folder: The folder.
         resume: Go on with the search it holds, if there is one.
         force: Remove an earlier search first; nothing that we did not write is removed.
 
-    Returns:
+    Yields:
         Whether there is a search to go on with.
 
     Raises:
-        BadInput: It holds something else, or a search and nobody said what to do with it.
+        BadInput: It holds something else, or a search and nobody said what to do with it; or another run is
+            at work there.
     """
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not folder.is_dir():
+        check_output_directory(folder, marker=_MARKER, force=False)
+    with writing(folder), alone_in(folder):
+        yield _opened(folder, resume=resume, force=force)
+
+
+def _opened(folder: Path, *, resume: bool, force: bool) -> bool:
+    if not any(folder.iterdir()):
         check_output_directory(folder, marker=_MARKER, force=False)
         _begin(folder)
         return False
@@ -276,7 +290,7 @@ def open_folder(folder: Path, *, resume: bool, force: bool) -> bool:
         raise BadInput(
             what, fix=english("move them away or choose another -o; --force replaces only earlier results")
         )
-    _remove(folder)
+    _remove(folder, itself=False)
     _begin(folder)
     return False
 
@@ -285,13 +299,13 @@ def discard_folder(folder: Path) -> None:
     """Remove the folder of a search that came to nothing; one with a model in it stays."""
     if (folder / _MARKER).is_file() and not (folder / BEST_NAME).is_dir():
         _claim(folder)
-        _remove(folder)
+        _remove(folder, itself=True)
 
 
-def _remove(folder: Path) -> None:
+def _remove(folder: Path, *, itself: bool) -> None:
     if (folder / BEST_NAME).is_dir():
         remove_listed(folder / BEST_NAME)
-    remove_listed(folder)
+    remove_listed(folder, itself=itself)
 
 
 def _claim(folder: Path) -> None:
@@ -311,13 +325,7 @@ def _begin(folder: Path) -> None:
 
 def _sweep(folder: Path) -> None:
     """Remove what a killed run left of the best model that it was about to exchange."""
-    for old in folder.glob(f"{BEST_NAME}.old-*"):
-        remove_listed(old)
-    for staged in folder.glob(f"{BEST_NAME}.partial-*"):
-        shutil.rmtree(staged, ignore_errors=True)
-    for part in folder.glob(".*.partial"):
-        with contextlib.suppress(OSError):
-            part.unlink()
+    clear_up(folder / BEST_NAME)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,6 @@ A dump folder holds one `tensors.json`::
 By hand, a JSON list of such entries, a JSON object from name to entry, or a CSV file is enough.
 """
 
-import csv
-import io
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from roundoff.core.files import read_small
 from roundoff.core.tensors import parse_dtype
-from roundoff.core.untrusted import parse_json
+from roundoff.core.untrusted import numbered_rows, parse_json
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 
@@ -39,14 +37,14 @@ def parse_csv(content: bytes, path: Path) -> tuple[dict[str, Any], list[str]]:
     try:
         text = content.decode("utf-8-sig")
         delimiter = max(_DELIMITERS, key=text.partition("\n")[0].count)
-        table = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-        header = [column.strip().lower() for column in next(table, [])]
-        rows = [(table.line_num, row) for row in table if any(cell.strip() for cell in row)]
-    except (UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
         raise BadInput(
             english("{path} is not a readable CSV file: {error}.", path=path, error=error),
             fix=english("save it as UTF-8 CSV"),
         ) from error
+    table = numbered_rows(text, path, separator=delimiter, strict=True, fix=english("save it as UTF-8 CSV"))
+    header = [column.strip().lower() for column in (table[0][1] if table else [])]
+    rows = [(line, row) for line, row in table[1:] if any(cell.strip() for cell in row)]
     if "name" not in header:
         what = english(
             "{path} has no header: its first line is {header!r:.80}.", path=path, header=",".join(header)

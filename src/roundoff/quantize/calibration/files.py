@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.array_files import MAX_HEADER_BYTES, Member, Unreadable, list_members, parse_header
+from roundoff.core.claims import staged_file
 from roundoff.core.files import regular_file, writing
 from roundoff.core.tensors import Array
 from roundoff.core.untrusted import parse_json
@@ -81,16 +82,13 @@ def save_calibration(calibration: Calibration, path: Path, *, model_hash: str = 
     with writing(path):
         target = Path(os.path.realpath(path))
         target.parent.mkdir(parents=True, exist_ok=True)
-        staged = target.with_name(f".{os.urandom(4).hex()}.partial")
-        try:
+        with staged_file(target) as staged:
             with zipfile.ZipFile(staged, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION) as archive:
                 for name, array in arrays.items():
                     # Opened by name a member has no date, so the same observation gives the same file.
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                         np.lib.format.write_array(file, array, allow_pickle=False)
             staged.replace(target)
-        finally:
-            staged.unlink(missing_ok=True)
 
 
 def _arrays(observations: list[Observation]) -> dict[str, Array]:

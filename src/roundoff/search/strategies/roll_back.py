@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
+from roundoff.messages.message import english
+from roundoff.run.answers import roll_back_answer
 from roundoff.search.strategies.strategy import BudgetSpent
 
 RollBackStatus = Literal["ALL_QUANTIZED", "PARTIAL_ROLL_BACK", "ALL_ROLL_BACK", "STOPPED"]
@@ -119,7 +121,7 @@ def roll_back(
         return "ALL_ROLL_BACK"
     stepper.initialize(dict(ranking))
     try:
-        status = yield from _follow(stepper, base, remembered)
+        status = yield from _follow(stepper, base, [name for name, _ in ranking], remembered)
     except BudgetSpent:
         status = "PARTIAL_ROLL_BACK" if any(trial.satisfied for trial in trials) else "STOPPED"
     left_out = [] if look_again is None else _left_out(trials, len(ranking), base.algorithm)
@@ -154,18 +156,21 @@ _Remembered = Callable[[RollBack], Generator[RollBack, RollBackTrial, RollBackTr
 
 
 def _follow(
-    stepper: RollBackStepper, last: RollBackTrial, remembered: _Remembered
+    stepper: RollBackStepper, last: RollBackTrial, layers: Sequence[str], remembered: _Remembered
 ) -> Generator[RollBack, RollBackTrial, RollBackStatus]:
     """Try what the stepper proposes until it ends."""
+    tried: set[frozenset[str]] = set()
+    of = english("update_quant_config() of {kind}", kind=type(stepper).__name__)
     while True:
         answer = stepper.update_quant_config((last.satisfied, last.loss))
-        proposed = {str(name): bool(stays) for name, stays in answer["roll_back_config"].items()}
+        proposed, stop = roll_back_answer(answer, layers, tried=tried, of=of)
+        tried.add(frozenset(name for name, stays in proposed.items() if not stays))
         if not any(proposed.values()):
             yield from remembered(_float_model(proposed))
             return "ALL_ROLL_BACK"
-        if not answer["stop_flag"] or proposed != last.roll_back_config:
+        if not stop or proposed != last.roll_back_config:
             last = yield from remembered(RollBack(proposed, last.algorithm))
-        if answer["stop_flag"]:
+        if stop:
             if not last.satisfied:
                 return "ALL_ROLL_BACK"
             return "PARTIAL_ROLL_BACK" if last.floats else "ALL_QUANTIZED"

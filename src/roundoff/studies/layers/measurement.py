@@ -13,6 +13,7 @@ from roundoff.core.progress import Progress
 from roundoff.core.quantizers import Quantizer, QuantSpec, quantize
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
+from roundoff.graph.load import MAPPED_BYTES
 from roundoff.graph.nodes import constants, reads
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import units
@@ -32,7 +33,7 @@ from roundoff.measure.metrics import (
 from roundoff.measure.pairs import channel_axis_of
 from roundoff.messages.message import Message, as_message, english, message
 from roundoff.run.bench import Bench, Runnable
-from roundoff.run.budget import RunBudget, split_passes
+from roundoff.run.budget import WEIGHTS_HELD, RunBudget, split_passes
 from roundoff.run.capture import Samples
 from roundoff.run.variants import (
     FUSED,
@@ -615,7 +616,7 @@ class LayerBench:
         }
         for part in () if levels else [part for tally in tallies.values() for part in tally.variants.values()]:
             part.levels = None
-        footprint = Footprint(_fixed_bytes(copies))
+        footprint = Footprint(self._fixed_bytes(copies))
         self._measure(tallies, partial(CopiesPass, copies=copies), indices, footprint=footprint)
         return tallies
 
@@ -632,9 +633,17 @@ class LayerBench:
         tallies = {tensor.name: Tally(tensor, (*variants, *beside)) for tensor in self._readable(copies)}
         open_pass = partial(IntegerPass, copies=copies, quantized=self.quantized, runner=runner)
         # The integer runner computes one sample at a time, and its sums are float64.
-        footprint = Footprint(_fixed_bytes(copies), variant_size=2, workers=1)
+        footprint = Footprint(self._fixed_bytes(copies), variant_size=2, workers=1)
         self._measure(tallies, open_pass, indices, footprint=footprint)
         return tallies
+
+    def _fixed_bytes(self, copies: Copies[Variant]) -> int:
+        """The model as loaded, the constants as kept for the session, and the session's own copy of them all."""
+        weights = self.quantized.float_model.weight_bytes
+        if weights >= MAPPED_BYTES:
+            # Sessions use these where they are, and what that comes to was measured.
+            return int(WEIGHTS_HELD["study"] * weights)
+        return copies.model.file_bytes + copies.model.weight_bytes + 2 * copies.constant_bytes
 
     def _readable(self, copies: Copies[Variant]) -> list[LayerTensor]:
         return [tensor for tensor in self.tensors if tensor.name in copies.taps and not tensor.value.obstacle()]
@@ -674,8 +683,3 @@ class LayerBench:
         finally:
             progress.finish()
         self.passes = len(groups)
-
-
-def _fixed_bytes(copies: Copies[Variant]) -> int:
-    """The model as loaded, the constants as kept for the session, and the session's own copy of all of them."""
-    return copies.model.file_bytes + copies.model.weight_bytes + 2 * copies.constant_bytes

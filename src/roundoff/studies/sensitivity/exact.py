@@ -21,6 +21,7 @@ from roundoff.core.files import reading, regular_file, writing
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, SwitchedSubject
 from roundoff.core.tensors import Array
+from roundoff.core.untrusted import parse_json
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel, combined_hash, model_hash, quantizer_hash
@@ -120,8 +121,8 @@ class Journal:
 
 def _parsed(line: bytes) -> Any:
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
+        return parse_json(line, _OPTION)
+    except BadInput:
         return None
 
 

@@ -21,6 +21,7 @@ from roundoff.measure.inference import mean_interval, paired_probability
 from roundoff.measure.metrics import Metric, get_metric
 from roundoff.measure.rows import mean_of_scores, merged_rows, sample_scores
 from roundoff.messages.message import english
+from roundoff.run.answers import finite_number
 from roundoff.run.evaluators import call_user_code, load_user_module
 from roundoff.run.session import Session, open_session
 from roundoff.studies.sensitivity.result import (
@@ -435,7 +436,10 @@ def load_sensitivity(path: Path) -> UserSensitivity:
     if higher is None:
         what = english("{path} does not say which way its number is better.", path=path)
         raise BadInput(what, fix=english("add HIGHER_IS_BETTER = True, or False"))
-    return UserSensitivity(path, compare, bool(higher))
+    of = english("compare() in {path}", path=path)
+    return UserSensitivity(
+        path, lambda left, right: finite_number(compare(left, right), of=of, infinite=True), bool(higher)
+    )
 
 
 def mean_scores(

@@ -1,7 +1,5 @@
 """How the device names a dump: ``{op_type}.{op_name}.{task}.{stream}.{timestamp}``; and their statistics."""
 
-import csv
-import io
 import math
 import re
 import struct
@@ -12,6 +10,8 @@ from typing import Any, TypeAlias
 
 from roundoff.core.array_files import Unreadable
 from roundoff.core.files import read_small
+from roundoff.core.untrusted import csv_records
+from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.tensors.ascend_npy import MAPPING_NAME, read_mapping
 
@@ -244,16 +244,18 @@ def read_statistics(path: Path) -> list[TensorStatistics]:
     Raises:
         Unreadable: It has other columns, or a line that cannot be read.
     """
-    text = read_small(path, what=english("The statistics")).decode(errors="replace")
-    lines = csv.DictReader(io.StringIO(text))
-    missing = [name for name in _COLUMNS if name not in (lines.fieldnames or ())]
+    try:
+        names, lines = csv_records(read_small(path, what=english("The statistics")), path)
+    except BadInput as error:
+        raise Unreadable(english("has a line that cannot be read: {error}", error=error.what), fix=_FIX) from error
+    missing = [name for name in _COLUMNS if name not in names]
     if missing:
         raise Unreadable(
             english("is no file of statistics: it has no column {missing!r}", missing=missing[0]), fix=_FIX
         )
     try:
-        return [_parse(line) for line in lines]
-    except (ValueError, csv.Error) as error:
+        return [_parse(line) for _, line in lines]
+    except (ValueError, OverflowError) as error:
         raise Unreadable(english("has a line that cannot be read: {error}", error=error), fix=_FIX) from error
 
 

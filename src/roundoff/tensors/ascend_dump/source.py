@@ -1,7 +1,6 @@
 """Dump files of a folder as named tensors: the newest of each operator, slices joined, in order of execution."""
 
 import functools
-import json
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -14,6 +13,8 @@ import numpy as np
 from roundoff.core.array_files import Unreadable, check_shape, map_bytes, stat_file
 from roundoff.core.names import natural_key, shown
 from roundoff.core.tensors import Array
+from roundoff.core.untrusted import parse_json
+from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.element_types import AscendType, element_type, values_of
 from roundoff.tensors.ascend_dump.header import NOWHERE, Dump, DumpTensor, read_dump
@@ -260,8 +261,8 @@ def _differing(shapes: Sequence[tuple[int, ...]]) -> int | None:
 def _attribute(dump: Dump) -> dict[str, Any]:
     text = next(iter(dump.attributes.values()), "")
     try:
-        found = json.loads(text) if text else {}
-    except (ValueError, RecursionError):
+        found = parse_json(text, dump) if text else {}
+    except BadInput:
         return {}
     return found if isinstance(found, dict) else {}
 

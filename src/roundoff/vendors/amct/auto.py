@@ -1,8 +1,8 @@
 """Accuracy-based auto-calibration of a model of any framework, and the evaluators it is given."""
 
+import contextlib
 import math
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.core.claims import ScratchFolder, alone_in
 from roundoff.core.files import reading, regular_file, writing
 from roundoff.core.quantizers import Consumer
 from roundoff.core.tensors import Array
@@ -17,6 +18,7 @@ from roundoff.errors import nearest
 from roundoff.graph.blocks import BlockModels, ModelBlock
 from roundoff.graph.shapes import values
 from roundoff.messages.message import english
+from roundoff.run.answers import finite_number
 from roundoff.run.evaluators import call_user_code, load_user_module, objects_with
 from roundoff.run.session import Session, open_session
 from roundoff.search.strategies.roll_back import RollBackTrial
@@ -250,7 +252,10 @@ def rank_layers(
 
 def _first_outputs(sensitivity: SensitivityBase) -> Callable[[list[Array], list[Array]], float]:
     """What a sensitivity says of the output of a layer, flat as the vendor hands it over."""
-    return lambda plain, quantized: float(sensitivity.compare(plain[0].ravel(), quantized[0].ravel()))
+    of = english("compare() of {kind}", kind=type(sensitivity).__name__)
+    return lambda plain, quantized: finite_number(
+        sensitivity.compare(plain[0].ravel(), quantized[0].ravel()), of=of, infinite=True, error=WrongValue
+    )
 
 
 def _feeds(observer: CalibrationObserver, layers: Sequence[AmctLayer]) -> Iterator[dict[str, dict[str, Array]]]:
@@ -365,12 +370,10 @@ class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
     def run(self) -> AutoCalibrationResult:
         """Search, and deliver the best model found; what it takes in between is removed in any case."""
         make_folder(self.folder)
-        with writing(self.folder, option="save_dir"):
-            self._work = Path(tempfile.mkdtemp(prefix="temp", dir=self.folder))
-        try:
+        with alone_in(self.folder, option="save_dir"), contextlib.ExitStack() as ending:
+            with writing(self.folder, option="save_dir"):
+                self._work = ending.enter_context(ScratchFolder(self.folder, start="temp-"))
             return super().run()
-        finally:
-            shutil.rmtree(self._work, ignore_errors=True)
 
     def layers(self) -> Iterable[str]:
         """The enabled layers of the configuration."""

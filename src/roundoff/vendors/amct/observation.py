@@ -15,7 +15,8 @@ import numpy as np
 from roundoff.core.files import regular_file
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array, InputSpec
-from roundoff.errors import ModelFailed
+from roundoff.core.untrusted import parse_json
+from roundoff.errors import BadInput, ModelFailed
 from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model, model_from_proto
@@ -100,8 +101,8 @@ def note_stage(model: Model, text: str) -> None:
 def stage_of(metadata: Mapping[str, str]) -> CalibrationStage | None:
     """What the runs of a model are for, by its metadata; None when it is any other model."""
     try:
-        return CalibrationStage(**json.loads(metadata[KEY])) if KEY in metadata else None
-    except (ValueError, TypeError):
+        return CalibrationStage(**parse_json(metadata[KEY], KEY)) if KEY in metadata else None
+    except (BadInput, TypeError):
         return None
 
 

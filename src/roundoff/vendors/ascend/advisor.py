@@ -1,7 +1,5 @@
 """What a table of results says as a whole, and the records of overflow that a device writes."""
 
-import csv
-import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ import numpy as np
 from roundoff.core.array_files import Unreadable
 from roundoff.core.files import read_small
 from roundoff.core.tensors import Array
+from roundoff.core.untrusted import csv_records, whole_number
 from roundoff.messages.message import english, shown
 from roundoff.tensors.ascend_dump.header import read_dump
 from roundoff.tensors.ascend_dump.names import DumpName, overflowed_unit, read_record
@@ -122,9 +121,7 @@ def read_table(path: Path) -> tuple[list[Row], Columns]:
     Raises:
         Refused: It is no such table.
     """
-    text = read_small(path, what=english("The table")).decode(errors="replace")
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    names = list(reader.fieldnames or ())
+    names, records = csv_records(read_small(path, what=english("The table")), path)
     for needed in ("Index", "NPUDump"):
         if needed not in names:
             what = english("{path} has no column {needed!r}.", path=path, needed=needed)
@@ -133,20 +130,20 @@ def read_table(path: Path) -> tuple[list[Row], Columns]:
             )
     algorithms = tuple(name for name in BUILTIN if name in names)
     rows = []
-    for line in reader:
-        index = (line["Index"] or "").strip()
-        if not index.isdigit():
+    for place, line in records:
+        index = whole_number(line["Index"].strip())
+        if index is None:
             what = english(
                 "{path}, line {line_num}: {index!r} is no number of an operator.",
                 path=path,
-                line_num=reader.line_num,
-                index=index,
+                line_num=place,
+                index=line["Index"][:80],
             )
             raise Refused(what, code=Code.PARAMETER, fix=english("write the table again"))
         values = tuple(line.get(name) or "NaN" for name in algorithms)
         kind, name, tensor = (line.get(column) or "" for column in ("OpType", "NPUDump", "TensorIndex"))
         overflow = line.get("OverFlow") or "NaN"
-        rows.append(Row(int(index), 0, kind, name, tensor=tensor, overflow=overflow, values=values))
+        rows.append(Row(index, 0, kind, name, tensor=tensor, overflow=overflow, values=values))
     return rows, Columns(algorithms, overflow="OverFlow" in names)
 
 

@@ -1,7 +1,6 @@
 """One run of the comparison: from folders and flags to a table, its exit code and its summary."""
 
 import functools
-import json
 import math
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from roundoff.core.progress import Progress
+from roundoff.core.untrusted import read_json
+from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.vendors.ascend.advisor import Advice, advise, write_advice
 from roundoff.vendors.ascend.algorithms import SCALAR, own_conversions, select_algorithms
@@ -172,8 +173,8 @@ def _replayed(
         # A record of another network was named when scales were read, and is not used here either.
         record = request.scale_files.found().record if job.mine.quantized else None
         stages = open_stages(request.replay, record=record if record in job.scales.files else None)
-        names = [name for operator in job.rule.in_order for name in operator.deploys if name]
-        known = sum(stages.tensor(name) is not None for name in names)
+        names = [origin for operator in job.rule.in_order for origin in operator.deploys if origin.name]
+        known = sum(stages.tensor(origin.name, origin.index) is not None for origin in names)
         if job.mine.quantized and not stages.coded:
             job.warn(
                 english(
@@ -468,7 +469,7 @@ def _folders(path: Path) -> list[Path]:
 
 def _model_name(path: Path) -> str:
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path, what=english("The file"))
         return str(content["graph"][0]["name"])
-    except (OSError, ValueError, KeyError, IndexError, TypeError, RecursionError):
+    except (BadInput, KeyError, IndexError, TypeError):
         return ""

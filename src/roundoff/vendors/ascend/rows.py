@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roundoff.core.files import writing
-from roundoff.messages.message import english
+from roundoff.messages.message import english, escape_control
 from roundoff.vendors.ascend.causes import FaultCause
 from roundoff.vendors.ascend.errors import Code, Refused
 from roundoff.vendors.ascend.rules import FusionRule, Warn
@@ -147,14 +147,15 @@ def _harmless(cell: str, *, strict: bool) -> str:
     try:
         float(cell)
     except ValueError:
-        if not _DANGEROUS.search(cell):
-            return cell
+        shown = cell if strict else escape_control(cell)
+        if not _DANGEROUS.search(shown):
+            return shown
         if strict:
             what = english("Malicious value is not allowed to be written to the csv: {cell}", cell=cell)
             raise Refused(
                 what, code=Code.UNKNOWN, fix=english("leave out --strict-vendor, or rename the operator")
             ) from None
-        return f" {cell}"
+        return f" {shown}"
     return cell
 
 

@@ -1,6 +1,5 @@
 """Which original operators an offline operator stands for: the JSON of ``atc --mode=1``, and that of AMCT."""
 
-import json
 import math
 import re
 import uuid
@@ -10,6 +9,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from roundoff.core.files import regular_file
+from roundoff.core.untrusted import parse_json
+from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 
@@ -158,7 +160,7 @@ class Operator:
     sequence: int = 0
     in_quant_pair: bool = False
     last_originals: tuple[str, ...] = ()
-    deploys: tuple[str, ...] = ()
+    deploys: tuple[OperatorOrigin, ...] = ()
     parts: tuple[str, ...] = ()
     scale: tuple[float, int] | None = None
 
@@ -248,10 +250,7 @@ def read_rule(path: Path) -> FusionRule:
             _add(rule, found, path)
         _name_renamed(rule)
     for key, group in rule.groups.items():
-        rule.groups[key] = [
-            replace(one, deploys=tuple(origin.name for origin in one.outputs), parts=one.originals)
-            for one in group
-        ]
+        rule.groups[key] = [replace(one, deploys=one.outputs, parts=one.originals) for one in group]
     operators = [operator for group in rule.groups.values() for operator in group]
     known = {operator.name: operator for operator in operators}
     # Operators of equal sequence stay in the order of the file.
@@ -268,15 +267,16 @@ def _load(path: Path) -> dict[str, Any]:
                 code=Code.JSON,
                 fix=english("check that it is the right file"),
             )
-        content = json.loads(path.read_bytes())
+        regular_file(path, what=english("The file"))
+        content = parse_json(path.read_bytes(), path)
     except OSError as error:
         what = english("{path} cannot be read: {strerror}.", path=path, strerror=error.strerror or error)
         raise Refused(what, code=Code.JSON, fix=english("check the path")) from error
-    except (ValueError, RecursionError) as error:
+    except Refused:
+        raise
+    except BadInput as error:
         fix = english("make it again: atc --mode=1 --om=MODEL.om --json=FILE")
-        raise Refused(
-            english("{path} is no JSON: {error}.", path=path, error=error), code=Code.JSON, fix=fix
-        ) from error
+        raise Refused(error.what, code=Code.JSON, fix=fix) from error
     if not isinstance(content, dict):
         raise Refused(
             english("{path} is no description of a model.", path=path),

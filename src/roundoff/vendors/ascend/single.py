@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.core.array_files import Unreadable
-from roundoff.core.files import writing
+from roundoff.core.files import read_small, writing
 from roundoff.core.tensors import Array
 from roundoff.measure.statistics import release_pages
 from roundoff.messages.message import english
 from roundoff.vendors.ascend.counterparts import CompareJob, paired
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
-from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator
+from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator, plain_values
 from roundoff.vendors.ascend.golden_pairs import EPSILON
 from roundoff.vendors.ascend.layouts import shown
-from roundoff.vendors.ascend.network import group_names, overflows, plain_values
+from roundoff.vendors.ascend.network import group_names, overflows
 from roundoff.vendors.ascend.rows import write_private
 from roundoff.vendors.ascend.rules import Operator
 
@@ -379,7 +379,8 @@ def _long_names(folder: Path) -> dict[str, str]:
     path = folder / _LONG_NAMES
     if not path.is_file():
         return {}
-    pairs = (line.split(",", 1) for line in path.read_text(encoding="utf-8").splitlines() if "," in line)
+    text = read_small(path, what=english("The list of long names")).decode(errors="replace")
+    pairs = (line.split(",", 1) for line in text.splitlines() if "," in line)
     return dict(pairs)
 
 

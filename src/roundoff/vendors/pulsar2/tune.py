@@ -1,13 +1,13 @@
 """Following the flow charts for a configuration, and delivering what they lead to."""
 
 import shlex
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from roundoff.core.claims import ScratchFolder
 from roundoff.core.document import json_text
 from roundoff.core.files import check_output_directory, write_text
 from roundoff.core.plan import FLOAT, NodePlan, QuantPlan
@@ -307,8 +307,8 @@ def tune_build(
         raise BadInput(what, fix=english("leave it out"))
     folder, goal = Path(config.output_dir), goal or ChartGoal()
     check_output_directory(folder, marker=CONTEXT, force=options.force, option="--output_dir")
-    with tempfile.TemporaryDirectory() as unpacked:
-        followed = _followed(config, log, Path(unpacked), methods=methods, goal=goal, options=options)
+    with ScratchFolder() as unpacked:
+        followed = _followed(config, log, unpacked, methods=methods, goal=goal, options=options)
     log.table(decisions_table(followed.decisions, width=log.width))
     final = replace(config, quant=tuned_config(config.quant, followed.settings))
     log.tell(english("building with {answer}", answer=_answer(followed.settings)))

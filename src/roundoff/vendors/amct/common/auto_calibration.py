@@ -16,6 +16,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import NOTHING, Message, english
+from roundoff.run.answers import finite_number, verdict
 from roundoff.search.strategies.ranked import next_count
 from roundoff.search.strategies.roll_back import RollBack, RollBackStatus, RollBackTrial, roll_back
 from roundoff.search.strategies.strategy import TrialBudget, run_trials
@@ -463,7 +464,9 @@ class AccuracyBasedAutoCalibrationBase:
         return 1.0 if getattr(self.sensitivity, "higher_is_better", True) else -1.0
 
     def _ranking(self) -> list[tuple[str, float]]:
-        values = {name: float(value) for name, value in self.rank(self.sensitivity).items()}
+        of = english("compare() of {kind}", kind=type(self.sensitivity).__name__)
+        found = self.rank(self.sensitivity).items()
+        values = {name: finite_number(value, of=of, infinite=True, error=WrongValue) for name, value in found}
         worst = worst_names(values, higher_is_better=self._sign > 0)
         ranking = [(name, values[name]) for name in worst]
         write_ranking(self.folder / RANKING, ranking)
@@ -520,16 +523,7 @@ class AccuracyBasedAutoCalibrationBase:
 
     def _judge(self, metric: Any) -> tuple[bool, float]:
         """The evaluator's verdict in plain types, whatever numbers it computes with."""
-        answer = self.evaluator.metric_eval(self._original, metric)
-        try:
-            satisfied, loss = answer
-            lost = float(loss)
-            return bool(satisfied), math.inf if math.isnan(lost) else lost
-        except (TypeError, ValueError) as error:
-            what = english(
-                "metric_eval returned {answer!r}, not whether it is good enough and what was lost.", answer=answer
-            )
-            raise WrongValue(what, fix=english("return a pair such as (True, 0.002)")) from error
+        return verdict(self.evaluator.metric_eval(self._original, metric), of="metric_eval", error=WrongValue)
 
     def _conclude(self, status: RollBackStatus) -> None:
         best = self._best

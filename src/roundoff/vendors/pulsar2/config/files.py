@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,7 @@ from roundoff.core import untrusted
 from roundoff.core.files import read_small
 from roundoff.core.names import shown
 from roundoff.core.text_proto import FieldTable, TextMessage, TextValue, parse_text_proto
-from roundoff.core.untrusted import refuse_nested
-from roundoff.errors import BadInput, MissingExtra, nearest
+from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 from roundoff.vendors.pulsar2.config.checks import contradictions
 from roundoff.vendors.pulsar2.config.document import ConfigProblem, Document, Place, read_message, refuse
@@ -38,33 +38,15 @@ def parse_yaml(text: str, *, name: str) -> Document:
         BadInput: It is not YAML, or says a key twice.
         MissingExtra: PyYAML is not installed.
     """
+    loader, root = untrusted.yaml_node(text, name, wrong=partial(_wrong_yaml, name))
     try:
-        import yaml
-    except ImportError as error:
-        raise MissingExtra(english("Reading YAML"), package="yaml", extra="yaml") from error
-    refuse_nested(text, name)
-    try:
-        for token in yaml.scan(text, Loader=yaml.SafeLoader):
-            if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken):
-                raise _wrong_yaml(
-                    name,
-                    token.start_mark,
-                    english("anchors, aliases and tags are not taken"),
-                    english("write it out"),
-                )
-        loader = yaml.SafeLoader(text)
-        return _Nodes(loader, name, {}).document(loader.get_single_node())
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise _wrong_yaml(name, mark, str(error.problem or error.context), english("correct that line")) from error
-    except (yaml.YAMLError, ValueError) as error:
+        return _Nodes(loader, name, {}).document(root)
+    except BadInput:
+        raise
+    except ValueError as error:  # a date that is none, a number of thousands of digits
         raise BadInput(
             english("{name} is not YAML: {splitlines}.", name=name, splitlines=str(error).splitlines()[0]),
             fix=english("correct it"),
-        ) from error
-    except RecursionError as error:
-        raise BadInput(
-            english("{name} is nested too deep.", name=name), fix=english("check that it is the right file")
         ) from error
 
 
