@@ -241,7 +241,8 @@ def _messages(message: Any) -> Iterator[Any]:
 # Seeds: one valid document of each kind, as our own commands or the vendors' tools write them.
 
 
-def _small_model() -> bytes:
+def small_model() -> bytes:
+    """A network of five nodes."""
     from onnx import TensorProto, helper, numpy_helper
 
     from roundoff.graph.nodes import make_model
@@ -359,7 +360,7 @@ def _documents(folder: Path) -> dict[str, bytes]:
     """A plan, a run document and statistics of calibration, as `quantize` and `layers` write them here."""
     import roundoff
 
-    (folder / "m.onnx").write_bytes(_small_model())
+    (folder / "m.onnx").write_bytes(small_model())
     np.save(folder / "x.npy", np.random.default_rng(1).standard_normal((4, 3, 8, 8)).astype(np.float32))
     options: Any = {"data": folder / "x.npy", "target": "generic-int8"}
     roundoff.quantize(folder / "m.onnx", **options).save(folder / "q")
@@ -383,7 +384,7 @@ def parsers(folder: Path) -> tuple[Parser, ...]:
     old = pickle.dumps({"x": np.arange(6, dtype=np.float32)}, protocol=2)
     chips = Path(targets_package.__file__).parent.glob("*.toml")
     targets = tuple(path.read_bytes() for path in sorted(chips))
-    model, config = _small_model(), json.dumps(_CONFIG, indent=1).encode()
+    model, config = small_model(), json.dumps(_CONFIG, indent=1).encode()
 
     def source(path: Path) -> object:
         found = open_source(path)
