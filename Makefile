@@ -6,6 +6,7 @@
 #   make goldens keep what every command gives now as what it must give
 #   make mutants plant faults in numbers, and see that tests notice each
 #   make lint    style, types and import layers
+#   make docs    the documentation site
 #   make bench   speed and memory
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 # -qq hides pip's chatter and warnings, not its errors.
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: demo test test-fast test-lowest goldens mutants lint bench clean
+.PHONY: demo test test-fast test-lowest goldens mutants lint docs bench clean
 .NOTPARALLEL:
 
 demo: $(VENV)/.installed
@@ -52,6 +53,16 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation site in out/site: two languages, searchable, without a broken link.
+docs: $(VENV)/.installed-docs
+	@$(BIN)/python -m scripts.docs_site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "out/site/index.html"
+
+$(VENV)/.installed-docs: pyproject.toml $(VENV)/.installed
+	@$(PIP) install -e '.[docs]'
+	@touch $@
 
 bench: $(VENV)/.installed-test
 	@$(BIN)/python -m benchmarks

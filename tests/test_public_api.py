@@ -3,12 +3,14 @@
 import ast
 import inspect
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import roundoff
 from roundoff import demo
+from roundoff.cli import COMMANDS
 
 
 @pytest.mark.parametrize("name", roundoff.__all__)
@@ -37,6 +39,16 @@ def test_no_public_name_is_hidden_by_a_package() -> None:
 def test_other_names_are_missing_as_usual() -> None:
     with pytest.raises(AttributeError, match="no attribute 'compair'"):
         roundoff.compair  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "name", [name.replace("-", "_") for name in COMMANDS if name.replace("-", "_") in roundoff.__all__]
+)
+@pytest.mark.parametrize("given", [((), {"nonsense": 1}), ((object(), object(), object()), {"another": {}})])
+def test_a_wrong_call_of_a_command_is_an_error_with_a_way_on(name: str, given: tuple[Any, Any]) -> None:
+    with pytest.raises(roundoff.BadInput) as refused:
+        getattr(roundoff, name)(*given[0], **given[1])
+    assert refused.value.fix
 
 
 def test_paths_may_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

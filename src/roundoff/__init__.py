@@ -15,6 +15,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 if TYPE_CHECKING:
     from roundoff.align.alignment import align as pair_tensors
     from roundoff.align.names import read_aliases
+    from roundoff.api.cases import bundle, reproduce
     from roundoff.api.checks import check_calibration, check_io, self_check
     from roundoff.api.comparison import compare
     from roundoff.api.diagnosis import diagnose
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
         sensitivity,
     )
     from roundoff.api.tensors import convert, dump
-    from roundoff.case.bundle import bundle
-    from roundoff.case.reproduce import reproduce
     from roundoff.core.document import load_document
     from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
     from roundoff.core.tensors import InputSpec, TensorInfo, TensorSource
@@ -174,7 +173,7 @@ _HOMES = {
     "analyze_layers": "studies.layers.study",
     "audit": "api.quantization",
     "bake_quantizers": "graph.insertion",
-    "bundle": "case.bundle",
+    "bundle": "api.cases",
     "channels": "api.studies",
     "check_calibration": "api.checks",
     "check_io": "api.checks",
@@ -212,7 +211,7 @@ _HOMES = {
     "read_quantized": "graph.readers.reader",
     "register_layer": "graph.caffe.conversion",
     "report": "api.runs",
-    "reproduce": "case.reproduce",
+    "reproduce": "api.cases",
     "samples": "api.studies",
     "save_model": "graph.save",
     "score": "measure.metrics",
@@ -237,6 +236,8 @@ _CALLABLE_PACKAGES = ("quantize", "report", "samples")
 
 
 def __getattr__(name: str) -> Any:
+    if name == "torch":  # the module of ours for PyTorch's networks
+        return importlib.import_module("roundoff.torch")
     if name not in _HOMES:
         raise AttributeError(f"module 'roundoff' has no attribute {name!r}")
     if name in _CALLABLE_PACKAGES:

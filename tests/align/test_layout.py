@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from roundoff.align.layout import find_layout
 from roundoff.align.pairing import Layout, TensorPair
-from roundoff.align.usual_layout import one_of_its_own
+from roundoff.align.usual_layout import of_their_own
 from roundoff.core.tensors import Array
 from tests.align.shapes import Shape, shapes
 
@@ -241,5 +241,5 @@ def test_one_picture_among_rows_has_no_layout_of_its_own(pictures: int, odd: boo
     ours |= {f"picture{i}": (1, 8, 6, 6) for i in range(pictures)}
     theirs = {**ours, "conv": (1, 4, 4, 24)}
     pairs = [TensorPair(name, name, "name", 1.0, last if name == "conv" else None) for name in ours]
-    found = one_of_its_own(pairs, ours, theirs, ())
-    assert (found is not None) == odd
+    found = of_their_own(pairs, ours, theirs, ())
+    assert bool(found) == odd

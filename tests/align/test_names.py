@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.align.alignment import align
+from roundoff.align.alignment import align, pair_names
 from roundoff.align.names import SPELLINGS
+from roundoff.core.tensors import TensorInfo
 from tests.sources import MemorySource
 
 
@@ -96,6 +97,24 @@ def test_dumps_named_after_nodes() -> None:
     assert matched(reference, candidate, nodes=(nodes, {})) == expected
     backwards = matched(candidate, reference, nodes=({}, nodes))
     assert backwards == {theirs: ours for ours, theirs in expected.items()}
+
+
+def test_kinds_of_operations_in_front_of_names_are_seen_through() -> None:
+    model = [
+        TensorInfo("conv_out", "float32", SHAPE, node="stage1/conv", op_type="Conv"),
+        TensorInfo("50", "float32", SHAPE, node="Conv_50", op_type="Conv"),
+        TensorInfo("relu_1.tmp_0", "float32", SHAPE, node="Relu@1", op_type="Relu"),
+        TensorInfo("12", "float32", SHAPE, node="", op_type="Add"),
+    ]
+    files = {
+        "Conv_stage1_conv.0.1698765432109876": "conv_out",
+        "Conv_Conv_50.0.1698765432109976": "50",
+        "Relu_relu_1_tmp_0": "relu_1.tmp_0",
+        "Add_12": "",  # the twelfth Add of a tool that counts, most likely
+        "MatMul_stage1_conv": "",
+    }
+    found = pair_names(model, [TensorInfo(name, "float32", SHAPE) for name in files])
+    assert {theirs: ours for ours, theirs in found.items()} == {name: own for name, own in files.items() if own}
 
 
 @given(name=st.text(max_size=30))

@@ -55,7 +55,7 @@ def test_every_command_is_a_function() -> None:
 def test_the_machine_is_checked_as_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["self-check", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["summary"] == str(roundoff.self_check().summary())
+    assert said["summary"] == str(roundoff.self_check().result.summary())
 
 
 def test_runs_are_served_until_interrupted(tmp_path: Path) -> None:

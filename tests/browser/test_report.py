@@ -146,7 +146,13 @@ def test_the_network_is_searched_and_folds_what_repeats(browser: Browser, tmp_pa
     assert browser.run("document.querySelectorAll('.network .found').length") == 1
     browser.wait("document.querySelector('.panel #card-title')?.textContent.endsWith('conv499') === true")
     # It is inside of a folded block, whose members are named.
-    assert browser.run("document.querySelectorAll('.panel .chips a').length") > 1
+    assert browser.run("document.querySelectorAll('.panel .members a').length") > 1
+    # Who is read is a link, and a key.
+    assert browser.run("document.querySelector('.panel .around a')?.textContent.length > 0") is True
+    title = "document.querySelector('.panel #card-title').textContent"
+    before = browser.run(title)
+    browser.run("document.body.dispatchEvent(new KeyboardEvent('keydown', { key: '[', bubbles: true }))")
+    browser.wait(f"{title} !== {json.dumps(before)}")
     assert silent(browser)
 
 

@@ -35,8 +35,9 @@ def inside(scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_reproduction_says_what_it_shows() -> None:
-    made = roundoff.reproduce("run", output="case", keep_samples=2, force=True)
-    assert made.good
+    outcome = roundoff.reproduce("run", output="case", keep_samples=2, force=True)
+    assert outcome.good
+    made = outcome.result
     assert [kind for _, kind in made.reproducer.nodes] == ["Clip"]
     assert (made.finding.number, made.finding.cause) == (1, "clipping")
     assert len(made.reproducer.samples) == 2
@@ -44,8 +45,19 @@ def test_a_reproduction_says_what_it_shows() -> None:
     assert made.folder == Path("case")
 
 
+def test_a_case_shows_itself_as_its_command_does() -> None:
+    found = roundoff.diagnose("float.onnx", quantized="bad.onnx", data="data.npz")
+    made = roundoff.reproduce(found, output="case", force=True)
+    assert made.verdict == "REPRODUCED: 1 node alone shows finding 1 (clipping)"
+    assert "python case/run.py" in str(made)
+    assert "REPRODUCED" in made._repr_html_()
+    packed = roundoff.bundle(found, output="case.zip", force=True)
+    assert packed.verdict == "PACKED: case.zip shows what the run found"
+    assert "test_case.py, " in str(packed)
+
+
 def test_a_bundle_says_what_it_holds() -> None:
-    packed = roundoff.bundle(Path("run"), output=Path("case.zip"), force=True)
+    packed = roundoff.bundle(Path("run"), output=Path("case.zip"), force=True).result
     assert packed.shown
     assert (packed.archive, packed.names, packed.names_file) == (Path("case.zip"), None, None)
     with zipfile.ZipFile("case.zip") as archive:
@@ -60,12 +72,12 @@ def test_runs_saved_from_python_serve_as_those_of_commands() -> None:
     words = ("diagnose", "float.onnx", "--quantized=bad.onnx", "--data=data.npz", "--samples=4")
     assert found.document.command == ("roundoff", *words)
     assert roundoff.reproduce("saved", output="case", force=True).good
-    assert roundoff.bundle("saved", output="case.zip", force=True).shown
+    assert roundoff.bundle("saved", output="case.zip", force=True).good
 
 
 def test_a_model_quantized_and_saved_from_python_is_bundled() -> None:
     roundoff.quantize("float.onnx", data="data.npz", target="generic-int8").save("made")
-    assert roundoff.bundle("made", output="made.zip", force=True).members
+    assert roundoff.bundle("made", output="made.zip", force=True).result.members
 
 
 def test_a_run_of_what_is_in_memory_alone_makes_no_case() -> None:
@@ -78,23 +90,25 @@ def test_a_run_of_what_is_in_memory_alone_makes_no_case() -> None:
 
 def test_both_cases_have_one_script() -> None:
     roundoff.reproduce("run", output="case", force=True)
-    packed = roundoff.bundle("run", output="case.zip", force=True)
+    packed = roundoff.bundle("run", output="case.zip", force=True).result
     assert Path("case/run.py").read_bytes() == packed.members["test_case.py"]
 
 
 @pytest.mark.parametrize(
     ("function", "words", "what"),
     [
-        (roundoff.reproduce, {"run": 3, "output": "new"}, "The run is 3, which is no path"),
-        (roundoff.reproduce, {"run": "run", "output": None}, "The output folder is None"),
+        (roundoff.reproduce, {"run": 3, "output": "new"}, "The run is of type int, not a path"),
+        (roundoff.reproduce, {"run": "run", "output": None}, "output= is None, not a path"),
         (roundoff.reproduce, {"run": "none", "output": "new"}, "does not exist"),
-        (roundoff.reproduce, {"run": "run", "output": "new", "finding": 0}, "--finding is 0"),
-        (roundoff.reproduce, {"run": "run", "output": "new", "keep_samples": 0}, "--keep-samples is 0"),
+        (roundoff.reproduce, {"run": "run", "output": "new", "finding": 0}, "finding= is 0"),
+        (roundoff.reproduce, {"run": "run", "output": "new", "keep_samples": 0}, "keep_samples= is 0"),
         (roundoff.reproduce, {"run": "run", "output": "new", "finding": 2}, "The run has no finding 2; it has 1"),
-        (roundoff.reproduce, {"run": "run", "output": "new", "finding": "1"}, "--finding is '1'"),
-        (roundoff.bundle, {"run": ["run"], "output": "new.zip"}, "which is no path"),
+        (roundoff.reproduce, {"run": "run", "output": "new", "finding": "1"}, "finding= is '1'"),
+        (roundoff.reproduce, {"run": "run"}, "missing a required argument: 'output'"),
+        (roundoff.bundle, {"run": "run", "output": "new.zip", "outptu": 1}, "takes no argument 'outptu'"),
+        (roundoff.bundle, {"run": ["run"], "output": "new.zip"}, "not a path"),
         (roundoff.bundle, {"run": "run", "output": "new.zip", "keep_data": True}, "has no effect"),
-        (roundoff.bundle, {"run": "run", "output": "new.zip", "seed": -1}, "--seed is -1"),
+        (roundoff.bundle, {"run": "run", "output": "new.zip", "seed": -1}, "seed= is -1"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_a_way_on(function: Any, words: dict[str, Any], what: str) -> None:

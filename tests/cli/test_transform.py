@@ -15,6 +15,7 @@ from roundoff.demo import load_split, model_path
 from roundoff.graph.load import load_model
 from roundoff.graph.readers.reader import read_quantized
 from roundoff.quantize.plan_file import load_plan
+from roundoff.run.evaluators import split_samples
 from tests.graph.quantized_nets import run_model
 from tests.quantize.transforms.test_equalize import unbalanced
 
@@ -66,6 +67,38 @@ def test_steps_are_kept_when_they_help(run: Run) -> None:
     assert report.kept
     assert report.sqnr_db[1] > report.sqnr_db[0] + 10
     assert Path("out/transform.csv").read_text().startswith("step,kind,node,role,what\n")
+
+
+def test_a_third_of_the_samples_judges_what_the_others_made(run: Run) -> None:
+    given = np.random.default_rng(1).normal(size=(48, 3, 8, 8)).astype(np.float32)
+    np.save("calibration.npy", given)
+    code, out, _ = run("equalize,bias-correct", *BASE)
+    assert code == 0
+    assert "on 16 samples, which nothing else was decided on" in out
+    report = load_document(Path("out/run.json")).transform
+    assert report is not None
+    assert report.unseen
+    # The figure is that of the file that was written, on the samples that were held out.
+    held = given[list(split_samples(48).held_out)]
+    exact, found = (
+        np.concatenate([run_model(load_model(Path(name)), {"x": row[None]})[0] for row in held])
+        for name in ("net.onnx", "out/net_fake_quant_model.onnx")
+    )
+    assert report.sqnr_db[1] == pytest.approx(
+        10 * np.log10((exact**2).sum() / ((exact - found) ** 2).sum()), abs=1e-3
+    )
+    assert report.gain is not None
+    assert 0 < report.gain[0] < report.sqnr_db[1] - report.sqnr_db[0] < report.gain[1]
+
+
+def test_what_costs_something_is_not_kept_for_a_gain_that_may_be_chance(run: Run) -> None:
+    """Of 16 digits 8 calibrate: equalization harms the others and would help 400 more, by chance."""
+    np.save("images.npy", load_split("calibration")[0][:16])
+    words = ("--data", "images.npy", "--target", "generic-int8-per-tensor", "-o", "out")
+    code, out, _ = run("equalize,bias-correct", str(model_path()), *words)
+    assert code == 1
+    assert out.startswith("REVERTED: what equalize, bias_correct changes may be chance: sqnr ")
+    assert not any(node.op_type == "Min" for node in onnx.load("out/digits_float_model.onnx").graph.node)
 
 
 def test_what_makes_it_worse_is_undone(run: Run) -> None:

@@ -215,10 +215,25 @@ def test_a_culprit_has_its_proof_beside_its_controls_and_the_repair() -> None:
     assert [each.en for each in card.text] == [
         "The weight of 'conv' has one scale.",
         "97 % of the loss goes away with it.",
-        "1 other layer is wrong only because of its inputs (grey below).",
+        "1 other layer is wrong only because of its inputs (hatched below).",
     ]
     assert card.settings == ("--set conv=weight=s16",)
     assert isinstance(card.drawings[0], ChannelDrawing)
+
+
+def test_settings_are_those_of_the_remedy_and_not_of_what_else_would_help() -> None:
+    finding = FOUND.findings[0]
+    assert finding.remedy is not None
+    changes = (RemedyChange("per_channel", ("w",), ("conv",), axis=0), *finding.remedy.changes)
+    found = replace(
+        FOUND,
+        findings=(replace(finding, remedy=replace(finding.remedy, changes=changes)),),
+        next_steps=("roundoff diagnose m.onnx --fix -o run", "roundoff bundle run"),
+    )
+    card = list(diagnosis_cards(document(found), found, None))[1]
+    assert isinstance(card, CulpritCard)
+    assert card.settings == ()
+    assert card.commands == ("roundoff diagnose m.onnx --fix -o run",)
 
 
 def test_channels_are_told_in_steps_of_the_one_scale() -> None:

@@ -23,6 +23,7 @@ class Form:
 
     Attributes:
         mask: ``none``, ``multiplied`` (old Hugging Face), ``where``, ``expanded`` (nn.TransformerEncoder),
+            ``reshaped`` (the same, by each layer for itself),
             ``causal`` (an initializer), ``mixed`` (T5: bias and mask in one), ``selected`` (Where on scores),
             ``two`` (causal and padding added), ``fed`` (a float input), ``lowered`` ((mask - 1) times a large
             number), ``logarithm`` (of ones and zeros), ``subtracted`` (GPT-2 of TensorFlow: scores * keep - 1e10 *
@@ -162,7 +163,9 @@ class Builder:
             flat = self("Add", self("Reshape", scores, self.ints(-1, TOKENS, TOKENS)), bias)
             scores = self("Reshape", flat, self.ints(-1, HEADS, TOKENS, TOKENS))
         for mask in masks:
-            scores = self("Add", scores, mask)
+            # nn.TransformerEncoder hands the mask itself to its layers: each brings it to its shape.
+            own = self("Reshape", mask, self.ints(-1, 1, 1, TOKENS)) if form.mask == "reshaped" else mask
+            scores = self("Add", scores, own)
         return scores
 
     def over_keys(self, mask: str) -> str:
@@ -172,7 +175,7 @@ class Builder:
         upper = np.triu(np.ones((TOKENS, TOKENS), bool), 1)
         return self.hold(np.where(upper, np.float32(self.form.value), np.float32(0))[None, None])
 
-    def masks(self, mask: str) -> list[str]:  # noqa: PLR0911
+    def masks(self, mask: str) -> list[str]:  # noqa: C901, PLR0911
         """What is added to scores; computed once, as exporters do."""
         value, zero = np.float32(self.form.value), np.float32(0)
         match self.form.mask:
@@ -187,12 +190,13 @@ class Builder:
             case "where":
                 keep = self("Cast", self.over_keys(mask), to=TensorProto.BOOL)
                 return [self("Where", keep, self.hold(zero), self.hold(value))]
-            case "expanded":
+            case "expanded" | "reshaped":
                 padded = self("Not", self("Cast", mask, to=TensorProto.BOOL))
                 row = self("Where", padded, self.hold(value), self.hold(zero))
-                return [
-                    self("Expand", self("Reshape", row, self.ints(-1, 1, 1, TOKENS)), self.ints(1, HEADS, 1, 1))
-                ]
+                if self.form.mask == "reshaped":
+                    return [row]
+                row = self("Reshape", row, self.ints(-1, 1, 1, TOKENS))
+                return [self("Expand", row, self.ints(1, HEADS, 1, 1))]
             case "causal":
                 return [self.causal()]
             case "two":

@@ -163,6 +163,26 @@ def test_evaluators_that_ship_measure_each_sample_against_the_network_that_came_
         assert np.mean(exact) == pytest.approx(best[name], rel=1e-6, abs=1e-9)
 
 
+def test_one_text_that_surprises_does_not_end_a_measurement_and_a_network_that_guesses_does() -> None:
+    model, samples = language_model()
+    run = make_run(model)
+    feeds = [dict(samples.feed(at)) for at in range(8)]
+    [name] = feeds[0]
+    rare = run(feeds[0])["logits"][0].argmin(axis=-1)
+    # Each token is the one that the network expects least after the one before it.
+    words = [int(feeds[0][name][0, 0])]
+    expected = {int(word): int(least) for word, least in zip(feeds[0][name][0], rare, strict=True)}
+    while words[-1] in expected and len(words) < LENGTH:
+        words.append(expected[words[-1]])
+    surprise = {name: np.array([words[:2] * (LENGTH // 2)], np.int64)}
+    evaluate = token_evaluators()["nll"]
+    values = evaluate(run, [*feeds, surprise])
+    assert values[-1] > max(values[:-1])
+    flat = {"logits": np.zeros((1, LENGTH, 64), np.float32)}
+    with pytest.raises(ValueError, match="no better than guessing"):
+        token_evaluators()["nll"](lambda _: flat, feeds)
+
+
 def test_a_command_takes_them_by_name(tmp_path: Path, capsys: Any) -> None:
     import onnx
 

@@ -106,6 +106,10 @@ def test_float_outputs_that_say_nothing() -> None:
     same = [{"y": np.array([[0, 9 + at, 1]], np.float32)} for at in range(12)]
     assert _sanity(*fine, outputs=same) == ["one_class"]
     assert _sanity(*fine[:6], outputs=same[:6]) == []
+    # Texts all begin with the same word; one that is handed on is no answer.
+    texts = [{"words": np.array([[101, 5 + at, 7]], np.int64)} for at in range(12)]
+    answers = [{"words": each["words"], "y": _noise(at)} for at, each in enumerate(texts)]
+    assert _sanity(*texts, outputs=answers) == []
     assert SampleSanity().doubts() == ()
 
 

@@ -1,5 +1,6 @@
 """Anything that a report mentions, in one paragraph."""
 
+import re
 from dataclasses import replace
 from typing import get_args
 
@@ -11,7 +12,7 @@ from roundoff.diagnosis.registry import CauseOf, all_causes
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure, Remedy
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import all_metrics
-from roundoff.messages.catalogue import use_language
+from roundoff.messages.catalogue import bilingual, catalogue, use_language
 from roundoff.messages.message import verbatim
 from roundoff.report.explain import explain as explain_with
 from roundoff.report.explain import term_names
@@ -127,3 +128,21 @@ def test_another_place_of_a_joint_finding_says_where_it_belongs() -> None:
 )  # fmt: skip
 def test_words_that_are_printed_are_explained(word: str) -> None:
     assert len(roundoff.explain(word)) > 40
+
+
+PRINTED = sorted(
+    key
+    for key in catalogue()
+    if re.search(r"\.(?:word|label)_", key) and key.split(".")[0] not in ("terms", "glossary")
+)
+
+
+@pytest.mark.parametrize("key", PRINTED)
+def test_every_verdict_and_label_that_is_printed_is_explained_in_both_languages(key: str) -> None:
+    assert len(PRINTED) >= 100
+    phrase = bilingual(key, count=3)
+    assert explain(phrase.en)
+    if "{count" in catalogue()[key]["en"]:
+        return  # a word with a number is known by its English
+    with use_language("zh"):
+        assert any("\u4e00" <= letter <= "\u9fff" for letter in explain(phrase.zh))

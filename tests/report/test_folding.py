@@ -59,6 +59,14 @@ def test_repeated_blocks_are_folded_and_the_worst_one_is_open() -> None:
     assert sorted(names) == sorted(node.name for node in network.nodes)
 
 
+def test_of_several_accused_the_worst_one_is_open() -> None:
+    network = chain(["Conv", "Pool", *["MatMul", "Softmax", "Mul", "Sqrt", "MatMul"] * 20, "Gemm"])
+    finding = replace(FOUND.findings[0], nodes=("n3", "n43"), tensors=(), places=2, profiles=())
+    run = replace(document(replace(FOUND, findings=(finding,), layers=None)), network=network)
+    boxes = network_boxes(run, {"n3": 37.0, "n20": 2.0, "n43": 11.0}, higher_is_better=True)
+    assert [box.nodes[0] for box in boxes if box.inside] == [f"n{at}" for at in range(42, 47)]
+
+
 def test_blocks_are_cut_where_fewest_tensors_enter() -> None:
     # A residual stream: within a block two tensors are alive, between blocks one.
     nodes, at = [], "x"

@@ -1,19 +1,23 @@
 """What candidates are measured by: labels, agreement, functions of the user's."""
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.run import bench as running
 from roundoff.run.bench import Bench
+from roundoff.run.evaluators import remembering
 from roundoff.run.session import Session, open_session
-from roundoff.search.evaluators import JudgeOptions, make_judge
+from roundoff.search.evaluators import FunctionJudge, JudgeOptions, make_judge
 from roundoff.search.judges import SignalJudge, TrialJudge
 from tests.models import conv_net, loaded, residual
 
@@ -140,6 +144,50 @@ def test_functions_give_a_value_for_each_sample_or_one_for_all(tmp_path: Path, m
     one = judged(tmp_path, ONE_NUMBER, model)
     assert (one.by_sample, one.higher_is_better, one.float_values().shape) == (False, False, ())
     assert one.measure(model, [0]) == one.float_values()
+
+
+RANKS = """
+import numpy as np
+def evaluate(run, samples):
+    found = []
+    for feed in samples:
+        found.append(next(iter(run(feed).values())).ravel()[0])
+    truth = np.arange(len(found))
+    return float(np.corrcoef(np.argsort(np.argsort(found)), truth)[0, 1])
+"""
+
+
+def test_one_number_for_all_has_an_interval_although_small_groups_keep_their_ranks(
+    tmp_path: Path, model: Model
+) -> None:
+    judge = judged(tmp_path, RANKS, model)
+    assert isinstance(judge, FunctionJudge)
+    assert judge.with_interval(model) == (judge.float_values(), None)
+    other = replace(model, proto=copy.deepcopy(model.proto))
+    weight = next(each for each in other.proto.graph.initializer if len(each.dims) > 1)
+    numbers = numpy_helper.to_array(weight)
+    noise = np.random.default_rng(5).normal(size=numbers.shape) * numbers.std()
+    weight.CopyFrom(numpy_helper.from_array((numbers + 0.3 * noise).astype(np.float32), weight.name))
+    score, found = judge.with_interval(other)
+    assert score == judge.measure(other, ())
+    loss = float(judge.float_values() - score)
+    assert found is not None
+    assert found[0] < loss < found[1]
+
+
+def test_what_a_network_gave_is_not_computed_again_and_may_be_written_into() -> None:
+    fed: list[float] = []
+
+    def run(feed: Mapping[str, Array]) -> dict[str, Array]:
+        fed.append(float(feed["x"][0]))
+        return {"y": 2 * feed["x"]}
+
+    again = remembering(run)
+    for value in (1.0, 2.0, 1.0):
+        found = again({"x": np.array([value])})["y"]
+        assert found == 2 * value
+        found += 7
+    assert fed == [1.0, 2.0]
 
 
 def test_values_that_go_by_position_are_noticed(tmp_path: Path, model: Model) -> None:

@@ -10,7 +10,7 @@ from roundoff import demo
 from roundoff.core.tensors import TensorInfo
 from roundoff.errors import BadInput
 from roundoff.tensors import open_source
-from roundoff.tensors.stored import StoredSource, runs_of
+from roundoff.tensors.stored import MappingSource, StoredSource, runs_of, split_batch
 from roundoff.tensors.writer import open_writer
 
 
@@ -125,6 +125,25 @@ def test_samples_in_one_tensor_are_told_apart(tmp_path: Path) -> None:
     swapped = {name: array[::-1] for name, array in arrays.items()}
     found = roundoff.compare(demo.model_path(), swapped, data=tmp_path / "x.npy")
     assert found.result.state == "fail"
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["channels first", "channels last"])
+def test_batches_whose_sizes_are_those_of_other_tensors_are_told_by_their_axes(moved: bool) -> None:
+    """Four samples of 16 x 16 x 16 are as large as one of 16 x 32 x 32."""
+    shapes = {"a": (1, 16, 32, 32), "b": (1, 16, 16, 16), "c": (1, 16, 8, 8), "d": (1, 4)}
+    infos = [TensorInfo(name, "float32", shape) for name, shape in shapes.items()]
+    rng = np.random.default_rng(0)
+    whole = {name: rng.standard_normal((4, *shape[1:])).astype(np.float32) for name, shape in shapes.items()}
+    if moved:
+        whole = {name: np.moveaxis(x, 1, -1) if x.ndim == 4 else x for name, x in whole.items()}
+    samples = ("s0", "s1", "s2", "s3")
+    split = split_batch(MappingSource(whole), infos, samples)
+    assert split.samples == samples
+    for name, array in whole.items():
+        for at, sample in enumerate(samples):
+            assert np.array_equal(split.read(name, sample), array[at : at + 1])
+    single = MappingSource({name: array[:1] for name, array in whole.items()})
+    assert split_batch(single, infos, samples) is single
 
 
 def test_golden_copies_are_known_by_the_names_of_their_files(tmp_path: Path) -> None:

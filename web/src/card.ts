@@ -1,8 +1,8 @@
 // The card of a node: what the report knows of it, wherever that stands. It opens by #node=NAME.
 import { readTable, textOf } from "./cells";
-import { DIALECTS } from "./dialects";
-import { type Spoken, current, onChange, say } from "./language";
-import { type NetworkSpec, type NodeSpec, boxOf, mark } from "./network";
+import { DIALECTS, type Dialect } from "./dialects";
+import { type Spoken, current, onChange, remember, remembered, say } from "./language";
+import { type NetworkSpec, type NodeSpec, boxOf, mark, neighbours } from "./network";
 import { word, wordElement } from "./words";
 
 export function nodeInAddress(hash: string): string | null {
@@ -33,7 +33,9 @@ function setUpPanel(panel: HTMLElement, networks: NetworkSpec[], nodes: Map<stri
       panel.replaceChildren(...empty);
       return;
     }
-    panel.replaceChildren(...content(name, nodes.get(name), boxOf(networks, name)?.members ?? []));
+    const box = boxOf(networks, name);
+    const parts = content(name, nodes.get(name), (box?.members ?? []).map((each) => nodes.get(each)).filter((each) => each !== undefined));
+    panel.replaceChildren(...parts, ...(box ? around(box.spec, box.members) : []));
     panel.scrollTop = 0;
     panel.closest(".network")?.scrollIntoView({ block: "nearest" });
   };
@@ -81,7 +83,7 @@ function closer(dialog: HTMLDialogElement): HTMLElement {
   return button;
 }
 
-function content(name: string, node: NodeSpec | undefined, members: string[]): HTMLElement[] {
+function content(name: string, node: NodeSpec | undefined, members: NodeSpec[]): HTMLElement[] {
   const title = document.createElement("h2");
   title.id = "card-title";
   title.textContent = name;
@@ -91,25 +93,55 @@ function content(name: string, node: NodeSpec | undefined, members: string[]): H
     nothing.textContent = word("unknownNode", current());
     return [title, nothing];
   }
-  return [title, ...others(name, members), ...rows, ...(node ? [facts(node)] : []), ...selectors(name)];
+  return [title, ...evidence(name), ...others(name, members), ...rows, ...(node ? [facts(node)] : []), ...selectors(name)];
 }
 
-/** What else is in the same box, each a link. */
-function others(name: string, members: string[]): HTMLElement[] {
+/** The picture of what it is accused of, as it stands beside the cause. */
+function evidence(name: string): HTMLElement[] {
+  for (const drawn of document.querySelectorAll<HTMLElement>("figure.drawing[data-node]"))
+    if (drawn.dataset.node === name) return [drawn.cloneNode(true) as HTMLElement];
+  return [];
+}
+
+function linkTo(name: string): HTMLAnchorElement {
+  const link = document.createElement("a");
+  link.href = `#node=${encodeURIComponent(name)}`;
+  link.textContent = name;
+  return link;
+}
+
+/** What a folded block or unit is made of, in the order it runs, each with its number. */
+function others(name: string, members: NodeSpec[]): HTMLElement[] {
   if (members.length < 2) return [];
   const list = document.createElement("details");
+  list.open = members.filter((each) => each.value !== null).length > 1;
   const summary = document.createElement("summary");
   summary.textContent = word("together", current(), { n: members.length });
-  const links = document.createElement("p");
-  links.className = "chips";
+  const table = document.createElement("table");
+  table.className = "members";
   for (const each of members) {
-    const link = document.createElement("a");
-    link.href = `#node=${encodeURIComponent(each)}`;
-    link.textContent = each;
-    if (each !== name) links.append(link, " ");
+    const row = table.insertRow();
+    row.insertCell().append(each.name === name ? each.name : linkTo(each.name));
+    row.insertCell().textContent = each.op;
+    row.insertCell().textContent = each.value === null ? "" : Number(each.value).toFixed(1).replace("-", "\u2212");
   }
-  list.append(summary, links);
+  list.append(summary, table);
   return [list];
+}
+
+/** Who is read, and who reads it. */
+function around(spec: NetworkSpec, members: string[]): HTMLElement[] {
+  const { before, after } = neighbours(spec, members);
+  const lines: HTMLElement[] = [];
+  for (const [key, found] of [["input", before], ["output", after]] as const) {
+    if (!found.length) continue;
+    const line = document.createElement("p");
+    line.className = "around";
+    line.append(word(key, current()), " ");
+    for (const each of found.slice(0, 6)) line.append(linkTo(each), " ");
+    lines.push(line);
+  }
+  return lines;
 }
 
 function facts(node: NodeSpec): HTMLElement {
@@ -169,7 +201,7 @@ function selectors(name: string): HTMLElement[] {
   const text = document.createElement("pre");
   text.className = "selector";
   const write = (): void => {
-    text.textContent = DIALECTS[choice.selectedIndex]?.write(name) ?? "";
+    text.textContent = DIALECTS[choice.selectedIndex]?.write([name]) ?? "";
   };
   choice.addEventListener("change", write);
   write();
@@ -183,6 +215,34 @@ function selectors(name: string): HTMLElement[] {
   place.className = "dialects";
   place.append(label, text, button);
   return [place];
+}
+
+/** What a cause needs, written for the tool of the chip, or for the one that was chosen last. */
+export function setUpSettings(): void {
+  for (const lines of document.querySelectorAll<HTMLElement>("pre.settings-of")) {
+    const own = lines.textContent ?? "";
+    const nodes = JSON.parse(lines.dataset.nodes ?? "[]") as string[];
+    const chip = lines.dataset.chip ?? "";
+    const tabs = document.createElement("span");
+    tabs.className = "views";
+    const buttons = DIALECTS.map((dialect) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = dialect.name;
+      button.addEventListener("click", () => {
+        remember("tool", dialect.name);
+        show(dialect);
+      });
+      tabs.append(button);
+      return button;
+    });
+    const show = (wanted: Dialect): void => {
+      DIALECTS.forEach((each, at) => buttons[at]?.setAttribute("aria-pressed", String(each === wanted)));
+      lines.textContent = wanted === DIALECTS[0] ? own : wanted.write(nodes);
+    };
+    show(DIALECTS.find((each) => each.name === remembered("tool")) ?? DIALECTS.find((each) => each.chips?.test(chip)) ?? (DIALECTS[0] as Dialect));
+    lines.before(tabs);
+  }
 }
 
 /** A button for each block of lines that are meant to be typed. */

@@ -1,5 +1,5 @@
 // Makes a report lively. Without this script the page can be read all the same.
-import { setUpCards, setUpCopying } from "./card";
+import { setUpCards, setUpCopying, setUpSettings } from "./card";
 import { LANGUAGES, NAMES, changed, choose, current, onChange, remember, remembered } from "./language";
 import { type NetworkSpec, setUpNetworks } from "./network";
 import { setUpTables } from "./tables";
@@ -65,6 +65,7 @@ function start(): void {
   setUpTables();
   setUpNetworks(data.networks);
   setUpCards(data.networks);
+  setUpSettings();
   setUpCopying();
   document.documentElement.dataset.ready = "yes";
 }

@@ -1,6 +1,6 @@
-// The network is drawn already; here boxes are selected and searched.
+// The network is drawn already; here boxes are selected, searched and coloured by other numbers.
 import { matcher } from "./glob";
-import { type Spoken, current, onChange } from "./language";
+import { type Spoken, current, onChange, say } from "./language";
 import { word } from "./words";
 
 export interface NodeSpec {
@@ -18,6 +18,8 @@ export interface NetworkSpec {
   nodes: NodeSpec[];
   /** Places of the nodes in each box that is drawn. */
   boxes: number[][];
+  /** What boxes can show: of each the number as it is written, and its class. */
+  views: { name: Spoken; boxes: [string, number | null][] }[];
 }
 
 export function setUpNetworks(specs: NetworkSpec[]): void {
@@ -36,6 +38,7 @@ function setUp(figure: HTMLElement, spec: NetworkSpec): void {
   const tell = (): void => {
     find.placeholder = word("search", current());
     find.setAttribute("aria-label", word("find", current()));
+    find.title = word("keys", current());
   };
   tell();
   onChange(tell);
@@ -45,10 +48,90 @@ function setUp(figure: HTMLElement, spec: NetworkSpec): void {
     count.textContent = find.value.trim() ? word("found", current(), { n: hits.length }) : "";
   });
   find.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && hits[0] !== undefined) location.hash = `#node=${encodeURIComponent(hits[0])}`;
+    if (event.key === "Enter" && hits[0] !== undefined) go(hits[0]);
   });
   tools.append(find, count);
+  if (spec.views.length > 1) tools.append(views(figure, spec));
   figure.querySelector(".spread")?.before(tools);
+  setUpKeys(figure, spec, find);
+}
+
+/** Selects a node everywhere. */
+export function go(name: string): void {
+  location.hash = `#node=${encodeURIComponent(name)}`;
+}
+
+function views(figure: HTMLElement, spec: NetworkSpec): HTMLElement {
+  const group = document.createElement("span");
+  group.className = "views";
+  group.setAttribute("role", "group");
+  const buttons = spec.views.map((view) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.addEventListener("click", () => show(view));
+    group.append(button);
+    return button;
+  });
+  const show = (wanted: NetworkSpec["views"][number]): void => {
+    spec.views.forEach((view, at) => buttons[at]?.setAttribute("aria-pressed", String(view === wanted)));
+    for (const box of figure.querySelectorAll<SVGElement>(".graph .box")) {
+      const [text, shade] = wanted.boxes[Number(box.dataset.box)] ?? ["", null];
+      for (let old = 0; old < 6; old++) box.classList.toggle(`f${old}`, old === shade);
+      const value = box.querySelector("text.value");
+      if (value) value.textContent = text;
+    }
+  };
+  const tell = (): void => {
+    group.setAttribute("aria-label", word("show", current()));
+    spec.views.forEach((view, at) => buttons[at]?.replaceChildren(say(view.name, current())));
+  };
+  tell();
+  onChange(tell);
+  const first = spec.views[0];
+  if (first) show(first);
+  return group;
+}
+
+/** `/` finds, `n` and `p` go to the next and previous culprit, `[` and `]` to what is read and who reads it. */
+function setUpKeys(figure: HTMLElement, spec: NetworkSpec, find: HTMLInputElement): void {
+  addEventListener("keydown", (event) => {
+    const typing = event.target instanceof HTMLElement && /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
+    if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "/") {
+      event.preventDefault();
+      find.focus();
+      return;
+    }
+    const chosen = figure.querySelector<SVGElement>(".graph .box.selected");
+    if (event.key === "n" || event.key === "p") {
+      const guilty = [...figure.querySelectorAll<SVGElement>(".graph .box.culprit")];
+      const step = event.key === "n" ? 1 : -1;
+      const from = chosen ? guilty.indexOf(chosen) : step > 0 ? -1 : 0;
+      const next = guilty[(from + step + guilty.length) % guilty.length];
+      if (next) go(names(spec, Number(next.dataset.box))[0] ?? "");
+    } else if ((event.key === "[" || event.key === "]") && chosen) {
+      const members = names(spec, Number(chosen.dataset.box));
+      const { before, after } = neighbours(spec, members);
+      const next = (event.key === "[" ? before : after)[0];
+      if (next !== undefined) go(next);
+    }
+  });
+}
+
+/** Nodes outside of a box that it reads from, and that read from it. */
+export function neighbours(spec: NetworkSpec, members: readonly string[]): { before: string[]; after: string[] } {
+  const inside = new Set(members);
+  const read = new Set<string>(), written = new Set<string>();
+  for (const node of spec.nodes) {
+    if (!inside.has(node.name)) continue;
+    for (const tensor of node.inputs) read.add(tensor);
+    for (const tensor of node.outputs) written.add(tensor);
+  }
+  const others = spec.nodes.filter((node) => !inside.has(node.name));
+  return {
+    before: others.filter((node) => node.outputs.some((tensor) => read.has(tensor))).map((node) => node.name),
+    after: others.filter((node) => node.inputs.some((tensor) => written.has(tensor))).map((node) => node.name),
+  };
 }
 
 /** Marks the boxes that hold a node of that name; the names themselves. */
@@ -69,11 +152,11 @@ function names(spec: NetworkSpec, box: number): string[] {
 }
 
 /** The box that holds a node, and who else is in it. */
-export function boxOf(specs: readonly NetworkSpec[], name: string): { box: number; members: string[] } | null {
+export function boxOf(specs: readonly NetworkSpec[], name: string): { spec: NetworkSpec; box: number; members: string[] } | null {
   for (const spec of specs)
     for (let box = 0; box < spec.boxes.length; box++) {
       const members = names(spec, box);
-      if (members.includes(name)) return { box, members };
+      if (members.includes(name)) return { spec, box, members };
     }
   return null;
 }

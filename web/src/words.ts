@@ -22,6 +22,10 @@ const WORDS = {
   unknownNode: { en: "This report has no node of that name.", zh: "本报告中没有这个名称的节点。" },
   found: { en: "{n} found", zh: "找到 {n} 个" },
   together: { en: "{n} nodes in this box", zh: "此框含 {n} 个节点" },
+  show: { en: "What the boxes show", zh: "框中显示" },
+  keys: { en: "/ find, n p culprits, [ ] neighbours, Esc clear", zh: "/ 查找，n p 元凶，[ ] 相邻，Esc 清除" },
+  input: { en: "← input", zh: "← 输入" },
+  output: { en: "output →", zh: "输出 →" },
   find: { en: "Find a node", zh: "查找节点" },
 } as const;
 

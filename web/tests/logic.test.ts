@@ -5,7 +5,7 @@ import { DIALECTS } from "../src/dialects";
 import { csvText, jsonText } from "../src/exporting";
 import { matcher } from "../src/glob";
 import { say } from "../src/language";
-import { type NetworkSpec, type NodeSpec, boxOf } from "../src/network";
+import { type NetworkSpec, type NodeSpec, boxOf, neighbours } from "../src/network";
 import { compareKeys, sortedPlaces } from "../src/sorting";
 import { word } from "../src/words";
 
@@ -30,15 +30,17 @@ test("CSV quotes what needs it and disarms formulas; JSON loses no number", () =
 });
 
 test("a node is found in the box that holds it", () => {
-  const node = (name: string): NodeSpec => ({ name, op: "Conv", inputs: [], outputs: [], value: null, facts: [] });
-  const spec: NetworkSpec = { id: "n", kind: "decibels", nodes: ["a", "b", "c"].map(node), boxes: [[0], [1, 2]] };
-  assert.deepEqual(boxOf([spec], "c"), { box: 1, members: ["b", "c"] });
+  const node = (name: string, from: string): NodeSpec => ({ name, op: "Conv", inputs: [from], outputs: [name], value: null, facts: [] });
+  const nodes = [node("a", "x"), node("b", "a"), node("c", "b"), node("e", "c")];
+  const spec: NetworkSpec = { id: "n", kind: "decibels", nodes, boxes: [[0], [1, 2], [3]], views: [] };
+  assert.deepEqual(boxOf([spec], "c"), { spec, box: 1, members: ["b", "c"] });
   assert.equal(boxOf([spec], "d"), null);
+  assert.deepEqual(neighbours(spec, ["b", "c"]), { before: ["a"], after: ["e"] });
 });
 
 test("every dialect names the node, and quotes hostile names", () => {
-  for (const dialect of DIALECTS) assert.ok(dialect.write("conv_1").includes("conv_1"), dialect.name);
-  assert.equal(DIALECTS[0]?.write("it's"), `--set 'it'"'"'s=float'`);
+  for (const dialect of DIALECTS) assert.ok(dialect.write(["conv_1", "b"]).includes("conv_1"), dialect.name);
+  assert.equal(DIALECTS[0]?.write(["it's"]), `--set 'it'"'"'s=float'`);
 });
 
 test("addresses name nodes, also damaged ones", () => {

@@ -7,7 +7,15 @@ from dataclasses import replace
 import numpy as np
 
 from roundoff.align.layout import correlation, find_layout, positions, relabelled, seen_through, take
-from roundoff.align.names import by_node, check_aliases, match_by_origin, match_by_spelling, other_forms, read_back
+from roundoff.align.names import (
+    behind_kind,
+    by_node,
+    check_aliases,
+    match_by_origin,
+    match_by_spelling,
+    other_forms,
+    read_back,
+)
 from roundoff.align.pairing import Match, MatchedBy, NamedTensor, Pairing, TensorPair, pair_samples
 from roundoff.align.sequence import doubted_by_kind, jointly_probable, match_by_order
 from roundoff.align.usual_layout import UsualLayout, usual_layout, with_usual_layout
@@ -206,6 +214,8 @@ def _last_right(found: Sequence[Match], ours: SampleSide, theirs: SampleSide) ->
         left, right = ours.read(match.reference), theirs.read(match.candidate)
         if left is None or right is None or left.size < _FEWEST:
             continue
+        if match.layout is None and left.size != right.size:
+            continue  # a name that is on something else
         at = seen_through(match.layout, left.shape, right.shape, count=_LOOKED_AT)
         seen = take(left, positions(left.size, _LOOKED_AT)), take(right, at)
         rest = 1.0 if seen[0] is None or seen[1] is None else 1 - correlation(seen[0], seen[1])
@@ -408,7 +418,8 @@ def _copies(ours: Sequence[NamedTensor], theirs: Sequence[NamedTensor], side: Sa
         side: The candidate.
     """
     wanted, free = {tensor.info.size for tensor in ours}, {tensor.index for tensor in theirs}
-    found = {}
+    known = {info.name for info in side.tensors}
+    found = {tensor.name: tensor.info.copy_of for tensor in theirs if tensor.info.copy_of in known}
     for tensor, first, typed in other_forms(_named(side.tensors)):
         # Under a name of its own it may still be a tensor of the reference that something leaves as it is.
         if tensor.index in free and (typed or (tensor.info.size not in wanted and _same(tensor, first, side))):
@@ -436,7 +447,8 @@ def _match_names(
 ) -> list[Match]:
     """Pair by all that names can tell, the surest first."""
     # Each step sees only what those before it left: a name that was used up cannot be claimed again by a looser
-    # rule. The last two compare nodes' names with tensors', for dumps that name what they hold after the node.
+    # rule. Nodes' names are compared with tensors' for dumps that name what they hold after the node, and both
+    # behind the kind of operation, as some tools write them.
     found = _equal(_renamed(ours, aliases), theirs, how="alias")
     left, right = _left(ours, theirs, found)
     found += _equal(_renamed(left, origins), right, how="origin")
@@ -445,6 +457,8 @@ def _match_names(
     found += match_by_spelling(*_left(ours, theirs, found))
     found += match_by_spelling(*_left(by_node(ours), theirs, found))
     found += match_by_spelling(*_left(ours, by_node(theirs), found))
+    found += match_by_spelling(*_left(behind_kind(by_node(ours)), theirs, found))
+    found += match_by_spelling(*_left(behind_kind(ours), theirs, found))
     return found
 
 

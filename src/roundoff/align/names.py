@@ -118,6 +118,15 @@ def by_node(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
     ]
 
 
+def behind_kind(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
+    """The tensors under their names behind the kind of operation; of a number behind it any tool may count."""
+    return [
+        replace(tensor, name=f"{tensor.info.op_type}_{tensor.name}")
+        for tensor in tensors
+        if tensor.info.op_type and any(map(str.isalpha, tensor.name))
+    ]
+
+
 def _pairs(
     reference: Sequence[NamedTensor], candidate: Sequence[NamedTensor], *, spelling: Spelling
 ) -> Iterator[tuple[NamedTensor, NamedTensor]]:

@@ -133,16 +133,18 @@ def _tells(reference: Shape, stored: Shape) -> tuple[bool, bool]:
 
 
 _ONE_AGAINST = 2
-"""One tensor has a layout of its own where so many others of as many axes lie as in the reference."""
+"""Tensors have a layout of their own where so many times more of as many axes lie as in the reference."""
 
 
-def one_of_its_own(
+def of_their_own(
     pairs: Iterable[TensorPair],
     ours: Mapping[str, Shape | None],
     theirs: Mapping[str, Shape | None],
     ends: Collection[str],
-) -> TensorPair | None:
-    """The one tensor whose axes are in another order while all others are as they should be.
+) -> list[TensorPair]:
+    """Tensors whose axes are in another order while all others are as they should be.
+
+    One may have another shape; several are those whose shape says that they are as they should be.
 
     Args:
         pairs: Which tensor is which, with the layouts that their values show.
@@ -152,14 +154,19 @@ def one_of_its_own(
     """
     pairs = list(pairs)
     odd = [each for each in pairs if each.reference not in ends and each.layout is not None and each.layout.axes]
-    shapes = [(ours.get(each.reference), theirs.get(each.candidate)) for each in odd]
-    if len(odd) != 1 or not all(shapes[0]) or len(shapes[0][0] or ()) != len(shapes[0][1] or ()):
-        return None
+    shapes = {each.reference: (ours.get(each.reference), theirs.get(each.candidate)) for each in odd}
+    if len(odd) > 1 and any(left != right for left, right in shapes.values()):
+        return []
     # A dump that is channels last may have one picture and many rows: these lie as they do either way.
-    rank = len(shapes[0][0] or ())
-    plain = sum(each.layout is None and len(ours.get(each.reference) or ()) == rank for each in pairs)
-    same_size = math.prod(shapes[0][0] or ()) == math.prod(shapes[0][1] or ())
-    return odd[0] if plain >= _ONE_AGAINST and same_size else None
+    plain = Counter(len(ours.get(each.reference) or ()) for each in pairs if each.layout is None)
+    found = []
+    for each in odd:
+        left, right = shapes[each.reference]
+        many = sum(len(ours.get(other.reference) or ()) == len(left or ()) for other in odd)
+        alike = left and right and len(left) == len(right) and math.prod(left) == math.prod(right)
+        if left and alike and plain[len(left)] >= _ONE_AGAINST * many:
+            found.append(each)
+    return found
 
 
 _AGREES, _CLEARLY = 0.9, 0.5

@@ -18,7 +18,7 @@ from roundoff.api.inputs import (
     open_labels,
     open_model,
 )
-from roundoff.api.outcome import Outcome
+from roundoff.api.outcome import Outcome, PageOutcome
 from roundoff.api.subject import target_of
 from roundoff.core.document import array_input, input_file
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
@@ -316,15 +316,14 @@ def check_calibration(
 
 
 @public
-def self_check() -> "HostArithmetic":
+def self_check() -> "PageOutcome[HostArithmetic]":
     """Measure how this machine computes with integers, by small quantized models run in several ways.
-
-    Returns:
-        What was measured; ``summary()`` says it in a line.
 
     Raises:
         ModelFailed: onnxruntime cannot run here at all.
     """
-    from roundoff.run.host_arithmetic import measure_host
+    from roundoff.run.host_arithmetic import host_page, measure_host
 
-    return measure_host()
+    call = Call("self_check", {}, Limits)
+    host = measure_host()
+    return PageOutcome(host, call.document(()), shown=host_page(host))

@@ -243,6 +243,7 @@ def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
     from roundoff.align.names import read_aliases
     from roundoff.graph.interface import outputs
     from roundoff.graph.quantized_model import dequantized_tensors
+    from roundoff.tensors.msprobe import as_alike
     from roundoff.tensors.stored import split_batch
 
     _check_models(call, asked)
@@ -251,6 +252,7 @@ def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
         sides = _Opening(call, asked, stack)
         reference, known, shapes = sides.reference()
         candidate, own = sides.source(asked.candidate, asked.candidate_format, shapes=shapes)
+        reference, candidate = as_alike(reference, candidate)
         candidate = split_batch(candidate, reference.tensors, reference.samples)
         pairing = align(
             reference,

@@ -12,7 +12,7 @@ from roundoff.api.inputs import PathLike, as_path
 from roundoff.core.files import write_text
 from roundoff.core.untrusted import read_toml
 from roundoff.errors import BadInput, nearest
-from roundoff.messages.message import english
+from roundoff.messages.message import english, shown
 
 PROJECT_NAME = "roundoff.toml"
 
@@ -410,7 +410,8 @@ def project_text(
         target: The chip; None for none yet.
         ask: As for `init`.
     """
-    lines = ["# What roundoff's commands are told in this folder. An option that is typed counts more.", ""]
+    first = english("What roundoff's commands are told in this folder. An option that is typed counts more.")
+    lines = [f"# {shown(first)}", ""]
     for key, paths, question in (
         ("model", found.models, english("Which is the float model?")),
         ("quantized", found.quantized, english("Which quantized model is it about?")),
@@ -424,10 +425,10 @@ def project_text(
     if not found.data:
         lines.append('# path = "calibration"')
     if found.pictures:
-        lines += [
-            "# As in training; without these lines pictures must have the input's size and are fed as 0..255.",
-            *_preprocessing(ask),
-        ]
+        how = english(
+            "As in training; without these lines pictures must have the input's size and are fed as 0..255."
+        )
+        lines += [f"# {shown(how)}", *_preprocessing(ask)]
     lines += ["", "[goal]", '# max-drop = "1%"  # for tune', ""]
     return "\n".join(lines)
 

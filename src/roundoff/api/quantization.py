@@ -541,7 +541,7 @@ def transform(
         steps: What to do: ``smooth``, ``equalize``, ``explicit-bias``, ``round``, ``bias-correct``.
         option: Options of steps, as ``alpha`` or ``smooth.alpha`` for one step alone.
         nodes: Limit the steps to these nodes.
-        test: Other samples to judge on.
+        test: Other samples to judge on; about a third of the data is held out for it by default.
         labels: Right classes of these samples.
         evaluator: The user's own measure.
         options: The chip, how to quantize, and what the model is fed.
@@ -557,8 +557,9 @@ def transform(
     measure = open_evaluator(evaluator)
     given = open_model(model)
     fed = samples_for(call, given.model)
-    judge = replace(_judge(call, given.model, fed, test, labels), evaluator=measure)
-    trial = try_steps(given.model, fed, asked, settings=settings, judge=judge, progress=call.progress)
+    used, judge = _judge(call, given.model, fed, test, labels)
+    judge = replace(judge, evaluator=measure)
+    trial = try_steps(given.model, used, asked, settings=settings, judge=judge, progress=call.progress)
     notes = (*fewer_samples(call, fed), *trial.report.notes)
     trial = replace(trial, report=replace(trial.report, notes=notes))
     target = call.get("target")
@@ -625,13 +626,15 @@ def _step_option(text: str, names: Sequence[str], known: "dict[str, tuple[str, .
     return step, key, value.strip()
 
 
-def _judge(call: Call, model: "Model", fed: "Samples", test: DataLike, labels: LabelsLike) -> "Judge":
+def _judge(
+    call: Call, model: "Model", fed: "Samples", test: DataLike, labels: LabelsLike
+) -> "tuple[Samples, Judge]":
+    """What steps may use, and what decides: samples of the user's for this alone, else some that are held out."""
     from roundoff.graph.interface import inputs
-    from roundoff.studies.transform.study import Judge
+    from roundoff.studies.transform.study import Judge, hold_out
 
-    unseen = test is not None
-    if unseen:
-        words = [test] if is_path(test) else test
-        fed = open_data(words, inputs(model), call.sample_options(limit=None))
-    cut = call.get("samples") is not None and not unseen
-    return Judge(fed, unseen, open_labels(labels, fed.names, cut=cut))
+    if test is None:
+        return hold_out(fed, open_labels(labels, fed.names, cut=call.get("samples") is not None))
+    words = [test] if is_path(test) else test
+    others = open_data(words, inputs(model), call.sample_options(limit=None))
+    return fed, Judge(others, unseen=True, labels=open_labels(labels, others.names, cut=False))

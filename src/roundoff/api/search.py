@@ -38,7 +38,7 @@ from roundoff.messages.message import english, shown
 from roundoff.search.result import Tuning
 
 if TYPE_CHECKING:
-    from roundoff.core.coverage import Coverage
+    from roundoff.core.coverage import Coverage, Doubt, Judgement
     from roundoff.core.document import InputFile
     from roundoff.core.tensors import Array
     from roundoff.graph.load import Model
@@ -229,11 +229,10 @@ def tune(
                 list(map(tell, map(shown, notes)))
             raise
         evidence = judge_outputs(given.model, None, data.calibration, threads=call.threads).judgement
-        known = {each.kind for each in found.tuning.doubts}
         tuning = replace(
             found.tuning,
             notes=(*notes, *found.tuning.notes),
-            doubts=(*found.tuning.doubts, *(each for each in evidence.doubts if each.kind not in known)),
+            doubts=tuple(_doubts(found.tuning, evidence, settings)),
             coverage=_coverage(evidence.coverage, found.tuning, len(data.calibration.names)),
         )
         found = replace(found, tuning=tuning)
@@ -248,6 +247,15 @@ def tune(
             tool_settings=None if dialect is None else _in_dialects(dialect, given, found.built),
         )
         return outcome if folder is None else replace(outcome, written=outcome.deliver(folder))
+
+
+def _doubts(found: Tuning, evidence: "Judgement", settings: "TuneSettings") -> "Iterator[Doubt]":
+    """What speaks against a good word: found in the search, then in what the float network gives."""
+    yield from found.doubts
+    known = {each.kind for each in found.doubts}
+    # In which place an output of features is largest is nothing that a metric of the user's asks.
+    known |= set() if settings.judge.evaluator is None else {"one_class"}
+    yield from (each for each in evidence.doubts if each.kind not in known)
 
 
 def _coverage(found: "Coverage", tuning: "Tuning", total: int) -> "Coverage":

@@ -38,7 +38,6 @@ from roundoff.case.sources import (
     build_reader,
     number_of,
     open_run,
-    path_of,
     source_of,
 )
 from roundoff.case.synthetic import Confidentiality, find_synthetic, permuted_alike
@@ -75,22 +74,22 @@ _RUN, _ENVIRONMENT = "run.json", "environment.json"
 _REFERENCE, _CANDIDATE = "tensors/reference.npy", "tensors/candidate.npy"
 _TAPPED, _INPUTS = "model/float_with_tensor.onnx", "tensors/inputs.json"
 _FILES = {
-    _FORM: "this form",
-    _SCRIPT: "shows the numbers of this form with numpy and onnxruntime alone",
-    _CASE: "what the script compares, and what it should find",
-    FLOAT_MODEL: "the float model",
-    "model/quantized.onnx": "the same with quantize-dequantize pairs",
-    _TAPPED: "the same, with the tensor as an output",
-    "data/worst.txt": "the samples, for --data",
-    _REFERENCE: "the tensor in the reference",
-    _CANDIDATE: "the same in the candidate, in the layout of the reference",
-    _INPUTS: "what the node that computes it reads, on both sides: names and files",
-    "config/quantizers.csv": "scale and zero point of every tensor",
-    "config/plan.json": "what was asked for and what became of it",
-    "config/target.toml": "the target",
-    "config/rules.toml": "the rules",
-    _ENVIRONMENT: "versions and host",
-    _RUN: "what the run found",
+    _FORM: english("this form"),
+    _SCRIPT: english("shows the numbers of this form with numpy and onnxruntime alone"),
+    _CASE: english("what the script compares, and what it should find"),
+    FLOAT_MODEL: english("the float model"),
+    "model/quantized.onnx": english("the same with quantize-dequantize pairs"),
+    _TAPPED: english("the same, with the tensor as an output"),
+    "data/worst.txt": english("the samples, for --data"),
+    _REFERENCE: english("the tensor in the reference"),
+    _CANDIDATE: english("the same in the candidate, in the layout of the reference"),
+    _INPUTS: english("what the node that computes it reads, on both sides: names and files"),
+    "config/quantizers.csv": english("scale and zero point of every tensor"),
+    "config/plan.json": english("what was asked for and what became of it"),
+    "config/target.toml": english("the target"),
+    "config/rules.toml": english("the rules"),
+    _ENVIRONMENT: english("versions and host"),
+    _RUN: english("what the run found"),
 }
 """What each file of a bundle is."""
 _LAYERS = "roundoff layers model/float.onnx --quantized model/quantized.onnx --data data/worst.txt"
@@ -121,35 +120,32 @@ class Bundle:
 
 
 def bundle(  # noqa: PLR0913 - the options of the command
-    run: Path | str,
+    run: Path,
+    archive: Path,
     *,
-    output: Path | str,
     confidential: bool = False,
     keep_data: bool = False,
     seed: int = 0,
     force: bool = False,
-    threads: int | None = None,
-    max_memory: int | None = None,
+    limits: RunBudget,
     progress: Progress = SILENT,
 ) -> Bundle:
     """Pack what a run found into an archive that someone else can reproduce.
 
     Args:
         run: The folder that a command wrote, or its run.json; or the folder of a vendor's build.
-        output: The archive to be written. What was called how goes beside it, where names are replaced.
+        archive: The archive to be written. What was called how goes beside it, where names are replaced.
         confidential: Replace weights, names and samples, and verify that the fault is still there.
         keep_data: Keep the samples as they are all the same.
         seed: Of what is chosen at random.
         force: Replace an earlier bundle.
-        threads: Threads to use; all cores when None.
-        max_memory: Bytes to stay within; most of the free memory when None.
+        limits: Threads and memory.
         progress: Told of runs.
 
     Raises:
         BadInput: The run cannot be used, or the archive would replace something or give something away.
         ModelFailed: A model cannot be run.
     """
-    folder, archive = path_of(run, what=english("The run")), path_of(output, what=english("The archive"))
     if keep_data and not confidential:
         raise BadInput(
             english("--keep-data has no effect without --confidential."),
@@ -160,9 +156,8 @@ def bundle(  # noqa: PLR0913 - the options of the command
     _check_free(archive, force=force)
     if confidential:
         _check_free(names_file, force=force)
-    limits = RunBudget(threads=threads, max_memory=max_memory)
     settings = BundleSettings(confidential, keep_data, seed, limits, progress)
-    packed = replace(_packed(folder, settings), archive=archive)
+    packed = replace(_packed(run, settings), archive=archive)
     if packed.shown:
         write_bytes(archive, zip_bytes(packed.members))
     if packed.shown and packed.names is not None:

@@ -21,7 +21,7 @@ from roundoff.case.minimal import (
     reproduce_file,
     reproduce_quantized,
 )
-from roundoff.case.sources import EarlierRun, findings_of, number_of, open_run, path_of
+from roundoff.case.sources import EarlierRun, findings_of, number_of, open_run
 from roundoff.core.files import check_output_directory, output_directory, write_bytes, write_text
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
@@ -87,28 +87,26 @@ class Reproduction:
 
 
 def reproduce(  # noqa: PLR0913 - the options of the command
-    run: Path | str,
+    run: Path,
+    folder: Path,
     *,
-    output: Path | str,
     finding: int = 1,
     keep_samples: int = MOST_SAMPLES,
     anonymous: bool = False,
     force: bool = False,
-    threads: int | None = None,
-    max_memory: int | None = None,
+    limits: RunBudget,
     progress: Progress = SILENT,
 ) -> Reproduction:
     """Cut the smallest case that shows a fault out of the network of a run, write it, and run its script.
 
     Args:
         run: The folder that diagnose, layers or compare wrote, or its run.json.
-        output: The folder to be written.
+        folder: The folder to be written.
         finding: Which fault, counted from 1.
         keep_samples: Samples that come along.
         anonymous: Replace the names of nodes and tensors by numbers.
         force: Replace an earlier reproducer.
-        threads: Threads to use; all cores when None.
-        max_memory: Bytes to stay within; most of the free memory when None.
+        limits: Threads and memory.
         progress: Told of runs.
 
     Raises:
@@ -116,12 +114,10 @@ def reproduce(  # noqa: PLR0913 - the options of the command
         BadInput: The run cannot be used, or the folder would replace something.
         ModelFailed: A model cannot be run.
     """
-    source, folder = path_of(run, what=english("The run")), path_of(output, what=english("The output folder"))
     number = number_of(finding, what="--finding", least=1)
     most_samples = number_of(keep_samples, what="--keep-samples", least=1)
     check_output_directory(folder, marker=CASE_NAME, force=force)
-    limits = RunBudget(threads=threads, max_memory=max_memory)
-    earlier = open_run(source, _SUPPORTED, what="reproducer", limits=limits, progress=progress)
+    earlier = open_run(run, _SUPPORTED, what="reproducer", limits=limits, progress=progress)
     chosen = _chosen(earlier, number)
     device = earlier.document.command[1] == "compare" or earlier.given.dumps is not None
     cut = _of_device if device else _of_quantized

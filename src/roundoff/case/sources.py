@@ -34,7 +34,6 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import Remark, english, verbatim
-from roundoff.messages.numbers import counted
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.plan_file import PLAN_NAME
 from roundoff.quantize.targets.files import target_text
@@ -213,20 +212,6 @@ def build_reader(path: Path) -> BuildReader | None:
             reader: BuildReader = importlib.import_module(f"roundoff.{module}").open_build
             return reader
     return None
-
-
-def path_of(value: object, *, what: str) -> Path:
-    """A path that was given as text or path.
-
-    Raises:
-        BadInput: It is neither.
-    """
-    if not isinstance(value, str | Path):
-        raise BadInput(
-            english("{what} is {value!r}, which is no path.", what=what, value=value),
-            fix=english("give a path, as text or pathlib.Path"),
-        )
-    return Path(value)
 
 
 def number_of(value: object, *, what: str, least: int) -> int:
@@ -551,5 +536,8 @@ class RunExtras:
         if not given.target or given.model is None or self._command == "tune":
             return ""
         result = quantize_model(load_model(given.model), case.samples, self.run.quantize_settings())
-        few = counted(len(case.samples.names), "sample")
-        return f"calibrated on {few} alone: {result.best.sqnr_db:.4g} dB at the worst output"
+        return english(
+            "calibrated on {few} {few:sample|samples} alone: {value} dB at the worst output",
+            few=len(case.samples.names),
+            value=f"{result.best.sqnr_db:.4g}",
+        )

@@ -250,7 +250,7 @@ def _case(ticket: Ticket) -> Iterator[str]:
             which=english("the fault") if ticket.faulty else english("these numbers"),
         )
     if ticket.recalibrated:
-        yield f"   {ticket.recalibrated}"
+        yield "   " + ticket.recalibrated
     yield english("Files:")
     for name, what in ticket.files.items():
         yield english("   {name}: {what}", name=name, what=what)

@@ -224,7 +224,7 @@ def _rows(text: str) -> int | None:
     group(
         "output",
         opt("--sort", "order of the table", choices=("order", "worst"), default="order"),
-        opt("--rows N|all", "rows shown (default: 40)", type=_rows, default=40),
+        opt("--rows N|all", "rows shown (default: 8, those that fail first)", type=_rows, default=8),
         one_of(JSON, opt("--csv", "print CSV instead of the table")),
         HTML,
         opt("--junit FILE", "also write JUnit XML"),

@@ -122,7 +122,7 @@ def _quantization_json(result: "Quantization") -> str:
     opt("--rows N|all", "nodes to show of each step (default: 10)", default=10),
     group(
         "judging",
-        opt("--test PATH", "other samples to judge on, read like --data (default: those of --data)", type=str),
+        opt("--test PATH", "other samples to judge on, read like --data (default: a third of those)", type=str),
         one_of(opt("--labels FILE", "right classes of these samples: .npy or CSV"), EVALUATOR),
     ),
     QUANTIZATION,

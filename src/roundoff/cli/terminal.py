@@ -196,7 +196,8 @@ class Terminal:
             self._file.start(title, total)
 
     def advance(self, steps: int = 1) -> None:
-        """Count finished steps."""
+        """Count finished steps; a job that was estimated too short is no more than done."""
+        steps = min(steps, self._total - self._done)
         self._done += steps
         if self._file is not None:
             self._file.advance(steps)

@@ -156,6 +156,7 @@ class Coverage:
 DoubtKind = Literal[
     "nonfinite_inputs", "nonfinite_outputs", "constant", "single", "repeated", "time", "labels", "unrepeatable",
     "one_class", "flat", "lacking", "indices", "tokens", "file",
+    "statistics",
 ]  # fmt: skip
 
 
@@ -172,7 +173,7 @@ class Doubt:
             ``lacking``: samples that were fed and are not in the dump. ``indices``: more class numbers or truth
             values of an output differ than is usual, of so few that it may be chance. ``tokens``: the nll of next
             tokens is worse, of so few sequences that it may be chance. ``file``: the quantized file computes
-            something else than its quantizers say.
+            something else than its quantizers say. ``statistics``: only statistics of tensors were compared.
         count: How many samples or labels.
         of: Of how many.
         name: The first of them, or the class.

@@ -27,6 +27,7 @@ class TensorInfo:
         node: The node that computes it, when the source knows.
         op_type: That node's operation, when the source knows.
         origin: What it was in the model that a compiler made the source's model from, when the source records it.
+        copy_of: The tensor of the same source that it is in another form (a cast), when the source says so.
     """
 
     name: str
@@ -36,6 +37,7 @@ class TensorInfo:
     node: str = ""
     op_type: str = ""
     origin: str = ""
+    copy_of: str = ""
 
     @property
     def size(self) -> int:

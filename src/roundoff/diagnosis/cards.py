@@ -1,6 +1,5 @@
 """The first screen of a diagnosis: the score, a card for each cause with its picture, the error by layer."""
 
-import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -22,6 +21,7 @@ from roundoff.messages.catalogue import (
 from roundoff.messages.message import phrase_of
 from roundoff.messages.numbers import EXACT_DB, number, percent_digits, share_text, time_text
 from roundoff.pages.cards import (
+    USUAL_LIMIT_DB,
     Card,
     ChannelDrawing,
     CulpritCard,
@@ -40,8 +40,6 @@ from roundoff.pages.cards import (
 _FEW_STEPS = 4
 # Codes of so many bits are drawn one by one.
 _DRAWN_BITS = 6
-# The relative error of the usual limit, 0.15, in decibels.
-_LIMIT_DB = -20 * math.log10(0.15)
 # Causes whose evidence is the size of channels; that of others is the distribution of values.
 _OF_CHANNELS = frozenset({"outlier-channel", "residual-outliers"})
 # Less of the values that become zero is usual.
@@ -314,6 +312,8 @@ def _culprit(finding: Finding, found: Diagnosis) -> CulpritCard:
         remedy=None if remedy is None else bilingual("card.todo", text=phrase_of(remedy.title)),
         cost=None if remedy is None else in_all_languages(lambda: cost_name(remedy.cost)),
         settings=tuple(_settings(finding)),
+        commands=() if found.repair is not None else tuple(each for each in found.next_steps if " --fix" in each),
+        chip=found.target,
     )
 
 
@@ -323,11 +323,11 @@ def _sentence(text: Phrase) -> Phrase:
 
 
 def _settings(finding: Finding) -> Iterator[str]:
-    """What to type for the same in roundoff: an option for each node, by the first change to a precision."""
+    """What to type for the same in roundoff: an option for each node, where the remedy is another precision."""
     changes = () if finding.remedy is None else finding.remedy.changes
-    wide = next((each for each in changes if each.kind in ("bits", "float")), None)
-    if wide is None:
+    if not changes or changes[0].kind not in ("bits", "float"):
         return
+    wide = changes[0]
     value = wide.value or "float"
     if finding.profiles and finding.profiles[0].weight and wide.kind == "bits":
         value = f"weight={value}"  # a precision alone is that of what a node gives
@@ -425,6 +425,7 @@ def channel_drawing(profile: ValueProfile) -> ChannelDrawing:
         leader=leader,
         conclusion=bilingual("card.channels_few", few=lost, all=profile.channels, limit=_FEW_STEPS),
         median=bilingual("card.channel_median", steps=f"{median(steps):.1f}"),
+        node=profile.node,
     )
 
 
@@ -455,6 +456,7 @@ def histogram_drawing(profile: ValueProfile) -> HistogramDrawing:
         zero=(-half, half) if zeros else None,
         zero_text=bilingual("card.rounds_to_zero", share=share_text(profile.zeros, 1)) if zeros else None,
         limits=tuple(each for each in ends if each[0]),
+        node=profile.node,
     )
 
 
@@ -480,7 +482,7 @@ def _error_chart(found: Diagnosis, layers: LayerErrors, rows: Mapping[str, int])
         for at in range(len(layers.nodes))
     )
     text = bilingual("card.error_text", samples=len(layers.samples))
-    limit = _LIMIT_DB, bilingual("card.limit", value=f"{_LIMIT_DB:.1f}")
+    limit = USUAL_LIMIT_DB, bilingual("card.limit", value=f"{USUAL_LIMIT_DB:.1f}")
     return ErrorChart("errors", bilingual("card.error_title"), text, points, limit)
 
 

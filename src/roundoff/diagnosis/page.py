@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Literal
 
 from rich.cells import cell_len
@@ -46,6 +47,8 @@ _FEWEST_DB = -60.0
 _TERMINAL: tuple[pages.Place, ...] = ("terminal",)
 _BROWSER: tuple[pages.Place, ...] = ("html",)
 _KEPT: tuple[pages.Place, ...] = ("html", "csv")
+_FILES: tuple[pages.Place, ...] = ("csv",)
+_FOR: tuple[pages.Place, ...] = ("terminal", "html", "csv")
 _Line = tuple[str, str]
 
 _MEASURES = (
@@ -72,9 +75,12 @@ _FILE = (
 )  # fmt: skip
 _LOSS = (
     pages.Column("measure", bilingual("diagnosis.measure"), "text", on=_KEPT),
-    pages.Column("met", bilingual("diagnosis.met"), "number", on=_KEPT),
-    pages.Column("expected", bilingual("diagnosis.expected"), "number", on=_KEPT),
-    pages.Column("in_float", bilingual("diagnosis.in_float"), "number", on=_KEPT),
+    pages.Column("met_text", bilingual("diagnosis.met"), "text", on=_BROWSER),
+    pages.Column("expected_text", bilingual("diagnosis.expected"), "text", on=_BROWSER),
+    pages.Column("in_float_text", bilingual("diagnosis.in_float"), "text", on=_BROWSER),
+    pages.Column("met", bilingual("diagnosis.met"), "number", on=_FILES),
+    pages.Column("expected", bilingual("diagnosis.expected"), "number", on=_FILES),
+    pages.Column("in_float", bilingual("diagnosis.in_float"), "number", on=_FILES),
     pages.Column("samples", bilingual("diagnosis.samples"), "count", on=_KEPT),
 )
 _CHECKS = (
@@ -90,7 +96,7 @@ def diagnosis_page(document: RunDocument, part: DiagnosisPart = "whole") -> page
     found = document.diagnosis
     if found is None:
         return None
-    verdict, repair, details = tuple(_verdict(found, part)), tuple(_repair(found)), tuple(_details(found))
+    verdict, repair = tuple(_verdict(found, part)), tuple(_repair(found))
     said = pages.notes(found.notes)
     verdict = (*verdict, *(each for each in said if each.first))
     told = (each for each in said if not each.first)
@@ -98,13 +104,21 @@ def diagnosis_page(document: RunDocument, part: DiagnosisPart = "whole") -> page
     cards = () if part != "whole" else tuple(diagnosis_cards(document, found, _repair_word(found)))
     charts: tuple[pages.Block, ...] = tuple(each for each in cards if isinstance(each, ErrorChart))
     cards = cards[: len(cards) - len(charts)]
-    charts += tuple(_layers(found, document.network)) if charts else ()
     blocks: dict[DiagnosisPart, tuple[pages.Block, ...]] = {
-        "whole": (*cards, *verdict, *repair, *charts, *details, *rest),
+        "whole": (*cards, *verdict, *repair, *rest, *charts),
         "verdict": verdict,
         "repair": (*repair, *rest),
     }
     return pages.Page("diagnosis", bilingual("diagnosis.title"), blocks[part])
+
+
+def diagnosis_details(document: RunDocument) -> pages.Page | None:
+    """What stands behind the first screen: all layers, all numbers, what was looked at."""
+    found = document.diagnosis
+    if found is None:
+        return None
+    layers = () if found.layers is None or not found.layers.judged else tuple(_layers(found, document.network))
+    return pages.Page("details", bilingual("diagnosis.details"), (*layers, *_details(found)))
 
 
 def check_line(check: Check) -> str:
@@ -113,9 +127,11 @@ def check_line(check: Check) -> str:
     return translate("diagnosis.check_line", name=name, result=result, seconds=f"{check.seconds:.1f}")
 
 
-def measure_text(measure: Measure) -> str:
-    """A number before and after, with its unit: ``SQNR of 'logits' 2.2 -> 24.1 dB``."""
+def measure_text(measure: Measure, *, bound: bool = False) -> str:
+    """A number before and after, with its unit: ``SQNR of 'logits' 2.2 -> 24.1 dB``, or at least that."""
     before, after = _number(measure.before, measure), _number(measure.after, measure)
+    if bound:
+        after = translate("diagnosis.at_least", value=after)
     if measure.unit == "dB" and measure.after >= EXACT_DB:
         return f"{shown(measure.what)} {before} {measure.unit} -> {after}"
     unit = f" {measure.unit}" if measure.unit else ""
@@ -144,8 +160,11 @@ def _verdict(found: Diagnosis, part: DiagnosisPart) -> Iterator[pages.Block]:
     )
     if found.outputs is not None and not found.outputs.complete:
         yield pages.Paragraph(coverage_phrase(found.outputs, other="dump"), on=_BROWSER)
-    if found.judgement is not None:
-        yield replace(pages.bilingual_facts(lambda: judgement_lines(found.judgement, other="dump")), on=_BROWSER)
+    # The score says what was judged; here is what else is to be known of it.
+    judged = list(judgement_lines(found.judgement, other="dump"))[1:]
+    if judged:
+        rest = pages.bilingual_facts(lambda: islice(judgement_lines(found.judgement, other="dump"), 1, None))
+        yield replace(rest, on=_BROWSER)
     parts: tuple[Callable[[Diagnosis], Iterator[_Line]], ...] = (_loss, _findings, _suspected, _victims, _limits)
     if part == "whole" and found.repair is None:
         parts = (*parts, _next_lines)
@@ -419,6 +438,9 @@ def _loss_table(found: Diagnosis) -> pages.TableBlock:
     rows = [
         (
             _unit(each.what, each.unit),
+            _told(each.before, each),
+            None if each.of_task else _told(each.after, each),
+            _told(each.after, each) if each.of_task else None,
             each.before,
             None if each.of_task else each.after,
             each.after if each.of_task else None,
@@ -510,14 +532,22 @@ def _repair(found: Diagnosis) -> Iterator[pages.Block]:
         measure = repair.measures[0]
 
         def text() -> str:
-            said = measure_text(measure)
+            interval = repair.interval if repair.held_out and measure.improved else None
+            said, least = measure_text(measure), None if interval is None else interval[0]
+            # A figure is told where it holds for other samples; else what they have at least.
+            bound = least is not None and measure.unit == "dB" and not repair.known and least > measure.before
+            if least is not None and bound:
+                said = measure_text(replace(measure, after=least), bound=True)
             goal = next((_number(each.after, each) for each in found.measures if each.what == measure.what), None)
             if goal is not None:
                 key = "diagnosis.value_expected" if measure.unit == "dB" else "diagnosis.value_in_float"
                 said = translate(key, text=said, value=goal)
-            if repair.interval is None or not repair.held_out or not measure.improved:
+            if interval is None:
                 return said
-            low, high = (_number(end, measure) for end in repair.interval)
+            low, high = (_number(end, measure) for end in interval)
+            if bound:
+                here = _number(measure.after, measure)
+                return translate("diagnosis.repair_bound", text=said, high=high, here=here)
             return translate("diagnosis.repair_interval", text=said, low=low, high=high)
 
         titled = in_all_languages(lambda: translate("diagnosis.titled", text=text()))
@@ -551,10 +581,11 @@ def _repair_word(found: Diagnosis) -> tuple[pages.Tone, Phrase] | None:
 
 def _steps(repair: Repair) -> pages.TableBlock:
     kinds = {_kind(step.measure) for step in repair.steps}
+    numbered = any(step.finding for step in repair.steps)
     # Steps may be in different units (a margin in decibels behind the user's metric): each says its own then.
     kind: pages.ColumnKind = kinds.pop() if len(kinds) == 1 else "text"
     columns = (
-        pages.Column("for", bilingual("diagnosis.column_for"), "count"),
+        pages.Column("for", bilingual("diagnosis.column_for"), "count", on=_FOR if numbered else _KEPT),
         pages.Column("remedy", bilingual("diagnosis.step"), "text"),
         pages.Column("cost", bilingual("diagnosis.cost"), "text", short=bilingual("diagnosis.column_cost")),
         pages.Column("measure", bilingual("diagnosis.measure"), "text", on=_KEPT),
@@ -585,6 +616,10 @@ def _kind(measure: Measure) -> pages.ColumnKind:
     if measure.unit == "dB":
         return "decibels"
     return "share" if measure.of_top1 or str(measure.what) in TOP1 else "number"
+
+
+def _told(value: float, measure: Measure) -> Phrase:
+    return in_all_languages(lambda: _number(value, measure))
 
 
 def _cell(value: float, measure: Measure, kind: pages.ColumnKind) -> float | Phrase:

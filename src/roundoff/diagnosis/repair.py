@@ -129,8 +129,6 @@ _GROUPS = 8
 _MOST_HELD_OUT = 64
 # As good as what was expected, within so many decibels; and a metric within this part of its value in float.
 _GOOD_DB, _GOOD_PART = 1.5, 0.01
-# A figure in decibels is told as that of other samples where these are within so many of it.
-_CERTAIN_DB = 1.0
 # A file that is worse than its quantizers by this much has something else in it.
 _WORSE_DB = 3.0
 
@@ -604,7 +602,7 @@ def judge_repair(
     proven = held_out and told.improved and gain is not None and gain[0] > 0
     if after.loss is not None:
         interval = decibel_interval(after.loss)
-        sure = interval is not None and interval[1] - interval[0] <= 2 * _CERTAIN_DB
+        sure = replace(fixed.repair, measures=(told,), interval=interval).known
         if told.improved and not sure:
             doubts.append(message("diagnosis.repair_wide", count=told.samples))
     else:

@@ -341,6 +341,10 @@ class RepairStep:
     added: Message | None = None
 
 
+CERTAIN_DB = 1.0
+"""A figure in decibels is told as that of other samples where these are within so many of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Repair:
     """What came of applying remedies, from cheapest to dearest.
@@ -378,6 +382,13 @@ class Repair:
     accumulated_db: tuple[float | None, ...] = field(default=(), metadata={"rare": True})
     operators: dict[str, int] = field(default_factory=dict, metadata={"rare": True})
     precisions: dict[str, int] = field(default_factory=dict, metadata={"rare": True})
+
+    @property
+    def known(self) -> bool:
+        """Whether a figure in decibels is known to hold for other samples, within one of them."""
+        if self.interval is None or not self.measures:
+            return False
+        return max(abs(end - self.measures[0].after) for end in self.interval) <= CERTAIN_DB
 
     @property
     def proven(self) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.core.files import caffe_pair, is_caffe, reading, regular_file
+from roundoff.core.foreign_files import foreign_file
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.nodes import (
@@ -364,6 +365,8 @@ def _parse(path: Path) -> tuple[Any, int]:
     from onnx import ModelProto
 
     size = regular_file(path, what=english("The model"))
+    if (foreign := foreign_file(path)) is not None:
+        raise BadInput(english("{path} is {what}, no ONNX model.", path=path, what=foreign[0]), fix=foreign[1])
     if size > _LARGEST_FILE_BYTES:
         raise BadInput(
             english(

@@ -46,6 +46,8 @@ _FUSED_NORMS = {
 _ACTIVATIONS = frozenset({"gelu", "quick_gelu", "swish", "mish"})
 _FUSED_ACTIVATIONS = frozenset({"FastGelu", "BiasGelu", "QuickGelu"})
 _FLOATS = ("float", "bfloat")
+# Rows and features: a bias has one axis, a scale per channel too.
+_TABLE_AXES = 2
 # A path from the Softmax to its products has far fewer nodes.
 _LONGEST_PATH = 16
 
@@ -213,13 +215,20 @@ class _Recogniser:
         tables = self._embedded(embeddings)
         others = {name for part in attentions for name in part.nodes} | set(rotary) | self._mask_nodes(attentions)
         others |= {name for each in self._patterns for name in each.nodes}
-        adds = [node for node in self._nodes if node.name not in others and self._adds_activations(node)]
+        free = [node for node in self._nodes if node.name not in others]
+        adds = [node for node in free if self._adds_activations(node)]
+        stream = {norm.entry for norm in norms} | {name for node in adds for name in node.input}
+        summed = {node.name for node in adds if node.output[0] in tables}
+        for node in reversed(free):
+            if self._adds_positions(node) and self._moves_into(node.output[0], stream):
+                summed.add(node.name)
+                stream.update(node.input)
         return TransformerParts(
             attentions,
             norms,
             tuple(sorted((*spelled, *fused), key=lambda each: self._order[each.nodes[-1]])),
-            tuple(node.name for node in adds if node.output[0] not in tables),
-            tuple(node.name for node in adds if node.output[0] in tables),
+            tuple(node.name for node in adds if node.name not in summed),
+            tuple(sorted(summed, key=self._order.__getitem__)),
             embeddings,
             rotary,
             tuple(self._caches(attentions)),
@@ -352,9 +361,11 @@ class _Recogniser:
 
     def _mask_kind(self, tensor: str, sign: float) -> MaskKind:
         cone = self._cone(tensor)
-        read = {tensor, *(name for node in cone for name in node.input)}
+        # Earlier attentions have masks, too: behind a product nothing is as low for that.
+        near = self._cone(tensor, until=(*_PRODUCTS, "Conv", "Softmax"))
+        read = {tensor, *(name for node in near for name in node.input)}
         held = [self._weights[name] for name in read if name in self._weights.protos]
-        held += [_of_tensor(each) for each in self._made(cone)]
+        held += [_of_tensor(each) for each in self._made(near)]
         floats = [sign * each.astype(np.float64) for each in held if each.dtype.kind == "f"]
         if any(_lowest(each) <= MASK_LEVEL for each in floats):
             return "mask"
@@ -371,13 +382,13 @@ class _Recogniser:
         made = (attribute(node, "value") for node in cone if node.op_type == "ConstantOfShape")
         return (each for each in made if each is not None)
 
-    def _cone(self, tensor: str) -> list[Any]:
-        """All nodes that a tensor's values are computed from; what only gives its shape is left out."""
+    def _cone(self, tensor: str, until: Iterable[str] = ()) -> list[Any]:
+        """All nodes that a tensor's values are computed from, up to some types, without what gives its shape."""
         found: dict[str, Any] = {}
         waiting = [tensor]
         while waiting:
             node = self._producers.get(waiting.pop())
-            if node is not None and node.name not in found and node.op_type not in _SIZES:
+            if node is not None and node.name not in found and node.op_type not in (*_SIZES, *until):
                 found[node.name] = node
                 waiting += reads(node)
         return list(found.values())
@@ -445,18 +456,32 @@ class _Recogniser:
     def _adds_activations(self, node: Any) -> bool:
         if node.op_type not in ("Add", "Sum") or not self._is_float(node.output[0]):
             return False
-        tables = self._tables
-        return len(node.input) > 1 and all(self._is_live(name) or name in tables for name in node.input)
+        return len(node.input) > 1 and all(map(self._is_live, node.input))
 
-    @cached_property
-    def _tables(self) -> frozenset[str]:
-        """Constants with a row per position, which are added like activations."""
-        sliced = [node for node in self._nodes if node.op_type in ("Slice", "Gather") and node.output]
-        return frozenset(
-            node.output[0]
-            for node in sliced
-            if node.input[0] in self._constants and self._is_float(node.output[0])
+    def _adds_positions(self, node: Any) -> bool:
+        """Whether it adds a table with a row for each position to an activation."""
+        if node.op_type != "Add" or not self._is_float(node.output[0]):
+            return False
+        return any(
+            self._is_live(name) and self._is_table(other) for name, other in (node.input[:2], node.input[1::-1])
         )
+
+    def _is_table(self, tensor: str) -> bool:
+        """Whether a tensor has several rows and is constant, or taken from such a one by shapes: positions."""
+        if tensor in self._weights.protos:
+            return sum(size > 1 for size in self._weights.shape(tensor)) >= _TABLE_AXES
+        maker = self._producers.get(tensor)
+        if maker is None or self._is_live(tensor) or not self._is_float(tensor):
+            return False
+        taken = maker.op_type in ("Slice", "Gather", *_MOVERS)
+        return taken and (maker.input[0] in self._constants or self._is_table(maker.input[0]))
+
+    def _moves_into(self, tensor: str, wanted: set[str]) -> bool:
+        """Whether a tensor, moved at most, is one of some."""
+        if tensor in wanted:
+            return True
+        movers = [node for node in self._readers[tensor] if node.op_type in _MOVERS and node.input[0] == tensor]
+        return any(self._moves_into(node.output[0], wanted) for node in movers)
 
     def _caches(self, attentions: Iterable[Attention]) -> Iterator[CachedKeys]:
         products = {name for part in attentions for name in (part.query_key, part.context) if name}

@@ -133,12 +133,15 @@ class TokenMeter:
 
     def result(self) -> TokenScores | None:
         """What was lost; None where the network tells no next token."""
+        found = self.scores()
+        return None if found is None or found.nll_float > _PREDICTS * math.log(self._words) else found
+
+    def scores(self) -> TokenScores | None:
+        """What was lost, whatever the network tells; None without tokens that have a successor."""
         total = sum(count for *_, count in self._nll)
         if not total:
             return None
         ours, theirs = (sum(each[at] for each in self._nll) / total for at in (0, 1))
-        if ours > _PREDICTS * math.log(self._words):
-            return None
         means = [np.array([each[at] / each[2] for each in self._nll]) for at in (0, 1)]
         probability = paired_probability(*means)
         return TokenScores(
@@ -180,19 +183,25 @@ class TokenEvaluator:
         Raises:
             ValueError: The network is no language model.
         """
-        return [self._measure(feed, run(feed)) for feed in samples]
+        before, whole = len(self._known), TokenMeter()
+        values = [self._measure(feed, run(feed), whole) for feed in samples]
+        # Of all of them: a single short text may well be a surprise.
+        if len(self._known) > before and whole.result() is None:
+            raise ValueError("its scores tell the next token no better than guessing")
+        return values
 
-    def _measure(self, feed: Mapping[str, Array], found: Mapping[str, Array]) -> float:
+    def _measure(self, feed: Mapping[str, Array], found: Mapping[str, Array], whole: TokenMeter) -> float:
         name = next((name for name, each in found.items() if token_inputs(feed, each) is not None), None)
         if name is None:
             raise ValueError("no output has scores of words for each token that goes in")
         digest = hashlib.sha256(b"".join(np.ascontiguousarray(feed[key]).tobytes() for key in sorted(feed)))
         exact = self._known.setdefault(digest.digest(), {name: np.array(found[name])})
         meter = TokenMeter()
-        meter.add(feed, exact[name], found[name])
-        scores = meter.result()
+        for each in (meter, whole):
+            each.add(feed, exact[name], found[name])
+        scores = meter.scores()
         if scores is None:
-            raise ValueError("its scores tell the next token no better than guessing")
+            raise ValueError("a sample has no token that is followed by another, or scores that are not finite")
         return self._value(scores)
 
 

@@ -297,7 +297,9 @@ class SampleSanity:
         if any(each.size and each.dtype.kind == "f" and not np.isfinite(each).any() for each in found.values()):
             self._outputs.append(sample)
         for name, each in found.items():
-            classes = class_predictions(each) if each.size and each.ndim <= _CLASSIFIER_RANK else None
+            # An input that is handed on, such as the words of a text, is no answer.
+            answers = each.size and each.ndim <= _CLASSIFIER_RANK and not any(_same(each, fed) for fed in arrays)
+            classes = class_predictions(each) if answers else None
             if classes is not None and (class_count(each) or _FEWEST_CLASSES) >= _FEWEST_CLASSES:
                 self._classes.setdefault(name, set()).update(classes.tolist())
                 self._class_rows[name] = self._class_rows.get(name, 0) + classes.size
@@ -351,6 +353,10 @@ class SampleSanity:
 def _tells_answers(output: Any) -> bool:
     """Whether it would differ from sample to sample in a network that answers; few classes may be the same."""
     return isinstance(output, np.ndarray) and output.dtype.kind == "f" and bool(np.isfinite(output).all())
+
+
+def _same(left: Array, right: Array) -> bool:
+    return left.dtype == right.dtype and np.array_equal(left, right)
 
 
 def _finite(array: Array) -> bool:

@@ -412,6 +412,19 @@ class NetworkBox:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkView:
+    """Other numbers that the same graph can show.
+
+    Attributes:
+        name: What they are.
+        values: The worst number of each box; None where nothing is known.
+    """
+
+    name: Phrase
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkBlock:
     """The network as a graph coloured by one number per node.
 
@@ -424,6 +437,7 @@ class NetworkBlock:
         best: From which value on it is as good as can be; None where the best one among the nodes is.
         boxes: What is drawn, in execution order.
         summary: How many nodes are how many boxes.
+        views: What else its boxes can be coloured by, beginning with what they are; empty where nothing is.
     """
 
     id: str
@@ -434,6 +448,7 @@ class NetworkBlock:
     best: float | None = None
     boxes: tuple[NetworkBox, ...] = ()
     summary: Phrase | None = None
+    views: tuple[NetworkView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

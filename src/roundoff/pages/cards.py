@@ -3,6 +3,7 @@
 Texts and numbers are given; renderers place them. Terminals and files have the same in facts and tables.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,10 @@ NetworkRole = Literal["float", "quantized", "repaired", "expected"]
 
 DB_LIMITS = (40.0, 30.0, 20.0, 10.0, 0.0)
 """Ends of the six classes of decibels, the same in every report, so that two can be compared by eye."""
+
+
+USUAL_LIMIT_DB = -20 * math.log10(0.15)
+"""The relative error of the usual limit in decibels."""
 
 
 def db_class(value: float) -> int:
@@ -80,6 +85,7 @@ class ChannelDrawing:
         leader: What is said of the channel that sets the scale.
         conclusion: What the picture shows, in a sentence.
         median: What is said of the median channel.
+        node: Of which node it is.
     """
 
     caption: Phrase
@@ -89,6 +95,7 @@ class ChannelDrawing:
     leader: Phrase
     conclusion: Phrase
     median: Phrase
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,7 @@ class HistogramDrawing:
         zero: Ends of what becomes zero; None where that is nothing to speak of.
         zero_text: How much that is.
         limits: Ends of the range, with what is said of each.
+        node: Of which node it is.
     """
 
     caption: Phrase
@@ -114,6 +122,7 @@ class HistogramDrawing:
     zero: tuple[float, float] | None = None
     zero_text: Phrase | None = None
     limits: tuple[tuple[float, Phrase], ...] = ()
+    node: str = ""
 
 
 Drawing = ChannelDrawing | HistogramDrawing
@@ -155,7 +164,9 @@ class CulpritCard:
         ladder_caption: What the bars are.
         remedy: What to do.
         cost: What that costs.
-        settings: The same as lines to be copied.
+        settings: The same as lines to be copied; a script writes them for other tools, too.
+        commands: What carries it out and measures it.
+        chip: For which tool they are written first.
     """
 
     number: int
@@ -169,6 +180,8 @@ class CulpritCard:
     remedy: Phrase | None = None
     cost: Phrase | None = None
     settings: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    chip: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,12 +64,14 @@ class JudgedOutputs:
         parts: The same of slices of an output that own branches of the network compute; none where there are none.
         judgement: The grade, with what it rests on.
         tokens: What a language model lost, token by token; None where it is none.
+        errors: Energy of the error of each sample, by output; none of those that are no tensors of numbers.
     """
 
     agreement: tuple[OutputAgreement, ...]
     parts: tuple[OutputAgreement, ...]
     judgement: Judgement
     tokens: "TokenScores | None" = None
+    errors: Mapping[str, Array] = field(default_factory=dict)
 
 
 def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may take
@@ -175,7 +177,8 @@ def _graded(
         # Scores of words may be alike by every distance, and the next token is not what it was.
         judgement = replace(judgement, grade="lossy", limits=tokens.limits)
     found, parts = (tuple(each.result() for each in some) for some in (tallies, slices))
-    return JudgedOutputs(found, parts, judgement, tokens)
+    errors = {tally.name: np.array(tally.errors) for tally in tallies if tally.errors}
+    return JudgedOutputs(found, parts, judgement, tokens, errors)
 
 
 def _parts(
@@ -210,6 +213,7 @@ class _OutputTally:
         self.name = name
         self._chance = chance and f"it depends on {chance}, which gives other values in each run"
         self._moments: PairSums | None = None
+        self.errors: list[float] = []
         self._samples = self._rows = self._agreeing = self._differing = 0
         self.indices: IndexCounts | None = None
         self._damaged = False
@@ -232,6 +236,7 @@ class _OutputTally:
             return
         moments = measure_pair(ours, theirs)
         self._moments = moments if self._moments is None else self._moments.merge(moments)
+        self.errors.append(moments.error_energy)
         if is_index(ours.dtype):
             self.indices = (self.indices or IndexCounts()).add(ours, theirs)
         elif ours.dtype.kind == "f":

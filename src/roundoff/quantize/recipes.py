@@ -28,7 +28,7 @@ from roundoff.quantize.parameters import QuantNumbers, find_parameters, planned_
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.step_report import StepReport
 from roundoff.quantize.steps import INSTALLED, Corrections, StepContext, StepLibrary, StepOutcome
-from roundoff.quantize.transforms.clamp_mask import CLAMP_MASK, masked_attentions
+from roundoff.quantize.transforms.clamp_mask import CLAMP_MASK, biased_attentions
 from roundoff.quantize.transforms.layer_forms import BLOCK_WEIGHTS
 from roundoff.run.capture import Samples
 
@@ -228,7 +228,7 @@ class RecipeBuilder:
         if self.target.weight_block and blocks not in steps and BLOCK_WEIGHTS in known:
             steps = (*steps, blocks)
         able = CLAMP_MASK in known and len(self._samples.names) > 0 and not self.target.weight_only
-        if able and mask not in steps and masked_attentions(self.prepared.model):
+        if able and mask not in steps and biased_attentions(self.prepared.model):
             steps = (mask, *steps)
         return replace(recipe, transforms=steps)
 

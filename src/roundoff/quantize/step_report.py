@@ -79,6 +79,7 @@ class TransformReport:
         added: What the steps add to the quantized model; None where that is nothing.
         doubts: What speaks against the samples, or the float network, as a ground for a verdict.
         coverage: What was judged; None in older documents.
+        gain: Where the gain in decibels lies for other samples (95 %); None where nobody knows.
     """
 
     target: str
@@ -94,11 +95,17 @@ class TransformReport:
     added: Message | None = None
     doubts: tuple[Doubt, ...] = ()
     coverage: Coverage | None = None
+    gain: tuple[float, float] | None = None
 
     @property
     def good(self) -> bool:
         """Whether steps are shown to do no harm, or changed nothing."""
-        return (self.kept or not self.changed) and not self.doubts
+        return (not self.changed or (self.kept and not self.chance)) and not self.doubts
+
+    @property
+    def chance(self) -> bool:
+        """Whether the samples leave open if steps help or harm; outputs that are the same do not."""
+        return self.gain is not None and self.gain[0] < self.gain[1] and self.gain[0] <= 0 <= self.gain[1]
 
     @property
     def changed(self) -> bool:

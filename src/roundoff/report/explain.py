@@ -252,7 +252,7 @@ def term_text(name: str, metrics: Sequence[MetricFacts]) -> str | None:
 
 
 def _key(name: str) -> str:
-    return name.strip().casefold().replace(" ", "_").replace("-", "_")
+    return name.strip().casefold().replace(",", "").replace(" ", "_").replace("-", "_")
 
 
 def _terms() -> Iterator[tuple[str, str]]:
@@ -302,8 +302,9 @@ def explain(name: str, document: RunDocument | None = None, *, metrics: Sequence
     if number is not None:
         return _finding(int(number[1]), document)
     word = name.strip().casefold()
-    # Several of a kind are printed under their plural.
-    spellings = (name, ALIASES.get(word, name), word.removesuffix("s"))
+    # Several of a kind are printed under their plural, and some words with a number: "3 TIED", "TOP 4".
+    bare = re.sub(r"^\d+\s*(?:\u4e2a)?|\s*\d+\s*(?:\u4e2a)?$", "", word)
+    spellings = (name, ALIASES.get(word, name), word.removesuffix("s"), bare)
     text = next((found for each in spellings if (found := term_text(each, metrics)) is not None), None)
     if text is not None:
         return text

@@ -265,9 +265,13 @@ def network_boxes(
     sign = -1.0 if higher_is_better else 1.0
     worst = {name: sign * value for name, value in values.items() if value is not None}
     accused = set() if found is None else {name for each in found.accused for name in each.accused_nodes}
+    if document.layers is not None:
+        culprits = document.layers.verdict.culprits
+        accused |= {name for each in culprits for name in (each.node, each.weighted) if name}
     boxes = _BoxMaker(network, layers, rows, worst, accused, sign)
-    # Who is to blame is seen at first sight, however bad others are.
-    badness = {**worst, **dict.fromkeys(accused, math.inf)}
+    # Who is to blame is seen at first sight, however bad others are; of several the worst.
+    ahead = 1.0 + max(worst.values(), default=0.0) - min(worst.values(), default=0.0)
+    badness = {**worst, **{name: worst.get(name, 0.0) + ahead for name in accused}}
     return tuple(map(boxes.box, fold(network, units=units, badness=badness).boxes))
 
 

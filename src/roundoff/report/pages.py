@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Literal
 
 from roundoff.core.document import DOCUMENT_NAME, RunDocument, json_text, to_json
 from roundoff.core.files import output_directory, write_bytes, write_text
@@ -27,7 +28,9 @@ from roundoff.pages.blocks import (
     Facts,
     Headline,
     NetworkBlock,
+    NetworkBox,
     NetworkNode,
+    NetworkView,
     Page,
     Paragraph,
     TableBlock,
@@ -39,6 +42,9 @@ from roundoff.pages.blocks import (
 from roundoff.pages.cards import HeroCard
 from roundoff.pages.text_files import run_tables
 from roundoff.report.folding import network_boxes
+
+if TYPE_CHECKING:
+    from roundoff.studies.layers.result import LayerRow
 
 # The first page: the verdict of every part in one line, with a link to it.
 
@@ -126,6 +132,7 @@ _PAGES = (
     ("outliers", "studies.distribution.channel_pages", "outliers_page"),
     ("worst_samples", "studies.samples.page", "samples_page"),
     ("network", "report.pages", "network_page"),
+    ("diagnosis", "diagnosis.page", "diagnosis_details"),
 )
 
 
@@ -270,8 +277,27 @@ def network_page(document: RunDocument) -> Page | None:
         colouring.best,
         boxes=boxes,
         summary=summary,
+        views=tuple(_views(document, boxes)) if colouring.name == "local" else (),
     )
     return Page("network", bilingual("network.title"), (block,))
+
+
+def _views(document: RunDocument, boxes: Sequence[NetworkBox]) -> Iterator[NetworkView]:
+    """The layers alone, the whole network as it was met, and as it is repaired."""
+    found = document.diagnosis
+    layers = None if found is None else found.layers
+    views: dict[str, _Values] = {"local": _local(document), "accumulated": _of_units(document, "accumulated")}
+    if found is not None and layers is not None:
+        views["accumulated"] = dict(zip(layers.units, layers.accumulated_db, strict=True))
+        after = () if found.repair is None else found.repair.accumulated_db
+        views["repaired"] = dict(zip(layers.units, after, strict=True)) if after else {}
+    for name, known in views.items():
+        if known:
+            worst = (
+                min((value for node in box.nodes if (value := known.get(node)) is not None), default=None)
+                for box in boxes
+            )
+            yield NetworkView(bilingual(f"card.{name}"), tuple(worst))
 
 
 def _proven(document: RunDocument) -> _Values:
@@ -298,18 +324,31 @@ def _joint(document: RunDocument) -> dict[str, tuple[tuple[Phrase, Phrase], ...]
 
 def _local(document: RunDocument) -> _Values:
     layers = None if document.diagnosis is None else document.diagnosis.layers
-    return {} if layers is None else dict(zip(layers.units, layers.local_db, strict=True))
+    if layers is None:
+        return _of_units(document, "local")
+    return dict(zip(layers.units, layers.local_db, strict=True))
+
+
+def _of_units(document: RunDocument, method: Literal["local", "accumulated"]) -> _Values:
+    found: dict[str, float | None] = {}
+    for name, row in _unit_rows(document):
+        score = row.local if method == "local" else row.accumulated
+        if score is not None and score.sqnr_db is not None and (row.quantized != "fused" or row.output):
+            before = found.get(name)
+            found[name] = score.sqnr_db if before is None else min(score.sqnr_db, before)
+    return found
+
+
+def _unit_rows(document: RunDocument) -> "Iterator[tuple[str, LayerRow]]":
+    """Rows by the node that their unit begins with: its weights are to blame, not the Clip behind it."""
+    known = set() if document.network is None else {node.name for node in document.network.nodes}
+    for row in () if document.layers is None else document.layers.rows:
+        yield row.unit if row.unit in known else row.node, row
 
 
 def _introduced(document: RunDocument) -> _Values:
-    """By the node that a unit begins with: its weights are to blame, not the Clip behind it."""
-    rows = () if document.layers is None else document.layers.rows
-    known = set() if document.network is None else {node.name for node in document.network.nodes}
-    return {
-        row.unit if row.unit in known else row.node: row.introduced.output_share
-        for row in rows
-        if row.introduced is not None
-    }
+    rows = _unit_rows(document)
+    return {name: row.introduced.output_share for name, row in rows if row.introduced is not None}
 
 
 def _sensitivity(document: RunDocument) -> _Values:

@@ -143,9 +143,9 @@ class Chunk:
         """A hash of the values of each sample, the same whatever samples it is put together with."""
         count = len(self.samples)
         if count == 1:
-            return (_digest(self.feed),)
+            return (feed_digest(self.feed),)
         parts = {name: np.split(array, count) for name, array in self.feed.items()}
-        return tuple(_digest({name: split[at] for name, split in parts.items()}) for at in range(count))
+        return tuple(feed_digest({name: split[at] for name, split in parts.items()}) for at in range(count))
 
     @property
     def label(self) -> str:
@@ -221,7 +221,8 @@ def _chunk(waiting: Sequence[tuple[int, Mapping[str, Array]]], samples: Samples)
     )
 
 
-def _digest(feed: Mapping[str, Array]) -> str:
+def feed_digest(feed: Mapping[str, Array]) -> str:
+    """What tells one feed from any other."""
     found = hashlib.blake2b(digest_size=16)
     for name in sorted(feed):
         array = np.asarray(feed[name], order="C")

@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -16,6 +16,9 @@ from roundoff.core.tensors import Array
 from roundoff.graph.insertion import bake_quantizers
 from roundoff.graph.load import Model
 from roundoff.graph.nodes import make_model
+from roundoff.messages.catalogue import Phrase, bilingual, plain
+from roundoff.messages.numbers import share_text
+from roundoff.pages.blocks import Facts, Headline, Page, Tone
 from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.session import available_threads
 
@@ -117,6 +120,15 @@ class HostArithmetic:
             f"onnxruntime {self.onnxruntime} on {self.machine} ({features}): "
             f"fused int8 kernels {fused}, u8 x s8 {product}"
         )
+
+    def record(self) -> dict[str, object]:
+        """All measurements and what follows from them, for programs."""
+        return asdict(self) | {
+            "saturates": self.saturates,
+            "fused_steps": self.fused_steps,
+            "reference_is_stable": self.reference_is_stable,
+            "summary": self.summary(),
+        }
 
 
 def _steps(count: int) -> str:
@@ -299,3 +311,59 @@ def _largest_product() -> float:
     model = Model(make_model(graph), Path("host.onnx"), 0)
     sums = _run(model, {"x": np.full((8, inner), 255, dtype=np.uint8)}, "ORT_DISABLE_ALL")
     return float(sums.min()) / (inner * 255 * 127)
+
+
+# What is shown of it: the verdict, then for each question what was measured, and below it what that means.
+
+
+def host_page(host: HostArithmetic) -> Page:
+    """How this machine computes with integers."""
+    exact = not host.fused_steps and not host.saturates
+    kernels = bilingual("run.host_kernels_equal" if exact else "run.host_kernels_differ")
+    verdict = bilingual("run.host_stable" if host.reference_is_stable else "run.host_unstable", kernels=kernels)
+    features = plain(", ".join(host.features)) if host.features else bilingual("run.host_features_unknown")
+    about = f"onnxruntime {host.onnxruntime}, {host.machine}, "
+    rows = [(bilingual("run.host_title_host"), Phrase(about + features.en, about + features.zh))]
+    for title, measured, meaning in (_fused_rows(host), _product_rows(host), *_stability_rows(host)):
+        means = bilingual(f"run.host_{meaning}")
+        lines = (*measured, Phrase(f"-> {means.en}", f"-> {means.zh}"))
+        labels = (bilingual(f"run.host_title_{title}"), *(plain(""),) * (len(lines) - 1))
+        rows += zip(labels, lines, strict=True)
+    tone: Tone = "good" if exact and host.reference_is_stable else "open"
+    return Page("self_check", plain("self-check"), (Headline(tone, verdict), Facts(tuple(rows))))
+
+
+def _fused_rows(host: HostArithmetic) -> tuple[str, tuple[Phrase, ...], str]:
+    measured = tuple(_path_text(path) for path in host.fused)
+    return "fused", measured, "fused_differs" if host.fused_steps else "fused_follows"
+
+
+def _path_text(path: FusedPath) -> Phrase:
+    name = bilingual("run.host_path_network") if path.name == "network" else plain(path.name)
+    data = bilingual(f"run.host_data_{path.data.replace('-', '_').replace(' ', '_')}")
+    subject = bilingual("run.host_path", name=name, data=data)
+    if not path.kernels:
+        return bilingual("run.host_path_not_fused", path=subject)
+    codes = f"{path.elements:,}"
+    if not path.moved:
+        return bilingual("run.host_path_equal", path=subject, codes=codes)
+    return bilingual("run.host_path_moves", path=subject, moved=f"{path.moved:,}", codes=codes, steps=path.largest)
+
+
+def _product_rows(host: HostArithmetic) -> tuple[str, tuple[Phrase, ...], str]:
+    if not host.saturates:
+        return "products", (bilingual("run.host_products_exact"),), "products_fine"
+    share = share_text(host.largest_product, 1)
+    return "products", (bilingual("run.host_products_saturate", share=share),), "products_lose"
+
+
+def _stability_rows(host: HostArithmetic) -> Iterator[tuple[str, tuple[Phrase, ...], str]]:
+    checks = {
+        "optimization": host.basic_is_equal,
+        "threads": host.threads_are_equal,
+        "batches": host.batches_are_equal,
+    }
+    for title, equal in checks.items():
+        subject = bilingual(f"run.host_compared_{title}", threads=host.threads)
+        measured = bilingual("run.host_bit_equal" if equal else "run.host_not_bit_equal", subject=subject)
+        yield title, (measured,), f"{title}_fine" if equal else "keep_setting"

@@ -18,6 +18,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.save import save_model
 from roundoff.measure.classes import class_places, class_predictions
+from roundoff.measure.inference import mean_interval
 from roundoff.measure.verdicts import repeat_doubts
 from roundoff.messages.message import Message, english, message
 from roundoff.run.answers import finite_number, verdict
@@ -34,11 +35,12 @@ from roundoff.run.evaluators import (
     load_user_module,
     make_run,
     objects_with,
+    remembering,
 )
 from roundoff.run.session import add_session_observer, remove_session_observer
 from roundoff.search.judges import ClassJudge, SignalJudge, TrialJudge
 
-# A metric with one number is asked for so many groups of samples to see how much chance there is in it.
+# A metric with one number is asked without each of so many groups of samples: that shows the chance in it.
 _GROUPS = 8
 # Enough to notice whose labels go by position; a handful might agree by chance.
 _CHECKED_SAMPLES = 24
@@ -76,7 +78,7 @@ class FunctionJudge:
         self._indices = tuple(range(len(samples.names)) if indices is None else indices)
         self.total = len(self._indices)
         self.notes: tuple[Message, ...] = ()
-        run = make_run(model, threads=threads)
+        run = self._run = remembering(make_run(model, threads=threads))
         self._float = evaluator.measure(run, self._chosen(range(self.total)))
         self._check_limits(self._float)
         self.doubts = repeat_doubts(self._float, evaluator.measure(run, self._chosen(range(self.total))))
@@ -108,24 +110,35 @@ class FunctionJudge:
         """Whether one number for all samples is the same in another order: labels do not go by position then."""
         places = range(self.total)
         try:
-            back = self._evaluator.measure(
-                make_run(self._model, threads=self._threads), self._chosen(places[::-1])
-            )
+            back = self._evaluator.measure(self._run, self._chosen(places[::-1]))
         except BadInput:
             return False
         return bool(np.isclose(float(back.mean()), float(self._float.mean()), rtol=1e-5, atol=1e-8))
 
-    def group_losses(self, model: Model) -> Array | None:
-        """By how much a network scores less than float on each of a few groups of samples; None for too few."""
+    def with_interval(self, model: Model) -> tuple[float, tuple[float, float] | None]:
+        """One number for all samples, and where the loss lies, by the jackknife; None where nothing tells.
+
+        Each of a few groups of samples is left out in turn. Groups by themselves would be too small: ranks of ten
+        samples do not change where those of a hundred do.
+        """
+        run = remembering(make_run(model, threads=self._threads))
+        sign = 1 if self.higher_is_better else -1
+
+        def scores(places: Sequence[int]) -> Array:
+            found = [self._evaluator.measure(each, self._chosen(places)).mean() for each in (self._run, run)]
+            return np.array(found)
+
+        ours, theirs = scores(range(self.total))
         count = min(_GROUPS, self.total // 2)
         if count < 2:
-            return None
-        runs = [make_run(each, threads=self._threads) for each in (self._model, model)]
-        found = [
-            [float(self._evaluator(run, self._chosen(range(at, self.total, count)))) for run in runs]
-            for at in range(count)
-        ]
-        return np.array([ours - theirs for ours, theirs in found])
+            return float(theirs), None
+        groups = [set(range(at, self.total, count)) for at in range(count)]
+        less = [scores([at for at in range(self.total) if at not in group]) for group in groups]
+        losses = [sign * float(left - right) for left, right in less]
+        whole = sign * float(ours - theirs)
+        # Where no score moves, chance is not seen, which is not to say that there is none.
+        moves = len({whole, *losses}) > 1
+        return float(theirs), mean_interval(count * whole - (count - 1) * np.array(losses)) if moves else None
 
     def satisfied(self, float_score: float, score: float) -> None:
         """Nothing: a threshold decides."""

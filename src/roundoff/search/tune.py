@@ -14,7 +14,6 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
-from roundoff.measure.inference import mean_interval
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import share_text
 from roundoff.quantize.recipes import BuildSettings, BuiltModel, RecipeBuilder, added_cost
@@ -169,12 +168,12 @@ class Unseen:
         """
         judge = self.judge
         quantized = switch_on(built.quantized.float_model, built.quantized.quantizers)
-        ours, theirs = judge.float_values(), judge.measure(quantized, self.indices)
-        sign = 1 if judge.higher_is_better else -1
+        ours, sign = judge.float_values(), 1 if judge.higher_is_better else -1
+        if isinstance(judge, FunctionJudge) and not judge.by_sample:
+            return HoldOut(len(self.indices), float(ours), *judge.with_interval(quantized))
+        theirs = judge.measure(quantized, self.indices)
         if not judge.by_sample:
-            groups = judge.group_losses(quantized) if isinstance(judge, FunctionJudge) else None
-            interval = None if groups is None else mean_interval(sign * groups)
-            return HoldOut(len(self.indices), float(ours), float(theirs), interval)
+            return HoldOut(len(self.indices), float(ours), float(theirs), None)
         ours = ours[list(self.indices)]
         interval = loss_interval((ours - theirs) * sign, judge)
         return HoldOut(len(self.indices), float(ours.mean()), float(theirs.mean()), interval)

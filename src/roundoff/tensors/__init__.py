@@ -5,12 +5,26 @@ from pathlib import Path
 from typing import Protocol
 
 from roundoff.core.files import reading, regular_file
+from roundoff.core.foreign_files import foreign_file
 from roundoff.core.names import shown
 from roundoff.core.table import Table
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
-from roundoff.tensors import ascend_dump, ascend_npy, npy, raw, safetensors
+from roundoff.tensors import (
+    ascend_dump,
+    ascend_npy,
+    msprobe,
+    npy,
+    polygraphy,
+    qnn,
+    raw,
+    rknn,
+    safetensors,
+    tidl,
+    torch_file,
+    tpu_mlir,
+)
 from roundoff.tensors.folders import CERTAIN, list_files
 from roundoff.tensors.sources import ANY_RUN, RunSelection
 
@@ -34,6 +48,14 @@ class Format(Protocol):
 FORMATS: Table[Format] = Table(
     "format",
     (
+        # Tools' own folders first: their files have the suffixes of plain ones.
+        ("rknn", rknn),
+        ("qnn", qnn),
+        ("tpu-mlir", tpu_mlir),
+        ("msprobe", msprobe),
+        ("tidl", tidl),
+        ("polygraphy", polygraphy),
+        ("torch", torch_file),
         ("npy", npy),
         ("npz", npy.NpzFormat()),
         ("bin", raw),
@@ -44,7 +66,8 @@ FORMATS: Table[Format] = Table(
 )
 
 _KNOWN = english(
-    "a folder of .npy, .npz, .safetensors or raw files with a manifest, of Ascend dumps, or one such file"
+    "a folder of .npy, .npz, .safetensors or raw files with a manifest, of dumps of Ascend, RKNN, QNN, TPU-MLIR, "
+    "msprobe or TIDL, results of Polygraphy, or one such file"
 )
 
 
@@ -87,6 +110,8 @@ def _find_format(path: Path) -> str:
             return name
     best = max(scores.values())
     leaders = [name for name, score in scores.items() if score == best]
+    if best == 0 and (foreign := foreign_file(path)) is not None:
+        raise BadInput(english("{path} is {what}, no tensors.", path=path, what=foreign[0]), fix=foreign[1])
     if best == 0:
         raise BadInput(english("{found}.", found=_found(path)), fix=english("give {known}", known=_KNOWN))
     if len(leaders) > 1:

@@ -61,10 +61,11 @@ def list_units(folder: Path) -> list[TensorPlace]:
 
 def _unit(folder: Path, file: str) -> TensorPlace:
     path = folder / file
-    return TensorPlace(file, shown(without_suffix(file)), path, functools.partial(_probe, path))
+    return TensorPlace(file, shown(without_suffix(file)), path, functools.partial(probe, path))
 
 
-def _probe(path: Path, declared: Declared | None) -> Content:
+def probe(path: Path, declared: Declared | None) -> Content:
+    """Read the header of a .npy file."""
     header = read_header(path)
     load = functools.partial(
         map_array, path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran
@@ -91,10 +92,11 @@ class NpzFormat:
         self, path: Path, shapes: Sequence[TensorInfo] | None = None, run: RunSelection = ANY_RUN
     ) -> TensorSource:
         """Open one .npz file, or a folder of them, which is one sample per file."""
-        return open_archives(path, suffixes=_ARCHIVES, members=_members, run=run)
+        return open_archives(path, suffixes=_ARCHIVES, members=list_archive, run=run)
 
 
-def _members(path: Path, archive: str) -> list[TensorPlace]:
+def list_archive(path: Path, archive: str) -> list[TensorPlace]:
+    """List the members of an archive, given its file and its path below the folder."""
     return [
         TensorPlace(
             f"{archive}/{member.name}",

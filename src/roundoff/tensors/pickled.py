@@ -9,6 +9,7 @@ allow-list or not: nine bytes (a memo slot of a large number) make it fill gigab
 tuples as the key of a dictionary overflows its stack.
 """
 
+import functools
 import io
 import pickletools
 import struct
@@ -41,6 +42,7 @@ _STEPS = frozenset((
     "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD",
 ))  # fmt: skip
 _NAMES = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
+_PERSISTENT = next(code for code, name in _NAMES.items() if name == "BINPERSID")
 
 
 def read_pickled(content: bytes) -> Any:
@@ -192,6 +194,95 @@ class _ArrayUnpickler(_Unpickler):
         if type(self.stack[-1]) not in kinds:
             raise TypeError(kinds)
         return self.stack[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTorch:
+    """A tensor of a torch archive: which of its storages holds it, and where in it.
+
+    Attributes:
+        dtype: Name of the type.
+        key: The storage.
+        offset: Where it begins, in elements.
+        shape: Its shape.
+        stride: Elements from one index to the next, for each axis.
+    """
+
+    dtype: str
+    key: str
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+_STORAGES = {
+    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Bool": "bool",
+    "Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Storage:
+    """Where the values of torch tensors lie."""
+
+    dtype: str
+    key: str
+
+
+class _TorchUnpickler(_ArrayUnpickler):
+    """Knows what plain tensors of torch need besides."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.dispatch[_PERSISTENT] = _Unpickler.dispatch[_PERSISTENT]
+
+    def find_class(self, module: str, name: str) -> Callable[..., Any]:
+        """A function of ours for one of torch, or what plain arrays need."""
+        kind = _STORAGES.get(name.removesuffix("Storage"))
+        if module in ("torch", "torch.storage") and name.endswith("Storage") and kind is not None:
+            return functools.partial(_Storage, kind)
+        asked = f"{module}.{name}"
+        if asked == "torch._utils._rebuild_tensor_v2":
+            return _torch_tensor
+        if asked == "torch._utils._rebuild_parameter":
+            return _torch_parameter
+        return super().find_class(module, name)
+
+    def persistent_load(self, given: Any) -> Any:
+        """A storage; its length is checked when it is read."""
+        match given:
+            case ("storage", functools.partial() as made, str(key), _, int()):
+                return made(key)
+        raise ValueError(given)
+
+
+def _torch_tensor(storage: Any, offset: Any, shape: Any, stride: Any, *_: Any) -> StoredTorch:
+    axes = (shape, stride)
+    if not isinstance(storage, _Storage) or type(offset) is not int or offset < 0:
+        raise TypeError(storage)
+    if not all(isinstance(each, tuple) and len(each) <= MAX_AXES for each in axes) or len(shape) != len(stride):
+        raise TypeError(shape)
+    if not all(type(axis) is int and axis >= 0 for each in axes for axis in each):
+        raise ValueError(shape)
+    return StoredTorch(storage.dtype, storage.key, offset, shape, stride)
+
+
+def _torch_parameter(tensor: Any, *_: Any) -> StoredTorch:
+    if not isinstance(tensor, StoredTorch):
+        raise TypeError(tensor)
+    return tensor
+
+
+def read_torch(content: bytes) -> Any:
+    """Follow the pickle of a torch archive: tensors become `StoredTorch`, whose values lie beside it.
+
+    Raises:
+        Unreadable: It is damaged, or holds a module or anything else than plain tensors.
+    """
+    try:
+        return _finished(_TorchUnpickler(content).load())
+    except _DAMAGE as error:
+        raise Unreadable(english("is a damaged pickle"), fix=_RESAVE) from error
 
 
 # Nothing is allocated for a mere claim, keys are looked at before they are hashed, only what is in the making is

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from roundoff.core.array_files import Unreadable
 from roundoff.core.names import shown
 from roundoff.core.tensors import Array, DType, TensorInfo, TensorSource, as_values, is_extended, parse_dtype
 from roundoff.errors import BadInput, nearest
-from roundoff.messages.message import english
+from roundoff.messages.message import Message, english
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,7 @@ class TensorFile:
         node: The node that computes it, when known.
         op_type: That node's operation, when known.
         origin: What it was in the original model, when recorded.
+        copy_of: The tensor that it is in another form, when known.
     """
 
     name: str
@@ -64,6 +65,29 @@ class TensorFile:
     node: str = ""
     op_type: str = ""
     origin: str = ""
+    copy_of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolScale:
+    """How a tool says that it codes a tensor; a value is ``scale * (code - zero_point)``.
+
+    Attributes:
+        scale: The step between two codes.
+        low: The smallest value that has a code.
+        high: The largest one.
+        observed: Smallest and largest value that the tool saw when it calibrated, where it says so.
+    """
+
+    scale: float
+    low: float
+    high: float
+    observed: tuple[float, float] | None = None
+
+    @property
+    def reach(self) -> float:
+        """The largest magnitude that has a code."""
+        return max(abs(self.low), abs(self.high))
 
 
 class StoredSource:
@@ -76,9 +100,13 @@ class StoredSource:
         ordered: Whether the order is known to be that of execution.
         broken: Samples of which nothing can be read, with the reason.
         runs: Where there are several runs: the one these tensors are of, then the others.
+        scales: How the tool codes them, where its files say so.
+        remarks: What the tool's own files say against each other; asked for when it is told.
+        statistics: Whether a tensor stands for its largest, smallest and mean value and its norm.
+        rungs: Opens each of the tool's runs of the same samples, its own float run first, the chip's last.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is known of a dump
         self,
         stored: Iterable[TensorFile],
         *,
@@ -87,9 +115,15 @@ class StoredSource:
         ordered: bool = False,
         broken: Mapping[str, str] | None = None,
         runs: Sequence[str] = (),
+        scales: Mapping[str, ToolScale] | None = None,
+        remarks: Callable[[], Sequence[Message]] | None = None,
+        statistics: bool = False,
+        rungs: Mapping[str, Callable[[], TensorSource]] | None = None,
     ) -> None:
         self._label = label
         self.runs = tuple(runs)
+        self.scales = {shown(name): scale for name, scale in (scales or {}).items()}
+        self.remarks, self.statistics, self.rungs = remarks, statistics, rungs or {}
         self._ordered = ordered
         self._broken = dict(broken or {})
         self._places: dict[str, dict[str, TensorFile]] = {}
@@ -174,6 +208,37 @@ def runs_of(source: TensorSource) -> tuple[str, ...]:
     return getattr(source, "runs", ())
 
 
+def scales_of(source: TensorSource) -> Mapping[str, ToolScale]:
+    """How the tool that wrote a source codes its tensors, as far as its files say so."""
+    return cast("Mapping[str, ToolScale]", _told(source, "scales", {}))
+
+
+def remarks_of(source: TensorSource) -> tuple[Message, ...]:
+    """What the files of a tool say against each other."""
+    remarks = _told(source, "remarks", None)
+    return () if remarks is None else tuple(remarks())
+
+
+def holds_statistics(source: TensorSource) -> bool:
+    """Whether tensors of a source stand for their statistics: largest, smallest, mean, norm."""
+    return bool(_told(source, "statistics", False))
+
+
+def rungs_of(source: TensorSource) -> Mapping[str, Callable[[], TensorSource]]:
+    """The runs of the same samples that a tool wrote, its own float run first, the one of the chip last."""
+    return cast("Mapping[str, Callable[[], TensorSource]]", _told(source, "rungs", {}))
+
+
+def _told(source: TensorSource, what: str, default: Any) -> Any:
+    """What a dump says of itself, also through a view of some of its tensors."""
+    inner: Any = source
+    while inner is not None:
+        if hasattr(inner, what):
+            return getattr(inner, what)
+        inner = getattr(inner, "source", None) or getattr(inner, "_source", None)
+    return default
+
+
 def _printable(place: TensorFile) -> TensorFile:
     """Refuse names that are not valid Unicode, under a spelling that every screen and file can take."""
     names = (place.name, place.sample, place.node, place.op_type)
@@ -224,7 +289,8 @@ def _info(place: TensorFile) -> TensorInfo:
         dtype, shape, problem = error.dtype, error.shape, error.problem
     except OSError as error:
         problem = _reason(error)
-    return TensorInfo(place.name, dtype, shape, problem, place.node, place.op_type, shown(place.origin))
+    names = shown(place.origin), shown(place.copy_of)
+    return TensorInfo(place.name, dtype, shape, problem, place.node, place.op_type, *names)
 
 
 def _reason(error: OSError) -> str:
@@ -410,16 +476,28 @@ def split_batch(source: TensorSource, tensors: Sequence[TensorInfo], samples: Se
     count = len(samples)
     if count < 2 or len(source.samples) != 1:
         return source
-    single = {info.size for info in tensors if info.dtype}
+    of_one = [info for info in tensors if info.dtype]
     known = [info for info in source.tensors if info.dtype and not info.problem and info.shape]
-    batched = [
+    slices = {info.name: (info.shape[0] // count, *info.shape[1:]) for info in known if info.shape[0] % count == 0}
+    lengths, sizes = {_lengths(info.shape) for info in of_one}, {info.size for info in of_one}
+    whole = {info.name for info in known if _lengths(info.shape) in lengths}
+    sliced = {name for name, shape in slices.items() if _lengths(shape) in lengths}
+    # Lengths of axes say more than sizes: four samples of 16 x 16 x 16 are as large as one of 16 x 32 x 32.
+    sliced |= {
         info.name
         for info in known
-        if info.shape[0] % count == 0 and info.size // count in single and info.size not in single
-    ]
-    if not batched or len(batched) < _MOSTLY_BATCHED * len(known):
+        if info.name in slices and info.size // count in sizes and info.size not in sizes
+    }
+    told = sliced - whole
+    if len(told) <= len(whole - sliced) or len(sliced) < _MOSTLY_BATCHED * len(known):
         return source
+    batched = sliced | {info.name for info in known if info.shape[0] == count and info.name not in whole}
     return BatchSource(source, samples, frozenset(batched))
+
+
+def _lengths(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Axes in any order, without those of length one."""
+    return tuple(sorted(length for length in shape if length > 1))
 
 
 class BatchSource:

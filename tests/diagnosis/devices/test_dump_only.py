@@ -190,9 +190,13 @@ def hashed(
     return case, diagnose_device(known, ArraySamples(case.samples), HeldDumps(rows, ordered=False))
 
 
-def test_a_layout_that_flows_on_is_not_undone_by_pairing() -> None:
+@pytest.mark.parametrize(
+    ("family", "seed", "some"),
+    [("dense", 108, True), ("squeeze", 410, False)],  # one tensor; two, as an activation reads it
+)
+def test_a_layout_that_flows_on_is_not_undone_by_pairing(family: str, seed: int, some: bool) -> None:
     """Under names that say nothing a tensor follows in another order; a device that goes on with it is wrong."""
-    case, found = hashed("layout-computed", "dense", 108, some=True)
+    case, found = hashed("layout-computed", family, seed, some=some)
     (finding,) = found.accused
     assert finding.cause == "layout"
     assert {*finding.nodes, *finding.tensors} & case.truths[0].nodes

@@ -190,6 +190,22 @@ def test_training_is_left_out_and_listed(tmp_path: Path) -> None:
     }
 
 
+def test_what_forks_train_with_is_left_out_and_what_they_read_are_inputs(tmp_path: Path) -> None:
+    text = """default_forward_type: FLOAT16
+    layer { name: "d" type: "VideoData" top: "data" top: "label" video_data_param { source: "x" } }
+    layer { name: "relu" type: "ReLU" bottom: "data" top: "relu" forward_type: FLOAT }
+    layer { name: "focal" type: "FocalLoss" bottom: "relu" bottom: "label" top: "focal" loss_weight: 2 }
+    layer { name: "own" type: "Python" bottom: "relu" bottom: "label" top: "own"
+            python_param { module: "m" layer: "RankLossLayer" } }
+    layer { name: "file" type: "MatWrite" bottom: "relu" mat_write_param { prefix: "x" } }"""
+    assert "(VideoData) does not say how large its blob 'data' is" in refused(tmp_path, text)
+    path = tmp_path / "net.prototxt"
+    imported = import_caffe(path, None, shapes={"data": (2, 3, 4, 6, 6)})
+    assert [node.name for node in imported.model.proto.graph.node] == ["relu"]
+    assert [value.name for value in imported.model.proto.graph.input] == ["data"]
+    assert [each.name for each in imported.dropped] == ["focal", "own", "file", "label"]
+
+
 def test_stages_and_levels_follow_the_state_of_the_net(tmp_path: Path) -> None:
     text = 'state { level: 2 stage: "deploy" }\n' + DATA
     text += 'layer { name: "a" type: "ReLU" bottom: "data" top: "a" include { stage: "deploy" min_level: 2 } }\n'

@@ -293,3 +293,60 @@ def pooled(plane: Array, kernel: int, stride: int, pad: int, *, maximum: bool, d
         else:
             out[place] = window.sum() / counted
     return out
+
+
+# Layers of forks.
+
+
+@pytest.mark.parametrize("size", ["unpool_size: 9", "unpool_h: 9 unpool_w: 9"])
+def test_unpooling_puts_values_back_on_a_plane_of_a_given_size(size: str, tmp_path: Path) -> None:
+    data = values(2, 3, 9, 9)
+    net = NetText({"data": data.shape})
+    net.add("Pooling", "pool", "data", ["pool", "mask"], "pooling_param { kernel_size: 2 stride: 2 }")
+    net.add("Unpooling", "up", ["pool", "mask"], params=f"unpooling_param {{ kernel_size: 2 stride: 2 {size} }}")
+    found = run_all(net.load(tmp_path).model, {"data": data})["up"]
+    wanted = np.zeros_like(data)
+    for n, c, y, x in np.ndindex(2, 3, 5, 5):
+        window = data[n, c, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2]
+        row, column = np.unravel_index(window.argmax(), window.shape)
+        wanted[n, c, 2 * y + row, 2 * x + column] = window.max()
+    assert np.array_equal(found, wanted)
+    net.text = net.text.replace(size, "")
+    with pytest.raises(BadInput, match="says nothing of its size"):
+        net.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "formula"),
+    [
+        ("Mish", lambda x: x * np.tanh(np.log1p(np.exp(x)))),
+        ("HSigmoid", lambda x: np.clip(x + 3, 0, 6) / 6),
+        ("HSwish", lambda x: x * np.clip(x + 3, 0, 6) / 6),
+        ("HardSwish", lambda x: x * np.clip(x + 3, 0, 6) / 6),
+    ],
+)
+def test_activations_of_later_nets(kind: str, formula: Callable[[Array], Array], tmp_path: Path) -> None:
+    data = values(2, 3, 9, 5, low=-5, high=5)
+    assert relative_error(one(tmp_path, kind, data=data), formula(data.astype(np.float64))) < 1e-6
+
+
+def test_other_words_of_forks_mean_the_same(tmp_path: Path) -> None:
+    data, rows = values(2, 4, 7, 7), values(3, 5)
+    weights = values(6, 4, 3, 3, seed=1)
+    net = NetText({"data": data.shape})
+    net.add("Transpose", "turned", "data", params="transpose_param { dim: 3 dim: 0 dim: 2 dim: 1 }")
+    net.add("SpatialDropout", "dropped", "data")
+    python = r"""python_param { module: "m" layer: "SpatialDropoutLayer" param_str: "{\'p\': \'0.01\'}" }"""
+    net.add("Python", "dropped_too", "data", params=python)
+    for name, word in (("holes", "hole: 2"), ("dilated", "dilation: 2")):
+        said = f"convolution_param {{ num_output: 6 kernel_size: 3 {word} bias_term: false }}"
+        net.add("Convolution", name, "data", params=said, blobs=[weights])
+    found = run_all(net.load(tmp_path).model, {"data": data})
+    assert np.array_equal(found["turned"], data.transpose(3, 0, 2, 1))
+    assert np.array_equal(found["dropped"], data)
+    assert np.array_equal(found["dropped_too"], data)
+    assert np.array_equal(found["holes"], found["dilated"])
+    assert found["holes"].shape == (2, 6, 3, 3)
+    net = NetText({"data": rows.shape}).add("Normalize", "norm", "data")
+    found = run_all(net.load(tmp_path).model, {"data": rows})
+    assert relative_error(found["norm"], rows / np.linalg.norm(rows, axis=1, keepdims=True)) < 1e-6

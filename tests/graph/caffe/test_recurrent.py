@@ -55,6 +55,37 @@ def test_lstm(tmp_path: Path, *, static: bool, exposed: bool) -> None:
         assert relative_error(found["c_last"], c[None]) < 1e-5
 
 
+@pytest.mark.parametrize("form", ["steps x samples", "one axis", "one axis, told where sequences begin"])
+def test_the_cell_of_forks(form: str, tmp_path: Path) -> None:
+    blobs = [
+        values(4 * HIDDEN, WIDTH, seed=2),
+        values(4 * HIDDEN, HIDDEN, seed=5),
+        values(4 * HIDDEN, seed=3),
+    ]
+    parted, told = form == "steps x samples", "told" in form
+    feed = {"x": X if parted else X.reshape(-1, WIDTH, 1, 1)}
+    cont = np.arange(STEPS)[:, None] * np.ones((1, SAMPLES)) > 0
+    if told:
+        cont = CONT > 0
+        feed["clip"] = CONT.reshape(-1, 1, 1, 1)
+    net = NetText({name: array.shape for name, array in feed.items()})
+    samples = "" if parted else f"batch_size: {SAMPLES}"
+    params = f"lstm_param {{ num_output: {HIDDEN} clipping_threshold: 1 {samples} }}"
+    net.add("Lstm", "lstm", list(feed), params=params, blobs=blobs)
+    found = run_all(net.load(tmp_path).model, feed)["lstm"]
+    h = c = np.zeros((SAMPLES, HIDDEN))
+    wanted = []
+    for step in range(STEPS):
+        on = cont[step][:, None]
+        gates = X[step] @ blobs[0].T + blobs[2] + np.where(on, h @ blobs[1].T, 0)
+        i, f, o, g = np.split(gates, 4, axis=1)
+        c = np.where(on, sigmoid(f), 0) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        wanted.append(h)
+    assert relative_error(found, np.array(wanted).reshape(found.shape)) < 1e-5
+    assert found.shape == ((STEPS, SAMPLES, HIDDEN) if parted else (STEPS * SAMPLES, HIDDEN))
+
+
 def test_rnn(tmp_path: Path) -> None:
     blobs = [
         values(HIDDEN, WIDTH, seed=2), values(HIDDEN, seed=3), values(HIDDEN, HIDDEN, seed=4),

@@ -665,6 +665,46 @@ def crnn(net: Zoo) -> None:
     net.put("InnerProduct", "fc1x", both, "inner_product_param { num_output: 7 axis: 2 }")
 
 
+@network
+def ctpn(net: Zoo) -> None:
+    top = net.conv("conv5_3", net.input(1, 3, 12, 10), 4, pad=1)
+    top = net.put("Im2col", "im2col", top, "convolution_param { kernel_size: 3 pad: 1 }")
+    top = net.put("Transpose", "im2col_transpose", top, "transpose_param { dim: 3 dim: 2 dim: 0 dim: 1 }")
+    top = net.put("Reshape", "lstm_input", top, "reshape_param { shape { dim: -1 } axis: 1 num_axes: 2 }")
+    ahead = net.put("Lstm", "lstm", top, "lstm_param { num_output: 6 clipping_threshold: 1 }")
+    back = net.put("Reverse", "rlstm_input", top, "reverse_param { axis: 0 }")
+    back = net.put("Lstm", "rlstm_output", back, "lstm_param { num_output: 6 }")
+    back = net.put("Reverse", "rlstm", back, "reverse_param { axis: 0 }")
+    top = net.put("Concat", "merged", [ahead, back], "concat_param { axis: 2 }")
+    top = net.put("Reshape", "parted", top, "reshape_param { shape { dim: 12 dim: 1 } axis: 1 num_axes: 1 }")
+    top = net.put("Transpose", "turned", top, "transpose_param { dim: 2 dim: 3 dim: 1 dim: 0 }")
+    net.conv("rpn_cls_score", net.conv("fc", top, 8, 1), 4, 1, relu="")
+
+
+@network
+def deconv_net(net: Zoo) -> None:
+    bn = "bn_param { scale_filler { value: 1 } shift_filler { value: 0.001 } bn_mode: INFERENCE }"
+    top = net.input(1, 3, 16, 16, old=True)
+    for number in (1, 2):
+        top = net.conv(f"conv{number}", top, 6, pad=1, relu="")
+        top = net.relu(net.put("BN", f"bn{number}", top, bn, top))
+        said = "pooling_param { pool: MAX kernel_size: 2 stride: 2 }"
+        net.add("Pooling", f"pool{number}", top, [f"pool{number}", f"pool{number}_mask"], said)
+        top = f"pool{number}"
+    for number, size in ((2, 8), (1, 16)):
+        said = f"unpooling_param {{ unpool: MAX kernel_size: 2 stride: 2 unpool_size: {size} }}"
+        top = net.put("Unpooling", f"unpool{number}", [top, f"pool{number}_mask"], said)
+        top = net.conv(f"deconv{number}", top, 6, pad=1, relu="", kind="Deconvolution")
+        top = net.relu(net.put("BN", f"debn{number}", top, bn, top))
+    net.conv("seg-score", top, 4, 1, relu="")
+
+
+@network
+def normface(net: Zoo) -> None:
+    top = net.dense("fc5", net.conv("conv1", net.input(2, 3, 14, 12), 8, stride=2, relu="PReLU"), 16)
+    net.put("Normalize", "norm1", top)
+
+
 # Of the documentation's examples.
 
 

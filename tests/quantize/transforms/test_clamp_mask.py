@@ -54,6 +54,7 @@ FORMS = {
     "fed": Form("fed"),
     "selected": Form("selected", value=-1e9),
     "expanded": Form("expanded", value=INFINITE, scale="roots"),
+    "reshaped": Form("reshaped", value=INFINITE, scale="roots"),
     "two": Form("two", scale="mul"),
     "subtracted": Form("subtracted", value=-1e10),
     "flattened": Form("flattened"),
@@ -89,6 +90,18 @@ def test_a_row_without_a_key_is_refused_and_still_quantized_with_a_mask() -> Non
     assert all(low > -1e3 for low, _ in done.ranges.values())
 
 
+def test_a_bias_beside_a_mask_that_stays_keeps_its_range() -> None:
+    model = prepare(transformer(Form("flattened"))).model
+    given = feeds(model, 4)
+    for feed in given:
+        feed["mask"][0] = 0
+    done = apply_transform(Step("clamp_mask"), model, StepContext(TARGET, Given(given)))
+    assert not done.taken
+    operands = [each for part in find_parts(model).attentions for each in part.operands]
+    assert {each.kind for each in operands} == {"mask", "bias"}
+    assert all((each.tensor in done.ranges) == (each.kind == "mask") for each in operands)
+
+
 def test_samples_without_padding_are_said() -> None:
     model = transformer(Form("multiplied"))
     context = StepContext(TARGET, Given(feeds(model, 3, padded=False)))
@@ -122,7 +135,7 @@ def decibels(found: Quantization, model: Model, given: list[dict[str, Array]]) -
 
 
 @pytest.mark.parametrize("value", [LOWEST, -1e4, INFINITE], ids=["lowest", "1e4", "infinite"])
-@pytest.mark.parametrize("mask", ["where", "expanded", "fed"])
+@pytest.mark.parametrize("mask", ["where", "expanded", "reshaped", "fed"])
 def test_quantize_limits_masks_by_itself(mask: str, value: float) -> None:
     form = Form(mask, value=value)
     found, given = quantized(form)
@@ -151,6 +164,20 @@ def test_the_range_of_masked_scores_is_that_of_scores_that_matter() -> None:
     low, high = quantizer.fixed_range
     assert low == pytest.approx(rows.min() - np.log(512) - np.log(TOKENS), rel=1e-6)
     assert high >= rows.max() - 1e-6
+
+
+def test_a_mask_of_100_as_windows_have_it_takes_no_codes_from_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its values are no mask by their size, and most codes of a sum with them would have no probability."""
+    form = Form("causal", value=-100.0, layers=1)
+    found, given = quantized(form)
+    (part,) = find_parts(found.float_model).attentions
+    (quantizer,) = [each for each in found.best.plan.quantizers if each.tensor == part.masked]
+    assert quantizer.fixed_range is not None
+    assert quantizer.fixed_range[0] > -30
+    assert any("reach down to -1" in str(note) for note in found.notes)
+    monkeypatch.setattr("roundoff.quantize.recipes.biased_attentions", lambda _: ())
+    plain, _ = quantized(form)
+    assert decibels(found, transformer(form), given) > decibels(plain, transformer(form), given) + 1
 
 
 def test_a_mask_that_cannot_be_limited_costs_a_line_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

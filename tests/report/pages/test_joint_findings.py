@@ -2,6 +2,7 @@
 
 from roundoff.core.document import RunDocument
 from roundoff.diagnosis.result import Diagnosis, Finding, Measure
+from roundoff.messages.catalogue import Phrase
 from roundoff.messages.message import verbatim
 from roundoff.pages.blocks import Headline, NetworkBlock, TableBlock
 from roundoff.report.pages import all_pages
@@ -47,5 +48,8 @@ def test_only_the_accused_are_coloured_and_their_cards_say_that_they_are_so_toge
 def test_a_metric_stands_beside_that_of_the_float_network_and_with_its_samples() -> None:
     table = _block(TableBlock, "loss")
     assert isinstance(table, TableBlock)
-    assert [column.id for column in table.columns] == ["measure", "met", "expected", "in_float", "samples"]
-    assert [row[2:] for row in table.rows] == [(20.0, None, 32), (None, 0.75, 64)]
+    kept = table.shown_on("csv")
+    assert [column.id for column in kept.columns] == ["measure", "met", "expected", "in_float", "samples"]
+    assert [row[2:] for row in kept.rows] == [(20.0, None, 32), (None, 0.75, 64)]
+    told = [tuple(cell.en for cell in row if isinstance(cell, Phrase)) for row in table.shown_on("html").rows]
+    assert told == [("SQNR of 'y', dB", "1.0", "20.0"), ("top-1 accuracy", "25.0 %", "75.0 %")]

@@ -8,6 +8,7 @@ import pytest
 from roundoff.core.plan import Precision
 from roundoff.messages.catalogue import Phrase
 from roundoff.pages.blocks import Chart, Headline, NetworkBlock, Page, TableBlock, cell_text, cell_value, is_hidden
+from roundoff.pages.cards import ErrorChart
 from roundoff.report.pages import all_pages
 from roundoff.search.result import Tuning
 from roundoff.studies.audit.result import Audit
@@ -72,7 +73,9 @@ def test_axes_have_titles_with_units_in_both_languages() -> None:
             assert len(label.en) > 1, chart.id
             assert len(label.zh) > 1, chart.id
     decibels = {chart.id: chart.y_label for chart in charts if "SQNR" in chart.y_label.en}
-    assert {"layers-along", "diff-along"} <= set(decibels)
+    assert "diff-along" in decibels
+    errors: list[ErrorChart] = blocks(all_pages(full_document()), ErrorChart)
+    assert [chart.id for chart in errors if chart.points] == ["layers-along"]
     assert all("dB" in label.en and "dB" in label.zh for label in decibels.values())
 
 
@@ -86,8 +89,15 @@ def test_a_heat_map_is_drawn_from_the_tables_of_its_tensors() -> None:
     assert [table.file for table in tables if is_hidden(table, "html")] == ["channels.csv"]
 
 
-def test_the_network_is_coloured_by_what_units_add() -> None:
+def test_the_network_is_coloured_by_what_units_lose_and_else_by_what_they_add() -> None:
     row = replace(test_layers.row(0, "t1", share=0.75), node="a")
+    assert row.local is not None
+    lost = replace(row, local=replace(row.local, sqnr_db=12.5))
+    measured = empty_document(network=chain("a", "b"), layers=replace(test_layers.REPORT, rows=(lost,)))
+    drawn: list[NetworkBlock] = blocks(all_pages(measured), NetworkBlock)
+    assert [(node.name, node.value) for node in drawn[0].nodes] == [("a", 12.5), ("b", None)]
+    assert drawn[0].kind == "decibels"
+    row = replace(row, local=None)
     document = empty_document(network=chain("a", "b"), layers=replace(test_layers.REPORT, rows=(row,)))
     found: list[NetworkBlock] = blocks(all_pages(document), NetworkBlock)
     assert [(node.name, node.value) for node in found[0].nodes] == [("a", 0.75), ("b", None)]

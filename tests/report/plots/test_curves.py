@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -46,8 +47,12 @@ def test_the_curves_of_a_sweep_are_told_apart() -> None:
     found = curves_of(60, tuple(f"partial_qmodel_{number}" for number in range(20)))
     text = svg(accumulation_picture(found, form="svg"))
     assert all(f"<!-- partial_qmodel_{number} -->" in text for number in range(20))
-    drawn = re.findall(r'id="line2d_\d+">\s*<path d="[^"]{200,}" [^>]*stroke: (#\w+)', text)
-    assert len(set(drawn)) == 21
+    styles = re.findall(r'id="line2d_\d+">\s*<path d="[^"]{200,}" [^>]*style="([^"]*)"', text)
+    colors = [re.findall(r"stroke: (#\w+)", style)[0] for style in styles]
+    assert len(set(colors)) == 21
+    # Colours of neighbours are close; their lines are not.
+    dashes = [re.findall(r"stroke-dasharray: ([\d., ]+)", style) for style in styles[1:]]
+    assert all(one != other for one, other in pairwise(dashes))
 
 
 def test_a_long_sweep_says_what_its_axis_is() -> None:

@@ -202,8 +202,8 @@ def make_net(seed: int, framework: Framework = "onnx") -> Net:
     return Net(framework, layers, data)
 
 
-def make_heads(seed: int, framework: Framework = "onnx") -> Net:
-    """A network of blocks that are joined channel by channel, with two heads that read one tensor."""
+def make_heads(seed: int, framework: Framework = "onnx", *, turned: bool = False) -> Net:
+    """A network of blocks that are joined channel by channel, with two heads that read one tensor; or turned."""
     rng = np.random.default_rng(seed)
     layers: list[Layer] = []
 
@@ -220,8 +220,12 @@ def make_heads(seed: int, framework: Framework = "onnx") -> Net:
         more = add("relu", add("conv", now, outputs=8, inputs=width))
         now, width = add("concat", now, more), width + 8
     now = add("relu", add("conv", now, outputs=10, inputs=width, size=1))
-    add("softmax", add("fc", now, outputs=10, inputs=10 * 8 * 8))
-    add("sigmoid", add("conv", now, outputs=5, inputs=10, size=1))
+    heads = [
+        lambda: add("softmax", add("fc", now, outputs=10, inputs=10 * 8 * 8)),
+        lambda: add("sigmoid", add("conv", now, outputs=5, inputs=10, size=1)),
+    ]
+    for head in reversed(heads) if turned else heads:
+        head()
     return Net(framework, layers, rng.normal(size=(1, 3, 8, 8)).astype(np.float32))
 
 

@@ -1,6 +1,7 @@
 """Planted faults, end to end: float, fused and unfused quantized models, of Caffe and ONNX."""
 
 import csv
+import functools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -134,10 +135,11 @@ def test_a_quantizer_of_two_heads_is_named_and_neither_head(
 ) -> None:
     if kind == "float" and fault in OF_CODES:
         pytest.skip("a float model has no codes")
-    for seed in (3, 9):  # of which one plants it in the quantizer that both read
-        folder = tmp_path / str(seed)
+    for seed, turned in ((3, False), (9, False), (9, True)):  # the last two plant it in what both heads read
+        folder = tmp_path / f"{seed}{turned}"
         folder.mkdir()
-        planted = case(folder, kind, fault, seed, framework=framework, make=make_heads)
+        make = functools.partial(make_heads, turned=turned)
+        planted = case(folder, kind, fault, seed, framework=framework, make=make)
         assert sorted(named(planted.compare(replay=True))) == sorted(planted.culprits)
 
 

@@ -77,7 +77,7 @@ def _masked_scores(case: Case) -> MaskedScores | None:
     limits = observe_rows(model, case.runner.chosen, parts)
     parts = tuple(part for part in parts if part.softmax in limits.rows and limits.rows[part.softmax].masked)
     added = {each for part in parts for each in part.operands if not each.selected}
-    ranges = {**mask_ranges(added, limits), **score_ranges(model, parts, limits)}
+    ranges = {**mask_ranges(model, added, limits), **score_ranges(model, parts, limits)}
     # A mask is moved on its way: what holds the same values has the same range.
     found = {name: each for name, each in wide.items() if each.tensor in ranges}
     if not found:

@@ -12,7 +12,7 @@ from roundoff.align.alignment import align
 from roundoff.align.layout import correlation, positions, relabelled, seen_through, take
 from roundoff.align.pairing import Match, TensorPair
 from roundoff.align.sequence import match_by_order
-from roundoff.align.usual_layout import one_of_its_own, usual_layout
+from roundoff.align.usual_layout import of_their_own, usual_layout
 from roundoff.align.values import SampleSide
 from roundoff.core.coverage import Unjudged
 from roundoff.core.progress import SILENT, Progress
@@ -296,12 +296,12 @@ def _as_dumped(
         if left != right and fit is not None and fit.prior == 0:
             found[name] = replace(pair, layout=fit.layout)
     for name in found.keys() & set(ends):
-        axes = found[name].layout and found[name].layout.axes
+        moved = found[name].layout
+        axes = moved and moved.axes
         # Channels go first or last; rows and columns that are exchanged are no way to store a picture.
         if axes and axes[:2] == (0, 1) and shapes[0][name] == shapes[1][found[name].candidate]:
             found[name] = replace(found[name], layout=None)
-    odd = one_of_its_own(found.values(), *shapes, ends)
-    if odd is not None:
+    for odd in of_their_own(found.values(), *shapes, ends):
         shape, stored = shapes[0][odd.reference], shapes[1][odd.candidate]
         found[odd.reference] = replace(odd, layout=None if shape == stored else relabelled(shape, stored))
     return found
@@ -502,8 +502,17 @@ class _Prediction:
             wanted, seen = take(values[name], at), take(view[name], at)
             if wanted is not None and seen is not None and _unexplained(wanted, seen) > _MISFIT:
                 misfits[name] = _unexplained(wanted, seen)
+        given_up = self._placed_elsewhere(misfits)
+        if not given_up and len(misfits) > 1:
+            # The first of them may be the culprit, which those behind it read.
+            culprit = next(iter(misfits))
+            given_up = self._placed_elsewhere({name: rest for name, rest in misfits.items() if name != culprit})
+        self._pairs = {name: pair for name, pair in self._pairs.items() if name not in given_up}
+
+    def _placed_elsewhere(self, misfits: Mapping[str, float]) -> set[str]:
+        """Pairs of which one side follows elsewhere without all of these; each with what it leaves unexplained."""
         if not misfits:
-            return
+            return set()
         held = {self._pairs[name].candidate: name for name in misfits}
         without = copy.copy(self)
         without._pairs = {name: pair for name, pair in self._pairs.items() if name not in misfits}
@@ -520,7 +529,7 @@ class _Prediction:
                 owner and owner != name and name in self._golden.behind(owner) and _BETTER * rest < misfits[owner]
             ):
                 given_up.add(owner)
-        self._pairs = {name: pair for name, pair in self._pairs.items() if name not in given_up}
+        return given_up
 
     def _best_partners(self, wanted: Array) -> dict[str, float]:
         """Tensors of the device without a partner that are what was predicted, with what each leaves of it."""
@@ -529,7 +538,10 @@ class _Prediction:
             return {}
         looks = {each: look for each in self.left if (look := self._look(each, wanted.shape)) is not None}
         rests = {each: _unexplained(few, look) for each, look in looks.items()}
-        return {each: rest for each, rest in rests.items() if rest < _FITTING}
+        found = {each: rest for each, rest in rests.items() if rest < _FITTING}
+        # What only reshapes it holds the same values.
+        alike = {each: rest for each, rest in found.items() if self._device[each].shape == wanted.shape}
+        return alike or found
 
     def pair_what_explains(self) -> bool:
         """Pair the one tensor from which those behind it follow, though it does not follow itself."""

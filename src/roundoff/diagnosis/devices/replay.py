@@ -148,7 +148,26 @@ class DeviceReplay:
     @cached_property
     def numbers(self) -> DeviceNumbers:
         """What the device computes with."""
-        return infer_arithmetic({name: self._some_values(name) for name in self.tensors})
+        values = {name: self._some_values(name) for name in self.tensors}
+        numbers = infer_arithmetic(values)
+        return replace(numbers, limits={**self._held_ends(values, numbers.steps), **numbers.limits})
+
+    def _held_ends(
+        self, values: Mapping[str, Array], steps: Mapping[str, float]
+    ) -> dict[str, tuple[float, float]]:
+        """Where codes end that hold all that the float model computes: beyond that only a fault in front goes."""
+        ends = dict.fromkeys(steps, (np.inf, -np.inf))
+        for sample in self.indices:
+            for name, (low, high) in ends.items():
+                exact = self.readout.exact(name, sample)
+                ends[name] = min(low, float(exact.min(initial=low))), max(high, float(exact.max(initial=high)))
+        found = {}
+        for name, (low, high) in ends.items():
+            first, last = float(values[name].min()), float(values[name].max())
+            held = first <= low + steps[name], last >= high - steps[name]
+            if any(held):
+                found[name] = first if held[0] else -np.inf, last if held[1] else np.inf
+        return found
 
     def _some_values(self, name: str) -> Array:
         """Values of a tensor from several samples: enough to see its grid, and where it ends."""

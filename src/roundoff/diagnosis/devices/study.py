@@ -2,18 +2,20 @@
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from roundoff.align.swapped import swapped_names, swapped_values
 from roundoff.core.coverage import Coverage, CoverageGap, Doubt, Grade, Judgement, LeftOut, OutputCoverage, Share
 from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array, TensorSource
-from roundoff.diagnosis.devices.kernels.fit import is_known_kernel
+from roundoff.diagnosis.causes.device_ranges import follows_scale, mixed_findings, range_findings
+from roundoff.diagnosis.devices.kernels.fit import is_known_kernel, try_kernels
 from roundoff.diagnosis.devices.proof import SHIFTED, arithmetics
 from roundoff.diagnosis.devices.readout import DeviceView, KnownNames, read_out, with_predicted
 from roundoff.diagnosis.devices.replay import DeviceReplay, NotFinite, find_not_finite
@@ -33,6 +35,7 @@ from roundoff.diagnosis.loss import ENDLESS, Loss, decibels_of
 from roundoff.diagnosis.registry import ask, explain, find_cause
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure, Remedy, RemedyChange
 from roundoff.diagnosis.subject import loss_measures
+from roundoff.errors import CannotAlign
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.graph.nodes import attribute
@@ -45,6 +48,7 @@ from roundoff.quantize.agreement import judge_outputs
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource, Samples
 from roundoff.studies.compare.study import files_share, left_out, unplaced_files
+from roundoff.tensors.stored import remarks_of, rungs_of, runs_of
 
 # A tensor whose error has this part of its energy is wrong; behind a culprit it is a victim.
 _WRONG = 0.01
@@ -289,10 +293,11 @@ def output_sqnr_text(loss: Loss) -> Message:
 
 def _culprits_text(replay: DeviceReplay, proven: Sequence[Finding], kept: Message | None) -> Message:
     tensors, places = len(replay.tensors), len(proven)
-    if all(len(each.tensors) > 1 for each in proven):
+    exchanged = all(each.cause == "wrong-dump" for each in proven)
+    if not exchanged and all(len(each.tensors) > 1 for each in proven):
         wrong = sum(len(each.tensors) for each in proven)
         return _with_kept(message("diagnosis.device_computes_otherwise", count=wrong, all=tensors), kept)
-    if all(not replay.believed.isdisjoint(each.tensors) for each in proven):
+    if exchanged or all(not replay.believed.isdisjoint(each.tensors) for each in proven):
         if kept is None:
             return message("diagnosis.device_right_dump", count=places)
         right = message("diagnosis.device_right")
@@ -386,6 +391,48 @@ def _index_right(replay: DeviceReplay, node: Any, view: DeviceView, at: int) -> 
     own, other = (np.take_along_axis(values, each, axis) for each in inside)
     tied = np.abs(own - other) <= _TIED * float(np.ptp(values))
     return np.where((tied & (inside[1] == wide[1])).reshape(right.shape), found, right)
+
+
+def swapped_findings(replay: DeviceReplay, findings: Sequence[Finding]) -> list[Finding]:
+    """Tensors of a dump that carry each other's names, whether values undid that or they are wrong for it."""
+    readout, sample = replay.readout, replay.indices[0]
+    partners = {name: pair.candidate for name, pair in readout.pairs.items()}
+    found = swapped_names(readout.reference.tensors, readout.device.tensors, partners)
+    undone = set(found)
+    wrong = [name for each in findings if each.proven for name in each.tensors[:1] if name in replay.tensors]
+    found += swapped_values(
+        dict.fromkeys(wrong), lambda name: readout.exact(name, sample), lambda name: readout.read(name, sample)
+    )
+    replay.believed.update(name for pair in undone for name in pair)
+    return [
+        Finding(
+            number=0,
+            cause="wrong-dump",
+            nodes=tuple(replay.spans[name].nodes[0] for name in pair if name in replay.spans),
+            tensors=pair,
+            summary=message("diagnosis.swapped", first=pair[0], second=pair[1]),
+            intervention=message("diagnosis.swapped_changed"),
+            measures=tuple(
+                Measure(
+                    message("diagnosis.measure_swapped", tensor=one),
+                    "",
+                    _alike(readout.exact(one, sample), readout.exact(other, sample)),
+                    1.0,
+                    samples=1,
+                )
+                for one, other in (pair,)
+            ),
+            remedy=Remedy(message("diagnosis.swapped_remedy"), "outside", (RemedyChange("report", tensors=pair),)),
+            proven=True,
+        )
+        for pair in found
+    ]
+
+
+def _alike(one: Array, other: Array) -> float:
+    left, right = (np.asarray(each, np.float64).ravel() for each in (one, other))
+    sizes = float(np.linalg.norm(left) * np.linalg.norm(right))
+    return float(left @ right) / sizes if sizes and left.size == right.size else 0.0
 
 
 # Devices that stay within a step of the reference and are off in the mean all the same.
@@ -502,8 +549,15 @@ def diagnose_device(
         BadInput: The samples do not fit the model.
         ModelFailed: The model cannot be run.
     """
-    notebook = Investigation(settings or DiagnoseSettings())
     quantized = _as_quantized(subject)
+    rungs = rungs_of(dumps) if len(rungs_of(dumps)) > 1 else {}
+    first = next(iter(rungs), "")
+    if first and first in runs_of(dumps)[1:]:
+        departed = _departed(quantized.float_model, samples, rungs[first](), settings=settings, names=names)
+        if departed is not None:
+            return departed
+    notebook = Investigation(settings or DiagnoseSettings())
+    notebook.notes += remarks_of(dumps)
     with closing(LiveSource(quantized.float_model, samples, threads=notebook.settings.threads)) as reference:
         with notebook.check(message("diagnosis.check_dumps")) as check, np.errstate(all="ignore"):
             replay = _replay(quantized, samples, (reference, dumps), notebook, names)
@@ -511,6 +565,7 @@ def diagnose_device(
         # Dumps may hold anything, NaN and the largest numbers among it.
         with np.errstate(all="ignore"):
             found = _DeviceDiagnosis(replay, notebook).run()
+    found = _with_rungs(found, quantized.float_model, samples, rungs, names)
     evidence = judge_outputs(quantized.float_model, None, samples, threads=notebook.settings.threads)
     late = bool(found.not_looked_at) and notebook.settings.deadline.left <= 0
     lacking = len(samples.names) - len(replay.readout.samples)
@@ -521,6 +576,53 @@ def diagnose_device(
         *((Doubt("time"),) if late else ()),
     )
     return _doubted(found, doubts)
+
+
+def _with_rungs(
+    found: Diagnosis,
+    model: Model,
+    samples: Samples,
+    rungs: Mapping[str, Callable[[], TensorSource]],
+    names: KnownNames | None,
+) -> Diagnosis:
+    """The diagnosis with what the outputs keep in each run of the tool, and between which two most is lost."""
+    kept: dict[str, float] = {}
+    for name, opened in rungs.items():
+        with suppress(CannotAlign), open_replay(model, samples, opened(), names=names) as replay:
+            outputs = OutputLoss(replay)
+            if outputs.can_tell:
+                kept[name] = outputs.of_device().sqnr_db
+    if len(kept) < 2:
+        return found
+    told: dict[str, Argument] = {
+        "rungs": ", ".join(f"{name} {decibels_text(value)}" for name, value in kept.items())
+    }
+    if len(kept) < 3:
+        return replace(found, notes=(*found.notes, message("diagnosis.rungs", **told)))
+    errors = [0.0, *(10 ** (-value / 10) for value in kept.values())]
+    steps = [("float", *kept)[at : at + 2] for at in range(len(kept))]
+    before, after = max(zip(np.diff(errors), steps, strict=True), key=lambda each: float(each[0]))[1]
+    text = message("diagnosis.rungs_lost", before=before, after=after, **told)
+    return replace(found, verdict=joined([found.verdict, text]))
+
+
+def _departed(
+    model: Model,
+    samples: Samples,
+    golden: TensorSource,
+    *,
+    settings: DiagnoseSettings | None,
+    names: KnownNames | None,
+) -> Diagnosis | None:
+    """The diagnosis of a tool's own float run where it is not the model's; None where it is, or cannot be told."""
+    quiet = replace(settings or DiagnoseSettings(), tell=lambda _: None)
+    try:
+        found = diagnose_device(model, samples, golden, settings=quiet, names=names)
+    except CannotAlign:
+        return None
+    if found.kind != "culprits" or all(each.cause == "wrong-dump" for each in found.findings):
+        return None
+    return replace(found, verdict=joined([message("diagnosis.rung_golden"), found.verdict]))
 
 
 def _doubted(found: Diagnosis, doubts: Sequence[Doubt]) -> Diagnosis:
@@ -648,6 +750,10 @@ class _DeviceDiagnosis:
             nowhere = nowhere.without_wrong_dumps(self._replay.believed, self._replay)
             self._notebook.notes += nowhere.notes
             suspects = [each for each in suspects if each.tensor not in nowhere.readers]
+            # What the tool's own scale makes of a tensor is no fault of a kernel; the scale may be one.
+            suspects, faint = (
+                [each for each in group if not follows_scale(self._replay, each)] for group in (suspects, faint)
+            )
             check.ok = not suspects
             check.result = _parts_text(found, suspects, len(nowhere.readers))
         loss, expected = self._losses()
@@ -659,9 +765,19 @@ class _DeviceDiagnosis:
         if not too_many:
             accused = frozenset(name for each in findings for name in each.tensors)
             findings += rounding_findings(self._replay, found, accused)
+            findings += range_findings(self._replay, found, accused)
+        exchanged = swapped_findings(self._replay, findings)
+        named = {name for each in exchanged for name in each.tensors}
+        findings = [each for each in findings if named.isdisjoint(each.tensors)]
         weighed = (
+            *exchanged,
             *(self._weighed(each, loss, expected) for each in findings),
             *index_findings(self._replay),
+            *(
+                []
+                if too_many
+                else mixed_findings(self._replay, frozenset(t for each in findings for t in each.tensors))
+            ),
         )
         evidence = DeviceEvidence(
             replay=self._replay,
@@ -674,9 +790,15 @@ class _DeviceDiagnosis:
             not_finite=nowhere,
             outputs=judged_outputs(self._replay, nowhere),
             indices={name: self._replay.readout.equal_indices(name) for name in self._replay.readout.indices},
-            open=unlike and unlike[1],
+            open=self._not_explained(suspects) or (unlike and unlike[1]),
         )
         return conclude(evidence, self._notebook)
+
+    def _not_explained(self, suspects: Sequence[DeviceSuspect]) -> Message | None:
+        """How many tensors do not follow, where no time was left to tell why."""
+        if not suspects or not self._notebook.out_of_time():
+            return None
+        return message("diagnosis.device_not_following", count=len(suspects), all=len(self._replay.tensors))
 
     def _inputs_text(self, inputs: Sequence[DeviceSuspect]) -> Message:
         if inputs:
@@ -721,6 +843,7 @@ class _DeviceDiagnosis:
 
     def _explained(self, inputs: Sequence[DeviceSuspect], suspects: Sequence[DeviceSuspect]) -> list[Finding]:
         findings: list[Finding] = []
+        known: set[tuple[str, str]] = set()
         for suspect in [*inputs, *suspects][:_MOST_SUSPECTS]:
             if self._notebook.out_of_time():
                 self._notebook.skip(message("diagnosis.skip_why", tensor=suspect.tensor))
@@ -732,6 +855,14 @@ class _DeviceDiagnosis:
                 kernel = find_cause("kernel-fault", "device")
                 asked = ask(kernel, self._replay, suspect, nodes=nodes, tensors=tensors)
                 told = told if asked is None else asked[0]
+            fit = None if told is None or told.cause != "kernel-fault" else try_kernels(self._replay, suspect).fit
+            if told is not None and told.proven and fit is not None and fit.node:
+                # Two that read a tensor which was not dumped show the one fault of its kernel.
+                way = (fit.node, str(fit.text))
+                if way in known:
+                    continue
+                known.add(way)
+                told = replace(told, nodes=tuple(dict.fromkeys((fit.node, *told.nodes))))
             # What explains less than nothing explains nothing: the tensor is off by too little to tell why.
             if told is not None and (told.proven or suspect.whole or not _worsens(told)):
                 findings.append(told)
@@ -742,7 +873,8 @@ class _DeviceDiagnosis:
         findings = []
         for suspect in suspects[:_MOST_SUSPECTS]:
             if self._notebook.out_of_time():
-                break
+                self._notebook.skip(message("diagnosis.skip_why", tensor=suspect.tensor))
+                continue
             nodes, tensors = suspect.nodes, (suspect.tensor,)
             told = explain(self._replay, suspect, of="device", nodes=nodes, tensors=tensors)
             known = told is not None and (told.cause != "kernel-fault" or is_known_kernel(self._replay, suspect))

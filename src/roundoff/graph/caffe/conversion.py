@@ -431,12 +431,23 @@ def _declare_layers() -> None:
 _CONVERTERS: Table[Converter] = Table("layer type", load=_declare_layers)
 _OWN: Table[Converter] = Table("layer type")
 
-NOT_RUN = frozenset({
-    "Accuracy", "CenterLoss", "ContrastiveLoss", "DetectionEvaluate", "EuclideanLoss", "HDF5Output", "HingeLoss",
-    "IFMR", "InfogainLoss", "MultiBoxLoss", "MultinomialLogisticLoss", "SearchN", "SigmoidCrossEntropyLoss",
-    "Silence", "SmoothL1Loss", "SoftmaxWithLoss",
-})  # fmt: skip
-"""Layers that serve training, scoring or calibration; a deployed net does without them."""
+_NOT_RUN = frozenset({"Accuracy", "DetectionEvaluate", "HDF5Output", "IFMR", "SearchN", "SegAccuracy", "Silence"})
+_LOSS = "Loss"
+
+
+def serves_training(layer: CaffeLayer) -> bool:
+    """Whether a layer serves training, scoring or calibration: a deployed net does without it.
+
+    Losses are known by their names, of which each fork has its own; and what writes no blob adds nothing to a net.
+    """
+    if converter_of(layer.type) is None:
+        return layer.type in _NOT_RUN or _LOSS in layer.type or not layer.tops
+    return layer.type == "Python" and _LOSS in python_class(layer) and converter_of(python_class(layer)) is None
+
+
+def python_class(layer: CaffeLayer) -> str:
+    """The class that a layer in Python runs."""
+    return str((layer.message.message("python_param") or TextMessage()).get("layer", ""))
 
 
 def converts(*types: str) -> Callable[[Converter], Converter]:

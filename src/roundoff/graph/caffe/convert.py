@@ -15,7 +15,15 @@ from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextMessage
 from roundoff.core.untrusted import parse_json
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.caffe.conversion import NOT_RUN, BlobValue, LayerJob, Params, Shape, converter_of, layer_types
+from roundoff.graph.caffe.conversion import (
+    BlobValue,
+    LayerJob,
+    Params,
+    Shape,
+    converter_of,
+    layer_types,
+    serves_training,
+)
 from roundoff.graph.caffe.net import CaffeLayer, Net, read_net
 from roundoff.graph.caffe.wire import message_spec
 from roundoff.graph.draft import Assembly
@@ -29,8 +37,9 @@ DATA_TYPES = frozenset({
 
 
 def brings_data(layer: CaffeLayer) -> bool:
-    """Whether a layer feeds the net: one of Caffe's, or one in Python that reads nothing."""
-    return layer.type in DATA_TYPES or (layer.type == "Python" and not layer.bottoms)
+    """Whether a layer feeds the net: one of Caffe's, or of a fork or in Python that reads nothing."""
+    unknown = layer.type == "Python" or converter_of(layer.type) is None
+    return layer.type in DATA_TYPES or (unknown and not layer.bottoms)
 
 
 _SAY = (
@@ -250,7 +259,7 @@ def _sorted_out(net: Net) -> tuple[list[CaffeLayer], list[Dropped]]:
         # In order: what a dropped layer wrote is gone for all behind it. A blob that it only passes on in place
         # stays.
         without = gone.intersection(layer.bottoms)
-        if layer.type in NOT_RUN and converter_of(layer.type) is None:
+        if serves_training(layer):
             gone.update(set(layer.tops) - set(layer.bottoms))
             dropped.append(Dropped(layer.name, layer.type, english("serves training or scoring")))
         elif without:

@@ -4,6 +4,7 @@ Lengths across are shares of the width, so that letters keep their size on a tel
 in a box that is stretched. Colours are classes of the style sheet.
 """
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -156,15 +157,24 @@ def _culprit(card: CulpritCard) -> Iterator[str]:
         yield f'<div class="todo"><h4>{spans(card.remedy)}{cost}</h4>'
         if card.settings:
             yield f'<p class="small">{spans(bilingual("card.settings"))}</p>'
-            lines = "\n".join(card.settings)
-            yield f'<pre class="commands">{escape(lines)}</pre>'
+            names = escape(json.dumps(card.places), quote=True)
+            about = f'data-chip="{escape(card.chip)}" data-nodes="{names}"'
+            yield f'<pre class="commands settings-of" {about}>{_lines(card.settings)}</pre>'
+        if card.commands:
+            yield f'<p class="small">{spans(bilingual("card.carry_out"))}</p>'
+            yield f'<pre class="commands">{_lines(card.commands)}</pre>'
         yield "</div>"
     yield "</div>"
 
 
+def _lines(lines: Sequence[str]) -> str:
+    return escape("\n".join(lines))
+
+
 def _drawing(drawing: Drawing) -> str:
     parts = _channels(drawing) if isinstance(drawing, ChannelDrawing) else _histogram(drawing)
-    return f'<figure class="drawing"><p class="caption">{spans(drawing.caption)}</p>{"".join(parts)}</figure>'
+    of = f' data-node="{escape(drawing.node)}"' if drawing.node else ""
+    return f'<figure class="drawing"{of}><p class="caption">{spans(drawing.caption)}</p>{"".join(parts)}</figure>'
 
 
 def _bar(left: float, right: float, top: float) -> str:
@@ -198,7 +208,7 @@ def _channels(drawing: ChannelDrawing) -> Iterator[str]:
     yield f"{_BOX}{''.join(paths)}</svg>"
     yield texts(drawing.leader, f'class="said" x="{percent(1.4 / max(count, 8))}" y="11"')
     yield texts(drawing.conclusion, f'class="said bad" x="100%" y="{percent(band)}" dy="-5" text-anchor="end"')
-    yield texts(bilingual("card.channel_order"), 'x="0" y="100%" dy="15"')
+    yield texts(bilingual("card.channel_order"), 'class="order" x="0" y="100%" dy="15"')
     yield texts(drawing.median, 'class="end" x="100%" y="100%" dy="15"')
     yield "</svg></div>"
 

@@ -191,12 +191,10 @@ class _Graph:
                 yield f"M{x0 + _WIDE:g} {y0 + _TALL / 2:g}H{side:g}V{y1 + _TALL / 2:g}H{x1 + _WIDE:g}"
 
     def boxes(self) -> Iterator[str]:
-        values, column = _finite(self.block), _column(self.block)
         for at, box in enumerate(self.block.boxes):
             x, y = self.place[at]
-            shade = _shade(self.block, box, values)
+            shown, shade = box_look(self.block, box.value)
             look = f"box {box.mark}".strip() + ("" if shade is None else f" f{shade}")
-            shown = "" if box.value is None else cell_text(box.value, column).en.replace("-", "\u2212")
             place = f'data-box="{at}" transform="translate({x:g} {y:g})"'
             before, behind = _SIGNS.get(box.mark, ("", ""))
             yield (
@@ -221,7 +219,7 @@ def _label(box: NetworkBox, shown: str) -> str:
     """The name as far as there is room beside its number."""
     if box.label.en != box.label.zh:
         return texts(box.label, 'class="name" x="9" y="18"')
-    room = _LETTERS + 4 - (len(shown) + 1 if shown else 0)
+    room = _LETTERS + 2 - (len(shown) + 1 if shown else 0)
     return f'<text class="name" x="9" y="18">{escape(_cut(box.label.en, room))}</text>'
 
 
@@ -236,16 +234,22 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else "…" + text[1 - most :]
 
 
-def _shade(block: NetworkBlock, box: NetworkBox, values: Sequence[float]) -> int | None:
+def box_look(block: NetworkBlock, value: float | None) -> tuple[str, int | None]:
+    """The number that stands in a box, and its class."""
+    shown = "" if value is None else cell_text(value, _column(block)).en.replace("-", "\u2212")
+    return shown, _shade(block, value, _finite(block))
+
+
+def _shade(block: NetworkBlock, value: float | None, values: Sequence[float]) -> int | None:
     """The class of a box: of decibels by fixed limits, of other numbers between the best and the worst."""
-    if box.value is None or math.isnan(box.value):
+    if value is None or math.isnan(value):
         return None
     if block.kind == "decibels":
-        return db_class(box.value)
+        return db_class(value)
     best, worst = _ends(block, values or [0.0])
     if worst == best:
         return 0
-    share = min(max((box.value - best) / (worst - best), 0.0), 1.0)
+    share = min(max((value - best) / (worst - best), 0.0), 1.0)
     return min(_SHADES - 1, int(share * _SHADES))
 
 

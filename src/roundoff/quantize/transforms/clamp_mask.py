@@ -7,7 +7,7 @@ score of its row that its exponential is zero: a limit as low as that is exact, 
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import Draft, change_constants
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import attribute, by_dtype
+from roundoff.graph.nodes import attribute, by_dtype, producers
 from roundoff.graph.shapes import values
 from roundoff.graph.transformers import MASK_LEVEL, Attention, ScoreOperand, find_parts
 from roundoff.graph.weights import DerivedConstants
@@ -55,6 +55,7 @@ class ScoreRows:
         reached: Smallest value of each operand, masks included, by tensor.
         empty: Rows in which every key is masked.
         masked: Whether anything was masked.
+        bottom: Smallest score that is not masked.
     """
 
     lead: float = 0.0
@@ -66,6 +67,7 @@ class ScoreRows:
     reached: dict[str, float] = field(default_factory=dict)
     empty: int = 0
     masked: bool = False
+    bottom: float = math.inf
 
     def add(self, added: Sequence[tuple[ScoreOperand, Array, Array, Array]]) -> None:
         """Look at one sample.
@@ -98,6 +100,7 @@ class ScoreRows:
             self.lead = max(self.lead, float((total.max(axis=-1) - rows)[seen].max()))
             self.least = min(self.least, float(rows[seen].min()))
             self.most = max(self.most, float(rows[seen].max()))
+            self.bottom = min(self.bottom, float(np.where(hidden, np.inf, total).min()))
 
     def _reaches(self, name: str, array: Array) -> None:
         self.highest[name] = max(self.highest.get(name, -math.inf), float(array.max()))
@@ -106,6 +109,11 @@ class ScoreRows:
     def low(self) -> float:
         """Scores below it weigh less than half a step of an 8-bit probability, in every row."""
         return self.least + math.log(_LEAST_PROBABILITY) - math.log(self.keys)
+
+    @property
+    def wasted(self) -> bool:
+        """Whether most codes would go to scores that get no probability: a bias, or a mask of -100, is as low."""
+        return self.bottom < self.low - (self.most - self.low)
 
 
 def _carried(total: Array, hidden: Array, scores: Array) -> tuple[Array, Array]:
@@ -148,23 +156,35 @@ def masked_attentions(model: Model) -> tuple[Attention, ...]:
     )
 
 
+def biased_attentions(model: Model) -> tuple[Attention, ...]:
+    """The attentions that have anything added to scores, or selected instead: masks, biases, fed or computed."""
+    parts = find_parts(model).attentions
+    return tuple(part for part in parts if any(each.kind != "nothing" for each in part.operands))
+
+
 @transform(CLAMP_MASK)
 def clamp_mask(job: TransformJob) -> Transformed:
     """Limit attention masks as far as that changes no bit of the outputs, so that scores keep their levels."""
     model = job.model
-    parts = masked_attentions(model)
+    parts = biased_attentions(model)
     if not parts:
         return StepOutcome(model, (), ())
     limits = observe_rows(model, job.context.samples, parts, threads=job.context.threads)
-    masked = [part for part in parts if part.softmax in limits.rows and limits.rows[part.softmax].masked]
+    seen = [(part, limits.rows[part.softmax]) for part in parts if part.softmax in limits.rows]
+    masked = [part for part, rows in seen if rows.masked]
+    low = [part for part, rows in seen if rows.wasted and not rows.masked]
+    notes, ranges = _low_scores(model, low, limits)
     if not masked:
-        # Nothing was padded in any sample: what a mask does was not seen.
-        return StepOutcome(model, (), (message("quantize.mask_unused", count=len(parts)),))
-    ranges = score_ranges(model, masked, limits)
+        unused = [part for part, rows in seen if not rows.wasted and _is_idle(part, rows)]
+        if unused:
+            # Nothing was padded in any sample: what a mask does was not seen.
+            notes = (*notes, message("quantize.mask_unused", count=len(unused)))
+        return StepOutcome(model, (), notes, ranges)
     added = {each for part in masked for each in part.operands if not each.selected}
+    kept = {**mask_ranges(model, added, limits), **score_ranges(model, masked, limits), **ranges}
     if limits.empty:
         note = message("quantize.mask_full_rows", count=limits.empty, samples=limits.samples)
-        return StepOutcome(model, (), (note,), {**mask_ranges(added, limits), **ranges})
+        return StepOutcome(model, (), (note, *notes), kept)
     editor = _MaskEditor(model, masked)
     taken = editor.limit(limits)
     changed = editor.draft.finish()
@@ -172,10 +192,31 @@ def clamp_mask(job: TransformJob) -> Transformed:
     worst = max((each.max_abs_error for each in check.outputs), default=0.0)
     if not check.agrees or worst > 0:
         note = message("quantize.mask_not_equal", limit=f"{limits.added:.4g}", most=f"{worst:.2g}")
-        return StepOutcome(model, (), (note,), {**mask_ranges(added, limits), **ranges})
-    return StepOutcome(
-        changed, taken, _said(masked, limits, taken), {**mask_ranges(editor.limited, limits), **ranges}
+        return StepOutcome(model, (), (note, *notes), kept)
+    return StepOutcome(changed, taken, (*_said(masked, limits, taken), *notes), kept)
+
+
+def _low_scores(
+    model: Model, parts: Sequence[Attention], limits: MaskLimits
+) -> tuple[tuple[Message, ...], dict[str, tuple[float, float]]]:
+    """Ranges of scores that reach far below what gets a probability without any mask, and what is said of them."""
+    if not parts:
+        return (), {}
+    rows = [limits.rows[part.softmax] for part in parts]
+    # Of the last sum alone: what an earlier one leaves out a later one might lift again.
+    last = [replace(part, operands=part.operands[-1:]) for part in parts]
+    lowest, low = (
+        f"{min(values):.4g}" for values in ([each.bottom for each in rows], [each.low for each in rows])
     )
+    return (message("quantize.low_scores", count=len(parts), lowest=lowest, low=low),), score_ranges(
+        model, last, limits
+    )
+
+
+def _is_idle(part: Attention, rows: ScoreRows) -> bool:
+    """Whether it has a mask, or is fed one, that masks nothing in any sample."""
+    fed = [each for each in part.operands if each.kind == "unknown"]
+    return any(each.kind == "mask" for each in part.operands) or any(not rows.reached[each.tensor] for each in fed)
 
 
 def _said(masked: Sequence[Attention], limits: MaskLimits, taken: Sequence[Participation]) -> tuple[Message, ...]:
@@ -190,19 +231,34 @@ def _said(masked: Sequence[Attention], limits: MaskLimits, taken: Sequence[Parti
 def score_ranges(model: Model, masked: Sequence[Attention], limits: MaskLimits) -> dict[str, tuple[float, float]]:
     """The range of masked scores: from where a probability is nothing to the largest; a mask saturates."""
     results = {node.name: node.output[0] for node in model.proto.graph.node}
-    rows = [(part, limits.rows[part.softmax]) for part in masked]
-    return {
-        results[each.node]: (seen.low, seen.highest[each.node]) for part, seen in rows for each in part.operands
-    }
+    found = {}
+    for part in masked:
+        seen = limits.rows[part.softmax]
+        low = seen.low
+        for each in reversed(part.operands):
+            found[results[each.node]] = (low, seen.highest[each.node])
+            # What is added later may lift a score again.
+            low -= max(0.0, seen.highest.get(each.tensor, 0.0))
+    return found
 
 
-def mask_ranges(operands: Iterable[ScoreOperand], limits: MaskLimits) -> dict[str, tuple[float, float]]:
-    """The range of masks that are not limited in the network: their quantizer saturates."""
-    seen = [each.highest for each in limits.rows.values()]
+def mask_ranges(
+    model: Model, operands: Iterable[ScoreOperand], limits: MaskLimits
+) -> dict[str, tuple[float, float]]:
+    """The range of masks, and of what they are moved from: where nothing limits them their quantizer saturates."""
+    makers = producers(model.proto.graph.node)
     found = {}
     for each in operands:
-        high = max((known[each.tensor] for known in seen if each.tensor in known), default=0.0)
-        found[each.tensor] = (-high, -limits.added) if each.subtracted else (limits.added, high)
+        rows = [seen for seen in limits.rows.values() if each.tensor in seen.highest]
+        if min((seen.reached[each.tensor] for seen in rows), default=0.0) > MASK_LEVEL:
+            continue
+        high = max((seen.highest[each.tensor] for seen in rows), default=0.0)
+        tensor, node = each.tensor, makers.get(each.tensor)
+        ends = (-high, -limits.added) if each.subtracted else (limits.added, high)
+        found[tensor] = ends
+        while node is not None and node.op_type in _KEEP_ELEMENTS:
+            tensor, node = node.input[0], makers.get(node.input[0])
+            found[tensor] = ends
     return found
 
 
@@ -305,6 +361,16 @@ class _MaskEditor:
         }
         self._inputs = {value.name for value in model.proto.graph.input}
         self._own = {name for name, _ in self._operands}
+        cone, waiting = set[str](), [each.tensor for each in self._operands.values()]
+        while waiting:
+            maker = self.draft.producer(waiting.pop())
+            if maker is not None and maker.name not in cone:
+                cone.add(maker.name)
+                waiting += [name for name in maker.input if name]
+        # From the masks up: layers may move one mask each for itself.
+        for node in reversed(list(self.draft.nodes.values())):
+            if node.name in cone and all(map(self._is_private, filter(None, node.output))):
+                self._own.add(node.name)
         self._elements = {each.name: each.element.dtype for each in values(model) if each.element is not None}
         self._limited: dict[str, str] = {}
 
@@ -322,11 +388,6 @@ class _MaskEditor:
                 text = message("quantize.mask_limit", limit=f"{sign * limit:.4g}")
                 taken.append(Participation(name, "mask", text))
         return tuple(taken)
-
-    @property
-    def limited(self) -> tuple[ScoreOperand, ...]:
-        """Operands that a Max or a Min limits."""
-        return tuple(each for each in self._operands.values() if each.tensor in self._limited)
 
     def _may_be_lower(self, tensor: str, limit: float, sign: float) -> bool:
         """Whether a constant on the path of a tensor is lower than the limit, or it is fed from outside."""
@@ -373,7 +434,6 @@ class _MaskEditor:
             # Nothing on its path can be limited in its stead.
             self._insert(node, place, limit, sign)
             return
-        self._own.add(maker.name)
         for at in lower:
             self._edge(maker, at, limit, sign)
 

@@ -25,8 +25,10 @@ _PALETTE = (
     "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733", "#777777",
     "#004488", "#44aa99", "#997700", "#cc99bb",
 )  # fmt: skip
-# More curves than colours are a sweep, whose colours run from its first to its last.
+# More curves than colours are a sweep, whose colours run from its first to its last; neighbours, whose colours are
+# close, differ in their lines and marks.
 _SWEEP_COLORS = "viridis"
+_SWEEP_LINES, _SWEEP_MARKS = ("-", "--", "-.", ":"), ("o", "s", "^", "D", "v")
 
 
 def accumulation_picture(found: Accumulation, *, form: PictureForm = "png") -> bytes:
@@ -42,15 +44,18 @@ def accumulation_picture(found: Accumulation, *, form: PictureForm = "png") -> b
     def paint(figure: "Figure") -> None:
         axes = figure.subplots()
         colors = (_BASE_COLOR, *_colors(len(found.curves) - 1))
+        sweep = len(found.curves) - 1 > len(_PALETTE)
         for number, curve in enumerate(found.curves):
             values = [_finite(value) for value in found.shown(curve)]
             base = number == 0
+            look = number - 1 if sweep and not base else 0
             axes.plot(
                 range(len(values)),
                 values,
                 color=colors[number],
                 linewidth=2.2 if base else 1.3,
-                marker="o" if names else None,
+                linestyle=_SWEEP_LINES[look % len(_SWEEP_LINES)],
+                marker=_SWEEP_MARKS[look % len(_SWEEP_MARKS)] if names else None,
                 markersize=3,
                 zorder=3 if base else 2,
                 label=drawable(shortened(f"{curve.name} (everything quantized)" if base else curve.name, 40)),

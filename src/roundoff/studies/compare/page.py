@@ -4,6 +4,7 @@ import math
 from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
@@ -22,6 +23,7 @@ from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, score_text, shape_text
 from roundoff.pages.cards import Mark, StripCard
 from roundoff.pages.coverage import coverage_lines, gap_line, judgement_lines
+from roundoff.studies.compare.cards import comparison_hero
 from roundoff.studies.compare.result import Comparison, TensorComparison, was_not_read
 
 _LISTED = 5
@@ -56,24 +58,29 @@ def comparison_page(document: RunDocument, view: pages.View = pages.View()) -> p
         return None
     rows = {row.reference: row for row in found.rows}
 
-    def lines() -> Iterator[_Line]:
+    def lines(*, worst: bool) -> Iterator[_Line]:
         yield from _judged(found)
         if found.judgement is None:
             yield from coverage_lines(found.outputs, other="candidate")
         yield from judgement_lines(found.judgement, other="candidate")
         yield from _start(found, rows)
-        yield from _worst(found, rows)
+        if worst:  # in a terminal the rows of the table say it
+            yield from _worst(found, rows)
         for part in (_culprits, _not_read, _alignment, _unmatched):
             yield from part(found)
 
+    headline, strip = _headline(found), tuple(_strip(found, rows))
     series = (pages.Series(("sqnr_db",), plain("sqnr_db"), "points"),)
     axes = (bilingual("common.place_axis"), bilingual("common.sqnr_axis"))
     chart = pages.Chart("tensors-along", bilingual("compare.along"), "tensors", "order", series, *axes)
     blocks: tuple[pages.Block, ...] = (
-        _headline(found),
-        *_strip(found, rows),
-        pages.bilingual_facts(lines),
-        chart,
+        comparison_hero(document, found, rows, said=headline.text),
+        headline,
+        *strip,
+        replace(pages.bilingual_facts(lambda: lines(worst=False)), on=("terminal",)),
+        replace(pages.bilingual_facts(lambda: lines(worst=True)), on=("html", "csv")),
+        # The strip shows the same at the true places.
+        *(() if strip else (chart,)),
         _table(found, view),
         *pages.notes(found.notes),
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from roundoff.align.alignment import pair_names
 from roundoff.align.layout import only_padding
 from roundoff.align.pairing import TensorPair, pair_samples
 from roundoff.core.progress import Progress
@@ -104,13 +105,14 @@ _SAME_INPUT = 1e-2
 def _pairs_by_inputs(reference: TensorSource, candidate: TensorSource) -> tuple[tuple[str, str], ...]:
     """Samples whose first tensor is the same on both sides, each with one partner; none where that is unsure."""
     first = next(iter(reference.tensors), None)
-    other = {info.name: info for info in candidate.tensors}.get("" if first is None else first.name)
+    named = {} if first is None else pair_names([first], candidate.tensors)
+    other = next((info for info in candidate.tensors if info.name in named.values()), None)
     many = max(len(reference.samples), len(candidate.samples)) > _MOST_TOLD_APART
     if first is None or other is None or many or first.problem or other.problem:
         return ()
     found = []
     try:
-        theirs = {name: candidate.read(first.name, name) for name in candidate.samples}
+        theirs = {name: candidate.read(other.name, name) for name in candidate.samples}
         for ours in reference.samples:
             exact = reference.read(first.name, ours)
             alike = [name for name, each in theirs.items() if _same_values(exact, each)]
@@ -121,6 +123,12 @@ def _pairs_by_inputs(reference: TensorSource, candidate: TensorSource) -> tuple[
 
 
 def _same_values(ours: Array, theirs: Array) -> bool:
+    if (
+        ours.ndim == theirs.ndim > 2
+        and ours.shape != theirs.shape
+        and ours.shape == np.moveaxis(theirs, -1, 1).shape
+    ):
+        theirs = np.moveaxis(theirs, -1, 1)  # a dump with channels last
     if ours.shape != theirs.shape or not ours.size or not {ours.dtype.kind, theirs.dtype.kind} <= set("fiu"):
         return False
     size = float(np.abs(ours).max(initial=0))

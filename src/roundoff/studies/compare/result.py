@@ -11,7 +11,7 @@ from roundoff.messages.message import NOTHING, Message
 
 DifferenceKind = Literal[
     "", "nonfinite", "zeroed", "gain", "offset", "gain and offset", "saturation", "few outliers",
-    "one channel", "permutation", "layout", "codes", "indices", "part", "noise",
+    "one channel", "permutation", "layout", "codes", "indices", "part", "noise", "swapped", "range",
 ]  # fmt: skip
 # introduces: the error starts here; victim: an input was wrong already; "": passes, or nothing is known.
 Role = Literal["", "introduces", "victim"]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from roundoff.align.layout import find_layout
 from roundoff.align.pairing import Pairing, TensorPair
-from roundoff.align.usual_layout import one_of_its_own
+from roundoff.align.swapped import swapped_names, swapped_values
+from roundoff.align.usual_layout import of_their_own
 from roundoff.core.coverage import (
     Coverage,
     CoverageGap,
@@ -38,7 +39,8 @@ from roundoff.messages.numbers import EXACT_DB, score_text
 from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
 from roundoff.studies.compare.pairs import PairMeasurement, SamplePairs, find_samples, measure_pairs, read_pair
 from roundoff.studies.compare.result import Comparison, Role, TensorComparison, Verdict, was_not_read
-from roundoff.tensors.stored import BatchSource, runs_of
+from roundoff.tensors.ranges import BOUNDED, FILLED, excess_range, lost_values, shares_scale
+from roundoff.tensors.stored import BatchSource, holds_statistics, remarks_of, runs_of, scales_of
 
 if TYPE_CHECKING:
     from roundoff.graph.interface import OutputPart
@@ -231,6 +233,8 @@ def _db(row: TensorComparison) -> float | None:
     return row.score.values.get("sqnr_db")
 
 
+# Of so many channels each is looked at by itself.
+_MOST_CHANNELS = 512
 # How many failing tensors are looked at a second time to say what their difference looks like.
 _SECOND_LOOKS = 48
 # Equal shapes are tried in another layout when the cosine is below this.
@@ -278,6 +282,7 @@ def compare(
     _check_axis(settings.channel_axis, measured)
     thresholds = settings.thresholds or load_profile(PROFILE)
     scored = _with_lost_parts(job, _rows(job, pairs, measured, thresholds=thresholds), pairs)
+    scored = _with_wide_ranges(job, _with_swapped(job, scored, pairs), pairs, measured)
     judged = _with_odd_layouts(scored, _alone(scored, pairs, reference, settings.topology))
     rows = _with_roles(judged, settings.topology)
     rows, remarks = _remarked(job, rows, pairs, measured)
@@ -287,6 +292,7 @@ def compare(
         *_run_notes((reference, candidate)),
         *batch_note(candidate),
         samples.note,
+        *dict.fromkeys((*remarks_of(reference), *remarks_of(candidate))),
         _note_on_scope(thresholds, settings.topology),
         *_moved_names(rows, reference),
         *remarks,
@@ -300,6 +306,8 @@ def compare(
     judgement = _judgement(rows, (reference, candidate), pairing, verdict, outputs, thresholds)
     indices = {pair.reference: each.indices for pair, each in zip(pairs, measured, strict=True) if each.indices}
     doubts = (*sanity.doubts(measured), *index_doubts(indices))
+    if holds_statistics(reference):
+        doubts = (*doubts, Doubt("statistics"))
     return Comparison(
         reference=reference.label,
         candidate=candidate.label,
@@ -509,7 +517,7 @@ def _with_lost_parts(
     """Fail outputs of which a slice is lost: beside one that is far larger it hardly shows in the whole."""
     thresholds = job.settings.thresholds or load_profile(PROFILE)
     places = {pair.reference: at for at, pair in enumerate(pairs)}
-    for part in job.settings.parts:
+    for part in job.settings.parts or _channels_of_last(job, pairs):
         at = places.get(part.output)
         if at is None or rows[at].passed is not True:
             continue
@@ -519,11 +527,87 @@ def _with_lost_parts(
             if ours.shape == theirs.shape:
                 sums = sums.merge(measure_pair(part.of(ours), part.of(theirs)))
         scores = score(sums).values
-        if scores and not thresholds.holds(scores):
+        ours, theirs = read_pair(job.sources, pairs[at], job.samples.pairs[0])
+        left = lost_values(part.of(ours), part.of(theirs), ours) if ours.shape == theirs.shape else None
+        if left is not None and part.axis is not None:
+            text = message("compare.part_coarse", name=part.source, count=left[1], all=left[0])
+            rows[at] = replace(rows[at], passed=False, kind="part", difference=text)
+        elif job.settings.parts and scores and not thresholds.holds(scores):
             gaps = {"cosine": score_text("cosine", scores["cosine"]), "db": f"{scores['sqnr_db']:.1f}"}
             text = message("compare.part_lost", name=part.source, **gaps)
             rows[at] = replace(rows[at], passed=False, kind="part", difference=text)
     return rows
+
+
+def _channels_of_last(job: _ComparisonRun, pairs: Sequence[TensorPair]) -> "tuple[OutputPart, ...]":
+    """The channels of the last tensor, where nothing tells the network's outputs apart."""
+    from roundoff.graph.interface import OutputPart
+
+    last = job.sources[0].tensors[-1] if job.sources[0].ordered and job.settings.topology is None else None
+    if last is None or len(last.shape) < 3 or not 2 <= last.shape[1] <= _MOST_CHANNELS:
+        return ()
+    return tuple(OutputPart(last.name, 1, at, at + 1, f"[:, {at}]") for at in range(last.shape[1]))
+
+
+def _with_swapped(
+    job: _ComparisonRun, rows: list[TensorComparison], pairs: Sequence[TensorPair]
+) -> list[TensorComparison]:
+    """Fail tensors that carry each other's names, also where they agree because values were believed more."""
+    ours, theirs = job.sources
+    partners = {pair.reference: pair for pair in pairs}
+    found = swapped_names(ours.tensors, theirs.tensors, {pair.reference: pair.candidate for pair in pairs})
+    failing = [row.reference for row in rows if row.passed is False and row.score.values]
+    first = job.samples.pairs[0]
+    with contextlib.suppress(BadInput):
+        found += swapped_values(
+            failing,
+            lambda name: read_pair(job.sources, partners[name], first)[0],
+            lambda name: read_pair(job.sources, partners[name], first)[1],
+        )
+    others = {one: other for pair in found for one, other in (pair, pair[::-1])}
+    return [
+        replace(
+            row, passed=False, kind="swapped", difference=message("compare.swapped", other=others[row.reference])
+        )
+        if row.reference in others
+        else row
+        for row in rows
+    ]
+
+
+def _with_wide_ranges(
+    job: _ComparisonRun,
+    rows: list[TensorComparison],
+    pairs: Sequence[TensorPair],
+    measured: Sequence[PairMeasurement],
+) -> list[TensorComparison]:
+    """Fail tensors whose range, as the tool's files say, is far too wide for them and for all that share it."""
+    scales = scales_of(job.sources[1])
+    if not scales:
+        return rows
+    known = [scales.get(pair.candidate) for pair in pairs]
+    peaks = [
+        max((abs(end) for side in (each.moments.reference, each.moments.candidate) for end in (side.low, side.high)
+             if math.isfinite(end)), default=0.0)
+        for each in measured
+    ]  # fmt: skip
+    found = list(rows)
+    for at, scale in enumerate(known):
+        if scale is None or rows[at].passed is not True or rows[at].kind:
+            continue
+        values = [job.sources[1].read(pairs[at].candidate, sample) for _, sample in job.samples.pairs]
+        excess = excess_range(scale, peaks[at], values, BOUNDED.get(rows[at].op_type, 0.0))
+        needed = any(
+            other is not None
+            and place != at
+            and shares_scale(scale, other)
+            and other.reach < FILLED * peaks[place]
+            for place, other in enumerate(known)
+        )
+        if excess is not None and not needed:
+            text = message("compare.wide_range", low=scale.low, high=scale.high, peak=peaks[at], times=excess)
+            found[at] = replace(rows[at], passed=False, kind="range", difference=text)
+    return found
 
 
 def _note_on_scope(thresholds: ThresholdSet, topology: Topology | None) -> Message:
@@ -620,17 +704,17 @@ def _alone(
     pairs: Sequence[TensorPair],
     reference: TensorSource,
     topology: Topology | None,
-) -> str:
-    """The one tensor inside of the network with a layout of its own; empty when there is none."""
+) -> Collection[str]:
+    """Tensors inside of the network with a layout of their own."""
     names = [info.name for info in reference.tensors]
     # Of tensors without their network the first and the last are its ends; in no order any may be one.
     ends = {*topology.inputs, *topology.outputs} if topology else {*(names[:1] + names[-1:])}
     shapes = ({row.reference: row.shapes[0] for row in rows}, {row.candidate: row.shapes[1] for row in rows})
-    found = one_of_its_own(pairs, *shapes, ends) if topology or reference.ordered else None
-    return "" if found is None else found.reference
+    found = of_their_own(pairs, *shapes, ends) if topology or reference.ordered else []
+    return {each.reference for each in found}
 
 
-def _with_odd_layouts(rows: Sequence[TensorComparison], alone: str) -> tuple[TensorComparison, ...]:
+def _with_odd_layouts(rows: Sequence[TensorComparison], alone: Collection[str]) -> tuple[TensorComparison, ...]:
     """Fail tensors that agree only with their axes exchanged, although their shape or all others say otherwise.
 
     Where most tensors change layout it is the candidate's way of storing; in one tensor among many it is a fault.
@@ -640,7 +724,7 @@ def _with_odd_layouts(rows: Sequence[TensorComparison], alone: str) -> tuple[Ten
         return tuple(rows)
     return tuple(
         replace(row, passed=False, kind="layout", difference=_odd_layout(row))
-        if row.layout and row.passed and (row.shapes[0] == row.shapes[1] or row.reference == alone)
+        if row.layout and row.passed and (row.shapes[0] == row.shapes[1] or row.reference in alone)
         else row
         for row in rows
     )

@@ -21,6 +21,7 @@ from roundoff.messages.catalogue import (
 )
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import percentage, score_text, shape_text
+from roundoff.pages.cards import USUAL_LIMIT_DB, ErrorChart, ErrorPoint
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.layers.result import WEIGHTS_UNKNOWN, Culprit, LayerReport, LayerRow, LayerScore
 
@@ -45,7 +46,10 @@ def layers_page(document: RunDocument, view: pages.View = pages.View()) -> pages
     report = document.layers
     if report is None:
         return None
-    curve = pages.Chart("layers-along", bilingual("layers.along"), "layers", "order", _series(report), *_AXES)
+    curve: pages.Block = _errors(report)
+    if report.method != "both":
+        series = _series(report)
+        curve = pages.Chart("layers-along", bilingual("layers.along"), "layers", "order", series, *_AXES)
     return pages.Page(
         "layers",
         bilingual("layers.title"),
@@ -84,6 +88,27 @@ def _headline(report: LayerReport) -> pages.Headline:
             ("open", bilingual("layers.fine_activations")) if unknown else ("good", bilingual("layers.fine"))
         )
     return pages.Headline(tone, text, f"layers_{kind}", bilingual(f"layers.word_{kind}"))
+
+
+def _errors(report: LayerReport) -> ErrorChart:
+    """What each unit loses alone and what it hands on; a unit is named by the node that has its weights."""
+    guilty = {
+        name: at for at, each in enumerate(report.verdict.culprits, 1) for name in (each.node, each.weighted)
+    }
+    points = tuple(
+        ErrorPoint(
+            row.unit,
+            None if row.local is None else row.local.sqnr_db,
+            None if row.accumulated is None else row.accumulated.sqnr_db,
+            finding=guilty.get(row.unit, guilty.get(row.node, 0)),
+            output=row.output,
+        )
+        for row in report.rows
+        if row.quantized != "fused" or row.output
+    )
+    text = bilingual("card.error_text", samples=max((row.samples for row in report.rows), default=0))
+    limit = USUAL_LIMIT_DB, bilingual("card.limit", value=f"{USUAL_LIMIT_DB:.1f}")
+    return ErrorChart("layers-along", bilingual("layers.along"), text, points, limit)
 
 
 def _series(report: LayerReport) -> tuple[pages.Series, ...]:

@@ -50,14 +50,21 @@ def _headline(found: TransformReport) -> Headline:
         lambda: commas(
             "" if found.score is None else _score(found.score),
             f"sqnr {before:.{digits}f} -> {after:.{digits}f} dB",
+            "" if found.gain is None else _gain(found.gain),
         )
     )
-    if found.kept and found.doubts:
-        text = bilingual("transform.no_evidence", names=names, gain=gain)
+    if found.kept and (found.doubts or found.chance):
+        text = bilingual("transform.chance" if found.chance else "transform.no_evidence", names=names, gain=gain)
         return Headline("open", text, word=bilingual("transform.word_no_evidence"))
     kind = "kept" if found.kept else "undone"
-    text = bilingual(f"transform.{kind}", names=names, gain=gain)
+    said = "chance" if found.chance else kind
+    text = bilingual(f"transform.{said}", names=names, gain=gain)
     return Headline("good" if found.kept else "bad", text, word=bilingual(f"transform.word_{kind}"))
+
+
+def _gain(gain: tuple[float, float]) -> str:
+    low, high = (f"{end:+.1f}" for end in gain)
+    return translate("transform.gain", low=low, high=high)
 
 
 def _score(score: TransformScore) -> str:

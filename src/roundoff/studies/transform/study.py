@@ -15,17 +15,18 @@ from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.classes import class_places, class_predictions
+from roundoff.measure.inference import paired_energy_gain_db
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
-from roundoff.quantize.agreement import judge_outputs
+from roundoff.quantize.agreement import JudgedOutputs, judge_outputs
 from roundoff.quantize.pipeline import Quantization, QuantizeSettings, quantize_model
 from roundoff.quantize.recipes import BuiltModel, added_cost
 from roundoff.quantize.step_report import TransformReport, TransformScore
 from roundoff.quantize.steps import correction_names, transform_names
 from roundoff.run.bench import Bench, spread
 from roundoff.run.capture import Samples, read_feed
-from roundoff.run.evaluators import EvaluationSamples, Evaluator
+from roundoff.run.evaluators import EvaluationSamples, Evaluator, Subset, split_samples
 from roundoff.run.session import open_session
 
 # Samples on which outputs are compared; labels and evaluators see all.
@@ -50,6 +51,24 @@ class Judge:
     unseen: bool = False
     labels: Array | None = None
     evaluator: Evaluator | None = None
+
+
+def hold_out(samples: Samples, labels: Array | None = None) -> tuple[Samples, Judge]:
+    """What steps may use, and a judge of samples that were held out; of few both have all of them.
+
+    Args:
+        samples: All of them.
+        labels: The right class of each row; None when it is not known.
+    """
+    total = len(samples.names)
+    if labels is not None and labels.size != total:
+        # Samples of several rows: which label is of which row is known when they have been run.
+        return samples, Judge(samples, labels=labels)
+    split = split_samples(total, labels=labels)
+    if not split.held_out:
+        return samples, Judge(samples, labels=labels)
+    theirs = None if labels is None else labels[list(split.held_out)]
+    return Subset(samples, split.used), Judge(Subset(samples, split.held_out), unseen=True, labels=theirs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +153,11 @@ def try_steps(
     built = builder.build(recipe)
     feed = read_feed(first.prepared.model, samples, 0)
     start = builder.build(plain)
-    added = added_cost(start.quantized, built.quantized, feed).text
-    report = replace(_judged(first, start, built, judge=judge, progress=progress), added=added)
+    cost = added_cost(start.quantized, built.quantized, feed)
+    report = replace(_judged(first, start, built, judge=judge, progress=progress), added=cost.text)
+    if cost.kind != "free" and report.chance:
+        # What costs something is taken only for a gain beyond chance.
+        report = replace(report, kept=False)
     return TransformTrial(report, built if report.kept else start)
 
 
@@ -172,7 +194,17 @@ def _judged(
         notes=built.numbers.notes,
         doubts=judged[1].judgement.doubts,
         coverage=judged[1].judgement.coverage,
+        gain=None if measured is not None and not measured.undecided else _gain(*judged),
     )
+
+
+def _gain(before: JudgedOutputs, after: JudgedOutputs) -> tuple[float, float] | None:
+    """Where the gain lies for other samples, at the output that is worst off with the steps."""
+    known = [each for each in after.agreement if each.output in after.errors and each.output in before.errors]
+    if not known:
+        return None
+    worst = min(known, key=lambda each: each.score.values.get("sqnr_db", -math.inf)).output
+    return paired_energy_gain_db(before.errors[worst], after.errors[worst])
 
 
 def _worse(measured: "_Measured | None", agreements: Sequence[Sequence[OutputAgreement]]) -> bool:

@@ -316,7 +316,9 @@ def weight_records(model: Model, layers: Mapping[str, AmctLayer], config: AmctCo
 def _weight_scales(values: Array, layer: AmctLayer, settings: WeightSettings) -> Array:
     if settings.algorithm != "arq_quantize":
         what = english(
-            "{name}: the algorithm {algorithm} is not offered here.", name=layer.name, algorithm=settings.algorithm
+            "{name}: {algorithm} is not offered: a record has no place for the codes that it finds.",
+            name=layer.name,
+            algorithm=settings.algorithm,
         )
         raise CannotRun(
             what, fix=english("set wts_algo to arq_quantize; 'roundoff transform round' learns rounding")

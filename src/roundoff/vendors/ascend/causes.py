@@ -8,7 +8,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.messages.message import english
 
-CauseKind = Literal["scale", "offset", "saturation", "sums", "channel", "other"]
+CauseKind = Literal["scale", "offset", "saturation", "sums", "channel", "overflow", "other"]
 Numbers = Literal["codes", "sums", "values"]
 """What a tensor holds: codes less their offset, sums of them, or numbers."""
 
@@ -17,6 +17,9 @@ _CLIPPED = 0.005
 
 _FEW = 16
 """Values from which a line can be told."""
+
+_TOGETHER = 3
+"""Values at one end from which they are cut off there: one of them is always the last."""
 
 _EXPLAINED = 0.35
 """What of an error a cause may leave."""
@@ -66,8 +69,16 @@ def cause_of(found: Array, exact: Array, *, numbers: Numbers, coded: bool, axis:
         return FaultCause("channel", text)
     every = found.size // _ENOUGH + 1
     left, right = (side.reshape(-1)[::every].astype(np.float64) for side in (found, exact))
-    if not (np.isfinite(left).all() and np.isfinite(right).all()):
+    if not np.isfinite(right).all():
         return None
+    lost = ~np.isfinite(left)
+    if lost.any():
+        text = english(
+            "overflow: {share:.2%} of the values are not finite where they should reach {reach:.6g}",
+            share=float(lost.mean()),
+            reach=float(max(right[lost], key=abs)),
+        )
+        return FaultCause("overflow", text)
     return _clipped(left, right, numbers=numbers) or (_line(left, right, numbers=numbers) if coded else None)
 
 
@@ -95,7 +106,11 @@ def _clipped(found: Array, exact: Array, *, numbers: Numbers) -> FaultCause | No
     share = float(clipped.mean())
     rest = found[~clipped] - exact[~clipped]
     whole = float(np.square(found - exact).sum())
-    if share < _CLIPPED or float(np.square(rest).sum()) > _EXPLAINED**2 * whole:
+    if (
+        share < _CLIPPED
+        or max(above.sum(), below.sum()) < _TOGETHER
+        or float(np.square(rest).sum()) > _EXPLAINED**2 * whole
+    ):
         return None
     end, reach = (high, float(exact.max())) if above.sum() >= below.sum() else (low, float(exact.min()))
     if numbers == "sums":

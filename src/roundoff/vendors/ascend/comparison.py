@@ -173,8 +173,8 @@ def _replayed(
         # A record of another network was named when scales were read, and is not used here either.
         record = request.scale_files.found().record if job.mine.quantized else None
         stages = open_stages(request.replay, record=record if record in job.scales.files else None)
-        names = [name for operator in job.rule.in_order for name in operator.deploys if name]
-        known = sum(stages.tensor(name) is not None for name in names)
+        names = [origin for operator in job.rule.in_order for origin in operator.deploys if origin.name]
+        known = sum(stages.tensor(origin.name, origin.index) is not None for origin in names)
         if job.mine.quantized and not stages.coded:
             job.warn(
                 english(

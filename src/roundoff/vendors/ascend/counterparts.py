@@ -154,14 +154,14 @@ def counterpart(job: CompareJob, operator: Operator, index: int, *, is_input: bo
     return origin
 
 
-def deploy_name(job: CompareJob, operator: Operator, index: int, *, is_input: bool) -> str:
-    """What an input or output is in the model that was compiled; empty when that is not known."""
+def deployed(job: CompareJob, operator: Operator, index: int, *, is_input: bool) -> OperatorOrigin:
+    """What an input or output is in the model that was compiled; without a name when that is not known."""
     quiet = replace(job, warn=lambda text: None)
     try:
         source, place = _source(quiet, operator, index, is_input=is_input)
     except NotCompared:
-        return ""
-    return source.deploys[place] if place < len(source.deploys) else ""
+        return OperatorOrigin()
+    return source.deploys[place] if place < len(source.deploys) else OperatorOrigin()
 
 
 def is_constant(job: CompareJob, operator: Operator, index: int) -> bool:
@@ -327,7 +327,7 @@ def paired(job: CompareJob, operator: Operator, tensor: Tensor, *, detail: bool 
     about = tensor.about
     is_input = about.role == "input"
     coded = not job.strict and job.mine.kind is Kind.NPU and job.golden.kind is not Kind.NPU
-    name = deploy_name(job, operator, about.index, is_input=is_input) if coded else ""
+    name = deployed(job, operator, about.index, is_input=is_input).name if coded else ""
     sums = job.scales.of_sums(name) if coded and about.element_type == "INT32" else None
     origin, golden, where = _golden_tensor(job, operator, tensor, coded=coded, sums=sums)
     fitted = golden_of(job, operator, tensor, golden=golden, origin=origin, detail=detail)

@@ -247,10 +247,11 @@ def _stands_out(name: str, known: Mapping[str, _Operator]) -> bool:
     sound = [each for each in before if each.written * _APART < operator.written]
     if added >= _LARGE or len(sound) >= _SOUND or operator.cause is not None:
         return True
-    # Nothing before it tells: noise of every operator shows in those behind it, too.
+    # Nothing before it tells: noise of every operator shows in those behind it, too, unless they smooth it out.
     others = [each for other, each in known.items() if other != name and not each.passes_on]
-    alike = [each for each in others if added < each.adds * _STANDS_OUT < math.inf]
-    return len(alike) < max(_SEVERAL - 1, _EVERYWHERE * len(others))
+    telling = [each for each in others if each.adds > 0]
+    alike = [each for each in telling if added < each.adds * _STANDS_OUT < math.inf]
+    return len(alike) < max(_SEVERAL - 1, _EVERYWHERE * len(telling))
 
 
 def conclude(errors: Sequence[OperatorError], rows: Located) -> Located:

@@ -5,17 +5,32 @@ the output that holds the same bytes.
 """
 
 import hashlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from roundoff.core.array_files import Unreadable
+from roundoff.core.tensors import Array
 from roundoff.tensors.ascend_dump.header import DumpTensor
 from roundoff.tensors.ascend_dump.names import logical_op
 from roundoff.vendors.ascend.errors import NotCompared
-from roundoff.vendors.ascend.folders import Folder, Loaded, Tensor, escaped, load_operator
+from roundoff.vendors.ascend.folders import (
+    Folder,
+    Loaded,
+    Tensor,
+    escaped,
+    load_golden,
+    load_operator,
+    plain_values,
+)
 from roundoff.vendors.ascend.rules import FusionRule, Operator, OperatorOrigin, group_key, names_quantizer
 
 _MADE = ("TransData", "Cast")
+_SAME = 1e-2
+"""How far an input may be from the golden one, relative to it: half precision or bfloat16 stores it."""
+
 _DTYPES = {
     "FLOAT": "DT_FLOAT",
     "FLOAT16": "DT_FLOAT16",
@@ -94,7 +109,9 @@ def rule_of_dump(folder: Folder, known: Sequence[Operator], *, golden: Folder | 
         rule.input_nodes.append(name)
         _add(rule, Operator(0, name, "Data", outputs=(OperatorOrigin(name, 0),), originals=(name,)))
     producers = _Producers()
+    fed = {name: found for name in starts if (found := _start(golden, name)) is not None}
     first: tuple[int, ...] | None = None
+    seen = False
     for op, files in sorted(folder.files.items(), key=lambda entry: entry[1][-1].time):
         try:
             loaded = load_operator(files, strict=False)
@@ -105,7 +122,11 @@ def rule_of_dump(folder: Folder, known: Sequence[Operator], *, golden: Folder | 
         for tensor in loaded.inputs:
             edge = producers.find(tensor)
             shape = tensor.about.original_shape or tensor.about.shape
-            if not edge and len(starts) == 1 and tensor.about.index == 0 and first in (None, shape):
+            if not edge and (edge := _fed(tensor, fed)):
+                seen = True
+            # What is fed may be changed on the way in: the first that nobody wrote, and others of its shape.
+            alone = len(starts) == 1 and not seen and tensor.about.index == 0
+            if not edge and alone and first in (None, shape):
                 first, edge = shape, f"{starts[0]}:0"
             edges.append(edge)
         operator = _operator(logical_op(loaded.op_name) or op, kind, loaded, names=names, edges=edges)
@@ -113,6 +134,32 @@ def rule_of_dump(folder: Folder, known: Sequence[Operator], *, golden: Folder | 
         for tensor in loaded.outputs:
             producers.add(tensor, f"{operator.name}:{tensor.about.index}")
     return rule
+
+
+def _start(golden: Folder | None, name: str) -> Array | None:
+    """What the model was fed under a name, by the golden data."""
+    try:
+        return None if golden is None else load_golden(golden.find(name, 0)[-1]).values
+    except (NotCompared, Unreadable, OSError):
+        return None
+
+
+def _fed(tensor: Tensor, fed: Mapping[str, Array]) -> str:
+    """The input of the model that a tensor holds, as far as half precision tells; empty for none or several."""
+    alike = [name for name, values in fed.items() if values.size == math.prod(tensor.about.original_shape)]
+    if not alike:
+        return ""
+    try:
+        mine = plain_values(tensor).reshape(-1).astype(np.float64)
+    except (Unreadable, OSError):
+        return ""
+    found = []
+    for name in alike:
+        values = fed[name].reshape(-1).astype(np.float64)
+        with np.errstate(all="ignore"):
+            if mine.size == values.size and np.linalg.norm(mine - values) <= _SAME * np.linalg.norm(values):
+                found.append(name)
+    return f"{found[0]}:0" if len(found) == 1 else ""
 
 
 def _add(rule: FusionRule, operator: Operator) -> None:
@@ -126,7 +173,7 @@ def _add(rule: FusionRule, operator: Operator) -> None:
         operator.outputs,
         operator.originals,
         sequence=len(rule.in_order),
-        deploys=tuple(origin.name for origin in operator.outputs),
+        deploys=operator.outputs,
         parts=operator.originals,
     )
     group.append(found)
@@ -140,8 +187,14 @@ def _operator(name: str, kind: str, loaded: Loaded, *, names: Sequence[str], edg
     originals = parts or tuple(dict.fromkeys(told))
     if not originals:
         originals = ("",) if kind in _MADE else (name,)
-    outputs = tuple(_origin(tensor.about, originals) for tensor in loaded.outputs)
-    return Operator(0, name, kind, tuple(edges), outputs, originals)
+    outputs: list[OperatorOrigin] = []
+    for tensor in loaded.outputs:
+        origin = _origin(tensor.about, originals)
+        # Headers without the number of the original's output have 0 there: several are those in their order.
+        while origin.name and any((one.name, one.index) == (origin.name, origin.index) for one in outputs):
+            origin = replace(origin, index=(origin.index or 0) + 1)
+        outputs.append(origin)
+    return Operator(0, name, kind, tuple(edges), tuple(outputs), originals)
 
 
 def _origin(about: DumpTensor, originals: Sequence[str]) -> OperatorOrigin:

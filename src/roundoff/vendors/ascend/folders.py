@@ -15,6 +15,7 @@ from roundoff.core.tensors import Array, as_values, why_refused
 from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.element_types import element_type
 from roundoff.tensors.ascend_dump.header import ELEMENT_TYPES, Dump, DumpTensor, read_dump
+from roundoff.tensors.ascend_dump.layouts import LayoutUndo, inverse_layout, restore
 from roundoff.tensors.ascend_dump.names import DumpName, logical_op, parse_dump_name
 from roundoff.tensors.ascend_dump.source import Slice, device_shape, expected_slices, map_tensor, merge
 from roundoff.tensors.ascend_npy import MAPPING_NAME, read_mapping
@@ -265,6 +266,17 @@ class Tensor:
             return element_type(self.about.element_type).name
         except Unreadable:
             return "NaN"
+
+
+def way_back(tensor: Tensor) -> LayoutUndo:
+    """How the device's format of a tensor is undone."""
+    about = tensor.about
+    return inverse_layout(about.format, tensor.shape, original=about.original_shape, groups=about.groups)
+
+
+def plain_values(tensor: Tensor) -> Array:
+    """A tensor with the device's format undone."""
+    return restore(tensor.values, way_back(tensor)).array
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from roundoff.core.tensors import Array, as_values
 from roundoff.measure.statistics import release_pages
 from roundoff.messages.message import english
 from roundoff.tensors import open_source
-from roundoff.tensors.ascend_dump.layouts import LayoutUndo, inverse_layout, restore
 from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, compare_values
 from roundoff.vendors.ascend.causes import FaultCause, cause_of, dead_channels
 from roundoff.vendors.ascend.counterparts import (
@@ -26,7 +25,17 @@ from roundoff.vendors.ascend.counterparts import (
 )
 from roundoff.vendors.ascend.dump_rules import parts_of
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, farthest
-from roundoff.vendors.ascend.folders import Folder, FoundFile, Kind, Loaded, Tensor, escaped, load_operator
+from roundoff.vendors.ascend.folders import (
+    Folder,
+    FoundFile,
+    Kind,
+    Loaded,
+    Tensor,
+    escaped,
+    load_operator,
+    plain_values,
+    way_back,
+)
 from roundoff.vendors.ascend.golden_pairs import GoldenPair
 from roundoff.vendors.ascend.layouts import Fitted, shown
 from roundoff.vendors.ascend.rows import Row
@@ -481,7 +490,7 @@ def _difference(job: CompareJob, mine: Tensor, golden: Tensor) -> str:
         return f"slices do not fit ({error.problem})"
     formats = mine.about.format, golden.about.format
     if not job.strict and (formats[0] != formats[1] or left != right):
-        ways = [_way_back(side) for side in (mine, golden)]
+        ways = [way_back(side) for side in (mine, golden)]
         if ways[0].shape == ways[1].shape and all(way.restored for way in ways):
             return ""
         left, right = (way.shape for way in ways)
@@ -522,16 +531,6 @@ def _compare(
     fitted = Fitted(left.reshape(-1), right.reshape(-1), mine.shape)
     values, messages = sides(job, fitted, mine=paths[0], golden=paths[1])
     return replace(row, values=tuple(values), reason=",".join(messages))
-
-
-def _way_back(tensor: Tensor) -> LayoutUndo:
-    about = tensor.about
-    return inverse_layout(about.format, tensor.shape, original=about.original_shape, groups=about.groups)
-
-
-def plain_values(tensor: Tensor) -> Array:
-    """A tensor with the device's format undone."""
-    return restore(tensor.values, _way_back(tensor)).array
 
 
 def _row(twin: OperatorPair, op_type: str, *, tensor: str = "NaN", reason: str = "") -> Row:

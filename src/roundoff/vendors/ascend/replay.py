@@ -24,16 +24,16 @@ from roundoff.vendors.amct.deploy import PlainOperators, integer_model
 from roundoff.vendors.amct.quantizers import records_of_qat
 from roundoff.vendors.amct.workflow import convert
 from roundoff.vendors.ascend.causes import FaultCause, Numbers, cause_of
-from roundoff.vendors.ascend.counterparts import CompareJob, deploy_name
+from roundoff.vendors.ascend.counterparts import CompareJob, deployed
 from roundoff.vendors.ascend.culprits import OperatorError
 from roundoff.vendors.ascend.errors import NotCompared
-from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator
-from roundoff.vendors.ascend.network import plain_values
+from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator, plain_values
 from roundoff.vendors.ascend.rows import NEVER_DUMPED
 from roundoff.vendors.ascend.rules import (
     DEQUANT_NAME,
     QUANTIZER_TYPES,
     Operator,
+    OperatorOrigin,
     is_dequantizer,
     names_quantizer,
 )
@@ -41,6 +41,7 @@ from roundoff.vendors.ascend.scales import quantized_layer
 
 _QUANTIZES = ("AscendQuant", "QuantizeLinear", "Quant")
 _PASSES_ON = ("TransData", "Cast")
+_RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity")
 _CODES = ("INT8", "INT4", "UINT8")
 _WRONG = 0.005
 """An error beyond rounding, relative to the tensor, that is one."""
@@ -62,14 +63,20 @@ class StageModel:
     def __init__(self, model: Model) -> None:
         self.golden = Golden(model)
         self._nodes = {node.name: node for node in model.proto.graph.node}
+        self._writers = {name: node for node in model.proto.graph.node for name in node.output}
         self._inputs = [each.name for each in model_inputs(model)]
         self.coded = any(node.op_type in ("Round", "QuantizeLinear") for node in model.proto.graph.node)
         self._constants = {tensor.name for tensor in model.proto.graph.initializer}
         self._ranks = ranks(model)
         self._shapes = {each.name: each.shape for each in values(model) if each.shape is not None}
 
-    def tensor(self, name: str) -> str | None:
-        """The tensor that a step of the device writes, by the name of the step; None when there is none."""
+    def tensor(self, name: str, index: int | None = None) -> str | None:
+        """The tensor that a step of the device writes, by the name of the step; None when there is none.
+
+        Args:
+            name: The step.
+            index: Which of its outputs; the first where that is not known.
+        """
         if name in self._inputs:
             return name
         layer = quantized_layer(name, self._nodes)
@@ -77,12 +84,18 @@ class StageModel:
             return str(self._nodes[layer].input[0])
         for known in (name, f"{DEQUANT_NAME.sub('', name)}.fakedequant.mul"):
             if known in self._nodes and (known == name or name != DEQUANT_NAME.sub("", name)):
-                return str(self._nodes[known].output[0])
+                written = self._nodes[known].output
+                return str(written[index or 0]) if (index or 0) < len(written) else None
         return None
 
     def read(self, layer: str) -> str:
-        """The tensor that a layer reads first; empty for a layer that there is not."""
-        return str(self._nodes[layer].input[0]) if layer in self._nodes else ""
+        """The tensor that a layer reads first, before it is reshaped; empty for a layer that there is not."""
+        if layer not in self._nodes:
+            return ""
+        name = self._nodes[layer].input[0]
+        while name in self._writers and self._writers[name].op_type in _RESHAPES:
+            name = self._writers[name].input[0]
+        return str(name)
 
     def fits(self, tensor: str, array: Array) -> bool:
         """Whether values are as many as a tensor is known to have."""
@@ -165,11 +178,11 @@ class Replay:
                 given = plain_values(loaded.inputs[0])
                 yield _compared(operator.name, plain_values(tensor), given, tensor=tensor)
             return
-        name = deploy_name(self.job, operator, tensor.about.index, is_input=False)
-        exact, between = self.exact(operator, loaded, name)
+        origin = deployed(self.job, operator, tensor.about.index, is_input=False)
+        exact, between = self.exact(operator, loaded, origin)
         if exact is None:
             return
-        found = self.numbers(tensor, name)
+        found = self.numbers(tensor, origin.name)
         if found.size == exact.size:
             error = _compared(operator.name, found.reshape(exact.shape), exact, tensor=tensor)
             yield replace(error, between=between)
@@ -179,7 +192,9 @@ class Replay:
             )
             self.missing[operator.name] = what
 
-    def exact(self, operator: Operator, loaded: Loaded, name: str) -> tuple[Array | None, tuple[str, ...]]:
+    def exact(
+        self, operator: Operator, loaded: Loaded, origin: OperatorOrigin
+    ) -> tuple[Array | None, tuple[str, ...]]:
         """What an operator should write, and operators without a dump that its inputs come through.
 
         Here only what changes numbers into codes, or sums into numbers, is known.
@@ -188,14 +203,14 @@ class Replay:
             return None, ()
         first = loaded.inputs[0]
         if operator.type in QUANTIZER_TYPES:
-            scale = self.job.scales.of_codes(name)
+            scale = self.job.scales.of_codes(origin.name)
             if scale is None or scale.step is None or not first.about.element_type.startswith(("FLOAT", "BF16")):
                 return None, ()
             low, high = (limit - scale.offset for limit in scale.limits)
             codes = np.rint(plain_values(first).astype(np.float32) / np.float32(scale.step))
             return np.asarray(np.clip(codes, low, high), np.float32), ()
         if is_dequantizer(operator) and first.about.element_type == "INT32":
-            sums = self.job.scales.of_sums(deploy_name(self.job, operator, 0, is_input=True))
+            sums = self.job.scales.of_sums(deployed(self.job, operator, 0, is_input=True).name)
             values = plain_values(first).astype(np.float64)
             if sums is not None and values.ndim > 1 and len(sums.sums) in (1, values.shape[1]):
                 steps = np.asarray(sums.sums).reshape(1, -1, *(1,) * (values.ndim - 2))
@@ -223,11 +238,13 @@ class ModelReplay(Replay):
         super().__init__(job)
         self.stages = stages
 
-    def exact(self, operator: Operator, loaded: Loaded, name: str) -> tuple[Array | None, tuple[str, ...]]:
+    def exact(
+        self, operator: Operator, loaded: Loaded, origin: OperatorOrigin
+    ) -> tuple[Array | None, tuple[str, ...]]:
         """What an operator should write, from its own inputs, or from outputs of others where it has none."""
-        stage = self.stages.tensor(name)
+        stage = self.stages.tensor(origin.name, origin.index)
         if stage is None:
-            return super().exact(operator, loaded, name)
+            return super().exact(operator, loaded, origin)
         given, between = self._given(operator, loaded, stage)
         return self.stages.golden.compute(stage, given), between
 
@@ -254,7 +271,7 @@ class ModelReplay(Replay):
             each.name
             for each in self.job.rule.in_order
             if each.name != operator.name
-            and any(self.stages.tensor(part) in hidden for part in each.deploys if part)
+            and any(self.stages.tensor(part.name, part.index) in hidden for part in each.deploys if part.name)
         ]
         return given, tuple(unseen)
 
@@ -273,8 +290,8 @@ class ModelReplay(Replay):
 
     def _stage(self, operator: Operator, tensor: Tensor, *, is_input: bool) -> tuple[str, str]:
         """The tensor of the model that an input or output is, and its name on the device; empty for none."""
-        name = deploy_name(self.job, operator, tensor.about.index, is_input=is_input)
-        return (self.stages.tensor(name) or "" if name else ""), name
+        origin = deployed(self.job, operator, tensor.about.index, is_input=is_input)
+        return (self.stages.tensor(origin.name, origin.index) or "" if origin.name else ""), origin.name
 
     @cached_property
     def _dumped(self) -> dict[str, tuple[Tensor, str]]:
@@ -304,10 +321,13 @@ def _compared(op: str, found: Array, exact: Array, *, tensor: Tensor) -> Operato
     numbers: Numbers = "codes" if kind in _CODES else "sums" if kind == "INT32" else "values"
     # What is neither codes nor bfloat16 the device computes in half precision, whatever it writes.
     floats: NumberKind = "bfloat16" if kind == "BF16" else "float16"
+    known = np.isfinite(exact)
+    if not known.all():
+        # Of what comes of inputs that are not finite nothing can be told: whoever wrote those is at fault.
+        found, exact = (np.where(known, side, 0) for side in (found, exact))
     expected = expect_rounded(exact, floats if numbers == "values" else numbers)
     with np.errstate(all="ignore"):
-        difference = np.abs(found.astype(np.float64) - exact)
-        difference = np.where(np.isfinite(found) | ~np.isfinite(exact), difference, np.inf)
+        difference = np.where(np.isfinite(found), np.abs(found.astype(np.float64) - exact), np.inf)
         beyond = np.maximum(difference - expected.tolerance, 0)
         size = float(np.sqrt(np.square(exact, dtype=np.float64).mean())) or 1.0
         excess, whole = (float(np.sqrt(np.square(each).mean())) / size for each in (beyond, difference))

@@ -160,7 +160,7 @@ class Operator:
     sequence: int = 0
     in_quant_pair: bool = False
     last_originals: tuple[str, ...] = ()
-    deploys: tuple[str, ...] = ()
+    deploys: tuple[OperatorOrigin, ...] = ()
     parts: tuple[str, ...] = ()
     scale: tuple[float, int] | None = None
 
@@ -250,10 +250,7 @@ def read_rule(path: Path) -> FusionRule:
             _add(rule, found, path)
         _name_renamed(rule)
     for key, group in rule.groups.items():
-        rule.groups[key] = [
-            replace(one, deploys=tuple(origin.name for origin in one.outputs), parts=one.originals)
-            for one in group
-        ]
+        rule.groups[key] = [replace(one, deploys=one.outputs, parts=one.originals) for one in group]
     operators = [operator for group in rule.groups.values() for operator in group]
     known = {operator.name: operator for operator in operators}
     # Operators of equal sequence stay in the order of the file.

@@ -154,7 +154,9 @@ def read_scales(files: ScaleFiles, rule: FusionRule, *, warn: Warn, mine: Folder
     """
     whole = files.found()
     known = {
-        name for operator in rule.in_order for name in (*operator.parts, *operator.originals, *operator.deploys)
+        name
+        for operator in rule.in_order
+        for name in (*operator.parts, *operator.originals, *(origin.name for origin in operator.deploys))
     }
     tables: list[tuple[Path | None, Mapping[str, LayerScale], Mapping[str, LayerScale]]] = []
     for path, asked, read in ((whole.deploy, files.deploy, _of_deploy), (whole.record, files.record, _of_record)):

@@ -18,10 +18,10 @@ from roundoff.measure.statistics import release_pages
 from roundoff.messages.message import english
 from roundoff.vendors.ascend.counterparts import CompareJob, paired
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
-from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator
+from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator, plain_values
 from roundoff.vendors.ascend.golden_pairs import EPSILON
 from roundoff.vendors.ascend.layouts import shown
-from roundoff.vendors.ascend.network import group_names, overflows, plain_values
+from roundoff.vendors.ascend.network import group_names, overflows
 from roundoff.vendors.ascend.rows import write_private
 from roundoff.vendors.ascend.rules import Operator
 

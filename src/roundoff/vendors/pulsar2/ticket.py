@@ -45,7 +45,7 @@ from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.readers.reader import read_quantized
 from roundoff.messages.message import english
-from roundoff.messages.numbers import counted, number
+from roundoff.messages.numbers import number
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import Subset
@@ -458,14 +458,14 @@ _STORED = {
     "build_context.json": "tables/build_context.json",
 }
 _WHAT = {
-    _CONFIG: "the configuration of the build, for the files in this folder",
-    _TABLE: "the precision of every layer",
-    "tables/precision_analysis.mmd": "the same as a chart",
-    "tables/quant_axmodel.json": "the scale of every tensor as Pulsar2 writes it",
-    "tables/tuning.json": "what was tried before",
-    "tables/build_context.json": "what the build recorded: configuration, layers, figures, log",
+    _CONFIG: english("the configuration of the build, for the files in this folder"),
+    _TABLE: english("the precision of every layer"),
+    "tables/precision_analysis.mmd": english("the same as a chart"),
+    "tables/quant_axmodel.json": english("the scale of every tensor as Pulsar2 writes it"),
+    "tables/tuning.json": english("what was tried before"),
+    "tables/build_context.json": english("what the build recorded: configuration, layers, figures, log"),
 }
-_ARCHIVE = "calibration data, the fewest that give the fault"
+_ARCHIVE = english("calibration data, the fewest that give the fault")
 
 
 @dataclass(frozen=True, slots=True)
@@ -585,15 +585,28 @@ class BuildExtras:
             arrays: dict[str, Array] = analysis_places(fed)
             members |= {name: npy_bytes(array) for name, array in arrays.items()}
         files = dict(_WHAT) | {name: _ARCHIVE for name in members if name.endswith(".zip")}
-        shows = "the same result, verified" if rebuilt.shown.same else (
-            f"NOT the same result ({'; '.join(rebuilt.shown.reasons)}); model/quantized.onnx shows it"
-        )  # fmt: skip
-        few = f"{counted(len(rebuilt.indices), 'sample')} of {len(self.material.samples.names)}"
+        shows = (
+            english("the same fault, errors within {factor} dB, verified", factor=number(FACTOR_DB))
+            if rebuilt.shown.same
+            else english(
+                "NOT the same fault ({reasons}); model/quantized.onnx shows it",
+                reasons="; ".join(rebuilt.shown.reasons),
+            )
+        )
         return Extra(
             {**members, _CONFIG: to_json(config).encode()},
             target=config.target_hardware.name,
-            reproduce=(_COMMAND, f"Pulsar2 itself: {_COMMAND.removeprefix('roundoff ')}"),
-            recalibrated=f"config.json, calibrated on {few}: {number(rebuilt.numbers.sqnr_db)} dB; {shows}",
+            reproduce=(
+                _COMMAND,
+                english("Pulsar2 itself: {command}", command=_COMMAND.removeprefix("roundoff ")),
+            ),
+            recalibrated=english(
+                "config.json, calibrated on {few} {few:sample|samples} of {total}: {value} dB; {shows}",
+                few=len(rebuilt.indices),
+                total=len(self.material.samples.names),
+                value=number(rebuilt.numbers.sqnr_db),
+                shows=shows,
+            ),
             files=files,
             vocabulary=vocabulary(),
         )

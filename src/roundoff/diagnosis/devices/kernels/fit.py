@@ -13,9 +13,10 @@ from roundoff.diagnosis.devices.kernels import elementwise, layers, spatial
 from roundoff.diagnosis.devices.kernels.kernel import KERNELS, DeviceKernel, KernelNode, WrongKernel, cut_kernel
 from roundoff.diagnosis.devices.kernels.layers import ShortSum, short_sums
 from roundoff.diagnosis.devices.kernels.results import ResultSample, fitted_results
-from roundoff.diagnosis.devices.proof import MOST_LEFT, energy
+from roundoff.diagnosis.devices.proof import MOST_LEFT, energy, recovered
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import ONE_KERNEL, DeviceSuspect
+from roundoff.diagnosis.registry import ENOUGH
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import Message, message
 
@@ -136,7 +137,8 @@ class _Trials:
         places = range(len(self._pairs))
         for candidate in candidates:
             made = candidate.compute(places)
-            if made is not None:
+            # A way that holds for the samples that decide alone, as where these are alike, is none.
+            if made is not None and recovered(self._suspect, made) >= ENOUGH:
                 judged.append((self._left(self._judged_on, [made[at] for at in self._judged_on]), made, candidate))
         if not judged:
             return None

@@ -222,6 +222,26 @@ def swish(job: LayerJob) -> None:
     job.top("Mul", [source, gate], job.bottoms[0].shape)
 
 
+@converts("Mish")
+def mish(job: LayerJob) -> None:
+    """A value times tanh(log(1 + exp(x))), as YOLOv4 has it."""
+    job.check_counts((1,))
+    source = job.bottoms[0].name
+    gate = job.step("Tanh", [job.step("Softplus", [source], "softplus")], "gate")
+    job.top("Mul", [source, gate], job.bottoms[0].shape)
+
+
+@converts("HSigmoid", "HSwish", "HardSwish")
+def hard_gates(job: LayerJob) -> None:
+    """(x + 3) / 6 within 0 and 1, as MobileNetV3 has it; or a value times that."""
+    if job.layer.type == "HSigmoid":
+        _function(job, "HardSigmoid", alpha=1 / 6, beta=0.5)
+        return
+    job.check_counts((1,))
+    gate = job.step("HardSigmoid", [job.bottoms[0].name], "gate", alpha=1 / 6, beta=0.5)
+    job.top("Mul", [job.bottoms[0].name, gate], job.bottoms[0].shape)
+
+
 @converts("Threshold")
 def threshold(job: LayerJob) -> None:
     """One where a value exceeds a limit, zero elsewhere."""
@@ -290,6 +310,12 @@ def logarithm(job: LayerJob) -> None:
         return
     logs = job.step("Log", [source], "log")
     job.top("Div", [logs, job.floats(natural, "base")], shape)
+
+
+@converts("SpatialDropout", "SpatialDropoutLayer")
+def spatial_dropout(job: LayerJob) -> None:
+    """Drops whole channels in training, nothing outside of it; ENet has it in Python."""
+    identity(job)
 
 
 @converts("Dropout")
@@ -452,6 +478,9 @@ def normalize(job: LayerJob) -> None:
     job.check_counts((1,))
     params = job.params("norm_param" if job.given("norm_param") else "normalize_param")
     shape, source = job.bottoms[0].shape, job.bottoms[0].name
+    if len(shape) == 2 and not job.layer.blobs:  # that of face recognition, which stores nothing
+        job.top("LpNormalization", [source], shape, axis=1, p=2)
+        return
     if len(shape) != 4:
         raise job.refuse(english("has an input with {count} axes instead of 4", count=len(shape)))
     axes = [1, 2, 3] if params.flag("across_spatial") else [1]

@@ -109,11 +109,13 @@ def spatial(job: LayerJob, params: Params, name: str, *, default: int | None, co
 
 
 def _window(job: LayerJob, params: Params, count: int) -> Window:
+    # The first DeepLab nets say `hole`, before Caffe had the word.
+    holes = "hole" if any(map(params.has, ("hole", "hole_h", "hole_w"))) else "dilation"
     window = Window(
         kernel=spatial(job, params, "kernel_size", default=None, count=count),
         stride=spatial(job, params, "stride", default=1, count=count),
         pad=spatial(job, params, "pad", default=0, count=count),
-        dilation=spatial(job, params, "dilation", default=1, count=count),
+        dilation=spatial(job, params, holes, default=1, count=count),
     )
     if min(*window.kernel, *window.stride, *window.dilation) < 1:
         raise job.refuse(english("has a kernel, stride or dilation of zero"))

@@ -333,6 +333,25 @@ def _unpool(job: LayerJob) -> None:
     if not params.has("upsample_h"):
         height -= params.flag("pad_out_h")
         width -= params.flag("pad_out_w")
+    _put_back(job, height, width)
+
+
+@converts("Unpooling")
+def unpooling(job: LayerJob) -> None:
+    """Values put back to where pooling found them, on a plane whose size is given (DeconvNet)."""
+    job.check_counts((2,))
+    params, (shape, places) = job.params("unpooling_param"), (bottom.shape for bottom in job.bottoms)
+    if params.choice("unpool") != "MAX" or len(shape) != _PLANE + 2 or shape != places:
+        raise job.refuse(english("unpools other than MAX, or has values and places of different shapes"))
+    height, width = (params.integer(name) or params.integer("unpool_size") for name in ("unpool_h", "unpool_w"))
+    if not height or not width:
+        raise job.refuse(english("says nothing of its size"), fix=english("give unpool_size"))
+    _put_back(job, height, width)
+
+
+def _put_back(job: LayerJob, height: int, width: int) -> None:
+    """Values of the first bottom at the places of a plane that the second names, zeros elsewhere."""
+    shape = job.bottoms[0].shape
     plane = job.integers([height * width], "plane")
     rows = job.integers([0, 0, -1], "rows")
     values = job.step("Reshape", [job.bottoms[0].name, rows], "values")

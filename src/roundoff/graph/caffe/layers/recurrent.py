@@ -1,5 +1,6 @@
 """Recurrent layers: what the input adds is one product over all steps; what the state adds runs in a Scan."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,12 @@ def lstm(job: LayerJob) -> None:
     """A cell with input, forget and output gates; where the second bottom is 0 a new sequence begins."""
     hidden = job.params("recurrent_param").integer("num_output")
     gates, blobs = _from_input(job, 4 * hidden, states=2)
-    recurrent = job.blob(blobs, (4 * hidden, hidden))
+    steps, samples = job.bottoms[1].shape
+    body = _lstm_body(hidden, job.blob(blobs, (4 * hidden, hidden)))
+    _run(job, body, gates, job.bottoms[1].name, (steps, samples, hidden))
+
+
+def _lstm_body(hidden: int, recurrent: Array) -> "_Body":
     body = _Body(("h", "c"), (("x", 4 * hidden), ("cont", 1)), hidden)
     body.add("Mul", ["h", "cont"], "kept")
     body.add("MatMul", ["kept", body.constant(recurrent.T, "weight")], "from_state")
@@ -27,7 +33,51 @@ def lstm(job: LayerJob) -> None:
         body.add("Sigmoid", [gate], f"{gate}_gate")
     body.add("Tanh", ["g"], "g_gate")
     _cell(body.add)
-    _run(job, body, gates, hidden, names=("h", "c"))
+    return body
+
+
+@converts("Lstm")
+def lstm_of_forks(job: LayerJob) -> None:
+    """The cell of CTPN, which takes steps x samples x values; or of caffe-lstm, which has both on one axis."""
+    job.check_counts((1, 2))
+    params, shape = job.params("lstm_param"), job.bottoms[0].shape
+    hidden, samples = params.integer("num_output"), params.integer("batch_size")
+    parted = len(shape) == 3 and not params.has("batch_size")
+    if len(shape) < 2 or hidden < 1 or samples < 1 or (not parted and shape[0] % samples):
+        sizes = "x".join(map(str, shape))
+        raise job.refuse(
+            english("takes steps x samples of values, and num_output; it got the shape {sizes}", sizes=sizes)
+        )
+    _fix_steps(job)
+    steps, samples = shape[:2] if parted else (shape[0] // samples, samples)
+    width = math.prod(shape) // (steps * samples)
+    source = job.bottoms[0].name
+    if not parted:
+        source = job.step("Reshape", [source, job.integers([steps, samples, width], "rows")], "by_step")
+    product = job.step("MatMul", [source, job.floats(job.blob(0, (4 * hidden, width)).T, "weight")], "product")
+    drive = job.step("Add", [product, job.floats(job.blob(2, (4 * hidden,)), "bias")], "drive")
+    if len(job.bottoms) == 2:
+        continues = job.step("Reshape", [job.bottoms[1].name, job.integers([steps, samples], "grid")], "given")
+    else:
+        continues = job.floats(np.repeat(np.arange(steps)[:, None] > 0, samples, axis=1), "behind_first")
+    body = _lstm_body(hidden, job.blob(1, (4 * hidden, hidden)))
+    whole = (steps, samples, hidden)
+    if parted:
+        _run(job, body, drive, continues, whole)
+        return
+    states = _run(job, body, drive, continues, whole, out="states")
+    top = (steps * samples, hidden)
+    job.top("Reshape", [states, job.integers(top, "shape")], top)
+
+
+def _fix_steps(job: LayerJob) -> None:
+    job.fix_batch(
+        english(
+            "layer {name!r} ({type}) has steps, not samples, along its first axis",
+            name=job.layer.name,
+            type=job.layer.type,
+        )
+    )
 
 
 def _cell(add: Any) -> None:
@@ -51,7 +101,8 @@ def rnn(job: LayerJob) -> None:
     body.add("MatMul", ["kept", body.constant(recurrent.T, "weight")], "from_state")
     body.add("Add", ["x", "from_state"], "drive")
     body.add("Tanh", ["drive"], "h_next")
-    states = _run(job, body, drive, hidden, names=("h",), out="states")
+    shape = (*job.bottoms[1].shape, hidden)
+    states = _run(job, body, drive, job.bottoms[1].name, shape, out="states")
     product = job.step("MatMul", [states, job.floats(outward.T, "out_weight")], "out_product")
     shifted = job.step("Add", [product, job.floats(job.blob(blobs + 2, (hidden,)), "out_bias")], "out_sum")
     job.top("Tanh", [shifted], (*job.bottoms[0].shape[:2], hidden))
@@ -71,13 +122,7 @@ def _from_input(job: LayerJob, size: int, *, states: int) -> tuple[str, int]:
                 sizes=sizes,
             )
         )
-    job.fix_batch(
-        english(
-            "layer {name!r} ({type}) has steps, not samples, along its first axis",
-            name=job.layer.name,
-            type=job.layer.type,
-        )
-    )
+    _fix_steps(job)
     width = int(np.prod(steps[2:]))
     source = job.bottoms[0].name
     if len(steps) != 3:
@@ -127,11 +172,18 @@ class _Body:
 
 
 def _run(
-    job: LayerJob, body: _Body, drive: str, hidden: int, *, names: Sequence[str], out: str | None = None
+    job: LayerJob,
+    body: _Body,
+    drive: str,
+    continues: str,
+    shape: tuple[int, ...],
+    *,
+    out: str | None = None,
 ) -> str:
     """Add the Scan, and the tops: the states of all steps (unless they go on to `out`), and the last states."""
-    steps, samples = job.bottoms[1].shape
-    cont = job.step("Unsqueeze", [job.bottoms[1].name, job.integers([2], "column")], "continues")
+    _, samples, hidden = shape
+    names = body.states
+    cont = job.step("Unsqueeze", [continues, job.integers([2], "column")], "continues")
     exposed = job.params("recurrent_param").flag("expose_hidden")
     if exposed:
         rows = job.integers([samples, hidden], "state_shape")
@@ -144,7 +196,7 @@ def _run(
     wanted = [*(f"{name}_last" for name in names), out or "hidden"]
     found = job.steps("Scan", [*given, drive, cont], wanted, body=body.graph(samples), num_scan_inputs=2)
     if out is None:
-        job.top("Identity", [found[-1]], (steps, samples, hidden))
+        job.top("Identity", [found[-1]], shape)
     if exposed:
         rows = job.integers([1, samples, hidden], "last_shape")
         for index, last in enumerate(found[:-1], start=1):
@@ -160,13 +212,7 @@ def lstm_unit(job: LayerJob) -> None:
     if len(state) != 3 or gates != (*state[:2], 4 * state[2]) or cont != state[:2] or state[0] != 1:
         sizes = ", ".join("x".join(map(str, bottom.shape)) for bottom in job.bottoms)
         raise job.refuse(english("combines blobs of the shapes {sizes}, which do not fit", sizes=sizes))
-    job.fix_batch(
-        english(
-            "layer {name!r} ({type}) has steps, not samples, along its first axis",
-            name=job.layer.name,
-            type=job.layer.type,
-        )
-    )
+    _fix_steps(job)
     parts = [f"{gate}_raw" for gate in "ifog"]
     raw = job.steps("Split", [job.bottoms[1].name, job.integers([state[2]] * 4, "sizes")], parts, axis=2)
     made = {"c": job.bottoms[0].name}

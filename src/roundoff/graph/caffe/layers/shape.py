@@ -87,12 +87,15 @@ def _as_onnx(job: LayerJob, wanted: tuple[int, ...], top: Shape, *, start: int) 
     return spec
 
 
-@converts("Permute")
+@converts("Permute", "Transpose")
 def permute(job: LayerJob) -> None:
     """The axes in another order; those that are not named follow in their own."""
     job.check_counts((1,))
     shape = job.bottoms[0].shape
-    order = job.params("permute_param").integers("order")
+    if job.layer.type == "Transpose":
+        order = job.params("transpose_param").integers("dim")
+    else:
+        order = job.params("permute_param").integers("order")
     if len(set(order)) < len(order) or any(axis >= len(shape) for axis in order):
         raise job.refuse(
             english(

@@ -1,0 +1,227 @@
+"""A tool gave a tensor a range that is far wider than its values: most of its codes are never used."""
+
+import statistics
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from roundoff.diagnosis.devices.proof import called
+from roundoff.diagnosis.devices.replay import DeviceReplay, Pair
+from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey
+from roundoff.diagnosis.registry import Intervention, Signal, ask, cause, find_cause
+from roundoff.diagnosis.result import Finding, Measure, Remedy, RemedyChange
+from roundoff.graph.interface import output_parts, outputs
+from roundoff.graph.nodes import attribute, producers
+from roundoff.graph.weights import Weights
+from roundoff.measure.metrics import ratio_db
+from roundoff.messages.message import message
+from roundoff.tensors.ranges import BOUNDED, FILLED, OBSERVED, excess_range, lost_values, on_grid, shares_scale
+from roundoff.tensors.stored import ToolScale, scales_of
+
+_WITHIN_STEPS, _EXPLAINED = 2.0, 0.999
+_CAUSE = "wide-range"
+_HELD = 4
+
+
+@cause(_CAUSE, of="device", order=25)
+class WideRange:
+    """A range that is many times as wide as the values it is for; the tool's other ranges are not."""
+
+    def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
+        """How many times as wide."""
+        if suspect.flow == "dump only" or suspect.tensor not in case.tensors:
+            return None
+        excess = _excess(case, suspect.tensor)
+        return None if excess is None else Signal(1.0, {"times_too_wide": excess})
+
+    def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
+        """The same values rounded in a range that just holds them; how the tool's other ranges are."""
+        scale, peak = scale_of(case, suspect.tensor), _peak(case, suspect.tensor)
+        excess = _excess(case, suspect.tensor)
+        if scale is None or excess is None:
+            return None
+        others = [
+            found.reach / size
+            for name in case.tensors
+            if name != suspect.tensor and (found := scale_of(case, name)) and (size := _peak(case, name)) > 0
+        ]
+        usual = statistics.median(others) if others else 1.0
+        signal = sum(float(np.square(pair.free.astype(np.float64)).sum()) for pair in suspect.pairs)
+        count = sum(pair.free.size for pair in suspect.pairs)
+        # Rounding to steps of this size costs a twelfth of their square.
+        costs = [count * np.square(step) / 12 for step in (scale.scale, scale.scale / excess)]
+        levels = max(1, round(peak / scale.scale))
+        measure = Measure(
+            message("diagnosis.measure_device_rounding", tensor=called(suspect)),
+            "dB",
+            ratio_db(signal, costs[0]),
+            ratio_db(signal, costs[1]),
+            samples=len(suspect.pairs),
+        )
+        summary = message(
+            "diagnosis.wide_range_summary",
+            tensor=called(suspect), low=scale.low, high=scale.high, peak=peak, times=excess, levels=levels,
+        )  # fmt: skip
+        # What the tool saw in all of its data, where that is no wider than what is wrong.
+        low, high = scale.low / excess, scale.high / excess
+        if scale.observed is not None and max(map(abs, scale.observed)) * OBSERVED <= scale.reach:
+            low, high = min(0.0, scale.observed[0]), max(0.0, scale.observed[1])
+        changes = (RemedyChange("range", nodes=suspect.nodes, tensors=(suspect.tensor,), low=low, high=high),)
+        changed = message("diagnosis.wide_range_changed", count=len(others), usual=usual)
+        # Where all ranges are like that, it is how the tool works and no place in particular.
+        recovered = 1 - 1 / excess**2 if usual < FILLED else 0.0
+        return Intervention(changed, (measure,), recovered, summary, changes)
+
+    def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+        """Give it the range of its values, in the settings of the tool."""
+        change = proof.changes[0]
+        return Remedy(
+            message("diagnosis.wide_range_remedy", tensor=called(suspect), low=change.low, high=change.high),
+            "free",
+            proof.changes,
+        )
+
+
+def scale_of(case: DeviceReplay, tensor: str) -> ToolScale | None:
+    """How the tool says that it codes a tensor of the float model; None where it does not."""
+    pair = case.readout.pairs.get(tensor)
+    return None if pair is None else scales_of(case.readout.device).get(pair.candidate)
+
+
+def range_findings(case: DeviceReplay, found: Survey, accused: frozenset[str]) -> list[Finding]:
+    """Ranges that are far too wide, of tensors that follow from what they read all the same."""
+    findings = []
+    for name in case.tensors:
+        if name in accused or _excess(case, name) is None:
+            continue
+        places = case.indices[:_HELD]
+        pairs = tuple(case.pair(name, sample) for sample in places)
+        nodes = case.spans[name].nodes
+        suspect = DeviceSuspect(name, nodes, found.local[name], "flows on", pairs, places)
+        asked = ask(find_cause(_CAUSE, "device"), case, suspect, nodes=nodes, tensors=(name,))
+        if asked is not None and asked[0].proven:
+            findings.append(asked[0])
+    return findings
+
+
+def follows_scale(case: DeviceReplay, suspect: DeviceSuspect) -> bool:
+    """Whether a tensor is what the tool's own scale makes of it: rounded to steps, cut off where codes end."""
+    scale = scale_of(case, suspect.tensor)
+    return scale is not None and all(_is_coded(pair, scale) for pair in suspect.pairs)
+
+
+def _is_coded(pair: Pair, scale: ToolScale) -> bool:
+    exact, found = pair.free.astype(np.float64), pair.found.astype(np.float64)
+    if not np.isfinite(found).all() or not on_grid(found, scale.scale):
+        return False
+    difference = np.abs(np.clip(exact, scale.low, scale.high) - found)
+    return float(np.mean(difference <= _WITHIN_STEPS * scale.scale)) >= _EXPLAINED
+
+
+def _peak(case: DeviceReplay, tensor: str) -> float:
+    """The largest magnitude of a tensor, in the float model and on the device."""
+    sizes = [
+        float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+        for sample in case.indices
+        for values in (case.readout.exact(tensor, sample), case.readout.read(tensor, sample))
+    ]
+    return max(sizes, default=0.0)
+
+
+def _excess(case: DeviceReplay, tensor: str) -> float | None:
+    """How many times as wide as its values a range is; None where it is not far too wide, or others need it."""
+    scale = scale_of(case, tensor)
+    if scale is None:
+        return None
+    values = [case.readout.read(tensor, sample) for sample in case.indices]
+    excess = excess_range(scale, _peak(case, tensor), values, _bound(case, tensor))
+    if excess is None or any(_fills(case, name, scale) for name in _neighbours(case, tensor)):
+        return None
+    return excess
+
+
+def _fills(case: DeviceReplay, tensor: str, scale: ToolScale) -> bool:
+    """Whether another tensor shares a scale and needs it: then the scale is not too wide for both."""
+    other = scale_of(case, tensor)
+    return other is not None and shares_scale(scale, other) and other.reach < FILLED * _peak(case, tensor)
+
+
+def _neighbours(case: DeviceReplay, tensor: str) -> Iterator[str]:
+    """Tensors that share a node with a tensor, and those beside them; also through what was not dumped."""
+    graph = case.model.proto.graph
+    near = {tensor}
+    for _ in range(4):
+        near |= {name for node in graph.node if not near.isdisjoint((*node.input, *node.output))
+                 for name in (*node.input, *node.output)}  # fmt: skip
+    yield from (name for name in near if name != tensor and name in case.readout.pairs)
+
+
+def _bound(case: DeviceReplay, tensor: str) -> float:
+    """What the operation in front of a tensor can give at most; 0 where it has no such end."""
+    node = next((each for each in case.model.proto.graph.node if tensor in each.output), None)
+    if node is None:
+        return 0.0
+    if node.op_type != "Clip":
+        return BOUNDED.get(node.op_type, 0.0)
+    weights = Weights(case.model)
+    ends = [float(weights[name]) for name in node.input[1:] if name in weights]
+    ends += [float(attribute(node, key, 0.0)) for key in ("min", "max")]
+    return max(map(abs, ends), default=0.0)
+
+
+# Outputs that join parts of very different size under one scale.
+
+
+def mixed_findings(case: DeviceReplay, accused: frozenset[str]) -> list[Finding]:
+    """Joined outputs one part of which keeps only a few of its values."""
+    shapes = {info.name: info.shape for info in case.readout.reference.tensors if not info.problem}
+    named = {name: shapes[name] for name in outputs(case.model) if name in case.readout.pairs and name in shapes}
+    parts = [each for each in output_parts(case.model, named, shapes) if each.axis is not None]
+    makers = producers(case.model.proto.graph.node)
+    findings = []
+    for name in dict.fromkeys(each.output for each in parts):
+        if name in accused:
+            continue
+        sample = case.indices[0]
+        exact, found = case.readout.exact(name, sample), case.readout.read(name, sample)
+        for part in (each for each in parts if each.output == name and exact.shape == found.shape):
+            left = lost_values(part.of(exact), part.of(found), exact)
+            if left is None:
+                continue
+            before, after = left
+            node = _joining(name, makers)
+            small, large = (float(np.abs(each).max()) for each in (part.of(exact), exact))
+            findings.append(
+                Finding(
+                    number=0,
+                    cause="mixed-range",
+                    nodes=(node,),
+                    tensors=(name,),
+                    summary=message(
+                        "diagnosis.mixed_part", node=node, part=part.source, tensor=name, count=after, all=before,
+                        small=small, large=large,
+                    ),
+                    intervention=message("diagnosis.mixed_part_changed", part=part.source),
+                    measures=(
+                        Measure(
+                            message("diagnosis.measure_mixed_part", part=part.source), "", float(after),
+                            float(min(before, 256)), samples=1,
+                        ),
+                    ),
+                    remedy=Remedy(
+                        message("diagnosis.mixed_part_remedy", node=node),
+                        "nodes",
+                        (RemedyChange("report", nodes=(node,), tensors=(name,)),),
+                    ),
+                    proven=True,
+                )
+            )  # fmt: skip
+    return findings
+
+
+def _joining(name: str, makers: Mapping[str, Any]) -> str:
+    node = makers[name]
+    while node.op_type != "Concat" and node.input and node.input[0] in makers:
+        node = makers[node.input[0]]
+    return str(node.name or node.output[0])
