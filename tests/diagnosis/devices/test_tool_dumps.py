@@ -76,4 +76,5 @@ def test_swapped_tensors_and_the_rung_that_loses(tmp_path: Path) -> None:
     compared = roundoff.compare(tool_files("rknn/digits/s0"), path).result
     swapped = {row.reference for row in compared.rows if row.kind == "swapped"}
     assert swapped == {"block1/relu", "block2/relu"}
+    assert compared.judgement is not None
     assert not compared.judgement.good
