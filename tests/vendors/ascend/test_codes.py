@@ -43,7 +43,7 @@ def test_codes_stay_where_there_is_no_line_or_the_golden_tensor_has_codes() -> N
     for mine, golden in (
         (codes, -halves),
         (np.zeros(4, np.int8), halves),
-        (codes, halves / np.float32([np.nan, 1, 1, 1])),
+        (codes, halves / np.array([np.nan, 1, 1, 1], np.float32)),
     ):
         with pytest.raises(NotCompared):
             decode_codes(Fitted(mine, golden, codes.shape), None)
