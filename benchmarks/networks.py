@@ -13,6 +13,7 @@ import argparse
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -342,12 +343,15 @@ def made(step: str, model: Path, folder: Path, *, goal: str) -> Made:
         command += ["--max-drop", goal]
     with (folder / f"{step}.txt").open("w", encoding="utf-8") as said:
         process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
-        _, _, used = os.wait4(process.pid, 0)
-        process.returncode = 0
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
     lines = (folder / f"{step}.txt").read_text("utf-8").splitlines()
-    word = next((line.split(":")[0] for line in lines if line.partition(":")[0].isupper()), "-")
+    words = (re.match(r"[A-Z][A-Z ,]+(?=[: ])", line) for line in lines)
+    word = next((found[0].strip(" ,") for found in words if found), "-")
+    ended = process.returncode in (0, 1) and (word != "-" or step == "plain")
     found = sorted(out.rglob("*_fake_quant_model.onnx"), key=lambda path: ("best" not in path.parts, str(path)))
-    if not found:
+    # A model that was the best so far is none of a command that failed.
+    if not found or not ended:
         raise SystemExit(f"{step} made no model:\n" + "\n".join(lines[-10:]))
     return Made(found[0], word, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 

@@ -1,7 +1,7 @@
 """Lay out the pages of the documentation site: docs/, the files beside it, and a reference made from the program.
 
-``make docs`` runs it and hands the folder to mkdocs. A page ``x.zh.md`` is the Chinese form of ``x.md``; a page that has
-none is shown in English in both languages.
+``make docs`` runs it and hands the folder to mkdocs. A page ``x.zh.md`` is the Chinese form of ``x.md``; a page
+that has none is shown in English in both languages.
 """
 
 import contextlib
@@ -40,7 +40,8 @@ def lay_out(folder: Path) -> list[Path]:
     sources = {f"docs/{path.relative_to(ROOT / 'docs').as_posix()}" for path in (ROOT / "docs").rglob("*.md")}
     for source in sorted(sources | set(_BESIDE)):
         _write(folder / _place(source), _linked((ROOT / source).read_text("utf-8"), source))
-    for language, ending in (("en", ".md"), ("zh", ".zh.md")):
+    endings: dict[Language, str] = {"en": ".md", "zh": ".zh.md"}
+    for language, ending in endings.items():
         with use_language(language):
             _write(folder / f"reference/commands{ending}", commands_page(language))
             _write(folder / f"reference/words{ending}", words_page(language))
@@ -57,7 +58,7 @@ def _place(source: str) -> str:
 
 
 def _linked(text: str, source: str) -> str:
-    """A page whose links lead to where its neighbours are in the site; what is not in it is named without a link."""
+    """A page whose links lead to where its neighbours are in the site; what is not in it is only named."""
     if source == "LICENSE":
         return f"# Apache License 2.0\n\n```text\n{text}```\n"
     here = posixpath.dirname(_place(source))

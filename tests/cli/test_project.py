@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import roundoff
 from roundoff import demo
@@ -19,6 +20,7 @@ from roundoff.cli.options import flat_options
 from roundoff.cli.project import _HAVE, first_commands, with_project
 from roundoff.core.document import load_document
 from roundoff.errors import BadInput
+from tests.models import save, value, wrapped
 
 
 @pytest.fixture
@@ -240,3 +242,17 @@ def test_other_shells_take_their_script(shell: str, capsys: pytest.CaptureFixtur
     (tmp_path / "script").write_text(capsys.readouterr().out)
     done = subprocess.run([shell, "-n", str(tmp_path / "script")], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_init_takes_the_model_that_the_samples_fit(project: Path) -> None:
+    small = wrapped(
+        [helper.make_node("Relu", ["x"], ["y"], "relu")],
+        [value("x", (1, 3, 4, 4))],
+        [value("y", (1, 3, 4, 4))],
+        [],
+    )
+    save(small, project / "a_first.onnx")
+    np.save(project / "tiny.npy", np.zeros((2, 3, 4, 4), np.float32))
+    for data, model in (("tiny.npy", "a_first.onnx"), ("calib.npy", "digits.onnx")):
+        assert main(["init", "--force", "--data", data]) == 0
+        assert roundoff.load_project().options["model"] == (model,)

@@ -8,7 +8,7 @@ import pytest
 
 from roundoff.core.quantizers import Quantizer, QuantParams, representable_range
 from roundoff.diagnosis.loss import Loss
-from roundoff.diagnosis.margins import Margin, RangeMargins, decibel_interval
+from roundoff.diagnosis.margins import RangeMargins, decibel_interval
 from roundoff.diagnosis.subject import Case, open_case
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.inference import safe_end
@@ -31,7 +31,7 @@ def test_ranges_of_the_samples_reach_as_far_as_rare_ones_and_those_of_operations
     case, quantized, _ = opened()
     margins = RangeMargins(case, range(4))
     assert margins.fitted
-    fixes, before = margins.fixes(Margin(wide=True)), {each.name: each for each in quantized.quantizers}
+    fixes, before = margins.fixes(wide=True), {each.name: each for each in quantized.quantizers}
     wider = [each for each in margins.fitted if each.suspect.op_type in ("Conv", "Gemm") and each.known[1]]
     assert wider
     for each in wider:
@@ -49,34 +49,26 @@ def test_ranges_of_the_samples_reach_as_far_as_rare_ones_and_those_of_operations
     assert all(ends(fixes[each.suspect.name])[1] <= 6.0 + 1e-3 for each in clipped if each.suspect.name in fixes)
 
 
-def test_ranges_that_cut_off_a_little_are_the_users_unless_that_costs_three_decibels() -> None:
+@pytest.mark.parametrize(("factor", "found"), [(0.95, True), (0.6, False)])
+def test_ranges_that_cut_off_a_little_get_a_margin_and_those_that_are_meant_to_cut_do_not(
+    factor: float, found: bool
+) -> None:
     quantized, samples = demo()
 
     def inside(quantizer: Quantizer) -> Quantizer:
-        scale = np.asarray(quantizer.params.scale * 0.95, dtype=np.float32)
+        scale = np.asarray(quantizer.params.scale * factor, dtype=np.float32)
         params = QuantParams(scale, quantizer.params.zero_point)
         return replace(quantizer, params=params) if quantizer.kind == "activation" else quantizer
 
     calibrated = replace(quantized, quantizers=tuple(map(inside, quantized.quantizers)))
-    case = open_case(calibrated, samples)
-    made, given = (RangeMargins(case, (), given=each) for each in (False, True))
-    assert any(any(each.cut) for each in made.fitted)
-    before = {each.name: each for each in calibrated.quantizers}
-    kept, wide = (given.fixes(Margin(True, cut)) for cut in (False, True))
-    names = [each.suspect.name for each in given.fitted if each.cut[1]]
-    assert names
-    for name in names:
-        own, left, widened = (ends(each.get(name, before[name]))[1] for each in (before, kept, wide))
-        assert left == pytest.approx(own, rel=0.02)
-        assert widened > 1.02 * own or widened == pytest.approx(case.facts.observed[before[name].tensor].range[1])
-    # Of each kind the wide one is taken within two decibels.
-    chosen = []
-    for cut in (False, True):
-        narrow, far = (given.used_db(Margin(reach, cut)) for reach in (False, True))
-        chosen.append(far if far >= narrow - 2 else narrow)
-    gain = chosen[1] - chosen[0]
-    assert made.best().cut == (gain > 0)
-    assert given.best().cut == (gain > 3.0)
+    margins = RangeMargins(open_case(calibrated, samples), ())
+    assert bool(margins.fitted) == found
+    before, wide = {each.name: each for each in calibrated.quantizers}, margins.fixes(wide=True)
+    for each in margins.fitted:
+        name, seen = each.suspect.name, margins.case.facts.observed[each.suspect.tensor].range[1]
+        # All the samples, at least, but for the rounding of a zero point and what an operation allows.
+        if each.known[1] and each.suspect.op_type != "Clip":
+            assert ends(wide.get(name, before[name]))[1] >= 0.98 * seen
 
 
 def test_samples_that_judge_a_repair_do_not_choose_its_margin() -> None:
@@ -84,7 +76,7 @@ def test_samples_that_judge_a_repair_do_not_choose_its_margin() -> None:
     case = open_case(quantized, samples)
     used = range(0, len(case.runner.indices), 2)
     before = RangeMargins(case, used)
-    fixes = before.fixes(Margin(wide=True))
+    fixes = before.fixes(wide=True)
     # The same network with other samples held out: each tensor reaches three times as far there.
     for observed in case.facts.observed.values():
         observed.ends[1::2] *= 3
@@ -92,7 +84,7 @@ def test_samples_that_judge_a_repair_do_not_choose_its_margin() -> None:
     same = {each.suspect.name for each in before.fitted} & {each.suspect.name for each in after.fitted}
     assert same & fixes.keys()
     for name in same & fixes.keys():
-        assert ends(after.fixes(Margin(wide=True))[name])[1] == ends(fixes[name])[1]
+        assert ends(after.fixes(wide=True)[name])[1] == ends(fixes[name])[1]
 
 
 def test_a_sample_that_is_left_out_is_not_known_to_the_ranges() -> None:
@@ -103,13 +95,13 @@ def test_a_sample_that_is_left_out_is_not_known_to_the_ranges() -> None:
     observed = case.facts.observed[each.suspect.tensor]
     furthest = int(observed.ends[:, 1].argmax())
     others = np.delete(observed.ends[:, 1], furthest).max()
-    drawn = margins.fixes(Margin(), [furthest]).get(each.suspect.name, before[each.suspect.name])
+    drawn = margins.fixes(wide=False, left_out=[furthest]).get(each.suspect.name, before[each.suspect.name])
     expected = ends(before[each.suspect.name])[1] * others / observed.ends[furthest, 1]
     assert ends(drawn)[1] == pytest.approx(expected, rel=0.02)
 
 
 def test_a_range_is_of_the_samples_that_end_nearest_to_it() -> None:
-    """Made of those that were used, it cuts nothing off: others reach 4 % further."""
+    """Made of those that were used: others reach 4 % further."""
     case, _, _ = opened()
     used = tuple(range(0, len(case.runner.indices), 2))
     names = {each.suspect.name: each.suspect.tensor for each in RangeMargins(case, used).fitted}
@@ -120,7 +112,7 @@ def test_a_range_is_of_the_samples_that_end_nearest_to_it() -> None:
     observed.ends[list(used), 1] = ends(case.facts.quantizers[name])[1]
     observed.ends[1::2, 1] = 1.04 * observed.ends[0, 1]
     (found,) = (each for each in RangeMargins(case, used).fitted if each.suspect.name == name)
-    assert (found.known[1], found.cut[1]) == (used, False)
+    assert found.known[1] == used
 
 
 def test_ranges_that_reach_far_beyond_the_samples_are_left_alone() -> None:
@@ -134,7 +126,7 @@ def test_ranges_that_reach_far_beyond_the_samples_are_left_alone() -> None:
     calibrated = replace(quantized, quantizers=tuple(map(wide, quantized.quantizers)))
     margins = RangeMargins(open_case(calibrated, samples), range(4))
     assert not margins.fitted
-    assert margins.best() == Margin()
+    assert not margins.best()
 
 
 def test_the_interval_allows_for_one_sample_that_is_worse_than_all() -> None:

@@ -14,7 +14,7 @@ from roundoff.core.quantizers import dequantize, representable_range
 from roundoff.demo import load_split, model_path
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.loss import Loss, LossMeter, OutputPart
-from roundoff.diagnosis.margins import Margin, RangeMargins, decibel_interval
+from roundoff.diagnosis.margins import RangeMargins, decibel_interval
 from roundoff.diagnosis.repair import (
     Fixed,
     RepairSamples,
@@ -313,7 +313,7 @@ def test_corrected_biases_of_a_given_file_stay_when_ranges_get_a_margin() -> Non
     assert corrected is not None
     opened = open_case(corrected.quantized(), samples)
     margins = RangeMargins(opened, ())
-    fixes = margins.fixes(Margin(wide=True))
+    fixes = margins.fixes(wide=True)
     before, after = (
         {each.name: each for each in some} for some in (opened.quantizers(), opened.quantizers(fixes))
     )
@@ -329,7 +329,7 @@ def test_corrected_biases_of_a_given_file_stay_when_ranges_get_a_margin() -> Non
 
 
 def test_the_calibration_of_the_user_is_kept_where_it_was_not_at_fault() -> None:
-    """Percentiles, and one weight that is cut off: of the ranges only those end elsewhere that the samples set."""
+    """Percentiles, and one weight that is cut off: no range is found anew, no other weight is touched."""
     model, (images, _) = load_model(model_path()), load_split("test")
     samples = ArraySamples({model.proto.graph.input[0].name: images[:40]})
     settings = QuantizeSettings(load_target("generic-int8"), methods=("percentile",))
@@ -340,17 +340,15 @@ def test_the_calibration_of_the_user_is_kept_where_it_was_not_at_fault() -> None
     fixed = repair_diagnosis(diagnose_quantization(given, samples, how), RepairSource(given, samples), how)
     assert fixed is not None
     assert any(step.kept for step in fixed.repair.steps)
-    seen = open_case(given, samples, most=40).facts.observed
     after = {each.name: each for each in fixed.quantized.quantizers}
-    kept = [each for each in given.quantizers if each.kind == "activation" and each.tensor in seen]
-    cut = 0
+    kept = [each for each in given.quantizers if each.kind == "activation"]
+    assert kept
     for each in kept:
-        low, high = map(float, representable_range(each.params, each.spec))
-        step, (lowest, highest) = float(each.params.scale.max()), seen[each.tensor].range
-        if lowest < low - step or high + step < highest:
-            cut += 1
-            assert np.array_equal(after[each.name].params.scale, each.params.scale), each.name
-    assert cut
+        # Percentiles cut off a little of the samples: a margin may be added, and nothing is taken away.
+        ours, theirs = (representable_range(one.params, one.spec) for one in (after[each.name], each))
+        step = float(each.params.scale.max())
+        assert ours[0] <= theirs[0] + step, each.name
+        assert theirs[1] - step <= ours[1] <= 2 * theirs[1] + step, each.name
     others = [each for each in given.quantizers if each.kind == "weight" and each.tensor != broken]
     assert all(np.array_equal(after[each.name].params.scale, each.params.scale) for each in others)
     assert fixed.repair.measures[0].improved

@@ -162,7 +162,7 @@ def test_one_number_for_all_has_an_interval_although_small_groups_keep_their_ran
 ) -> None:
     judge = judged(tmp_path, RANKS, model)
     assert isinstance(judge, FunctionJudge)
-    assert judge.with_interval(model) == (judge.float_values(), None)
+    assert judge.with_interval(model) == (float(judge.float_values()), None)
     other = replace(model, proto=copy.deepcopy(model.proto))
     weight = next(each for each in other.proto.graph.initializer if len(each.dims) > 1)
     numbers = numpy_helper.to_array(weight)

@@ -370,7 +370,7 @@ def init(
     found = look_into(place)
     given = {"models": model, "data": data, "labels": labels}
     named = {key: (as_path(value, option=key),) for key, value in given.items() if value is not None}
-    found = replace(found, **named)  # type: ignore[arg-type]
+    found = _fitting_first(replace(found, **named))  # type: ignore[arg-type]
     if not found.models and not found.quantized:
         raise BadInput(
             english("There is no model in {place}.", place=place.resolve()),
@@ -384,6 +384,19 @@ def init(
         target = _asked_target(ask)
     write_text(file, project_text(found, target=target, ask=ask))
     return file
+
+
+def _fitting_first(found: FoundParts) -> FoundParts:
+    """What was found, networks that take the samples before others."""
+    shape = _array_shape(found.data[0]) if found.data else None
+    if shape is None:
+        return found
+    of_kind = (
+        tuple(sorted(nets, key=lambda net: not _fits(shape, _input_shapes(net))))
+        for nets in (found.models, found.quantized)
+    )
+    models, quantized = of_kind
+    return replace(found, models=models, quantized=quantized)
 
 
 def _asked_target(ask: Callable[[str, Sequence[str]], str | None]) -> str | None:

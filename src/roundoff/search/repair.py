@@ -12,7 +12,7 @@ from roundoff.core.progress import SILENT
 from roundoff.core.target import Target
 from roundoff.diagnosis.error_profile import repaired_profile
 from roundoff.diagnosis.investigation import DiagnoseSettings
-from roundoff.diagnosis.margins import MOST_OBSERVED, Margin, RangeMargins, UnseenSamples
+from roundoff.diagnosis.margins import MOST_OBSERVED, RangeMargins, UnseenSamples
 from roundoff.diagnosis.repair import (
     Fixed,
     RepairJudge,
@@ -145,25 +145,25 @@ def _with_margin(
         most=MOST_OBSERVED,
     )
     used = [place for place, index in enumerate(case.runner.indices) if index < len(parts.used.names)]
-    margins = RangeMargins(case, used, given=fixed.plan is None)
-    margin, plain = margins.best(), fixed
-    if margin.wide:
-        fixed = _widened(fixed, margins, margin, samples=len(used))
+    margins = RangeMargins(case, used)
+    wide, plain = margins.best(), fixed
+    if wide:
+        fixed = _widened(fixed, margins, samples=len(used))
         if _worse(judge.score(fixed.quantized), judge.score(plain.quantized), judge):
-            fixed, margin = plain, Margin()
+            fixed, wide = plain, False
     if parts.apart:
         return fixed, None
     corrected_anew = partial(corrected, threads=settings.threads) if fixed.corrections else None
     whole = not fixed.searched and not set(fixed.corrections) - {BIAS_CORRECTION}
-    return fixed, UnseenSamples(margins, margin, corrected_anew, whole)
+    return fixed, UnseenSamples(margins, wide, corrected_anew, whole)
 
 
-def _widened(fixed: Fixed, margins: RangeMargins, margin: Margin, *, samples: int) -> Fixed:
+def _widened(fixed: Fixed, margins: RangeMargins, *, samples: int) -> Fixed:
     """A repair with a margin, as one more step of it."""
-    fixes = margins.fixes(margin)
+    fixes = margins.fixes(wide=True)
     quantized = replace(fixed.quantized, quantizers=tuple(margins.case.quantizers(fixes)))
     count = sum(each.suspect.name in fixes for each in margins.fitted)
-    before, after = (margins.used_db(each) for each in (Margin(), margin))
+    before, after = (margins.used_db(wide=each) for each in (False, True))
     title = message("diagnosis.repair_margin", count=count)
     what = Measure(message("diagnosis.measure_unseen"), "dB", before, after, samples=samples)
     steps = (*fixed.repair.steps, RepairStep(title, "free", 0, what, kept=True))

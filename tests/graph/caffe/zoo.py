@@ -705,6 +705,114 @@ def normface(net: Zoo) -> None:
     net.put("Normalize", "norm1", top)
 
 
+# Others of their time: each has a way to chain layers that those above do not have.
+
+
+@network
+def pvanet(net: Zoo) -> None:
+    top = net.conv_bn("conv1_1/conv", net.input(1, 3, 65, 65), 8, 7, stride=2, pad=3, relu="")
+    negative = net.put("Power", "conv1_1/neg", top, "power_param { power: 1 scale: -1.0 shift: 0 }")
+    both = net.join("conv1_1/concat", top, negative)
+    top = net.put("Scale", "conv1_1/scale", both, "scale_param { bias_term: true }")
+    top = net.pool("pool1", net.put("ReLU", "conv1_1/relu", top), 3, 2)
+    parts = net.conv_bn("a", top, 8, 1), net.conv_bn("b", net.conv_bn("b0", top, 6, 1), 8, pad=1)
+    top = net.sum("s", net.join("ab", *parts), net.conv_bn("c", top, 16, 1, relu=""))
+    each = "group: 16 bias_term: false"
+    top = net.pool("p2", top, 3, 2)
+    top = net.conv("up", top, 16, 4, stride=2, pad=1, relu="", kind="Deconvolution", more=each)
+    net.put("Softmax", "prob", net.everywhere("gp", top))
+
+
+@network
+def inception_resnet(net: Zoo) -> None:
+    top = net.conv_bn("conv1", net.input(1, 3, 35, 35), 8, stride=2)
+    for number in range(2):
+        parts = (
+            net.conv_bn(f"a{number}", top, 4, 1),
+            net.conv_bn(f"b{number}_1", net.conv_bn(f"b{number}_0", top, 4, 1), 4, pad=1),
+        )
+        up = net.conv(f"up{number}", net.join(f"cat{number}", *parts), 8, 1, relu="")
+        said = "eltwise_param { operation: SUM coeff: 1.0 coeff: 0.17 }"
+        top = net.relu(net.put("Eltwise", f"res{number}", [top, up], said))
+    net.put("Softmax", "prob", net.dense("fc", net.drop(net.pool("gp", top, 17, method="AVE")), 10))
+
+
+@network
+def s3fd(net: Zoo) -> None:
+    top = net.conv("conv3_3", net.input(1, 3, 32, 40), 6, pad=1)
+    said = "norm_param { across_spatial: false channel_shared: false scale_filler { value: 10 } }"
+    scaled = net.put("Normalize", "conv3_3_norm", top, said)
+    top = net.conv("conf", scaled, 4, pad=1, relu="")
+    cut = "slice_param { axis: 1 slice_point: 1 slice_point: 2 slice_point: 3 }"
+    net.add("Slice", "slice", top, ["c0", "c1", "c2", "c3"], cut)
+    net.put("Eltwise", "background", ["c0", "c1", "c2"], "eltwise_param { operation: MAX }")
+    top = net.join("merged", "background", "c3")
+    top = net.put("Permute", "perm", top, "permute_param { order: 0 order: 2 order: 3 order: 1 }")
+    top = net.put("Flatten", "flat", top, "flatten_param { axis: 1 }")
+    top = net.put("Reshape", "pairs", top, "reshape_param { shape { dim: 0 dim: -1 dim: 2 } }")
+    top = net.put("Softmax", "softmax", top, "softmax_param { axis: 2 }")
+    net.put("Flatten", "scores", top, "flatten_param { axis: 1 }")
+    # OpenCV cuts priors where a net says nothing of it; SSD does not.
+    said = "min_size: 16 clip: false variance: 0.1 variance: 0.1 variance: 0.2 variance: 0.2 step: 4"
+    net.put("PriorBox", "priors", [scaled, "data"], f"prior_box_param {{ {said} }}")
+
+
+@network
+def colorization(net: Zoo) -> None:
+    top = net.conv("conv2", net.conv("conv1", net.input(1, 1, 36, 36), 8, pad=1), 8, stride=2, pad=1)
+    top = net.conv("conv5", net.put("BatchNorm", "conv2norm", top), 8, pad=2, more="dilation: 2")
+    top = net.conv("conv8_1", top, 8, 4, stride=2, pad=1, kind="Deconvolution")
+    top = net.conv("conv8_313", top, 13, 1, relu="")
+    said = "scale_param { bias_term: false filler { type: 'constant' value: 2.606 } }"
+    top = net.put("Softmax", "class8_313_rh", net.put("Scale", "conv8_313_rh", top, said))
+    net.conv("class8_ab", top, 2, 1, relu="")
+
+
+@network
+def dcgan(net: Zoo) -> None:
+    top = net.dense("fc", net.input(2, 16), 128)
+    top = net.put("Reshape", "seed", top, "reshape_param { shape { dim: 0 dim: 8 dim: 4 dim: 4 } }")
+    for number in range(3):
+        top = net.conv(f"d{number}", top, 6, 5, stride=2, pad=2, relu="", kind="Deconvolution")
+        top = net.put("ELU", f"elu{number}", net.normed(top, relu=""), "elu_param { alpha: 0.7 }", top)
+    net.put("TanH", "picture", net.conv("last", top, 3, pad=1, relu=""))
+
+
+@network
+def pose_machine(net: Zoo) -> None:
+    said = "slice_param { axis: 1 slice_point: 3 }"
+    net.add("Slice", "slice", net.input(1, 4, 33, 33), ["image", "center_map"], said)
+    centre = net.pool("pool_center_lower", "center_map", 9, 8, method="AVE")
+    top = net.conv("conv1_stage1", "image", 8, 9, pad=4)
+    for number in range(3):
+        top = net.pool(f"pool{number}_stage1", top, 3, 2)
+    top = net.join("concat_stage2", net.conv("conv5_stage1", top, 5, 1, relu=""), centre)
+    net.conv("Mconv1_stage2", top, 5, 11, pad=5)
+
+
+@network
+def resnext(net: Zoo) -> None:
+    top = net.pool("pool1", net.conv_bn("conv1", net.input(2, 3, 33, 33), 16, 7, stride=2, pad=3), 3, 2)
+    for number in range(2):
+        side = net.conv_bn(f"x{number}a", top, 16, 1)
+        side = net.conv_bn(f"x{number}b", side, 16, pad=1, more="group: 8")
+        top = net.sum(f"x{number}", top, net.conv_bn(f"x{number}c", side, 16, 1, relu=""), relu=True)
+    net.put("Softmax", "prob", net.dense("fc", net.everywhere("gp", top), 7))
+
+
+@network
+def retina_face(net: Zoo) -> None:
+    large = net.conv_bn("c3", net.input(1, 3, 37, 53), 8, stride=2, pad=1)
+    small = net.conv_bn("c4", large, 8, stride=2, pad=1)
+    each = "group: 8 bias_term: false"
+    up = net.conv("up", small, 8, 4, stride=2, pad=1, relu="", kind="Deconvolution", more=each)
+    up = net.put("Crop", "crop", [up, large], "crop_param { axis: 2 offset: 0 offset: 0 }")
+    top = net.conv("score", net.sum("plus", up, large), 4, 1, relu="")
+    top = net.put("Reshape", "pairs", top, "reshape_param { shape { dim: 0 dim: 2 dim: -1 dim: 0 } }")
+    top = net.put("Softmax", "prob", top)
+    net.put("Reshape", "back", top, "reshape_param { shape { dim: 0 dim: 4 dim: -1 dim: 0 } }")
+
+
 # Of the documentation's examples.
 
 

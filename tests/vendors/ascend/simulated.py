@@ -220,12 +220,11 @@ def make_heads(seed: int, framework: Framework = "onnx", *, turned: bool = False
         more = add("relu", add("conv", now, outputs=8, inputs=width))
         now, width = add("concat", now, more), width + 8
     now = add("relu", add("conv", now, outputs=10, inputs=width, size=1))
-    heads = [
-        lambda: add("softmax", add("fc", now, outputs=10, inputs=10 * 8 * 8)),
-        lambda: add("sigmoid", add("conv", now, outputs=5, inputs=10, size=1)),
-    ]
-    for head in reversed(heads) if turned else heads:
-        head()
+    for head in ("sigmoid", "softmax") if turned else ("softmax", "sigmoid"):
+        if head == "softmax":
+            add(head, add("fc", now, outputs=10, inputs=10 * 8 * 8))
+        else:
+            add(head, add("conv", now, outputs=5, inputs=10, size=1))
     return Net(framework, layers, rng.normal(size=(1, 3, 8, 8)).astype(np.float32))
 
 

@@ -225,6 +225,26 @@ def test_many_small_errors_are_accumulated_and_few_are_nodes() -> None:
 
 
 @pytest.mark.parametrize("framework", ["onnx", "caffe"])
+@pytest.mark.parametrize("kind", ["fused", "unfused"])
+@pytest.mark.parametrize("fault", ["none", "scale", "offset", "conv"])
+def test_without_scales_the_quantizer_and_its_reader_are_suspected_together(
+    tmp_path: Path, fault: str, kind: str, framework: Framework
+) -> None:
+    planted = case(tmp_path, kind, fault, 6, framework=framework)
+    planted.files.clear()
+    request = Request(tmp_path / "npu", tmp_path / "fake", RuleFiles(planted.rule), out=tmp_path / "out")
+    found = compare_network(request, warn=lambda text: None, progress=SILENT).located
+    assert found is not None
+    if fault == "none":
+        assert found.kind == "none"
+        return
+    assert set(planted.culprits) <= {*found.between, found.op}
+    if kind == "unfused":
+        assert len(found.between) <= 4
+    assert found.unscaled if found.kind == "between" else named(found) == planted.culprits
+
+
+@pytest.mark.parametrize("framework", ["onnx", "caffe"])
 def test_a_float_model_and_a_record_are_replayed_in_a_process_of_their_own(
     tmp_path: Path, framework: Framework
 ) -> None:

@@ -390,7 +390,10 @@ def between_text(found: Located) -> str:
     first = english("before the first that was dumped")
     after = english("after {op}", op=found.after) if found.after else first
     names = ", ".join(found.between) or english("none of which was dumped")
-    return english("begins {after}, before {op} reads it: {names}", after=after, op=found.op, names=names)
+    text = english("begins {after}, before {op} reads it: {names}", after=after, op=found.op, names=names)
+    if found.unscaled:
+        return english("{text}; --record or --deploy, which tell scales, tell them apart", text=text)
+    return text
 
 
 def wrapped(advice: Advice) -> list[str]:

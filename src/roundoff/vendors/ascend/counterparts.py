@@ -164,13 +164,12 @@ def deployed(job: CompareJob, operator: Operator, index: int, *, is_input: bool)
     return source.deploys[place] if place < len(source.deploys) else OperatorOrigin()
 
 
-def is_constant(job: CompareJob, operator: Operator, index: int) -> bool:
-    """Whether an input is a constant of the model."""
+def writer_of(job: CompareJob, operator: Operator, index: int) -> Operator | None:
+    """The operator that computes an input; None when that is not known."""
     try:
-        source, _ = _source(replace(job, warn=lambda text: None), operator, index, is_input=True)
+        return _source(replace(job, warn=lambda text: None), operator, index, is_input=True)[0]
     except NotCompared:
-        return False
-    return source.type in CONSTANT_TYPES
+        return None
 
 
 def decoded_counterpart(
@@ -302,6 +301,7 @@ class PairedTensor:
         remark: What was done to codes; empty for nothing.
         numbers: What the tensor holds.
         step: What one code stands for; 1 for what is no code.
+        unscaled: Whether codes were decoded by a fitted line, so that their scale and offset are not judged.
     """
 
     fitted: Fitted
@@ -311,6 +311,7 @@ class PairedTensor:
     remark: str = ""
     numbers: Numbers = "values"
     step: float = 1.0
+    unscaled: bool = False
 
     @property
     def channel_axis(self) -> int:
@@ -337,8 +338,10 @@ def paired(job: CompareJob, operator: Operator, tensor: Tensor, *, detail: bool 
     if about.element_type in _CODES:
         scale = job.scales.of_codes(name)
         fitted, remark = decode_codes(fitted, scale)
-        step = scale.step if scale is not None and scale.step is not None else 1.0
-        return PairedTensor(fitted, where, origin, kind, remark, "codes" if scale is not None else "values", step)
+        step = (scale.step if scale is not None else None) or 1.0
+        if scale is None:
+            return PairedTensor(fitted, where, origin, kind, remark, unscaled=bool(remark))
+        return PairedTensor(fitted, where, origin, kind, remark, "codes", step)
     if sums is not None:
         fitted, remark = decode_sums(fitted, sums, layout=origin.format)
         return PairedTensor(fitted, where, origin, kind, remark, "sums")

@@ -74,10 +74,11 @@ class Located:
         hint: The first tensor, by its operator, that is beyond another of the vendor's limits while none is wrong.
         hinted: Which limit.
         cause: Why the operator is wrong; None when nothing explains it.
-        between: Operators that were not dumped, of which one is at fault.
+        between: Operators that were not dumped or compared, of which one is at fault.
         after: The last operator before these that is right.
         faults: Operators that were computed again and are wrong themselves, in the order of execution.
         replayed: How many were computed again.
+        unscaled: Whether some of those in between write codes of which no file tells the scale.
     """
 
     kind: Literal["none", "node", "between", "accumulated"]
@@ -94,6 +95,7 @@ class Located:
     after: str = ""
     faults: tuple[OperatorError, ...] = ()
     replayed: int = 0
+    unscaled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class TensorLimits:
 
 @dataclass(slots=True)
 class _Operator:
-    """Distances of what an operator reads and writes."""
+    """Distances of what an operator reads and writes, and who wrote codes among it of unknown scale."""
 
     read: float = math.nan
     written: float = math.nan
@@ -132,6 +134,7 @@ class _Operator:
     read_wrong: bool = False
     cause: FaultCause | None = None
     passes_on: bool = False
+    unscaled: list[str] = field(default_factory=list)
 
     @property
     def adds(self) -> float:
@@ -155,6 +158,9 @@ def locate(rows: Sequence[Row], columns: Columns, limits: TensorLimits | None = 
         name, role, _ = row.tensor.rsplit(":", 2)
         operator = operators.setdefault(name, _Operator(passes_on=row.op_type in _PASS_ON))
         broken = limits.broken(row, score, away)
+        operator.unscaled += [row.unscaled] if row.unscaled else []
+        if role == "input" and row.unscaled and not broken:
+            continue  # a line was fitted to it: that says nothing of scale and offset
         if role == "input":
             operator.read = _larger(operator.read, away)
             operator.read_wrong |= broken
@@ -191,25 +197,27 @@ def _hint(rows: Sequence[Row], columns: Columns) -> tuple[str, str]:
 
 
 def _between(rows: Sequence[Row], operators: Mapping[str, _Operator]) -> Located | None:
-    """Where the first wrong tensor is one that an operator reads, and whoever wrote it was not dumped."""
+    """Where the first wrong tensor is one that an operator reads, and whoever wrote it was not compared."""
     last = ""
-    unseen: list[str] = []
+    unseen: dict[str, bool] = {}
     for row in rows:
-        name = row.tensor.rsplit(":", 2)[0]
-        operator = operators.get(name)
-        if operator is None:
-            if row.tensor == "NaN" and row.mine not in unseen and row.op_type not in NEVER_DUMPED:
-                unseen.append(row.mine)
+        name, role = row.tensor.rsplit(":", 2)[:2] if row.tensor != "NaN" else (row.mine, "output")
+        operator = operators.get(name, _Operator())
+        if math.isnan(operator.written) and not operator.read_wrong:
+            if row.op_type not in NEVER_DUMPED and (row.tensor == "NaN" or (role == "output" and row.unscaled)):
+                unseen.setdefault(name, bool(row.unscaled))
             continue
         if operator.read_wrong:
             return Located("between", name, before=operator.read, between=tuple(unseen), after=last)
         if operator.wrong:
+            unseen |= {writer: True for writer in operator.unscaled if writer != name}
             if math.isnan(operator.read) and unseen:
-                return Located("between", name, between=(*unseen, name), after=last)
+                return Located("between", name, between=(*unseen, name), after=last, unscaled=any(unseen.values()))
             return None
         if not math.isnan(operator.written) and name != last:
-            last = name
-            unseen = []
+            # Codes that a line was fitted to do not clear whoever wrote them.
+            unseen = {**unseen, name: True} if name in operator.unscaled else {}
+            last = last if name in operator.unscaled else name
     return None
 
 

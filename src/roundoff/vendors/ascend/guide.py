@@ -441,6 +441,8 @@ def _told(found: Located, advise: tuple[str, str]) -> tuple[str, str]:
         ), advice
     if found.kind == "between":
         told = english("error between two dumps: it {where}", where=between_text(found))
+        if found.unscaled:
+            return told, english("give --record or --deploy, which tell the scales of codes")
         return told, english("dump all operators, inputs included; or give the model with --replay")
     told = english("error of a node: {op} is {far}", op=found.op, far=_far(found.distance))
     if found.cause is not None:

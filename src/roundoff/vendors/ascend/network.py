@@ -20,8 +20,8 @@ from roundoff.vendors.ascend.counterparts import (
     CONSTANT_TYPES,
     CompareJob,
     PairedTensor,
-    is_constant,
     paired,
+    writer_of,
 )
 from roundoff.vendors.ascend.dump_rules import parts_of
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, farthest
@@ -174,14 +174,20 @@ def _compare_tensor(
     about = tensor.about
     name = f"{operator.name}:{about.role}:{about.index}"
     base = replace(_empty(operator, names, ""), tensor=name, mine_address=tensor.address)
-    if not job.strict and about.role == "input" and is_constant(job, operator, about.index):
+    writer = writer_of(job, operator, about.index) if about.role == "input" and not job.strict else None
+    if writer is not None and writer.type in CONSTANT_TYPES:
         job.constants.add(name)
         # The row says it in the vendor's words; one line for all says it on the terminal.
         return replace(base, shape=_bracketed(_safe_shape(tensor)), reason=_no_golden(operator, name))
     try:
         found = paired(job, operator, tensor)
     except NotCompared as error:
-        return replace(base, shape=_bracketed(_safe_shape(tensor)), reason=_reason(job, operator, name, error))
+        return replace(
+            base,
+            shape=_bracketed(_safe_shape(tensor)),
+            reason=_reason(job, operator, name, error),
+            unscaled=operator.name if error.code is Code.UNSUPPORTED else "",
+        )
     except (Unreadable, OSError) as error:
         problem = error.problem if isinstance(error, Unreadable) else error.strerror
         reason = f"[{operator.name}] {name} cannot be read: {problem}."
@@ -196,6 +202,7 @@ def _compare_tensor(
         base,
         dead=dead,
         cause=cause,
+        unscaled=(writer or operator).name if found.unscaled else "",
         mine_type=found.type,
         golden_type=fitted.golden.dtype.name,
         shape=_bracketed(fitted.shape),

@@ -27,7 +27,7 @@ from roundoff.vendors.ascend.causes import FaultCause, Numbers, cause_of
 from roundoff.vendors.ascend.counterparts import CompareJob, deployed
 from roundoff.vendors.ascend.culprits import OperatorError
 from roundoff.vendors.ascend.errors import NotCompared
-from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator, plain_values
+from roundoff.vendors.ascend.folders import Loaded, Tensor, escaped, load_operator, plain_values
 from roundoff.vendors.ascend.rows import NEVER_DUMPED
 from roundoff.vendors.ascend.rules import (
     DEQUANT_NAME,
@@ -64,7 +64,9 @@ class StageModel:
         self.golden = Golden(model)
         self._nodes = {node.name: node for node in model.proto.graph.node}
         self._writers = {name: node for node in model.proto.graph.node for name in node.output}
-        self._inputs = [each.name for each in model_inputs(model)]
+        # Without a rule an input is known by its golden file, whose name is spelled otherwise.
+        names = [each.name for each in model_inputs(model)]
+        self._inputs = {spelled: name for name in names for spelled in (escaped(name), name)}
         self.coded = any(node.op_type in ("Round", "QuantizeLinear") for node in model.proto.graph.node)
         self._constants = {tensor.name for tensor in model.proto.graph.initializer}
         self._ranks = ranks(model)
@@ -78,7 +80,7 @@ class StageModel:
             index: Which of its outputs; the first where that is not known.
         """
         if name in self._inputs:
-            return name
+            return self._inputs[name]
         layer = quantized_layer(name, self._nodes)
         if layer and name not in self._nodes:
             return str(self._nodes[layer].input[0])

@@ -54,6 +54,7 @@ class Row:
         reason: Why something was not compared.
         dead: Channels that hold one value while their golden ones do not; no column shows them.
         cause: Why it is wrong, where that can be told; no column shows it.
+        unscaled: The operator that wrote codes or sums of unknown scale, compared by a fitted line or not at all.
     """
 
     index: int
@@ -72,6 +73,7 @@ class Row:
     reason: str = ""
     dead: tuple[int, ...] = ()
     cause: FaultCause | None = None
+    unscaled: str = ""
 
 
 @dataclass(frozen=True, slots=True)

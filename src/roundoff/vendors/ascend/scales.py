@@ -394,9 +394,11 @@ def decode_codes(fitted: Fitted, scale: LayerScale | None) -> tuple[Fitted, str]
         )
         return replace(fitted, mine=numbers), told
     line = _through(fitted.mine, fitted.golden)
-    if line is None or (abs(line[0] - 1) < _SAME and abs(line[1]) < _SAME):
+    if line is None and (not fitted.mine.size or _whole(fitted.golden)):
         return fitted, ""
-    if line[0] <= 0:
+    if line is not None and abs(line[0] - 1) < _SAME and abs(line[1]) < _SAME:
+        return fitted, ""
+    if line is None or line[0] <= 0:
         what = english("No file tells the scale of these codes, and they do not grow with the golden numbers.")
         raise NotCompared(what, code=Code.UNSUPPORTED)
     numbers = fitted.mine.astype(np.float32) * np.float32(line[0]) + np.float32(line[1])
