@@ -40,7 +40,11 @@ def test_codes_stay_where_there_is_no_line_or_the_golden_tensor_has_codes() -> N
         found, told = decode_codes(Fitted(mine, golden, mine.shape), None)
         assert (found.mine is mine, told) == (True, "")
     halves = codes.astype(np.float32) / 2
-    for mine, golden in ((codes, -halves), (np.zeros(4, np.int8), halves), (codes, halves / [np.nan, 1, 1, 1])):
+    for mine, golden in (
+        (codes, -halves),
+        (np.zeros(4, np.int8), halves),
+        (codes, halves / np.float32([np.nan, 1, 1, 1])),
+    ):
         with pytest.raises(NotCompared):
             decode_codes(Fitted(mine, golden, codes.shape), None)
 
