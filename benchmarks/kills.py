@@ -26,7 +26,9 @@ import numpy as np
 KILLS = 20
 _STEPS = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree")
 # Times differ from run to run, and with them what holds them.
-_TIMES = re.compile(r"_s$|^finished$|^log$|seconds|elapsed|time|date|^words$|command|^created|^output|path")
+_TIMES = re.compile(
+    r"_s$|^finished$|^resumed$|^log$|seconds|elapsed|time|date|^words$|command|^created|^output|path"
+)
 _LEFTOVER = re.compile(r"\.partial|\.old-|^temp-|-journal$|roundoff-scratch-")
 
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from benchmarks.fuzz import CORPUS, Parser, fuzz, parsers, problem
+from benchmarks.fuzz import CORPUS, SLOW, Parser, fuzz, parsers, problem
 
 INPUTS = 40
 SEED = 1
@@ -44,4 +44,4 @@ def test_documents_are_valid_before_they_are_changed(known: tuple[Path, tuple[Pa
             path = folder / parser.file
             path.write_bytes(seed)
             code = parser.read(path)
-            assert not (type(code) is int and code > 1), parser.name
+            assert parser.times != SLOW or code in (0, 1), parser.name

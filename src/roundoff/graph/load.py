@@ -556,7 +556,7 @@ def _needed(op_type: str, domain: str, opset: int) -> int:
     if domain in STANDARD_DOMAINS:
         try:
             return int(defs.get_schema(op_type, opset, "").min_input)
-        except defs.SchemaError:
+        except (defs.SchemaError, TypeError):  # no such operation, or an opset beyond 32 bits
             pass
     return _NEEDED.get(op_type, 0)
 
