@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 
 KILLS = 20
+_LONGEST_S = 600
 _STEPS = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree")
 # Times differ from run to run, and with them what holds them.
 _TIMES = re.compile(
@@ -134,20 +136,28 @@ def run(words: tuple[str, ...], folder: Path, *, at: int = 0) -> tuple[int, int]
         Its exit code, negative for a signal, and how many steps it did.
     """
     reading, writing = os.pipe()
-    process = os.fork()
-    if process == 0:
-        os.close(reading)
-        with contextlib.suppress(BaseException):
-            os._exit(_child(words, folder, at, writing))
-        os._exit(99)
+    # An interpreter of its own: one that is forked off while onnxruntime's threads run may wait for them for ever.
+    code = f"from benchmarks.kills import child; child({words!r}, {str(folder)!r}, {at}, {writing})"
+    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        pass_fds=(writing,),
+        stdin=subprocess.DEVNULL,
+    )
     os.close(writing)
     with os.fdopen(reading, "rb") as told:
         steps = told.read()
-    _, status = os.waitpid(process, 0)
-    return os.waitstatus_to_exitcode(status), int(steps or b"0")
+    return process.wait(_LONGEST_S), int(steps or b"0")
 
 
-def _child(words: tuple[str, ...], folder: Path, at: int, told: int) -> int:
+def child(words: tuple[str, ...], place: str, at: int, told: int) -> None:
+    """Run a command in a folder, and end this process: by its exit code, or by a kill before a step."""
+    folder = Path(place)
+    os._exit(_watched(words, folder, at, told))
+
+
+def _watched(words: tuple[str, ...], folder: Path, at: int, told: int) -> int:
     from roundoff.cli import main
 
     os.chdir(folder)

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.claims import alone_in
+from roundoff.core.claims import alone_in, say_removed
 from roundoff.core.files import (
+    LISTING_NAME,
     add_to_list,
     check_output_directory,
     clear_up,
@@ -324,8 +325,12 @@ def _begin(folder: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what a killed run left of the best model that it was about to exchange."""
-    clear_up(folder / BEST_NAME)
+    """Remove what a killed run left of the best model that it was about to exchange or to remove."""
+    best = folder / BEST_NAME
+    clear_up(best)
+    if (best / LISTING_NAME).is_file() and not (best / PLAN_NAME).is_file():
+        remove_listed(best)
+        say_removed(best)
 
 
 @dataclass(frozen=True, slots=True)

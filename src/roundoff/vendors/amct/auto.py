@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.claims import ScratchFolder, alone_in
-from roundoff.core.files import reading, regular_file, writing
+from roundoff.core.files import clear_up, reading, regular_file, writing
 from roundoff.core.quantizers import Consumer
 from roundoff.core.tensors import Array
 from roundoff.errors import nearest
@@ -372,6 +372,7 @@ class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
         make_folder(self.folder)
         with alone_in(self.folder, option="save_dir"), contextlib.ExitStack() as ending:
             with writing(self.folder, option="save_dir"):
+                clear_up(self.history_path)
                 self._work = ending.enter_context(ScratchFolder(self.folder, start="temp-"))
             return super().run()
 
