@@ -11,7 +11,6 @@ from onnx.reference import ReferenceEvaluator
 
 from roundoff.core.progress import Deadline
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.expectation import ideal_quantizers
 from roundoff.diagnosis.devices.study import diagnose_device
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.result import Diagnosis
@@ -131,16 +130,3 @@ def test_what_a_fault_in_front_pushes_beyond_a_range_is_no_fault_of_those_that_e
     found = diagnosed(rows)
     (finding,) = found.accused
     assert finding.tensors == ("first/conv",)
-
-
-def test_what_a_normalization_reads_is_rounded_where_it_is_not_folded() -> None:
-    """Codes of the layer in front are as coarse as its factor makes them, which nobody is to be accused of."""
-    shape = [1, CHANNELS, 10, 10]
-    parts = [numpy_helper.from_array(np.ones(CHANNELS, np.float32), part) for part in ("a", "b", "mean", "var")]
-    norm = helper.make_node("BatchNormalization", ["x", "a", "b", "mean", "var"], ["y"], "norm")
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "y")]
-    graph = helper.make_graph([norm], "net", ends[:1], ends[1:], parts)
-    model = model_from_proto(make_model(graph, opset=17), path=Path("net.onnx"))
-    ranges = {"x": (-1.0, 1.0), "y": (-1.0, 1.0)}
-    assert [each.tensor for each in ideal_quantizers(model, ranges, ())] == ["x"]
-    assert not ideal_quantizers(model, ranges, ("x",))

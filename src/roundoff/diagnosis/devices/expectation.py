@@ -296,8 +296,6 @@ def _stored(values: Array, kind: NumberKind) -> Array:
 
 _LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _RECURRENT = ("GRU", "LSTM", "RNN")
-# Where it is not folded its input is rounded, and what it makes large is as coarse.
-_AMPLIFYING = ("BatchNormalization",)
 _WEIGHTED = frozenset((*_LAYERS, *_RECURRENT))
 # Rounding to codes may differ by one step; a table or a float routine in between may add another.
 _STEPS, _STEPS_LOOSE = 1.02, 2.02
@@ -519,10 +517,9 @@ def ideal_quantizers(
     found: dict[str, Quantizer] = {}
     readers = consumers(model.proto.graph.node)
     for node in model.proto.graph.node:
-        if node.op_type not in _WEIGHTED and node.op_type not in _AMPLIFYING:
+        if node.op_type not in _WEIGHTED:
             continue
-        reads = 1 if node.op_type in _AMPLIFYING else 3 if node.op_type in _RECURRENT else 2
-        for name in node.input[:reads]:
+        for name in node.input[:3] if node.op_type in _RECURRENT else node.input[:2]:
             own = tuple(each for each in readers[name] if each.node == node.name)
             if name in weights and weights[name].dtype == np.float32:
                 size = float(np.abs(weights[name]).max(initial=0.0))
