@@ -19,6 +19,7 @@ NOT_JUDGED = {
     "deeplab_v2": "ArgMax", "senet": "Axpy", "spp_net": "SPP", "segnet": "BN", "enet": "BN", "pspnet": "BN",
     "faster_rcnn_vgg": "Python", "yolo_v2": "Reorg", "yolo_v3": "Yolo", "lrcn": "Embed",
     "crnn": "LSTM", "ctpn": "Lstm", "deconv_net": "BN", "normface": "Normalize",
+    "c3d": "Convolution3D", "flownet_c": "Correlation",
 }  # fmt: skip
 
 

@@ -813,6 +813,39 @@ def retina_face(net: Zoo) -> None:
     net.put("Reshape", "back", top, "reshape_param { shape { dim: 0 dim: 4 dim: -1 dim: 0 } }")
 
 
+@network
+def c3d(net: Zoo) -> None:
+    top = net.input(2, 3, 8, 24, 24)
+    for number, (out, depth) in enumerate([(4, 1), (6, 2), (8, 2)], 1):
+        said = f"num_output: {out} kernel_size: 3 kernel_depth: 3 pad: 1 temporal_pad: 1"
+        top = net.relu(net.put("Convolution3D", f"conv{number}a", top, f"convolution_param {{ {said} }}"))
+        said = f"pool: MAX kernel_size: 2 kernel_depth: {depth} stride: 2 temporal_stride: {depth}"
+        top = net.put("Pooling3D", f"pool{number}", top, f"pooling_param {{ {said} }}")
+    net.put("Softmax", "prob", net.dense("fc8-1", net.relu(net.dense("fc6-1", top, 12)), 5))
+
+
+@network
+def flownet_c(net: Zoo) -> None:
+    slope = "relu_param { negative_slope: 0.1 }"
+    towers = []
+    for side in "ab":
+        top = net.input(1, 3, 64, 96, name=f"img_{side}")
+        for number in range(3):
+            shared = f'}} param {{ name: "w{number}" }} param {{ name: "b{number}"'
+            top = net.conv(f"conv{number}{side}", top, 4 + 2 * number, 5, stride=2, pad=2, relu="", more=shared)
+            top = net.put("ReLU", f"relu{number}{side}", top, slope, top)
+        towers.append(top)
+    said = "pad: 4 kernel_size: 1 max_displacement: 4 stride_1: 1 stride_2: 2"
+    match = net.put("Correlation", "corr", towers, f"correlation_param {{ {said} }}")
+    match = net.put("ReLU", "corr_relu", match, slope, match)
+    match = net.join("blob20", net.conv("redirect", towers[0], 4, 1), match)
+    small = net.conv("predict_flow", net.conv("conv3_1", match, 8, pad=1), 2, pad=1, relu="")
+    flow = net.put("Resample", "flow", small, "resample_param { width: 96 height: 64 type: LINEAR }")
+    warped = net.put("FlowWarp", "warped", ["img_b", flow])
+    net.add("Eltwise", "difference", ["img_a", warped], "difference", "eltwise_param { coeff: 1 coeff: -1 }")
+    net.put("ChannelNorm", "error", "difference")
+
+
 # Of the documentation's examples.
 
 

@@ -17,6 +17,7 @@ from roundoff.graph.caffe.wire import decode, layer_types_v1, text_table
 from roundoff.messages.message import english
 
 _LEGACY = ("num", "channels", "height", "width")
+_VOLUME = ("num", "channels", "length", "height", "width")
 _STORED = {"data": np.float32, "double_data": np.float64, "int32_data": np.int32, "uint64_data": np.uint64}
 _RAW: Mapping[str, DType] = {"FLOAT": np.dtype("<f4"), "FLOAT16": np.dtype("<f2"), "DOUBLE": np.dtype("<f8")}
 
@@ -79,10 +80,11 @@ def _raw(blob: TextMessage, *, owner: str) -> Array:
 
 
 def _shape(blob: TextMessage) -> tuple[int, ...]:
-    """The shape as it is given now, or by four numbers as it was before."""
+    """The shape as it is given now, or by four numbers as it was before; C3D has five."""
     shape = blob.message("shape")
-    if shape is None and any(name in blob for name in _LEGACY):
-        return tuple(_whole(blob.get(name, 0)) for name in _LEGACY)
+    if shape is None and any(name in blob for name in _VOLUME):
+        names = _VOLUME if "length" in blob else _LEGACY
+        return tuple(_whole(blob.get(name, 0)) for name in names)
     return () if shape is None else tuple(_whole(size) for size in shape.all("dim"))
 
 
