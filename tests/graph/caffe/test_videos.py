@@ -30,7 +30,7 @@ def convolved(data: Array, weights: Array, stride: Triple, pad: Triple) -> Array
             slice(at * step, at * step + kernel)
             for at, step, kernel in zip(place, stride, weights.shape[2:], strict=True)
         )
-        out[(..., *place)] = np.einsum("nczyx,oczyx->no", padded[(..., *window)], weights)
+        out[(..., *place)] = np.einsum("nczyx,oczyx->no", padded[(slice(None), slice(None), *window)], weights)
     return out
 
 
@@ -51,7 +51,7 @@ def pooled(data: Array, kernel: Triple, stride: Triple, pad: Triple, *, method: 
             start = at * step - edge
             counted *= min(start + width, size + edge) - start
             window.append(slice(max(start, 0), min(start + width, size)))
-        seen = data[(..., *window)].astype(np.float64)
+        seen = data[(slice(None), slice(None), *window)].astype(np.float64)
         axes = (2, 3, 4)
         out[(..., *place)] = seen.max(axes) if method == "MAX" else seen.sum(axes) / counted
     return out

@@ -162,4 +162,4 @@ def _weights(size: int, wanted: int, step: float, offset: float, *, method: str,
 def _cubic(distance: Array) -> Array:
     near = distance**2 * (1.5 * distance - 2.5) + 1
     far = distance * (distance * (2.5 - 0.5 * distance) - 4) + 2
-    return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
+    return np.asarray(np.where(distance <= 1, near, np.where(distance < 2, far, 0.0)))
