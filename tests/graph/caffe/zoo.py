@@ -825,6 +825,63 @@ def c3d(net: Zoo) -> None:
 
 
 @network
+def crf_rnn(net: Zoo) -> None:
+    top = net.conv("conv1", net.input(1, 3, 24, 24), 8, stride=2, pad=1)
+    top = net.conv("score", net.conv("fc7", top, 8, 1), 5, 1, relu="")
+    up = net.conv("upscore", top, 5, 4, stride=2, relu="", kind="Deconvolution")
+    coarse = net.put("Crop", "coarse", [up, "data"], "crop_param { axis: 2 offset: 1 }")
+    net.add("Split", "splitting", coarse, ["unary", "Q0"])
+    net.put("MultiStageMeanfield", "inference1", ["unary", "Q0", "data"], "multi_stage_meanfield_param { "
+            "num_iterations: 10 compatibility_mode: POTTS threshold: 2 theta_alpha: 160 theta_beta: 3 "
+            "theta_gamma: 3 spatial_filter_weight: 3 bilateral_filter_weight: 5 }", "pred")  # fmt: skip
+    net.put("Softmax", "prob", "pred")
+
+
+@network
+def refine_det(net: Zoo) -> None:
+    top = net.conv("conv4_3", net.input(1, 3, 32, 32), 8, stride=2, pad=1)
+    parts: dict[str, list[str]] = {}
+    for number in range(2):
+        top = net.conv(f"conv{number}", top, 8, stride=2, pad=1)
+        lateral = net.conv(f"P{number}", top, 8, pad=1)
+        for stage, source, classes in (("arm", top, 2), ("odm", lateral, 4)):
+            for word, width in (("loc", 4), ("conf", classes)):
+                name = f"{stage}_{word}{number}"
+                made = net.conv(name, source, 3 * width, pad=1, relu="")
+                turned = net.put(
+                    "Permute", f"{name}_perm", made, "permute_param { order: 0 order: 2 order: 3 order: 1 }"
+                )
+                flat = net.put("Flatten", f"{name}_flat", turned, "flatten_param { axis: 1 }")
+                parts.setdefault(f"{stage}_{word}", []).append(flat)
+        said = "min_size: 8 aspect_ratio: 2 flip: true variance: 0.1 variance: 0.1 variance: 0.2 variance: 0.2"
+        prior = net.put("PriorBox", f"prior{number}", [top, "data"], f"prior_box_param {{ {said} }}")
+        parts.setdefault("arm_priorbox", []).append(prior)
+    for name, blobs in parts.items():
+        net.put("Concat", name, blobs, f"concat_param {{ axis: {2 if 'prior' in name else 1} }}")
+    for name, classes in (("arm_conf", 2), ("odm_conf", 4)):
+        said = f"reshape_param {{ shape {{ dim: 0 dim: -1 dim: {classes} }} }}"
+        rows = net.put("Reshape", f"{name}_reshape", name, said)
+        rows = net.put("Softmax", f"{name}_softmax", rows, "softmax_param { axis: 2 }")
+        net.put("Flatten", f"{name}_flatten", rows, "flatten_param { axis: 1 }")
+    bottoms = ["odm_loc", "odm_conf_flatten", "arm_priorbox", "arm_conf_flatten", "arm_loc"]
+    net.put("DetectionOutput", "detection_out", bottoms, "detection_output_param { num_classes: 4 "
+            "share_location: true background_label_id: 0 nms_param { nms_threshold: 0.45 top_k: 400 } keep_top_k: 200 "
+            "code_type: CENTER_SIZE confidence_threshold: 0.01 objectness_score: 0.01 }")  # fmt: skip
+
+
+@network
+def mobilenet_yolo(net: Zoo) -> None:
+    large = net.conv_bn("conv13", net.input(1, 3, 64, 64), 8, stride=4, pad=1)
+    small = net.conv_bn("conv17", large, 8, stride=2, pad=1)
+    grids = [net.conv(f"out{number}", top, 3 * 9, 1, relu="") for number, top in enumerate((small, large))]
+    said = " ".join(f"biases: {each}" for each in (20, 37, 49, 94, 73, 201, 143, 265, 153, 121, 280, 279))
+    net.put("Yolov3DetectionOutput", "detection_out", grids, "yolov3_detection_output_param { "
+            "confidence_threshold: 0.2 nms_threshold: 0.45 num_classes: 4 mask_group_num: 2 anchors_scale: 32 "
+            f"anchors_scale: 16 mask: 3 mask: 4 mask: 5 mask: 0 mask: 1 mask: 2 {said} }}")  # fmt: skip
+    net.put("DetectionEvaluate", "detection_eval", ["detection_out"])
+
+
+@network
 def flownet_c(net: Zoo) -> None:
     slope = "relu_param { negative_slope: 0.1 }"
     towers = []

@@ -269,10 +269,16 @@ def runs_of(net: Net) -> tuple[CaffeLayer, ...]:
     return tuple(_sorted_out(net)[0])
 
 
+# Conditional random fields, which filter with a lattice of their own; and what may stand behind them.
+_REFINES = frozenset({"DenseCRF", "MultiStageMeanfield"})
+_ENDS = frozenset({"ArgMax", "Crop", "Interp", "Softmax", "Split"})
+
+
 def _sorted_out(net: Net) -> tuple[list[CaffeLayer], list[Dropped]]:
     """Tell the layers that run from those that serve training, and what hangs on them."""
     dropped = [Dropped(layer.name, layer.type, english("belongs to another phase")) for layer in net.excluded]
     gone: set[str] = set()
+    refined: set[str] = set()
     kept = []
     for layer in net.layers:
         # In order: what a dropped layer wrote is gone for all behind it. A blob that it only passes on in place
@@ -281,7 +287,16 @@ def _sorted_out(net: Net) -> tuple[list[CaffeLayer], list[Dropped]]:
         if serves_training(layer):
             gone.update(set(layer.tops) - set(layer.bottoms))
             dropped.append(Dropped(layer.name, layer.type, english("serves training or scoring")))
+        elif layer.type in _REFINES and converter_of(layer.type) is None:
+            gone.update(layer.tops)
+            refined.update(layer.tops)
+            dropped.append(
+                Dropped(layer.name, layer.type, english("refines scores behind the net and is not run"))
+            )
         elif without:
+            if without & refined:
+                _check_end(layer, net, blob=sorted(without & refined)[0])
+                refined.update(layer.tops)
             gone.update(layer.tops)
             dropped.append(
                 Dropped(
@@ -292,6 +307,23 @@ def _sorted_out(net: Net) -> tuple[list[CaffeLayer], list[Dropped]]:
             _check_known(layer, net)
             kept.append(layer)
     return kept, dropped
+
+
+def _check_end(layer: CaffeLayer, net: Net, *, blob: str) -> None:
+    """Refuse a net that goes on behind a layer that is left out though it computes something."""
+    if layer.type not in _ENDS:
+        raise BadInput(
+            english(
+                "{path}, line {line}: layer {name!r} ({type}) needs {blob!r} of a conditional random field, "
+                "which is not run.",
+                path=net.path,
+                line=layer.line,
+                name=layer.name,
+                type=layer.type,
+                blob=blob,
+            ),
+            fix=english("end the net in front of that field, or teach it: roundoff.register_layer(...)"),
+        )
 
 
 def _check_known(layer: CaffeLayer, net: Net) -> None:

@@ -149,7 +149,7 @@ def _weights(size: int, wanted: int, step: float, offset: float, *, method: str,
     nearest = np.floor(np.abs(places) + 0.5) * np.sign(places)
     pixels = np.arange(size)
     if method == "NEAREST":
-        return np.equal(nearest.clip(0, size - 1)[:, None], pixels).astype(np.float64)
+        return np.asarray(nearest.clip(0, size - 1)[:, None] == pixels, np.float64)
     narrow = 1 / step if smooth else 1.0
     reach = 2 if step < 1 else math.ceil((4 if method == "CUBIC" else 2) / narrow)
     distance = np.abs(places[:, None] - pixels) * narrow
