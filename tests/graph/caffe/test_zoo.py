@@ -12,7 +12,7 @@ from roundoff.graph.caffe.convert import Imported, import_caffe
 from roundoff.graph.load import load_model
 from tests.graph.caffe.nets import NetText, relative_error, run_all, values, weights_bytes
 from tests.graph.caffe.opencv import TOLERANCE, opencv_layers
-from tests.graph.caffe.zoo import ZOO
+from tests.graph.caffe.zoo_of_forks import ZOO
 
 # Layers that OpenCV does not have, or has in another form.
 NOT_JUDGED = {
@@ -77,7 +77,7 @@ def test_a_random_field_behind_a_net_is_left_out_and_said(tmp_path: Path) -> Non
     ]  # fmt: skip
     assert imported.dropped[0].why == "refines scores behind the net and is not run"
     assert {output.name for output in imported.model.proto.graph.output} == {"unary", "Q0"}
-    net.conv("more", "prob", 3, 1)
+    net.add("Convolution", "more", "prob", params="convolution_param { num_output: 3 kernel_size: 1 }")
     with pytest.raises(
         BadInput, match=r"'more' \(Convolution\) needs 'prob' of a conditional random field"
     ) as caught:
