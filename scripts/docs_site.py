@@ -15,7 +15,7 @@ from pathlib import Path
 
 from roundoff.cli import GROUPS, main
 from roundoff.measure.metrics import all_metrics
-from roundoff.messages.catalogue import LANGUAGES, Language, use_language
+from roundoff.messages.catalogue import Language, use_language
 from roundoff.report.explain import explain, term_names
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,8 +40,8 @@ def lay_out(folder: Path) -> list[Path]:
     sources = {f"docs/{path.relative_to(ROOT / 'docs').as_posix()}" for path in (ROOT / "docs").rglob("*.md")}
     for source in sorted(sources | set(_BESIDE)):
         _write(folder / _place(source), _linked((ROOT / source).read_text("utf-8"), source))
-    for language in LANGUAGES:
-        ending = ".md" if language == "en" else f".{language}.md"
+    endings: dict[Language, str] = {"en": ".md", "zh": ".zh.md"}
+    for language, ending in endings.items():
         with use_language(language):
             _write(folder / f"reference/commands{ending}", commands_page(language))
             _write(folder / f"reference/words{ending}", words_page(language))
@@ -58,7 +58,7 @@ def _place(source: str) -> str:
 
 
 def _linked(text: str, source: str) -> str:
-    """A page whose links lead to where its neighbours are in the site; what is not in it has no link."""
+    """A page whose links lead to where its neighbours are in the site; what is not in it is only named."""
     if source == "LICENSE":
         return f"# Apache License 2.0\n\n```text\n{text}```\n"
     here = posixpath.dirname(_place(source))

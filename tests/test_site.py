@@ -1,4 +1,4 @@
-"""The documentation site: its pages lead to each other, are all in its contents, and built in two languages."""
+"""The documentation site: pages lead to each other, are all in its contents, and are built in both languages."""
 
 import json
 import os
@@ -82,8 +82,9 @@ def test_the_site_is_built_in_both_languages_without_a_warning(pages: Path, tmp_
     )
     assert done.returncode == 0, done.stderr
     site = tmp_path / "site"
-    index = json.loads((site / "search/search_index.json").read_text("utf-8"))
-    found = {entry["location"] for entry in index["docs"]}
+    found = {
+        entry["location"] for entry in json.loads((site / "search/search_index.json").read_text("utf-8"))["docs"]
+    }
     assert {"tutorials/int8.html", "zh/tutorials/int8.html"} <= found
     assert "我的 int8 模型不准" in (site / "zh/tutorials/int8.html").read_text("utf-8")
     fetched = [page for page in site.rglob("*.html") if "fonts.googleapis" in page.read_text("utf-8")]

@@ -1,5 +1,6 @@
 """What others run of this repository: its options are those of the program."""
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -42,3 +43,17 @@ def test_the_hook_audits_every_file_and_fails_when_one_does(tmp_path: Path) -> N
         done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
         assert (done.returncode, done.stdout.splitlines()) == (code, [f"audit {file}" for file in files])
     assert parse_words(["audit", "a_int8.onnx"]) is not None
+
+
+def test_every_python_that_is_declared_is_tested() -> None:
+    declared = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text("utf-8"))
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text("utf-8"))
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == declared == ["3.11", "3.12", "3.13"]
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    made = {
+        step["run"].removeprefix("make ")
+        for job in workflow["jobs"].values()
+        for step in job["steps"]
+        if "run" in step
+    }
+    assert made == {"test", "lint", "docs"} <= targets

@@ -1,4 +1,4 @@
-"""Activations of a PyTorch module, the first rung of torch -> ONNX -> quantized -> device; torch is no need."""
+"""Activations of a PyTorch module: the first rung of torch -> ONNX -> quantized -> device; torch is optional."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -63,7 +63,9 @@ def capture(module: Any, inputs: Any, *, label: str = "") -> ModuleSource:
         what = english("{kind} is no module of PyTorch.", kind=type(module).__name__)
         raise BadInput(what, fix=english("give a torch.nn.Module"))
     if getattr(module, "training", False):
-        what = english("The module is in training mode, where dropout and batch statistics change its results.")
+        what = english(
+            "The module is in training mode, where dropout and batch statistics change what it computes."
+        )
         raise BadInput(what, fix=english("call module.eval() first"))
     calls = inputs if isinstance(inputs, list) else [inputs]
     if not calls:

@@ -184,8 +184,8 @@ def test_without_scripts_every_row_and_chart_is_there_and_no_empty_frame(browser
         assert browser.run(seen.format("figure.network")) == 1
         assert browser.run("document.querySelectorAll('.graph .box').length") > 1
         assert browser.run("getComputedStyle(document.querySelector('.panel')).display") == "none"
-        assert browser.run(seen.format("figure.chart")) == 1
-        assert browser.run("document.querySelector('figure.chart .plot').getBoundingClientRect().height") > 100
+        assert browser.run(seen.format(".card.errors")) == 1
+        assert browser.run("document.querySelector('.card.errors .plot').getBoundingClientRect().height") > 100
         assert browser.run("document.documentElement.dataset.ready ?? ''") == ""
 
 

@@ -202,12 +202,19 @@ def test_whole_numbers(text: str, number: int | None) -> None:
 # before), and here.
 PARSERS = {
     "json.load", "json.loads", "tomllib.load", "tomllib.loads", "csv.reader", "csv.DictReader", "yaml.scan",
-    "yaml.load", "yaml.safe_load", "yaml.SafeLoader", "yaml.compose", "tarfile.open", "pickle.load",
-    "pickle.loads", "shelve.open", "marshal.loads", "configparser.ConfigParser", "ElementTree.parse",
-    "ElementTree.fromstring",
+    "json.JSONDecoder", "yaml.load", "yaml.safe_load", "yaml.SafeLoader", "yaml.compose", "tarfile.open",
+    "pickle.load", "pickle.loads", "shelve.open", "marshal.loads", "configparser.ConfigParser",
+    "ElementTree.parse", "ElementTree.fromstring",
 }  # fmt: skip
 OWN_TEXTS = {
-    "core/untrusted.py": {"json.loads", "tomllib.loads", "csv.reader", "yaml.scan", "yaml.SafeLoader"},
+    "core/untrusted.py": {
+        "json.loads",
+        "json.JSONDecoder",
+        "tomllib.loads",
+        "csv.reader",
+        "yaml.scan",
+        "yaml.SafeLoader",
+    },
     "samples/files.py": {"tarfile.open"},
     "demo/stories.py": {"json.loads"},
     "graph/caffe/wire.py": {"tomllib.loads"},

@@ -198,7 +198,7 @@ def test_all_errors_of_a_file_are_named_at_once(tmp_path: Path) -> None:
         "needs.Conv.0: 'constant_weights' is nothing a node can fulfil; did you mean 'constant_weight'?" in message
     )
     assert "calibration.method: there is no calibration method 'kl'; choose one of: minmax" in message
-    assert "docs/reference/targets.md" in caught.value.fix
+    assert "'roundoff explain targets.md'" in caught.value.fix
 
 
 def test_what_only_the_whole_file_shows_is_named_at_once_too(tmp_path: Path) -> None:

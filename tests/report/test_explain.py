@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -146,3 +147,21 @@ def test_every_verdict_and_label_that_is_printed_is_explained_in_both_languages(
         return  # a word with a number is known by its English
     with use_language("zh"):
         assert any("\u4e00" <= letter <= "\u9fff" for letter in explain(phrase.zh))
+
+
+def test_pages_that_messages_name_are_shown_without_the_repository() -> None:
+    assert explain("targets.md").startswith("# ")
+    assert explain("docs/reference/plan.md") == explain("plan.md")
+    with use_language("zh"):
+        assert explain("int8.md").startswith("# \u6211")
+    with pytest.raises(BadInput, match="has no page"):
+        explain("nothing.md")
+
+
+def test_every_page_that_a_message_names_exists() -> None:
+    package = Path(roundoff.__file__).parent
+    texts = [path.read_text("utf-8") for ending in ("*.py", "*.toml") for path in package.rglob(ending)]
+    named = {page for text in texts for page in re.findall(r"roundoff explain ([a-z0-9-]+\.md)", text)}
+    assert len(named) >= 4
+    assert all(explain(page) for page in named)
+    assert not [text for text in texts if "docs/reference/" in text or "docs/formats/" in text]

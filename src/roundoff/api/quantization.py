@@ -428,7 +428,7 @@ def _audit_model(subject: QuantizedLike, float_model: ModelLike | None, target: 
             english("{called} is not quantized: no quantizer of a known kind was found in it.", called=called),
             fix=english(
                 "give a model with QuantizeLinear and DequantizeLinear nodes, or of another dialect "
-                "listed in docs/formats/quantized-models.md"
+                "listed in 'roundoff explain quantized-models.md'"
             ),
         )
     if chip is None:

@@ -400,7 +400,7 @@ def explain(name: str | int, run: RunLike | None = None) -> str:
 
     document = None if run is None else _opened(run)[1]
     metrics = (*all_metrics(), *(get_metric(mean_of(each)) for each in judging()))
-    return escape_control(explain_name(str(name), document, metrics=metrics))
+    return escape_control(explain_name(str(name), document, metrics=metrics), newlines=True)
 
 
 @public

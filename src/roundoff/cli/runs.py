@@ -154,7 +154,8 @@ def explain(args: argparse.Namespace, terminal: Terminal) -> int:
     With RUN, a folder that a command wrote with -o or its run.json, nodes and
     findings are explained with the numbers of that run. NAME is a node or tensor,
     the number of a finding, a metric (cosine), a verdict (DISTRIBUTED), a cause
-    (clipping) or a column (adds).
+    (clipping) or a column (adds). A page of the documentation (targets.md) is
+    shown as it is.
     """
     from rich.text import Text
 

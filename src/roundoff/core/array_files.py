@@ -8,6 +8,7 @@ import mmap
 import re
 import stat
 import struct
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -215,7 +216,9 @@ def _parse_text(text: bytes) -> tuple[DType, tuple[int, ...], bool]:
     plain = _PYTHON2_LONG.sub(b"", text).replace(_FLOAT8, _OPAQUE)
     try:
         stream = io.BytesIO(len(plain).to_bytes(4, "little") + plain)
-        shape, fortran, dtype = npy_format.read_array_header_2_0(stream, max_header_size=MAX_HEADER_BYTES)
+        with warnings.catch_warnings():  # of odd letters that numpy takes for the longs of Python 2
+            warnings.simplefilter("ignore")
+            shape, fortran, dtype = npy_format.read_array_header_2_0(stream, max_header_size=MAX_HEADER_BYTES)
     except _DAMAGE as error:
         raise Unreadable(
             english("the .npy header is damaged: {decode!r:.120}", decode=text.decode("latin-1").strip())

@@ -36,6 +36,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 # TOML's time grows with the square of the parts of a key; strings with that many dots are none that people write.
 _WORD = r"(?:[\w-]++|\"[^\"\n]*+\"|'[^'\n]*+')"
 _MANY_PARTS = re.compile(rf"(?<![\w\-\"']){_WORD}(?:[ \t]*+\.[ \t]*+{_WORD}){{{DEEPEST}}}")
+_BLANK = re.compile(r"[ \t\r\n]*")
 _BRACKETS = re.compile(r"[\[\]{}]")
 _RIGHT_FILE = english("check that it is the right file")
 
@@ -96,16 +97,43 @@ def parse_json(
     try:
         content = json.loads(text, object_pairs_hook=pairs if twice is None else unique)
     except json.JSONDecodeError as error:
-        what = english(
-            "{name} is not JSON: {msg} (line {line}, column {column}).",
-            name=name, msg=error.msg, line=error.lineno, column=error.colno,
-        )  # fmt: skip
-        raise BadInput(what, fix=fix) from error
+        raise _not_json(name, error, fix) from error
     except BadInput:  # what `twice` and `pairs` raise may be a ValueError, too
         raise
     except (ValueError, RecursionError) as error:
         raise _beyond(name, error, fix) from error
     return _within(content, text, name, fix, surrogates=surrogates)
+
+
+def parse_json_sequence(data: bytes | str, name: object, *, fix: str = _RIGHT_FILE) -> list[Any]:
+    """What JSON texts hold that stand one behind the other in a file; as `parse_json`.
+
+    Raises:
+        BadInput: One of them is no JSON within the limits.
+    """
+    text = _text(data, name)
+    decoder, found, position = json.JSONDecoder(), [], len(text) - len(text.lstrip())
+    try:
+        while position < len(text):
+            content, end = decoder.raw_decode(text, position)
+            found.append(_within(content, text[position:end], name, fix))
+            blank = _BLANK.match(text, end)
+            position = end if blank is None else blank.end()
+    except json.JSONDecodeError as error:
+        raise _not_json(name, error, fix) from error
+    except BadInput:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise _beyond(name, error, fix) from error
+    return found
+
+
+def _not_json(name: object, error: json.JSONDecodeError, fix: str) -> BadInput:
+    what = english(
+        "{name} is not JSON: {msg} (line {line}, column {column}).",
+        name=name, msg=error.msg, line=error.lineno, column=error.colno,
+    )  # fmt: skip
+    return BadInput(what, fix=fix)
 
 
 def parse_toml(data: bytes | str, name: object, *, fix: str = english("correct it")) -> dict[str, Any]:

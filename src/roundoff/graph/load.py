@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.core.files import caffe_pair, is_caffe, reading, regular_file
-from roundoff.core.foreign_files import foreign_file
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.nodes import (
@@ -360,12 +359,19 @@ def checked_model(proto: Any, *, path: Path, size: int) -> Model:
     return Model(proto, path, size, renamed)
 
 
+def _foreign(path: Path) -> tuple[str, str] | None:
+    """What a file of another tool is, and what to do."""
+    from roundoff.core.foreign_files import foreign_file
+
+    return foreign_file(path)
+
+
 def _parse(path: Path) -> tuple[Any, int]:
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
 
     size = regular_file(path, what=english("The model"))
-    if (foreign := foreign_file(path)) is not None:
+    if path.suffix != ".onnx" and (foreign := _foreign(path)) is not None:
         raise BadInput(english("{path} is {what}, no ONNX model.", path=path, what=foreign[0]), fix=foreign[1])
     if size > _LARGEST_FILE_BYTES:
         raise BadInput(
@@ -556,7 +562,7 @@ def _needed(op_type: str, domain: str, opset: int) -> int:
     if domain in STANDARD_DOMAINS:
         try:
             return int(defs.get_schema(op_type, opset, "").min_input)
-        except defs.SchemaError:
+        except (defs.SchemaError, TypeError):  # no such operation, or an opset beyond 32 bits
             pass
     return _NEEDED.get(op_type, 0)
 

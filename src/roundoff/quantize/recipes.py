@@ -22,7 +22,6 @@ from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, english, joined, message
 from roundoff.quantize.calibration.calibration import Calibration, calibrate, compare_methods
-from roundoff.quantize.calibration.files import load_calibration, save_calibration
 from roundoff.quantize.calibration.methods import all_methods
 from roundoff.quantize.parameters import QuantNumbers, find_parameters, planned_with, weight_parameters
 from roundoff.quantize.planning.planner import plan_quantization
@@ -375,6 +374,8 @@ class RecipeBuilder:
         making, model, file = self._making, self._chain(steps).model, None
         if making.folder is not None:
             file = making.folder / f"statistics-{len(steps)}-{_short_hash(repr(steps))}.npz"
+            from roundoff.quantize.calibration.files import load_calibration
+
             if file.exists():
                 return load_calibration(file, model_hash=making.key)
         recipes = [replace(each, transforms=steps, tensor_methods=()) for each in making.recipes]
@@ -396,6 +397,8 @@ class RecipeBuilder:
             progress=making.progress,
         )
         if file is not None:
+            from roundoff.quantize.calibration.files import save_calibration
+
             save_calibration(found, file, model_hash=making.key)
         return found
 

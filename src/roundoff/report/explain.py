@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from roundoff.core.document import RunDocument
@@ -13,6 +14,7 @@ from roundoff.measure.metrics import ALIASES
 from roundoff.messages.catalogue import (
     cause_name,
     cost_name,
+    current_language,
     english_of,
     phrase_names,
     semicolons,
@@ -298,6 +300,8 @@ def explain(name: str, document: RunDocument | None = None, *, metrics: Sequence
     names = () if document is None else subject_names(document)
     if document is not None and name in names:
         return subject_text(document, name)
+    if name.endswith(_PAGE):
+        return _page_text(name)
     number = _FINDING.fullmatch(name.strip())
     if number is not None:
         return _finding(int(number[1]), document)
@@ -319,6 +323,24 @@ def explain(name: str, document: RunDocument | None = None, *, metrics: Sequence
         english("{name!r} is in this run neither a node nor a word.", name=name),
         fix=nearest(name, (*names, *term_names())),
     )
+
+
+_PAGE = ".md"
+
+
+def _page_text(name: str) -> str:
+    """A page of the documentation, which the package carries; in Chinese where it has that form."""
+    package = Path(__file__).parents[1]
+    # A package that was built has the pages inside; a repository beside its sources.
+    folder = next(each for each in (package / "docs", package.parents[1] / "docs") if each.is_dir())
+    pages = {path.name: path for path in sorted(folder.rglob(f"*{_PAGE}"))}
+    wanted = Path(name).name
+    local = wanted.removesuffix(_PAGE) + f".{current_language()}{_PAGE}"
+    found = pages.get(local) or pages.get(wanted)
+    if found is None:
+        what = english("The documentation has no page {name!r}.", name=name)
+        raise BadInput(what, fix=nearest(wanted, sorted(pages)))
+    return found.read_text("utf-8").rstrip()
 
 
 def _finding(number: int, document: RunDocument | None) -> str:

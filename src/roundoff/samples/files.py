@@ -328,6 +328,10 @@ def _intact(archive: Path) -> Iterator[None]:
         lzma.LZMAError,
         ValueError,
         RuntimeError,
+        # What Python's reader of tar says of streams that end within a header, or of numbers that are none.
+        TypeError,
+        IndexError,
+        OverflowError,
     ) as error:
         raise BadInput(
             english("The archive {archive} is damaged: {error}.", archive=shown(archive), error=error),

@@ -21,7 +21,6 @@ from roundoff.measure.classes import class_places, class_predictions
 from roundoff.measure.inference import mean_interval
 from roundoff.measure.verdicts import repeat_doubts
 from roundoff.messages.message import Message, english, message
-from roundoff.run.answers import finite_number, verdict
 from roundoff.run.bench import Bench, spread
 from roundoff.run.block_chain import TensorStore
 from roundoff.run.budget import memory_limit
@@ -206,6 +205,8 @@ class VendorJudge:
 
     def measure(self, model: Model, indices: Sequence[int]) -> Array:
         """What a network scores, as a file that stock onnxruntime runs."""
+        from roundoff.run.answers import finite_number
+
         with ScratchFolder() as folder:
             file = folder / "model.onnx"
             save_model(model, file)
@@ -217,6 +218,8 @@ class VendorJudge:
         rule = getattr(self._evaluator, "metric_eval", None)
         if rule is None:
             return None
+        from roundoff.run.answers import verdict
+
         return verdict(
             self._call(rule, float_score, score), of=english("metric_eval() in {path}", path=self._path)
         )

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Protocol
 
 from roundoff.core.files import reading, regular_file
-from roundoff.core.foreign_files import foreign_file
 from roundoff.core.names import shown
 from roundoff.core.table import Table
 from roundoff.core.tensors import TensorInfo, TensorSource
@@ -110,9 +109,11 @@ def _find_format(path: Path) -> str:
             return name
     best = max(scores.values())
     leaders = [name for name, score in scores.items() if score == best]
-    if best == 0 and (foreign := foreign_file(path)) is not None:
-        raise BadInput(english("{path} is {what}, no tensors.", path=path, what=foreign[0]), fix=foreign[1])
     if best == 0:
+        from roundoff.core.foreign_files import foreign_file
+
+        if (foreign := foreign_file(path)) is not None:
+            raise BadInput(english("{path} is {what}, no tensors.", path=path, what=foreign[0]), fix=foreign[1])
         raise BadInput(english("{found}.", found=_found(path)), fix=english("give {known}", known=_KNOWN))
     if len(leaders) > 1:
         what = english("{path} could be read as {leaders}.", path=path, leaders=" or as ".join(leaders))

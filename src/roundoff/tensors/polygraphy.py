@@ -51,8 +51,7 @@ def open(  # noqa: A001 - every format has an `open`
         shapes: Not needed.
         run: Of several runners, the one wanted.
     """
-    content = _content(path)
-    runs = dict(_runs(content))
+    runs = dict(_runs(_content(path))) if path.is_file() else {}
     if not runs:
         what = english("{path} holds no results of Polygraphy.", path=path)
         raise BadInput(what, fix=english("give what --save-outputs or --save-inputs wrote"))

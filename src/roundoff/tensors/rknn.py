@@ -67,7 +67,7 @@ def open(  # noqa: A001 - every format has an `open`
         stored,
         label=shown(path),
         samples=samples,
-        ordered=all(each.listed for each in snapshots),
+        ordered=all(each.complete(chosen) for each in snapshots),
         broken={
             each.sample: english("it has no folder {run}", run=chosen)
             for each in snapshots
@@ -108,6 +108,11 @@ class _Snapshot:
     def listed(self) -> bool:
         """Whether the list of layers is there."""
         return (self.folder / NAME_LIST).is_file()
+
+    def complete(self, role: str) -> bool:
+        """Whether the list names every file of a run, and so tells the order of all."""
+        known = set(_layers(self.folder / NAME_LIST).values())
+        return role not in self.runs or _files(self.folder / self.runs[role]).keys() <= known
 
     def tensors(self, role: str) -> Iterator[TensorFile]:
         """The tensors of a run: those of the list in its order, then files that it does not name."""

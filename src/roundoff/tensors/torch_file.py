@@ -38,6 +38,8 @@ def open(  # noqa: A001 - every format has an `open`
 ) -> TensorSource:
     """Open a file with one tensor, named by the file's stem, or with a dictionary of them."""
     run.found((), path)
+    if path.is_dir():
+        raise BadInput(english("{path} holds no tensors.", path=path), fix=_EXPORT)
     try:
         members, content = _archive(path)
     except Unreadable as error:

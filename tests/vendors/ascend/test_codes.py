@@ -40,9 +40,10 @@ def test_codes_stay_where_there_is_no_line_or_the_golden_tensor_has_codes() -> N
         found, told = decode_codes(Fitted(mine, golden, mine.shape), None)
         assert (found.mine is mine, told) == (True, "")
     halves = codes.astype(np.float32) / 2
-    for mine, golden in ((codes, -halves), (np.zeros(4, np.int8), halves), (codes, halves / [np.nan, 1, 1, 1])):
+    broken = np.array([np.nan, 0.5, 1, 1.5], np.float32)
+    for mine, gold in ((codes, -halves), (np.zeros(4, np.int8), halves), (codes, broken)):
         with pytest.raises(NotCompared):
-            decode_codes(Fitted(mine, golden, codes.shape), None)
+            decode_codes(Fitted(mine, gold, codes.shape), None)
 
 
 @given(st.integers(-128, 127), st.floats(0.001, 3))

@@ -284,7 +284,7 @@ def _known(node: Any, opset: int) -> bool:
 
     try:
         return not get_schema(node.op_type, opset, "").deprecated
-    except SchemaError:
+    except (SchemaError, TypeError):  # no such operation, or an opset beyond 32 bits
         return False
 
 

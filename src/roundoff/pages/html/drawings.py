@@ -335,7 +335,7 @@ def _error_chart(chart: ErrorChart, language: Language) -> Iterator[str]:
     yield from _names(points) if named else _few_names(points)
     yield "</svg></div>"
     yield from _strip(chart.points, language)
-    yield from _worst(chart.points)
+    yield from _worst(chart)
     yield "</div>"
 
 
@@ -571,11 +571,13 @@ def _worst_shade(values: Sequence[float | None]) -> int | None:
     return max((db_class(each) for each in values if each is not None), default=None)
 
 
-def _worst(points: Sequence[ErrorPoint]) -> Iterator[str]:
+def _worst(chart: ErrorChart) -> Iterator[str]:
     """Where there is no room for names: the six worst with their numbers."""
-    found = [each for each in points if each.local is not None]
+    found = [each for each in chart.points if each.local is not None]
     found.sort(key=lambda each: (not each.finding, each.local or 0.0))
-    yield f'<table class="worst"><caption>{spans(bilingual("card.worst"))}</caption><tbody>'
+    name = f"worst-{escape(chart.id)}"
+    caption = f'<caption id="{name}">{spans(bilingual("card.worst"))}</caption>'
+    yield f'<table class="worst" aria-labelledby="{name}">{caption}<tbody>'
     for each in found[:_LISTED]:
         mark = "▲ " if each.finding else ""
         shade = db_class(each.local or 0.0)

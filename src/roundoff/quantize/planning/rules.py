@@ -181,7 +181,7 @@ def check_rules(content: dict[str, Any], path: Path) -> tuple[Rule, ...]:
     lines = "\n".join(f"  {problem}" for problem in problems)
     raise BadInput(
         english("The file of rules {path} has {count}:\n{lines}", path=path, count=count, lines=lines),
-        fix=english("correct it; see docs/reference/plan.md"),
+        fix=english("correct it; see 'roundoff explain plan.md'"),
     )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SUFFIX = ".toml"
 _EXTEND = english('begin with extends = "generic-int8", or another target, and say only what differs')
 _FIX = english(
-    "correct it; docs/reference/targets.md describes every key, 'roundoff targets NAME' shows an example"
+    "correct it; 'roundoff explain targets.md' describes every key, 'roundoff targets NAME' shows an example"
 )
 
 

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from roundoff.core.plan import Recipe
 from roundoff.errors import BadInput
 from roundoff.messages.message import NOTHING, Message, english, message
-from roundoff.run.answers import proposed_before
 from roundoff.run.evaluators import call_user_code, load_user_module, objects_with
 from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
@@ -177,6 +176,8 @@ def load_strategy(path: Path) -> Strategy:
                 what, fix=english("return problem.base, or what problem.with_option() and problem.raised() give")
             )
         if recipe in [trial.recipe for trial in history]:
+            from roundoff.run.answers import proposed_before
+
             of = english("propose() in {path}", path=path)
             raise proposed_before(of, fix=english("return None to end, or a recipe that is not in the history"))
         return recipe

@@ -8,6 +8,7 @@ from typing import Any
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
+from roundoff.core.tensors import Topology
 from roundoff.messages.catalogue import (
     Phrase,
     bilingual,
@@ -46,7 +47,7 @@ def layers_page(document: RunDocument, view: pages.View = pages.View()) -> pages
     report = document.layers
     if report is None:
         return None
-    curve: pages.Block = _errors(report)
+    curve: pages.Block = _errors(report, document.network)
     if report.method != "both":
         series = _series(report)
         curve = pages.Chart("layers-along", bilingual("layers.along"), "layers", "order", series, *_AXES)
@@ -90,14 +91,15 @@ def _headline(report: LayerReport) -> pages.Headline:
     return pages.Headline(tone, text, f"layers_{kind}", bilingual(f"layers.word_{kind}"))
 
 
-def _errors(report: LayerReport) -> ErrorChart:
+def _errors(report: LayerReport, network: Topology | None) -> ErrorChart:
     """What each unit loses alone and what it hands on; a unit is named by the node that has its weights."""
     guilty = {
         name: at for at, each in enumerate(report.verdict.culprits, 1) for name in (each.node, each.weighted)
     }
+    known = set() if network is None else {node.name for node in network.nodes}
     points = tuple(
         ErrorPoint(
-            row.unit,
+            row.unit if row.unit in known else row.node,
             None if row.local is None else row.local.sqnr_db,
             None if row.accumulated is None else row.accumulated.sqnr_db,
             finding=guilty.get(row.unit, guilty.get(row.node, 0)),

@@ -21,7 +21,6 @@ from roundoff.measure.inference import mean_interval, paired_probability
 from roundoff.measure.metrics import Metric, get_metric
 from roundoff.measure.rows import mean_of_scores, merged_rows, sample_scores
 from roundoff.messages.message import english
-from roundoff.run.answers import finite_number
 from roundoff.run.evaluators import call_user_code, load_user_module
 from roundoff.run.session import Session, open_session
 from roundoff.studies.sensitivity.result import (
@@ -428,6 +427,8 @@ def load_sensitivity(path: Path) -> UserSensitivity:
     Raises:
         BadInput: The file cannot be read or run, or does not say which way its number is better.
     """
+    from roundoff.run.answers import finite_number
+
     what = english("The sensitivity")
     module = load_user_module(path, what=what)
     compare, higher = getattr(module, "compare", None), getattr(module, "HIGHER_IS_BETTER", None)

@@ -13,6 +13,7 @@ import numpy as np
 
 from roundoff.core.files import read_small, write_text
 from roundoff.core.tensors import Array
+from roundoff.core.untrusted import parse_json_sequence
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import NOTHING, Message, english
@@ -224,12 +225,16 @@ def read_ranking(path: Path) -> list[tuple[str, float]]:
         BadInput: It is none.
     """
     found = parse_json(read_small(path, what=english("The ranking")).decode(errors="replace"), name=str(path))
-    if not isinstance(found, list) or not all(isinstance(each, list) and len(each) == 2 for each in found):
+    if not isinstance(found, list) or not all(map(_is_ranked, found)):
         raise BadInput(
             english("{path} is no ranking: it is not a list of pairs.", path=path),
             fix=english("give the file of a search"),
         )
     return [(str(name), float(value)) for name, value in found]
+
+
+def _is_ranked(entry: Any) -> bool:
+    return isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], int | float)
 
 
 def write_history(path: Path, trials: Sequence[RollBackTrial], *, form: HistoryForm) -> None:
@@ -253,31 +258,26 @@ def read_history(path: Path) -> list[RollBackTrial]:
     Raises:
         BadInput: It is none.
     """
-    text = read_small(path, what=english("The history")).decode(errors="replace")
-    decoder = json.JSONDecoder()
+    data = read_small(path, what=english("The history"))
     entries: list[Any] = []
-    position = 0
-    try:
-        while text[position:].strip():
-            position += len(text[position:]) - len(text[position:].lstrip())
-            found, position = decoder.raw_decode(text, position)
-            entries += found if isinstance(found, list) else [found]
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise BadInput(
-            english("{path} is no history of trials: {error}.", path=path, error=error),
-            fix=english("give the file of a search"),
-        ) from error
+    for found in parse_json_sequence(data, path, fix=english("give the file of a search")):
+        entries += found if isinstance(found, list) else [found]
     return [_trial(entry, path) for entry in entries]
 
 
 def _trial(entry: Any, path: Path) -> RollBackTrial:
     config = entry.get("roll_back_config") if isinstance(entry, Mapping) else None
     verdict = entry.get("metric_eval") if isinstance(entry, Mapping) else None
-    flags = isinstance(config, Mapping) and all(isinstance(stays, bool) for stays in config.values())
-    if not flags or not isinstance(verdict, list) or len(verdict) != 2 or config is None:
+    lost: Any = verdict[-1] if isinstance(verdict, list) and len(verdict) == 2 else ""
+    flags = (
+        (lost is None or isinstance(lost, int | float))
+        and isinstance(config, Mapping)
+        and all(isinstance(stays, bool) for stays in config.values())
+    )
+    if not flags or not isinstance(verdict, list) or config is None:
         what = english("{path} holds an entry that is no trial: {entry}.", path=path, entry=json.dumps(entry)[:60])
         raise WrongValue(what, fix=english("give the file of a search"))
-    loss = math.inf if verdict[1] is None else float(verdict[1])
+    loss = math.inf if lost is None or math.isnan(lost) else float(lost)
     return RollBackTrial(dict(config), bool(verdict[0]), loss, str(entry.get("act_algo", "")))
 
 

@@ -32,7 +32,7 @@ Place: TypeAlias = "tuple[str | int, ...]"
 _MOST_LISTED = 100
 """Whoever has more errors than this has given the wrong file."""
 
-_FIX = english("correct the configuration; docs/reference/pulsar2-config.md lists every key")
+_FIX = english("correct the configuration; 'roundoff explain pulsar2-config.md' lists every key")
 
 
 @dataclass(frozen=True, slots=True)
