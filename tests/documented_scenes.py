@@ -15,7 +15,7 @@ from tests.ascend_dumps import TIME, item, write_dump
 from tests.documented import network
 from tests.graph.caffe.nets import NetText, run_all
 from tests.graph.caffe.test_zoo import drawn
-from tests.graph.caffe.zoo import ZOO
+from tests.graph.caffe.zoo_of_forks import ZOO
 from tests.vendors.ascend.networks import write_sides
 
 _PICTURE = 224

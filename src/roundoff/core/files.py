@@ -434,7 +434,7 @@ def _free_name(target: Path) -> Path:
 
 # The files a model consists of: one for ONNX, two for Caffe, which are given as one.
 
-_TEXT, _NUMBERS = ".prototxt", ".caffemodel"
+_TEXT, _NUMBERS = ".prototxt", (".caffemodel", ".caffemodel.h5")
 _BOTH = english("name both files with a comma between them: net.prototxt,net.caffemodel")
 
 
@@ -444,8 +444,8 @@ def is_model(path: Path) -> bool:
 
 
 def is_caffe(path: Path) -> bool:
-    """Whether a path names a Caffe net: a .prototxt, a .caffemodel, or both with a comma between them."""
-    return path.suffix.lower() in (_TEXT, _NUMBERS)
+    """Whether a path names a Caffe net: a .prototxt, a .caffemodel (or .h5), or both with a comma between them."""
+    return path.name.lower().endswith((_TEXT, *_NUMBERS))
 
 
 def caffe_pair(path: Path) -> tuple[Path, Path | None]:
@@ -460,7 +460,9 @@ def caffe_pair(path: Path) -> tuple[Path, Path | None]:
     """
     parts = _parts(path)
     if len(parts) == 2:
-        texts, numbers = ([part for part in parts if part.suffix.lower() == kind] for kind in (_TEXT, _NUMBERS))
+        texts, numbers = (
+            [part for part in parts if part.name.lower().endswith(kind)] for kind in (_TEXT, _NUMBERS)
+        )
         if len(texts) != 1 or len(numbers) != 1:
             raise BadInput(english("{path} does not name a .prototxt and a .caffemodel.", path=path), fix=_BOTH)
         return texts[0], numbers[0]
@@ -515,13 +517,16 @@ def _parts(path: Path) -> list[Path]:
 
 
 def _beside(prototxt: Path) -> Path | None:
-    same = prototxt.with_suffix(_NUMBERS)
-    if same.is_file() or not prototxt.is_file():
+    same = prototxt.with_suffix(_NUMBERS[0])
+    if not prototxt.is_file():
         return same
-    weights = prototxt.with_name(f"{prototxt.stem.removesuffix('model')}weights{_NUMBERS}")
-    if prototxt.stem.endswith("_model") and weights.is_file():
-        return weights
-    others = sorted(path for path in prototxt.parent.iterdir() if path.suffix.lower() == _NUMBERS)
+    stems = [prototxt.stem]
+    if prototxt.stem.endswith("_model"):
+        stems.append(f"{prototxt.stem.removesuffix('model')}weights")
+    named = (prototxt.with_name(f"{stem}{kind}") for stem in stems for kind in _NUMBERS)
+    if found := next((path for path in named if path.is_file()), None):
+        return found
+    others = sorted(path for path in prototxt.parent.iterdir() if path.name.lower().endswith(_NUMBERS))
     if len(others) < 2:
         return others[0] if others else None
     raise BadInput(

@@ -12,13 +12,15 @@ from roundoff.graph.caffe.convert import Imported, import_caffe
 from roundoff.graph.load import load_model
 from tests.graph.caffe.nets import NetText, relative_error, run_all, values, weights_bytes
 from tests.graph.caffe.opencv import TOLERANCE, opencv_layers
-from tests.graph.caffe.zoo import ZOO
+from tests.graph.caffe.zoo_of_forks import ZOO
 
 # Layers that OpenCV does not have, or has in another form.
 NOT_JUDGED = {
     "deeplab_v2": "ArgMax", "senet": "Axpy", "spp_net": "SPP", "segnet": "BN", "enet": "BN", "pspnet": "BN",
     "faster_rcnn_vgg": "Python", "yolo_v2": "Reorg", "yolo_v3": "Yolo", "lrcn": "Embed",
     "crnn": "LSTM", "ctpn": "Lstm", "deconv_net": "BN", "normface": "Normalize",
+    "c3d": "Convolution3D", "flownet_c": "Correlation", "refine_det": "DetectionOutput",
+    "mobilenet_yolo": "Yolov3DetectionOutput", "crf_rnn": "MultiStageMeanfield",
 }  # fmt: skip
 
 
@@ -65,6 +67,37 @@ def test_a_network_of_the_zoo_runs(name: str, tmp_path: Path) -> None:
     assert len(judged) >= 3
     for layer in judged:
         assert relative_error(ours[tensors[layer]], wanted[layer]) < TOLERANCE, layer
+
+
+def test_a_random_field_behind_a_net_is_left_out_and_said(tmp_path: Path) -> None:
+    net = ZOO["crf_rnn"]()
+    imported = drawn(net, tmp_path)
+    assert [(each.name, each.type) for each in imported.dropped] == [
+        ("inference1", "MultiStageMeanfield"), ("prob", "Softmax"),
+    ]  # fmt: skip
+    assert imported.dropped[0].why == "refines scores behind the net and is not run"
+    assert {output.name for output in imported.model.proto.graph.output} == {"unary", "Q0"}
+    net.add("Convolution", "more", "prob", params="convolution_param { num_output: 3 kernel_size: 1 }")
+    with pytest.raises(
+        BadInput, match=r"'more' \(Convolution\) needs 'prob' of a conditional random field"
+    ) as caught:
+        drawn(net, tmp_path)
+    assert "end the net in front of that field" in str(caught.value.fix)
+
+
+def test_the_field_of_the_first_deeplab_is_left_out(tmp_path: Path) -> None:
+    prototxt = tmp_path / "net.prototxt"
+    prototxt.write_text("""
+      input: "data" input_dim: 1 input_dim: 3 input_dim: 9 input_dim: 9
+      layers { name: "pool" type: POOLING bottom: "data" top: "fc8" pooling_param { kernel_size: 3 stride: 2 } }
+      layers { name: "up" type: INTERP bottom: "fc8" top: "fc8_interp" interp_param { height: 9 width: 9 } }
+      layers { name: "crf" type: DENSE_CRF bottom: "fc8_interp" bottom: "data" top: "crf_inf"
+        dense_crf_param { max_iter: 10 pos_w: 3 pos_xy_std: 3 bi_w: 5 bi_xy_std: 50 bi_rgb_std: 10 } }
+      layers { name: "mat" type: MAT_WRITE bottom: "crf_inf" }
+    """)
+    imported = import_caffe(prototxt, None)
+    assert [each.name for each in imported.dropped] == ["crf", "mat"]
+    assert [output.name for output in imported.model.proto.graph.output] == ["fc8_interp"]
 
 
 # Nets without numbers, with shared ones, and on other sizes.

@@ -768,51 +768,6 @@ def colorization(net: Zoo) -> None:
     net.conv("class8_ab", top, 2, 1, relu="")
 
 
-@network
-def dcgan(net: Zoo) -> None:
-    top = net.dense("fc", net.input(2, 16), 128)
-    top = net.put("Reshape", "seed", top, "reshape_param { shape { dim: 0 dim: 8 dim: 4 dim: 4 } }")
-    for number in range(3):
-        top = net.conv(f"d{number}", top, 6, 5, stride=2, pad=2, relu="", kind="Deconvolution")
-        top = net.put("ELU", f"elu{number}", net.normed(top, relu=""), "elu_param { alpha: 0.7 }", top)
-    net.put("TanH", "picture", net.conv("last", top, 3, pad=1, relu=""))
-
-
-@network
-def pose_machine(net: Zoo) -> None:
-    said = "slice_param { axis: 1 slice_point: 3 }"
-    net.add("Slice", "slice", net.input(1, 4, 33, 33), ["image", "center_map"], said)
-    centre = net.pool("pool_center_lower", "center_map", 9, 8, method="AVE")
-    top = net.conv("conv1_stage1", "image", 8, 9, pad=4)
-    for number in range(3):
-        top = net.pool(f"pool{number}_stage1", top, 3, 2)
-    top = net.join("concat_stage2", net.conv("conv5_stage1", top, 5, 1, relu=""), centre)
-    net.conv("Mconv1_stage2", top, 5, 11, pad=5)
-
-
-@network
-def resnext(net: Zoo) -> None:
-    top = net.pool("pool1", net.conv_bn("conv1", net.input(2, 3, 33, 33), 16, 7, stride=2, pad=3), 3, 2)
-    for number in range(2):
-        side = net.conv_bn(f"x{number}a", top, 16, 1)
-        side = net.conv_bn(f"x{number}b", side, 16, pad=1, more="group: 8")
-        top = net.sum(f"x{number}", top, net.conv_bn(f"x{number}c", side, 16, 1, relu=""), relu=True)
-    net.put("Softmax", "prob", net.dense("fc", net.everywhere("gp", top), 7))
-
-
-@network
-def retina_face(net: Zoo) -> None:
-    large = net.conv_bn("c3", net.input(1, 3, 37, 53), 8, stride=2, pad=1)
-    small = net.conv_bn("c4", large, 8, stride=2, pad=1)
-    each = "group: 8 bias_term: false"
-    up = net.conv("up", small, 8, 4, stride=2, pad=1, relu="", kind="Deconvolution", more=each)
-    up = net.put("Crop", "crop", [up, large], "crop_param { axis: 2 offset: 0 offset: 0 }")
-    top = net.conv("score", net.sum("plus", up, large), 4, 1, relu="")
-    top = net.put("Reshape", "pairs", top, "reshape_param { shape { dim: 0 dim: 2 dim: -1 dim: 0 } }")
-    top = net.put("Softmax", "prob", top)
-    net.put("Reshape", "back", top, "reshape_param { shape { dim: 0 dim: 4 dim: -1 dim: 0 } }")
-
-
 # Of the documentation's examples.
 
 

@@ -47,6 +47,7 @@ _SAY = (
     "input_param {{ shape {{ dim: 1 dim: 3 dim: 224 dim: 224 }} }} }}"
 )
 _COLOURS = 3
+_VOLUME_TYPES = ("Convolution3D", "NdConvolution")
 
 
 def input_shapes(layer: CaffeLayer, net: Net, *, needed: Sequence[int]) -> dict[int, Shape]:
@@ -130,24 +131,42 @@ def _image_shape(layer: CaffeLayer, net: Net) -> Shape | None:
     if layer.type == "MemoryData":
         memory = _params(layer, "memory_data_param", net)
         return tuple(memory.integer(name) for name in ("batch_size", "channels", "height", "width"))
-    images = _params(layer, "image_data_param", net)
+    video = "video_data_param" in layer.message
+    images = _params(layer, "video_data_param" if video else "image_data_param", net)
     data = _params(layer, "data_param", net)
     crop = _params(layer, "transform_param", net).integer("crop_size")
     crop = crop or images.integer("crop_size") or data.integer("crop_size")
     height, width = (crop or images.integer(name) for name in ("new_height", "new_width"))
     channels = _channels(layer, net) or _COLOURS
-    batch = images.integer("batch_size") if layer.type == "ImageData" else 1
+    batch = images.integer("batch_size") if layer.type in ("ImageData", "VideoData") else 1
     if data.has("batch_size"):
         batch = data.integer("batch_size")
-    return (batch, channels, height, width) if height and width else None
+    if not height or not width:
+        return None
+    reader = _first_reader(layer, net)
+    deep = reader is not None and reader.type in _VOLUME_TYPES
+    return (batch, channels, *([images.integer("new_length")] if deep else []), height, width)
 
 
 def _channels(layer: CaffeLayer, net: Net) -> int | None:
-    for reader in net.layers:
-        if set(reader.bottoms) & set(layer.tops) and reader.type == "Convolution" and reader.blobs:
-            group = _params(reader, "convolution_param", net).integer("group")
-            return int(reader.blobs[0].shape[1]) * group if reader.blobs[0].ndim > 1 else None
-    return None
+    reader = _first_reader(layer, net)
+    if reader is None or not reader.blobs or reader.blobs[0].ndim < 2:
+        return None
+    deep = "convolution3d_param" in reader.message
+    group = _params(reader, "convolution3d_param" if deep else "convolution_param", net).integer("group")
+    return int(reader.blobs[0].shape[1]) * group
+
+
+def _first_reader(layer: CaffeLayer, net: Net) -> CaffeLayer | None:
+    """The first convolution that reads what a layer brings."""
+    return next(
+        (
+            reader
+            for reader in net.layers
+            if set(reader.bottoms) & set(layer.tops) and reader.type in ("Convolution", *_VOLUME_TYPES)
+        ),
+        None,
+    )
 
 
 # Which tensor of a model is which top of a Caffe layer; kept with the model, also in its file.
@@ -250,10 +269,16 @@ def runs_of(net: Net) -> tuple[CaffeLayer, ...]:
     return tuple(_sorted_out(net)[0])
 
 
+# Conditional random fields, which filter with a lattice of their own; and what may stand behind them.
+_REFINES = frozenset({"DenseCRF", "MultiStageMeanfield"})
+_ENDS = frozenset({"ArgMax", "Crop", "Interp", "Softmax", "Split"})
+
+
 def _sorted_out(net: Net) -> tuple[list[CaffeLayer], list[Dropped]]:
     """Tell the layers that run from those that serve training, and what hangs on them."""
     dropped = [Dropped(layer.name, layer.type, english("belongs to another phase")) for layer in net.excluded]
     gone: set[str] = set()
+    refined: set[str] = set()
     kept = []
     for layer in net.layers:
         # In order: what a dropped layer wrote is gone for all behind it. A blob that it only passes on in place
@@ -262,7 +287,16 @@ def _sorted_out(net: Net) -> tuple[list[CaffeLayer], list[Dropped]]:
         if serves_training(layer):
             gone.update(set(layer.tops) - set(layer.bottoms))
             dropped.append(Dropped(layer.name, layer.type, english("serves training or scoring")))
+        elif layer.type in _REFINES and converter_of(layer.type) is None:
+            gone.update(layer.tops)
+            refined.update(layer.tops)
+            dropped.append(
+                Dropped(layer.name, layer.type, english("refines scores behind the net and is not run"))
+            )
         elif without:
+            if without & refined:
+                _check_end(layer, net, blob=sorted(without & refined)[0])
+                refined.update(layer.tops)
             gone.update(layer.tops)
             dropped.append(
                 Dropped(
@@ -273,6 +307,23 @@ def _sorted_out(net: Net) -> tuple[list[CaffeLayer], list[Dropped]]:
             _check_known(layer, net)
             kept.append(layer)
     return kept, dropped
+
+
+def _check_end(layer: CaffeLayer, net: Net, *, blob: str) -> None:
+    """Refuse a net that goes on behind a layer that is left out though it computes something."""
+    if layer.type not in _ENDS:
+        raise BadInput(
+            english(
+                "{path}, line {line}: layer {name!r} ({type}) needs {blob!r} of a conditional random field, "
+                "which is not run.",
+                path=net.path,
+                line=layer.line,
+                name=layer.name,
+                type=layer.type,
+                blob=blob,
+            ),
+            fix=english("end the net in front of that field, or teach it: roundoff.register_layer(...)"),
+        )
 
 
 def _check_known(layer: CaffeLayer, net: Net) -> None:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,11 +13,13 @@ from roundoff.core.array_files import MAX_AXES, map_bytes
 from roundoff.core.files import read_small, regular_file
 from roundoff.core.tensors import Array, DType
 from roundoff.core.text_proto import TextEntry, TextMessage, TextValue, parse_text_proto
-from roundoff.errors import BadInput, nearest
+from roundoff.errors import BadInput, nearest, reason
 from roundoff.graph.caffe.wire import decode, layer_types_v1, text_table
 from roundoff.messages.message import english
 
+_COPY_AGAIN = english("copy the .caffemodel again, or save it again with its framework")
 _LEGACY = ("num", "channels", "height", "width")
+_VOLUME = ("num", "channels", "length", "height", "width")
 _STORED = {"data": np.float32, "double_data": np.float64, "int32_data": np.int32, "uint64_data": np.uint64}
 _RAW: Mapping[str, DType] = {"FLOAT": np.dtype("<f4"), "FLOAT16": np.dtype("<f2"), "DOUBLE": np.dtype("<f8")}
 
@@ -44,7 +47,7 @@ def blob_array(blob: TextMessage, *, owner: str) -> Array:
             shape="x".join(map(str, shape)) or english("of a single number"),
             stored=stored,
         )
-        raise BadInput(what, fix=english("copy the .caffemodel again, or save it again with its framework"))
+        raise BadInput(what, fix=_COPY_AGAIN)
     return values.reshape(shape)
 
 
@@ -79,10 +82,11 @@ def _raw(blob: TextMessage, *, owner: str) -> Array:
 
 
 def _shape(blob: TextMessage) -> tuple[int, ...]:
-    """The shape as it is given now, or by four numbers as it was before."""
+    """The shape as it is given now, or by four numbers as it was before; C3D has five."""
     shape = blob.message("shape")
-    if shape is None and any(name in blob for name in _LEGACY):
-        return tuple(_whole(blob.get(name, 0)) for name in _LEGACY)
+    if shape is None and any(name in blob for name in _VOLUME):
+        names = _VOLUME if "length" in blob else _LEGACY
+        return tuple(_whole(blob.get(name, 0)) for name in names)
     return () if shape is None else tuple(_whole(size) for size in shape.all("dim"))
 
 
@@ -301,6 +305,8 @@ def _padding_itself(entry: TextEntry, padded: Mapping[str, tuple[str, TextValue]
     return TextEntry(entry.name, TextMessage(tuple(parts)), entry.line)
 
 
+_BLOBS = tuple(map(str, range(16)))
+_HDF5 = b"\x89HDF\r\n\x1a\n"
 # The format cannot hold more.
 _LARGEST_FILE_BYTES = 2**31 - 1
 # A net of a thousand layers has some ten thousand.
@@ -424,7 +430,10 @@ def read_net(
 def _sharing(layers: tuple[CaffeLayer, ...]) -> tuple[CaffeLayer, ...]:
     """Layers that name a blob alike have the same numbers: those that were stored last, as Caffe loads them."""
     stored = {
-        name: blob for layer in layers for index, blob in enumerate(layer.blobs) if (name := layer.shared(index))
+        name: blob
+        for layer in layers
+        for index, blob in enumerate(layer.blobs)
+        if (name := layer.shared(index)) and blob.size
     }
     if not stored:
         return layers
@@ -462,7 +471,7 @@ def read_prototxt(path: Path) -> TextMessage:
 
 
 def read_weights(path: Path) -> CaffeWeights:
-    """Read the numbers of a net; they stay windows on the file.
+    """Read the numbers of a net; they stay windows on the file, unless it is one of HDF5.
 
     Raises:
         BadInput: The file is damaged, or a blob has other values than its shape asks for.
@@ -470,6 +479,9 @@ def read_weights(path: Path) -> CaffeWeights:
     size = regular_file(path, what=english("The .caffemodel"))
     if not size:
         raise BadInput(english("{path} is empty.", path=path), fix=english("copy the file again"))
+    with path.open("rb") as file:
+        if file.read(len(_HDF5)) == _HDF5:
+            return CaffeWeights(_read_hdf5(path))
     if size > _LARGEST_FILE_BYTES:
         what = english(
             "{path} has {size} bytes; a .caffemodel can hold at most {largest_file_bytes}.",
@@ -493,6 +505,50 @@ def read_weights(path: Path) -> CaffeWeights:
             owner = f"{path}: blob {{}} of layer {name!r}"
             blobs[name] = tuple(blob_array(blob, owner=owner.format(place)) for place, blob in enumerate(stored))
     return CaffeWeights(blobs, decoded.unknown)
+
+
+def _read_hdf5(path: Path) -> dict[str, tuple[Array, ...]]:
+    """The numbers of a .caffemodel.h5: data/<layer>/<number of the blob>."""
+    try:
+        import h5py
+    except ImportError as error:
+        what = english(
+            "{purpose} needs the package {package!r}, which is not installed.",
+            purpose=english("Reading {path}", path=path),
+            package="h5py",
+        )
+        raise BadInput(what, fix="pip install h5py") from error
+    try:
+        with h5py.File(path, "r") as file:
+            blobs = _hdf5_blobs(h5py, file)
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        what = english("{path} cannot be read: {reason}.", path=path, reason=reason(error))
+        raise BadInput(what, fix=_COPY_AGAIN) from error
+    if not blobs:
+        what = english("{path} holds no numbers of layers (data/<layer>/0).", path=path)
+        raise BadInput(what, fix=english("check that it is a .caffemodel and was copied whole"))
+    return blobs
+
+
+def _hdf5_blobs(h5py: Any, file: Any) -> dict[str, tuple[Array, ...]]:
+    """Blobs by layer, whose name may have slashes; nothing outside of the file is followed."""
+    stored: dict[str, dict[int, Array]] = {}
+
+    def keep(name: str, member: Any) -> None:
+        layer, _, number = name.rpartition("/")
+        if number not in _BLOBS or not isinstance(member, h5py.Dataset) or member.dtype.kind != "f":
+            return
+        if member.external is None and not member.is_virtual:
+            stored.setdefault(layer, {})[int(number)] = np.asarray(member[()], np.float32)
+
+    if isinstance(file.get("data", getlink=True), h5py.HardLink) and isinstance(file["data"], h5py.Group):
+        file["data"].visititems(keep)
+    # A blob that another layer shares is stored there alone.
+    none = np.empty(0, np.float32)
+    return {
+        layer: tuple(blobs.get(number, none) for number in range(max(blobs) + 1))
+        for layer, blobs in stored.items()
+    }
 
 
 def _layers(net: TextMessage, path: Path, weights: CaffeWeights) -> Iterator[CaffeLayer]:

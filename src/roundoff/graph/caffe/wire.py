@@ -195,6 +195,10 @@ _FLOATS: Mapping[str, tuple[DType, int]] = {
 }
 # By this tag a blob is known to be of the fork that stores raw bytes; elsewhere the field holds bytes.
 _RAW_DATA_TYPE = 10 << 3 | _VARINT
+# And by this one to be of C3D, where it is the fifth size; elsewhere it holds values.
+_FIFTH_SIZE = 5 << 3 | _VARINT
+# What is read of a file; in the other messages, which the .prototxt has too, forks gave numbers other meanings.
+_READ = ("NetParameter", "LayerParameter", "V1LayerParameter", "V0LayerParameter")
 # Gradients are never used.
 _NOT_KEPT = ("diff", "double_diff")
 
@@ -241,6 +245,14 @@ class _Gathered:
             value = TextMessage(before.entries + value.entries)
         self.entries[place] = TextEntry(spec.name, value)
 
+    def renamed(self, before: MessageSpec, now: MessageSpec) -> MessageSpec:
+        """Give the fields so far the names that their numbers have in another message; gives that message."""
+        for place, entry in enumerate(self.entries):
+            name = now.by_number[before.by_name[entry.name].number].name
+            self.entries[place] = TextEntry(name, entry.value)
+        self.places = {entry.name: place for place, entry in enumerate(self.entries)}
+        return now
+
 
 class _WireReader:
     """Walks over the bytes once."""
@@ -263,8 +275,11 @@ class _WireReader:
             tag, after = self._varint(position, end)
             if tag == _RAW_DATA_TYPE and spec.name == "BlobProto":
                 spec = message_spec("RawBlobProto")
+            elif tag == _FIFTH_SIZE and spec.name == "BlobProto":
+                spec = gathered.renamed(spec, message_spec("VolumeBlobProto"))
             known = spec.by_number.get(tag >> 3)
-            if known is None:
+            steers = spec.name.endswith("Parameter") and spec.name not in _READ
+            if known is None or (steers and not _stored_so(known, tag & 7)):
                 self.unknown += 1
                 position = self._skip(tag, after, end, depth)
             else:
@@ -422,6 +437,14 @@ class _WireReader:
             ),
             fix=english("check that it is a .caffemodel (not its text) and was copied whole"),
         )
+
+
+def _stored_so(spec: FieldSpec, wire: int) -> bool:
+    """Whether values of a field are stored in this way."""
+    if spec.kind in ("string", "bytes", "message"):
+        return wire == _LENGTH
+    single = _FLOATS[spec.kind][1] if spec.kind in _FLOATS else _VARINT
+    return wire == single or (spec.repeated and wire == _LENGTH)
 
 
 def _is_weights(spec: FieldSpec) -> bool:

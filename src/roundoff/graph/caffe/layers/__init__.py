@@ -1,5 +1,14 @@
 """The layers of Caffe as ONNX, one family in a file; importing it declares them all."""
 
-from roundoff.graph.caffe.layers import arithmetic, convolution, detection, pooling, recurrent, regions, shape
+from roundoff.graph.caffe.layers import (
+    arithmetic,
+    convolution,
+    detection,
+    flow,
+    pooling,
+    recurrent,
+    regions,
+    shape,
+)
 
-__all__ = ["arithmetic", "convolution", "detection", "pooling", "recurrent", "regions", "shape"]
+__all__ = ["arithmetic", "convolution", "detection", "flow", "pooling", "recurrent", "regions", "shape"]

@@ -48,6 +48,17 @@ def _add(job: LayerJob, values: Array, steps: Array | None, *, name: str, axis: 
 
 
 _PLANE = 2
+_ALONG_TIME = {
+    "kernel_size": ("kernel_depth", "kernel_l"),
+    "stride": ("temporal_stride", "stride_l"),
+    "pad": ("temporal_pad", "pad_l"),
+}
+
+
+def volume_params(job: LayerJob, name: str) -> Params:
+    """The parameters of a layer, or those under the name that some forks give them for videos."""
+    deep = name.replace("_param", "3d_param")
+    return job.params(deep if job.given(deep) else name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,9 @@ class Window:
 def spatial(job: LayerJob, params: Params, name: str, *, default: int | None, count: int) -> tuple[int, ...]:
     """A size per spatial axis: ``<name>_h`` and ``<name>_w``, or ``<name>`` once or once per axis.
 
+    Layers of videos have the one along time by itself (``kernel_depth``, ``temporal_stride``, ``temporal_pad``, or
+    ``kernel_l`` and so on), or all of them as a shape (``kernel_shape``).
+
     Args:
         job: The layer.
         params: Its parameters.
@@ -83,6 +97,19 @@ def spatial(job: LayerJob, params: Params, name: str, *, default: int | None, co
         default: What it is when it is not given; None when it must be.
         count: How many spatial axes there are.
     """
+    stem = name.removesuffix("_size")
+    if job.layer.type.endswith("3D") or any(params.has(word) for words in _ALONG_TIME.values() for word in words):
+        word = next((word for word in _ALONG_TIME.get(name, ()) if params.has(word)), "")
+        if count != _PLANE + 1 or not (word or default is not None):
+            raise job.refuse(english("needs kernel_depth, and an input with 5 axes"))
+        along = params.integer(word) if word else default or 0
+        return (along, *_across(job, params, name, default=default, count=_PLANE))
+    if params.has(f"{stem}_shape"):
+        return _for_each(job, params.inner(f"{stem}_shape").integers("dim"), f"{stem}_shape", count)
+    return _across(job, params, name, default=default, count=count)
+
+
+def _across(job: LayerJob, params: Params, name: str, *, default: int | None, count: int) -> tuple[int, ...]:
     stem = name.removesuffix("_size")
     pair = (f"{stem}_h", f"{stem}_w")
     sides = [params.has(side) for side in pair] if pair[0] in params.spec.by_name else [False]
@@ -99,6 +126,11 @@ def spatial(job: LayerJob, params: Params, name: str, *, default: int | None, co
         return tuple(params.integer(side) if params.has(side) else default or 0 for side in pair)
     if not given and default is not None:
         return (default,) * count
+    return _for_each(job, given, name, count)
+
+
+def _for_each(job: LayerJob, given: tuple[int, ...], name: str, count: int) -> tuple[int, ...]:
+    """One value for each axis, where there may be one for all."""
     if len(given) not in (1, count):
         raise job.refuse(
             english(
@@ -147,7 +179,7 @@ def _inputs(job: LayerJob, params: Params, weights: Array, *, axis: int) -> list
 
 
 def _convolve(job: LayerJob, group: int) -> None:
-    params = job.params("convolution_param")
+    params = volume_params(job, "convolution_param")
     channels, out = _channels(job, params, group)
     (batch, _, *sizes) = job.bottoms[0].shape
     window = _window(job, params, len(sizes))
@@ -158,10 +190,10 @@ def _convolve(job: LayerJob, group: int) -> None:
     job.top("Conv", inputs, (batch, out, *outputs), group=group, **window.attributes())
 
 
-@converts("Convolution")
+@converts("Convolution", "Convolution3D", "NdConvolution")
 def convolution(job: LayerJob) -> None:
     """A convolution."""
-    _convolve(job, job.params("convolution_param").integer("group"))
+    _convolve(job, volume_params(job, "convolution_param").integer("group"))
 
 
 @converts("ConvolutionDepthwise", "DepthwiseConvolution")

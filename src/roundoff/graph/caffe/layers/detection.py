@@ -1,6 +1,7 @@
 """Boxes: those a detector starts from, and parts of a plane pooled to one size."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,7 +128,8 @@ def detection_output(job: LayerJob) -> None:
     """Rows of sample, class, confidence and corners; one row of -1 per sample when there is nothing."""
     if len(job.bottoms) < 3:
         raise job.refuse(english("takes three bottoms: locations, confidences and prior boxes"))
-    job.check_counts((len(job.bottoms),))
+    # The fourth are pictures to be drawn on, or confidences of a first stage; the fifth its locations (RefineDet).
+    job.check_counts((3, 4, 5))
     params = job.params("detection_output_param")
     if params.inner("nms_param").number("eta") != 1:
         raise job.refuse(
@@ -154,10 +156,17 @@ def _sizes(job: LayerJob, params: Params) -> _Sizes:
                 "with {classes} classes cannot use blobs of the shapes {shapes}", classes=classes, shapes=shapes
             )
         )
+    first = list(zip(job.bottoms[3:], (priors * 2, wanted[0]), strict=False)) if _two_stages(job, params) else []
+    if any(bottom.shape[0] != samples or math.prod(bottom.shape[1:]) != count for bottom, count in first):
+        raise job.refuse(english("has a first stage of another number of boxes than its second"))
     reported = tuple(label for label in range(classes) if label != background)
     if not reported:
         raise job.refuse(english("has no class besides the background"))
     return _Sizes(samples, priors, classes, shared, reported)
+
+
+def _two_stages(job: LayerJob, params: Params) -> bool:
+    return len(job.bottoms) > 4 or (len(job.bottoms) > 3 and params.has("objectness_score"))
 
 
 def _boxes(job: LayerJob, params: Params, sizes: _Sizes) -> str:
@@ -169,38 +178,61 @@ def _boxes(job: LayerJob, params: Params, sizes: _Sizes) -> str:
         "Reshape", [job.bottoms[2].name, job.integers([2, 1, sizes.priors, 1, 4], "prior_shape")], "table"
     )
     prior = job.step("Gather", [table, job.integers(0, "first")], "priors", axis=0)
+    changes = [change]
+    if len(job.bottoms) > 4:
+        changes.insert(0, job.step("Reshape", [job.bottoms[4].name, shape], "first/changes"))
     if not params.flag("variance_encoded_in_target"):
         variance = job.step("Gather", [table, job.integers(1, "second")], "variances", axis=0)
-        change = job.step("Mul", [change, variance], "corrections")
-    corrected = _corrected(job, params.choice("code_type"), prior, change)
+        changes = [
+            job.step("Mul", [each, variance], f"{stage}corrections")
+            for each, stage in zip(changes, _stages(changes), strict=True)
+        ]
+    corrected = prior
+    for each, stage in zip(changes, _stages(changes), strict=True):
+        corrected = _corrected(job, params.choice("code_type"), corrected, each, stage=stage)
     by_class = job.step("Transpose", [corrected], "by_class", perm=[0, 2, 1, 3])
     if sizes.shared:
         return by_class
     return job.step("Gather", [by_class, job.integers(sizes.wanted, "box_classes")], "boxes", axis=1)
 
 
-def _corrected(job: LayerJob, code: str, prior: str, change: str) -> str:
+def _corrected(job: LayerJob, code: str, prior: str, change: str, *, stage: str) -> str:
+    def step(op_type: str, inputs: list[str], name: str, **attributes: Any) -> str:
+        return job.step(op_type, inputs, f"{stage}{name}", **attributes)
+
     if code == "CORNER":
-        return job.step("Add", [prior, change], "corrected")
-    halves = job.integers([2, 2], "halves")
-    first, last = job.steps("Split", [prior, halves], ("prior_first", "prior_last"), axis=-1)
-    size = job.step("Sub", [last, first], "prior_size")
+        return step("Add", [prior, change], "corrected")
+    halves = job.integers([2, 2], f"{stage}halves")
+    first, last = job.steps("Split", [prior, halves], (f"{stage}prior_first", f"{stage}prior_last"), axis=-1)
+    size = step("Sub", [last, first], "prior_size")
     if code == "CORNER_SIZE":
-        sides = job.step("Concat", [size, size], "prior_sides", axis=-1)
-        return job.step("Add", [prior, job.step("Mul", [change, sides], "moved")], "corrected")
-    half = job.floats(0.5, "half")
-    middle = job.step("Mul", [job.step("Add", [first, last], "prior_sum"), half], "prior_middle")
-    move, grow = job.steps("Split", [change, halves], ("move", "grow"), axis=-1)
-    centre = job.step("Add", [job.step("Mul", [move, size], "shift"), middle], "centre")
-    reach = job.step("Mul", [job.step("Mul", [job.step("Exp", [grow], "growth"), size], "size"), half], "reach")
-    begin, end = job.step("Sub", [centre, reach], "begin"), job.step("Add", [centre, reach], "end")
-    return job.step("Concat", [begin, end], "corrected", axis=-1)
+        sides = step("Concat", [size, size], "prior_sides", axis=-1)
+        return step("Add", [prior, step("Mul", [change, sides], "moved")], "corrected")
+    half = job.floats(0.5, f"{stage}half")
+    middle = step("Mul", [step("Add", [first, last], "prior_sum"), half], "prior_middle")
+    move, grow = job.steps("Split", [change, halves], (f"{stage}move", f"{stage}grow"), axis=-1)
+    centre = step("Add", [step("Mul", [move, size], "shift"), middle], "centre")
+    reach = step("Mul", [step("Mul", [step("Exp", [grow], "growth"), size], "size"), half], "reach")
+    begin, end = step("Sub", [centre, reach], "begin"), step("Add", [centre, reach], "end")
+    return step("Concat", [begin, end], "corrected", axis=-1)
+
+
+def _stages(changes: list[str]) -> tuple[str, ...]:
+    return ("first/", "")[-len(changes) :]
 
 
 def _scores(job: LayerJob, params: Params, sizes: _Sizes) -> str:
     """Confidences of the reported classes: samples x classes x priors; those beyond the top_k sunk."""
     shape = job.integers([sizes.samples, sizes.priors, sizes.classes], "confidence_shape")
     shaped = job.step("Reshape", [job.bottoms[1].name, shape], "confidences")
+    if _two_stages(job, params):
+        # Where the first stage saw nothing, the second is not asked: all is background.
+        pairs = job.integers([sizes.samples, sizes.priors, 2], "pair_shape")
+        chances = job.step("Reshape", [job.bottoms[3].name, pairs], "objectness_pairs")
+        chance = job.step("Gather", [chances, job.integers([1], "object")], "objectness", axis=2)
+        least = job.floats(params.number("objectness_score"), "objectness_score")
+        nothing = job.floats(np.arange(sizes.classes) == 0, "background")
+        shaped = job.step("Where", [job.step("Less", [chance, least], "is_nothing"), nothing, shaped], "asked")
     turned = job.step("Transpose", [shaped], "per_class", perm=[0, 2, 1])
     scores = job.step("Gather", [turned, job.integers(sizes.wanted, "classes")], "scores", axis=1)
     suppression = params.inner("nms_param")
@@ -282,3 +314,124 @@ def _deliver(job: LayerJob, rows: list[str]) -> None:
     kept = job.step("Slice", [together, *limits], "kept_rows")
     job.top("Reshape", [kept, job.integers([1, 1, -1, 7], "shape")], (1, 1, samples, 7))
     job.varies(2)
+
+
+# The last layers of YOLO in forks: boxes of grids, of which those that overlap a likelier one of any class go.
+
+
+@converts("YoloDetectionOutput")
+def yolo_detection_output(job: LayerJob) -> None:
+    """Rows of 0, class from 1 on, confidence and corners, for the likeliest class of each box (YOLOv2)."""
+    params = job.params("yolo_detection_output_param")
+    job.check_counts((1, 2))
+    anchors = [_anchor_pairs(job, params, range(params.integer("num_box")))] * len(job.bottoms)
+    boxes, chance, kinds = _grids(job, params, anchors, scales=[1.0] * len(anchors), classes="Softmax")
+    best = job.step("ArgMax", [kinds], "best_class", axis=1, keepdims=1)
+    likely = job.step("ReduceMax", [kinds], "best_chance", axes=[1], keepdims=1)
+    scores = job.step("Mul", [chance, likely], "scores")
+    labels = job.step("Cast", [best], "labels", to=_FLOAT)
+    # As likely as the threshold is enough here.
+    least = float(np.nextafter(np.float32(params.number("confidence_threshold")), np.float32(-np.inf)))
+    _suppress(job, params, [boxes, scores, labels], least=least)
+
+
+@converts("Yolov3DetectionOutput")
+def yolo3_detection_output(job: LayerJob) -> None:
+    """Rows of 0, class from 1 on, confidence and corners, for every likely class of each box (YOLOv3)."""
+    params = job.params("yolov3_detection_output_param")
+    job.check_counts((params.integer("mask_group_num"),))
+    masks, scales = params.integers("mask"), params.integers("anchors_scale")
+    many, each = len(job.bottoms), len(masks) // len(job.bottoms)
+    if each < params.integer("num_box") or len(scales) < many:
+        raise job.refuse(english("has fewer values of mask or anchors_scale than its bottoms need"))
+    chosen = [masks[place * each :][: params.integer("num_box")] for place in range(many)]
+    anchors = [_anchor_pairs(job, params, mask) for mask in chosen]
+    boxes, chance, kinds = _grids(job, params, anchors, scales=list(map(float, scales)), classes="Sigmoid")
+    classes = params.integer("num_classes")
+    column = job.integers([-1, 1], "column")
+    scores = job.step("Reshape", [job.step("Mul", [chance, kinds], "by_class"), column], "scores")
+    total = sum(math.prod(bottom.shape[2:]) * params.integer("num_box") for bottom in job.bottoms)
+    labels = job.floats(np.tile(np.arange(classes), total)[:, None], "labels")
+    places = job.integers(np.repeat(np.arange(total), classes), "owners")
+    every = job.step("Gather", [boxes, places], "every_box", axis=0)
+    _suppress(job, params, [every, scores, labels], least=params.number("confidence_threshold"))
+
+
+def _anchor_pairs(job: LayerJob, params: Params, numbers: Sequence[int]) -> Array:
+    """Width and height of the boxes with these numbers."""
+    biases = params.numbers("biases")
+    if not numbers or 2 * max(numbers) + 1 >= len(biases):
+        raise job.refuse(english("has fewer values of biases than its boxes need"))
+    return np.array([biases[2 * number : 2 * number + 2] for number in numbers], np.float32)
+
+
+def _grids(
+    job: LayerJob, params: Params, anchors: list[Array], *, scales: list[float], classes: str
+) -> tuple[str, str, str]:
+    """Boxes (middle and size), objectness and classes of all grids, one row for each box."""
+    count, parts = params.integer("num_classes"), []
+    for number, (bottom, anchor, scale) in enumerate(zip(job.bottoms, anchors, scales, strict=False)):
+        many, side = len(anchor), bottom.shape[-1]
+        if bottom.shape != (1, many * (5 + count), side, side):
+            raise job.refuse(
+                english(
+                    "has {boxes} boxes and {classes} classes on a square grid, and one sample; "
+                    "its input is {shape}",
+                    boxes=many,
+                    classes=count,
+                    shape="x".join(map(str, bottom.shape)),
+                )
+            )
+
+        def step(op_type: str, inputs: list[str], name: str, number: int = number, **attributes: Any) -> str:
+            return job.step(op_type, inputs, f"{number}/{name}", **attributes)
+
+        shape = job.integers([many, 5 + count, side * side], f"{number}/shape")
+        turned = step("Transpose", [step("Reshape", [bottom.name, shape], "grid")], "turned", perm=[0, 2, 1])
+        split = job.integers([2, 2, 1, count], f"{number}/sizes")
+        names = [f"{number}/{name}" for name in ("place", "size", "object", "kinds")]
+        place, size, chance, kinds = job.steps("Split", [turned, split], names, axis=2)
+        cells = np.stack([np.arange(side * side) % side, np.arange(side * side) // side], axis=1)
+        moved = step("Add", [step("Sigmoid", [place], "within"), job.floats(cells, f"{number}/cells")], "moved")
+        middle = step("Div", [moved, job.floats(float(side), f"{number}/side")], "middle")
+        largeness = job.floats(anchor[:, None] / np.float32(side * scale), f"{number}/anchors")
+        extent = step("Mul", [step("Exp", [size], "growth"), largeness], "extent")
+        attributes = {"axis": 2} if classes == "Softmax" else {}
+        made = [
+            middle,
+            extent,
+            step("Sigmoid", [chance], "chance"),
+            step(classes, [kinds], "chances", **attributes),
+        ]
+        row = step("Concat", made, "activated", axis=2)
+        parts.append(step("Reshape", [row, job.integers([-1, 5 + count], f"{number}/rows")], "row_of_each"))
+    job.fix_batch(english("layer {name!r} ({type}) takes one sample", name=job.layer.name, type=job.layer.type))
+    whole = job.step("Concat", parts, "all_boxes", axis=0)
+    columns = job.integers([4, 1, count], "columns")
+    boxes, chance, kinds = job.steps("Split", [whole, columns], ("boxes", "objectness", "classes"), axis=1)
+    return boxes, chance, kinds
+
+
+def _suppress(job: LayerJob, params: Params, found: list[str], *, least: float) -> None:
+    """Of boxes (middle and size), scores and labels those that no likelier box overlaps."""
+    boxes, scores, _ = found
+    flat = job.step("Reshape", [scores, job.integers([1, 1, -1], "score_row")], "score_row_of_all")
+    inputs = [
+        job.step("Unsqueeze", [boxes, job.integers([0], "box_axis")], "layered_boxes"),
+        flat,
+        job.integers(np.iinfo(np.int32).max, "most"),
+        job.floats(params.number("nms_threshold"), "overlap"),
+        job.floats(least, "least"),
+    ]
+    chosen = job.step("NonMaxSuppression", inputs, "chosen", center_point_box=1)
+    kept = job.step("Gather", [chosen, job.integers(2, "box_column")], "kept", axis=1)
+    box, score, label = (
+        job.step("Gather", [source, kept], f"kept_{name}", axis=0)
+        for source, name in zip(found, ("boxes", "scores", "labels"), strict=True)
+    )
+    middle, size = job.steps("Split", [box, job.integers([2, 2], "halves")], ("kept_middle", "kept_size"), axis=1)
+    reach = job.step("Mul", [size, job.floats(0.5, "half")], "reach")
+    ends = [job.step(op_type, [middle, reach], name) for op_type, name in (("Sub", "begin"), ("Add", "end"))]
+    named = job.step("Add", [label, job.floats(1.0, "from_one")], "named")
+    image = job.step("Mul", [score, job.floats(0.0, "first_image")], "image")
+    _deliver(job, [job.step("Concat", [image, named, score, *ends], "rows", axis=1)])

@@ -1,5 +1,6 @@
 """Pooling with Caffe's sizes: rounded up, windows cut at the padding, averages that count the padding."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.graph.caffe.conversion import LayerJob, Params, converts
-from roundoff.graph.caffe.layers.convolution import spatial
+from roundoff.graph.caffe.layers.convolution import spatial, volume_params
 from roundoff.messages.message import english
 
 _PLANE = 2
@@ -48,15 +49,15 @@ class _PoolAxis:
         return (self.pooled - 1) * self.stride >= self.size + self.pad
 
 
-@converts("Pooling")
+@converts("Pooling", "Pooling3D", "NdPooling")
 def pooling(job: LayerJob) -> None:
-    """The largest or the mean value of each window."""
-    params = job.params("pooling_param")
-    job.check_counts((1,), (1, 2))
+    """The largest or the mean value of each window, over planes or over videos."""
+    params = volume_params(job, "pooling_param")
+    job.check_counts((1,), (1,) if job.layer.type == "NdPooling" else (1, 2))
     shape = job.bottoms[0].shape
-    if len(shape) != _PLANE + 2:
+    if len(shape) not in (_PLANE + 2, _PLANE + 3):
         raise job.refuse(
-            english("pools over planes, but its input has {count} axes instead of 4", count=len(shape))
+            english("pools over planes or videos, but its input has {count} axes, not 4 or 5", count=len(shape))
         )
     method = params.choice("pool")
     if method == "STOCHASTIC":
@@ -78,28 +79,30 @@ def _global(job: LayerJob, params: Params, method: str) -> None:
         raise job.refuse(
             english("pools globally, but has a kernel size as well"), fix=english("leave the kernel size out")
         )
-    pads = [params.integer(name) for name in ("pad", "pad_h", "pad_w")]
-    strides = [params.integer(name) for name in ("stride", "stride_h", "stride_w") if params.has(name)]
+    sizes = job.bottoms[0].shape[2:]
+    pads = spatial(job, params, "pad", default=0, count=len(sizes))
+    strides = spatial(job, params, "stride", default=1, count=len(sizes))
     if any(pads) or any(stride != 1 for stride in strides):
         raise job.refuse(english("pools globally, but with padding or a stride"), fix=english("leave them out"))
-    batch, channels, height, width = job.bottoms[0].shape
+    axes = [_PoolAxis(size, size, 1, 0, 1) for size in sizes]
     if job.top_count() == 2:
-        _largest(job, [_PoolAxis(size, size, 1, 0, 1) for size in (height, width)])
+        _largest(job, axes)
         return
     op_type = "GlobalMaxPool" if method == "MAX" else "GlobalAveragePool"
-    job.top(op_type, [job.bottoms[0].name], (batch, channels, 1, 1))
+    _give(job, op_type, job.bottoms[0].name, axes)
 
 
 def _axes(job: LayerJob, params: Params) -> list[_PoolAxis]:
-    kernels = spatial(job, params, "kernel_size", default=None, count=_PLANE)
-    strides = spatial(job, params, "stride", default=1, count=_PLANE)
-    pads = spatial(job, params, "pad", default=0, count=_PLANE)
+    sizes = job.bottoms[0].shape[2:]
+    kernels = spatial(job, params, "kernel_size", default=None, count=len(sizes))
+    strides = spatial(job, params, "stride", default=1, count=len(sizes))
+    pads = spatial(job, params, "pad", default=0, count=len(sizes))
     if min(*kernels, *strides) < 1:
         raise job.refuse(english("has a kernel or stride of zero"))
     if any(pad >= kernel for pad, kernel in zip(pads, kernels, strict=True)):
         raise job.refuse(_TOO_MUCH_PADDING)
-    down = params.choice("round_mode") == "FLOOR" or not params.flag("ceil_mode")
-    sizes = job.bottoms[0].shape[-_PLANE:]
+    # The layer that has its sizes as shapes leaves the rounding to cuDNN.
+    down = params.choice("round_mode") == "FLOOR" or not params.flag("ceil_mode") or job.layer.type == "NdPooling"
     axes = []
     for size, kernel, stride, pad in zip(sizes, kernels, strides, pads, strict=True):
         steps = size + 2 * pad - kernel
@@ -112,7 +115,19 @@ def _axes(job: LayerJob, params: Params) -> list[_PoolAxis]:
 
 
 def _shape(job: LayerJob, axes: Sequence[_PoolAxis]) -> tuple[int, ...]:
-    return (*job.bottoms[0].shape[:-_PLANE], *(axis.pooled for axis in axes))
+    return (*job.bottoms[0].shape[:2], *(axis.pooled for axis in axes))
+
+
+def _give(job: LayerJob, op_type: str, source: str, axes: Sequence[_PoolAxis], **attributes: Any) -> None:
+    """Make the top; NdPooling leaves out axes of which one value remains."""
+    shape = _shape(job, axes)
+    gone = [place for place, size in enumerate(shape) if place > 1 and size == 1]
+    if job.layer.type != "NdPooling" or not gone:
+        job.top(op_type, [source], shape, **attributes)
+        return
+    pooled = job.step(op_type, [source], "pooled", **attributes)
+    kept = tuple(size for place, size in enumerate(shape) if place not in gone)
+    job.top("Squeeze", [pooled, job.integers(gone, "gone")], kept)
 
 
 def _attributes(axes: Sequence[_PoolAxis], begin: Sequence[int], end: Sequence[int]) -> dict[str, Any]:
@@ -176,15 +191,15 @@ def _largest(job: LayerJob, axes: Sequence[_PoolAxis]) -> None:
         if job.top_count() == 2:
             raise job.refuse(english("has windows beyond its input, which have no largest value to point at"))
         source = _padded(job, begin, end, float(np.finfo(np.float32).min))
-        begin = end = [0, 0]
+        begin = end = [0] * len(axes)
     attributes = _attributes(axes, begin, end)
-    shape = _shape(job, axes)
     if job.top_count() == 1:
-        job.top("MaxPool", [source], shape, **attributes)
+        _give(job, "MaxPool", source, axes, **attributes)
         return
+    shape = _shape(job, axes)
     largest, places = job.steps("MaxPool", [source], ("largest", "places"), **attributes)
     job.top("Identity", [largest], shape)
-    plane = job.integers(axes[0].size * axes[1].size, "plane")
+    plane = job.integers(math.prod(axis.size for axis in axes), "plane")
     within = job.step("Mod", [places, plane], "within")
     job.top("Cast", [within], shape, index=1, to=1)
 
@@ -196,15 +211,15 @@ def _mean(job: LayerJob, axes: Sequence[_PoolAxis]) -> None:
             english("has windows beyond its input, whose mean is not a number"),
             fix=english("add padding or change the stride"),
         )
-    source, shape = job.bottoms[0].name, _shape(job, axes)
+    source = job.bottoms[0].name
     begin, end = [axis.pad for axis in axes], [axis.padding_behind for axis in axes]
     cut = [axis.behind - axis.padding_behind for axis in axes]
     if not any(cut):
-        job.top("AveragePool", [source], shape, count_include_pad=1, **_attributes(axes, begin, end))
+        _give(job, "AveragePool", source, axes, count_include_pad=1, **_attributes(axes, begin, end))
         return
     if any(begin) or any(end):
         source = _padded(job, begin, end, 0.0)
-    job.top("AveragePool", [source], shape, count_include_pad=0, **_attributes(axes, [0, 0], cut))
+    _give(job, "AveragePool", source, axes, count_include_pad=0, **_attributes(axes, [0] * len(axes), cut))
 
 
 # Planes made larger or smaller.
