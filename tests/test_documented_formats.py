@@ -22,6 +22,7 @@ from tests.ascend_dumps import write_dumps
 from tests.documented import ROOT, table_rows
 from tests.graph.caffe.nets import weights_bytes
 from tests.models import save, value, weight, wrapped
+from tests.tensors import test_tools
 
 SHAPE = (1, 3, 4, 4)
 SAMPLES = 3
@@ -269,16 +270,46 @@ def _tensors() -> dict[str, Array]:
         return {name: archive[name] for name in archive.files}
 
 
-def _write_format(name: str, out: Path) -> None:
+def _write_format(name: str, out: Path) -> Path:
     """A dump of one sample: those that are not written by the program by what other tools use."""
     if name == "safetensors":
         save_file(_tensors(), out.with_suffix(".safetensors"))
         out.with_suffix(".safetensors").rename(out)
     elif name == "ascend-dump":
         write_dumps(out, _tensors())
+    elif name in WRITERS:
+        out.mkdir()
+        return WRITERS[name]().write(out, _tensors())
+    elif name == "tidl":
+        _write_traces(out)
     else:
         words = ["dump", "model.onnx", "--data", "data.npy", "--samples", "1", "--format", name, "-o", str(out)]
         assert main(words) == 0
+    return out
+
+
+# What other tools write, by those who test its readers.
+WRITERS = {
+    "rknn": test_tools.TestRknn,
+    "qnn": test_tools.TestQnn,
+    "tpu-mlir": test_tools.TestTpuMlir,
+    "polygraphy": test_tools.TestPolygraphy,
+    "msprobe": test_tools.TestMsprobe,
+    "torch": test_tools.TestTorchFile,
+}
+
+
+def _write_traces(out: Path) -> None:
+    out.mkdir()
+    names = []
+    for number, (name, values) in enumerate(_tensors().items(), 1):
+        if values.dtype == np.float32 and values.ndim <= 4:
+            sizes = (1,) * (4 - values.ndim) + values.shape
+            batch, channels, rows, columns = (f"{size:05d}" for size in sizes)
+            trace = f"tidl_trace_subgraph_0_{number:04d}_0001_0001_{batch}_{channels}_{columns}x{rows}_float.bin"
+            (out / trace).write_bytes(values.tobytes())
+            names.append(f"{number} 1 {name}")
+    (out / "subgraph_0_layer_info.txt").write_text("\n".join(names) + "\n")
 
 
 @pytest.mark.parametrize("row", table_rows("formats/README.md", "# Tensor files"), ids=lambda row: row[0])
@@ -290,7 +321,7 @@ def test_every_format_of_dumps_is_taken_on_both_sides_of_every_command(
         main(["dump", "model.onnx", "--data", "data.npy", "--samples", "1", "--format", "npz", "-o", "made"])
         shutil.copy("made/tensors.npz", "golden.npz")
     out = tmp_path / ("dump.safetensors" if name == "safetensors" else "dump")
-    _write_format(name, out)
+    out = _write_format(name, out)
     data = ["--data", "data.npy", "--samples", "1"]
     for words in (
         ["compare", str(out), "golden.npz", "--model", "model.onnx"],

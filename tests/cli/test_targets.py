@@ -20,7 +20,7 @@ def test_the_list_has_every_target_with_its_figures(capsys: pytest.CaptureFixtur
     shown = lines(capsys)
     rows = {line.split()[0]: line.split() for line in shown[: len(target_names()) + 1]}
     assert set(rows) == {"name", *target_names()}
-    assert shown[-1].startswith("'roundoff targets NAME' shows all of one")
+    assert " ".join(shown[-2:]).startswith("'roundoff targets NAME' shows all of one")
     assert rows["axera-ax650"][1:] == ["u8", "asym", "s8", "per", "channel", "absmax/127.5", "float"]
     assert rows["litert"][-1] == "fixed"
     assert rows["generic-power-of-two"][-4:] == ["power", "of", "two", "fixed"]

@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 from scripts import make_demo_dump, npu
 
+import roundoff
 from roundoff import demo
 from roundoff.core.tensors import Array
 
@@ -145,3 +146,13 @@ def test_fused_tensors_are_absent_and_names_are_the_chips_own(
     assert set(truth["names"].values()) < tensors
     assert not set(truth["names"]) & tensors
     assert "block3/pointwise_norm" not in truth["names"].values()
+
+
+def test_a_diagnosis_of_the_dump_names_the_gain_that_was_planted() -> None:
+    folder = demo.model_path().parent
+    outcome = roundoff.diagnose(
+        demo.model_path(), dumps=folder / "board_dump", data=folder / "samples.npy", threads=1
+    )
+    (finding,) = outcome.result.findings
+    assert (finding.cause, finding.tensors) == ("wrong-dequantization", ("block3/relu",))
+    assert "'block3/relu' is 0.4989 times what it should be" in " ".join(str(outcome).split())

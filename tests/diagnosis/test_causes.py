@@ -218,7 +218,7 @@ def test_victims_are_listed_apart() -> None:
     assert set(found.victims) & {"block2/relu", "block3/relu", "block4/relu"}
 
 
-@pytest.mark.parametrize(("of", "count"), [("quantization", 16), ("file", 5), ("device", 10)])
+@pytest.mark.parametrize(("of", "count"), [("quantization", 16), ("file", 5), ("device", 11)])
 def test_every_cause_says_what_it_is_in_a_sentence(of: CauseOf, count: int) -> None:
     kinds = list(all_causes(of))
     assert len(kinds) == count

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Literal
 
 from rich.cells import cell_len
@@ -160,11 +159,9 @@ def _verdict(found: Diagnosis, part: DiagnosisPart) -> Iterator[pages.Block]:
     )
     if found.outputs is not None and not found.outputs.complete:
         yield pages.Paragraph(coverage_phrase(found.outputs, other="dump"), on=_BROWSER)
-    # The score says what was judged; here is what else is to be known of it.
-    judged = list(judgement_lines(found.judgement, other="dump"))[1:]
-    if judged:
-        rest = pages.bilingual_facts(lambda: islice(judgement_lines(found.judgement, other="dump"), 1, None))
-        yield replace(rest, on=_BROWSER)
+    # Also where the score says what was judged: Markdown has no score.
+    if found.judgement is not None:
+        yield replace(pages.bilingual_facts(lambda: judgement_lines(found.judgement, other="dump")), on=_BROWSER)
     parts: tuple[Callable[[Diagnosis], Iterator[_Line]], ...] = (_loss, _findings, _suspected, _victims, _limits)
     if part == "whole" and found.repair is None:
         parts = (*parts, _next_lines)

@@ -2,9 +2,11 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 from onnx import TensorProto
 
 from roundoff.core.tensors import Array, InputSpec, NodeInfo, Topology
@@ -306,34 +308,94 @@ def output_parts(
         outputs: The outputs that hold numbers, with their shapes.
         shapes: Shapes of all tensors.
     """
-    made_by = producers(model.proto.graph.node)
+    cuts = _Cuts(model, {**shapes, **outputs})
     parts: list[OutputPart] = []
-    known = {**shapes, **outputs}
     for name in outputs:
-        slices = list(_slices(name, made_by, known))
-        parts += slices or [OutputPart(name)]
+        # Of several axes the innermost tells kinds of values apart, boxes from scores; the others where they are.
+        axis, pieces = next(iter(cuts.of(name).items()), (None, ()))
+        parts += [OutputPart(name, axis, *piece) for piece in pieces] or [OutputPart(name)]
     return parts
 
 
-def _slices(output: str, made_by: Mapping[str, Any], shapes: Mapping[str, Any]) -> Iterator[OutputPart]:
-    """The slices of an output; none where it is not joined."""
-    moved = []
-    node = made_by.get(output)
-    while node is not None and node.op_type in {*_UNCHANGED, *_RESHAPING, "Transpose"}:
-        moved.append(node)
-        node = made_by.get(node.input[0])
-    found = joined_slices(node, shapes) if node is not None and node.op_type == "Concat" else None
-    if node is None or found is None:
-        return
-    axis: int | None = found[0]
-    for each in reversed(moved):
-        axis = None if axis is None else _moved_axis(each, axis, shapes)
-    if axis is None:
-        return
-    start = 0
-    for name, size in zip(node.input, found[1], strict=True):
-        yield OutputPart(output, axis, start, start + size, name)
-        start += size
+# A constant factor that differs so much along an axis makes parts, too, as long as they are few.
+_DIFFERENT_TIMES = 16.0
+_MOST_PIECES = 16
+_ELEMENTWISE = frozenset({"Add", "Div", "Mul", "Sub"})
+_DEEPEST = 64
+
+_Piece: TypeAlias = tuple[int, int, str]
+
+
+class _Cuts:
+    """How tensors are joined of others: by axis, where each piece starts and ends, and what it is called."""
+
+    def __init__(self, model: Model, shapes: Mapping[str, Any]) -> None:
+        self._made_by, self._shapes = producers(model.proto.graph.node), shapes
+        self._weights = Weights(model)
+
+    def of(self, name: str, depth: int = 0) -> dict[int, tuple[_Piece, ...]]:
+        """The axes along which a tensor is joined, the one that was joined first in front."""
+        node = self._made_by.get(name)
+        if node is None or depth > _DEEPEST:
+            return {}
+        if node.op_type == "Concat":
+            return self._joined(node, depth)
+        if node.op_type in _ELEMENTWISE and len(node.input) == 2:
+            return self._scaled(node, depth)
+        if node.op_type not in {*_UNCHANGED, *_RESHAPING, "Transpose"}:
+            return {}
+        found = {}
+        for axis, pieces in self.of(node.input[0], depth + 1).items():
+            moved = _moved_axis(node, axis, self._shapes)
+            if moved is not None:
+                found[moved] = pieces
+        return found
+
+    def _joined(self, node: Any, depth: int) -> dict[int, tuple[_Piece, ...]]:
+        known = joined_slices(node, self._shapes)
+        if known is None:
+            return {}
+        axis, sizes = known
+        within = [self.of(name, depth + 1) for name in node.input]
+        # Each input is joined in the same way along another axis: levels of boxes and scores.
+        found = {
+            other: pieces
+            for other, pieces in within[0].items()
+            if other != axis and all(_ends(each.get(other)) == _ends(pieces) for each in within)
+        }
+        start, own = 0, []
+        for name, size in zip(node.input, sizes, strict=True):
+            own.append((start, start + size, name))
+            start += size
+        return {**found, axis: tuple(own)}
+
+    def _scaled(self, node: Any, depth: int) -> dict[int, tuple[_Piece, ...]]:
+        """Pieces of what a constant is added to or multiplied with, which may make others."""
+        constant = next((name for name in node.input if name in self._weights), None)
+        other = next((name for name in node.input if name != constant), None)
+        shape = self._shapes.get(node.output[0])
+        if constant is None or other is None or shape is None or self._shapes.get(other) != shape:
+            return {}
+        found = self.of(other, depth + 1)
+        if found or node.op_type not in ("Div", "Mul"):
+            return found
+        sizes = self._weights.shape(constant)
+        long = [at for at, size in enumerate(sizes) if size > 1]
+        if len(long) != 1 or sizes[long[0]] != shape[len(shape) - len(sizes) + long[0]]:
+            return {}
+        factors = np.abs(np.asarray(self._weights[constant], np.float64).reshape(-1))
+        if not np.isfinite(factors).all() or not factors.all():
+            return {}
+        steps = np.flatnonzero(np.abs(np.diff(np.log(factors))) >= np.log(_DIFFERENT_TIMES)) + 1
+        if not 0 < len(steps) < _MOST_PIECES:
+            return {}
+        ends = [0, *(int(each) for each in steps), len(factors)]
+        pieces = tuple((first, last, f"{node.output[0]}[{first}:{last}]") for first, last in pairwise(ends))
+        return {len(shape) - len(sizes) + long[0]: pieces}
+
+
+def _ends(pieces: tuple[_Piece, ...] | None) -> tuple[int, ...]:
+    return tuple(last for _, last, _ in pieces or ())
 
 
 def _moved_axis(node: Any, axis: int, shapes: Mapping[str, Any]) -> int | None:

@@ -87,20 +87,21 @@ class ErrorTotals:
         product: Sum of reference times candidate.
         error: Sum of the squared errors.
         zero_candidate: Whether every value of the candidate is zero.
+        zero_reference: The same of the reference.
         max_error: Largest absolute error.
         max_steps: Largest absolute error in steps of its channel; 0 where there is one step for all.
     """
 
     __slots__ = (
         "_energies", "_uneven", "candidate", "count", "error", "excluded", "max_error", "max_steps", "nonfinite",
-        "product", "reference", "zero_candidate",
+        "product", "reference", "zero_candidate", "zero_reference",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.count = self.excluded = 0
         self.nonfinite = (0, 0)
         self.reference = self.candidate = self.product = self.error = self.max_error = self.max_steps = 0.0
-        self.zero_candidate = True
+        self.zero_candidate = self.zero_reference = True
         self._energies: Array | None = None
         self._uneven = False
 
@@ -123,7 +124,7 @@ class ErrorTotals:
         return PairSums(
             count=self.count,
             excluded=self.excluded,
-            reference=_side(self.reference, zero=self.reference == 0, nonfinite=self.nonfinite[0]),
+            reference=_side(self.reference, zero=self.zero_reference, nonfinite=self.nonfinite[0]),
             candidate=_side(self.candidate, zero=self.zero_candidate, nonfinite=self.nonfinite[1]),
             product=self.product,
             error_energy=self.error,
@@ -147,6 +148,8 @@ class ErrorTotals:
         self.product += sums[2]
         self.error += sums[3]
         self.max_error = max(self.max_error, largest)
+        if sums[0]:
+            self.zero_reference = False
         if sums[1]:
             self.zero_candidate = False
 
@@ -177,8 +180,11 @@ class ErrorTotals:
         squares, errors = (np.square(values).reshape(shape).sum(axis=(0, 2)) for values in (x, d))
         sums = (float(squares.sum()), float((y * y).sum()), float((x * y).sum()), float(errors.sum()))
         self.add(piece, sums, float(np.abs(d).max()))
+        # Even if its squares are nothing.
+        if x.any():
+            self.zero_reference = False
         if y.any():
-            self.zero_candidate = False  # even if its squares are nothing
+            self.zero_candidate = False
         self.count -= left_out
         self.excluded += left_out
         self.add_channels(piece, squares, errors)

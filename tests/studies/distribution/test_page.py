@@ -77,7 +77,7 @@ def test_everything_as_csv() -> None:
     first, second = rows_of(report, "distribution.csv")
     assert (first["before_minimum"], first["quantizer_levels_used"], first["unimodal"]) == ("-3.0", "200", "yes")
     assert (first["peaks"], first["advice"]) == ("0.01", "0.2 % of the values are clipped: do something")
-    assert second["name"] == f"'{HOSTILE}"
+    assert second["name"] == "'" + HOSTILE.replace("\0", r"\x00")
     bins = rows_of(report, "histograms.csv")
     assert {row["values"] for row in bins} == {"before", "after", "difference"}
     counts = [float(row["count"]) for row in bins if row["values"] == "before" and row["name"] == "conv1"]

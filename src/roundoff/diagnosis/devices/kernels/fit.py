@@ -137,16 +137,17 @@ class _Trials:
         places = range(len(self._pairs))
         for candidate in candidates:
             made = candidate.compute(places)
-            # A way that holds for the samples that decide alone, as where these are alike, is none.
-            if made is not None and recovered(self._suspect, made) >= ENOUGH:
+            if made is not None:
                 judged.append((self._left(self._judged_on, [made[at] for at in self._judged_on]), made, candidate))
-        if not judged:
+        # A way that holds for the samples that decide alone, as where these are alike, is none.
+        fitting = [each for each in judged if recovered(self._suspect, each[1]) >= ENOUGH]
+        if not fitting:
             return None
-        least = min(each[0] for each in judged)
+        least = min(each[0] for each in fitting)
         # Candidates come in the order of their first sample; of those as good as the best, the first in the table.
         order = {id(each): place for place, each in enumerate(candidates)}
         left, made, best = min(
-            (each for each in judged if each[0] <= max(_AS_GOOD * least, self._noise())),
+            (each for each in fitting if each[0] <= max(_AS_GOOD * least, self._noise())),
             key=lambda each: order[id(each[2])],
         )
         before = self._left(self._judged_on, [self._pairs[at].exact for at in self._judged_on])
@@ -161,7 +162,7 @@ class _Trials:
         # another form: neither a rival nor the next best.
         same = _SAME * max(left, self._noise())
         others = [each for each in judged if each[2] is not best and self._differ(each[1], made) > same]
-        rivals = [each for each in others if each[0] < _CLEARLY * left]
+        rivals = [each for each in others if each[0] < _CLEARLY * left and any(each is one for one in fitting)]
         text = best.text
         if rivals:
             text = message("diagnosis.way_or", one=text, other=min(rivals, key=lambda each: each[0])[2].text)
