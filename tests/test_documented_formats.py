@@ -289,7 +289,7 @@ def _write_format(name: str, out: Path) -> Path:
 
 
 # What other tools write, by those who test its readers.
-WRITERS = {
+WRITERS: dict[str, Callable[[], test_tools.FormatContract]] = {
     "rknn": test_tools.TestRknn,
     "qnn": test_tools.TestQnn,
     "tpu-mlir": test_tools.TestTpuMlir,
