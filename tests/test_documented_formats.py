@@ -19,6 +19,7 @@ from roundoff.cli import COMMANDS, command_of, main
 from roundoff.core.tensors import Array
 from roundoff.graph.caffe.convert import import_caffe
 from tests.ascend_dumps import write_dumps
+from tests.contracts.format_contract import FormatContract
 from tests.documented import ROOT, table_rows
 from tests.graph.caffe.nets import weights_bytes
 from tests.models import save, value, weight, wrapped
@@ -289,7 +290,7 @@ def _write_format(name: str, out: Path) -> Path:
 
 
 # What other tools write, by those who test its readers.
-WRITERS: dict[str, Callable[[], test_tools.FormatContract]] = {
+WRITERS: dict[str, Callable[[], FormatContract]] = {
     "rknn": test_tools.TestRknn,
     "qnn": test_tools.TestQnn,
     "tpu-mlir": test_tools.TestTpuMlir,
