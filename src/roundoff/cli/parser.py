@@ -79,6 +79,8 @@ def help_formatter() -> type[argparse.HelpFormatter]:
     """Help in colours, with room for the longest command."""
     from rich_argparse import RawDescriptionRichHelpFormatter
 
+    # Help is text: "[data]" is a section of a file, not a colour.
+    RawDescriptionRichHelpFormatter.text_markup = RawDescriptionRichHelpFormatter.help_markup = False
     return RawDescriptionRichHelpFormatter
 
 
