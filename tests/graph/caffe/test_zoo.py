@@ -21,6 +21,7 @@ NOT_JUDGED = {
     "crnn": "LSTM", "ctpn": "Lstm", "deconv_net": "BN", "normface": "Normalize",
     "c3d": "Convolution3D", "flownet_c": "Correlation", "refine_det": "DetectionOutput",
     "mobilenet_yolo": "Yolov3DetectionOutput", "crf_rnn": "MultiStageMeanfield",
+    "flownet_s": "DataAugmentation", "dispnet_corr": "Correlation1D", "video_decoder": "Deconvolution3D",
 }  # fmt: skip
 
 
