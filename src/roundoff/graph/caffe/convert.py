@@ -231,7 +231,8 @@ def import_caffe(
     Args:
         prototxt: The net.
         caffemodel: Its numbers; None for a net that has none.
-        shapes: Other shapes of inputs than the .prototxt has, by blob: for nets that take any size.
+        shapes: Other shapes of inputs than the .prototxt has, by blob, for nets that take any size; an empty name
+            is the only input.
         fill: Draw the numbers that are missing, the same in every run: for trying a net before it is trained.
 
     Raises:
@@ -401,7 +402,20 @@ class _Importer:
 
     def _check_shapes(self) -> None:
         """Refuse shapes for inputs that the net does not have."""
+        read = {bottom for layer in self._kept for bottom in layer.bottoms}
         inputs = [top for layer in self._kept if brings_data(layer) for top in layer.tops]
+        only = [top for top in inputs if top in read]
+        if "" in self._net.shapes:
+            if len(only) != 1:
+                raise BadInput(
+                    english(
+                        "{path} has {count} inputs, and the shape does not say of which it is.",
+                        path=self._net.path,
+                        count=len(only),
+                    ),
+                    fix=english("name it, as in {name}:1,3,224,224", name=only[0] if only else "data"),
+                )
+            self._net = replace(self._net, shapes={only[0]: self._net.shapes[""]})
         for name in self._net.shapes:
             if name not in inputs:
                 raise BadInput(
