@@ -121,8 +121,8 @@ def _input_shapes(text: str) -> dict[str, tuple[int, ...]]:
         "nets",
         opt(
             "--input-shape SHAPES",
-            "shapes of inputs instead of those in the .prototxt, e.g. 'data:1,3,500,500;im_info:1,3', or 1,3,500,500 "
-            "for the only one",
+            "shapes of inputs instead of those in the .prototxt, e.g. 'data:1,3,500,500;im_info:1,3', or "
+            "1,3,500,500 for the only one",
             type=_input_shapes,
         ),
         opt("--random-weights", "draw the numbers of a net that has no .caffemodel, to try its layers"),
