@@ -8,8 +8,8 @@ import pytest
 
 from roundoff.cli import main
 from roundoff.core.tensors import Array
-from roundoff.vendors.ascend.folders import open_folder
 from roundoff.vendors.ascend.errors import Code
+from roundoff.vendors.ascend.folders import open_folder
 from roundoff.vendors.ascend.rules import read_rule
 from roundoff.vendors.ascend.scales import ScaleFiles, quantized_layer, read_scales, unpacked
 from tests.vendors.ascend.models import attr, op, output, write_model
