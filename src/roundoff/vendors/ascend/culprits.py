@@ -241,6 +241,9 @@ def _begins(operators: Mapping[str, _Operator]) -> Located:
             continue
         # Behind others that are off without standing out, more is needed than what each of them adds.
         more = first is None or not operator.adds <= _STANDS_OUT * usual
+        if first is not None and operator.read_wrong:
+            # What comes in wrong may grow on its way through an operator that is right.
+            more = more and not operator.written <= _APART * operator.read
         first = first or Located("accumulated", name, before=operator.read)
         if math.isnan(operator.read) or (more and _stands_out(name, known)):
             also = tuple(each for each in operators if each != name and _alone(each, operators))
