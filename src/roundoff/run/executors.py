@@ -92,9 +92,7 @@ class LocalWorkers(Executor):
         limit_s: Seconds that a piece may take; its worker is ended then, and it is not tried again.
     """
 
-    def __init__(
-        self, workers: int | None = None, *, tries: int = TRIES, limit_s: float | None = None
-    ) -> None:
+    def __init__(self, workers: int | None = None, *, tries: int = TRIES, limit_s: float | None = None) -> None:
         self.workers = workers or usable_cores()
         self._tries, self._limit_s = tries, limit_s
         self._waiting: queue.SimpleQueue[_Piece | None] = queue.SimpleQueue()
@@ -111,7 +109,7 @@ class LocalWorkers(Executor):
         self._waiting.put(_Piece(future, fn, args, kwargs))
         return future
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Send the workers home, once they are done with what was submitted."""
         self._closed = True
         if cancel_futures:
@@ -140,12 +138,16 @@ class LocalWorkers(Executor):
                 worker = worker or _Worker()
                 found = worker.call(piece, self._limit_s)
             except BrokenExecutor:
-                worker, failed = _ended(worker), piece_killed(self._tries)
+                _end(worker)
+                worker, failed = None, piece_killed(self._tries)
             except OSError as error:  # of a disk or a network, which may be there again
                 failed = error
             except BaseException as error:  # noqa: BLE001  whatever it is, it is the piece's own
+                late = isinstance(error, PieceFailed) and error.kind == "time"
+                if late:
+                    _end(worker)
                 piece.future.set_exception(error)
-                return _ended(worker) if isinstance(error, PieceFailed) else worker
+                return None if late else worker
             else:
                 piece.future.set_result(found)
                 return worker
@@ -180,7 +182,7 @@ class _Worker:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _ended(worker: _Worker | None) -> None:
+def _end(worker: _Worker | None) -> None:
     if worker is not None:
         worker.kill()
 
@@ -239,16 +241,14 @@ class DaskWorkers(Executor):
     @property
     def workers(self) -> int:
         """Threads of all workers."""
-        return max(1, sum(self._client.nthreads().values()))
+        return max(1, int(sum(self._client.nthreads().values())))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         """Have a function called in a worker; the keyword `resources` says what it needs of one."""
         given: Future[Any] = Future()
         given.set_running_or_notify_cancel()
         needs = kwargs.pop("resources", None)
-        future = self._client.submit(
-            fn, *args, pure=False, retries=self._tries - 1, resources=needs, **kwargs
-        )
+        future = self._client.submit(fn, *args, pure=False, retries=self._tries - 1, resources=needs, **kwargs)
         # Whoever forgets a future of Dask's gives up its work.
         self._futures.add(future)
 
@@ -270,7 +270,7 @@ class DaskWorkers(Executor):
             lost = found.status in ("lost", "cancelled")
             given.set_exception(ConnectionError(str(error)) if lost else error)
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Leave the cluster; end it, where it was started here."""
         if cancel_futures:
             for future in list(self._futures):

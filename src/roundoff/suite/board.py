@@ -1,7 +1,7 @@
 """A unit that runs on a device: push, run and pull by commands of the user's, then compare what it computed.
 
-A board is a worker with a capacity of one. What its runner needs is a template: three commands with gaps, which may
-call ssh, adb or anything else. They are split into words before the gaps are filled, and no shell reads them.
+A board is a worker with a capacity of one. What its runner needs is a template: three commands with gaps, which
+may call ssh, adb or anything else. They are split into words before the gaps are filled, and no shell reads them.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from roundoff.studies.compare.result import Comparison
 
 GAPS = ("model", "inputs", "input", "output", "sample", "name")
-"""What templates may name: the deployed model; the folder of all inputs and that of one sample; where to pull to; the
-number of the sample; a name that no other unit has."""
+"""What templates may name: the deployed model; the folder of all inputs and that of one sample; where to pull to;
+the number of the sample; a name that no other unit has."""
 
 _STEPS = ("push", "run", "pull")
 _USUAL_LIMIT_S = 600.0
@@ -162,11 +162,17 @@ class BoardRunner:
                 words, capture_output=True, timeout=self._limit_s, check=False, stdin=subprocess.DEVNULL
             )
         except subprocess.TimeoutExpired as error:
-            what = english("{step} on {board} took longer than {limit:g} s.", step=step, board=self._name, limit=self._limit_s)
+            what = english(
+                "{step} on {board} took longer than {limit:g} s.", step=step, board=self._name, limit=self._limit_s
+            )
             raise ModelFailed(what, fix=english("allow more with time_limit, or look at the board")) from error
         except OSError as error:
-            what = english("{step} on {board} cannot be started: {error}.", step=step, board=self._name, error=error)
-            raise ModelFailed(what, fix=english("install {word}, or correct the command", word=words[0])) from error
+            what = english(
+                "{step} on {board} cannot be started: {error}.", step=step, board=self._name, error=error
+            )
+            raise ModelFailed(
+                what, fix=english("install {word}, or correct the command", word=words[0])
+            ) from error
         if done.returncode:
             said = " ".join(done.stderr.decode("utf-8", "replace").split())[-_MOST_SAID:]
             what = english(

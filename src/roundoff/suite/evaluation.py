@@ -221,5 +221,3 @@ def evaluation_doubts(parts: Sequence[Mapping[str, Any]]) -> tuple[Doubt, ...]:
     # A range may well have one class; all of them must not.
     found = set().union(*kinds) - {"one_class"} | (set.intersection(*kinds) if kinds else set())
     return tuple(Doubt(kind) for kind in sorted(found))
-
-

@@ -8,7 +8,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import cache
@@ -27,8 +27,8 @@ _SCHEMA = 1
 _COMPUTING = ("numpy", "onnx", "onnxruntime")
 
 QUANTIZING = (
-    "diagnose", "layers", "sensitivity", "accumulate", "partial", "quantize", "tune", "transform", "outliers", "samples",
-    "check_calibration",
+    "diagnose", "layers", "sensitivity", "accumulate", "partial", "quantize", "tune", "transform", "outliers",
+    "samples", "check_calibration",
 )  # fmt: skip
 """Commands that take a model and a chip, or a quantized model."""
 EVALUATE, BOARD = "evaluate", "board"
@@ -146,9 +146,7 @@ def _chosen(units: Sequence[SuiteUnit], only: Sequence[str], file: Path) -> Iter
     if not found:
         labels = ", ".join(each.label for each in units[:4])
         what = english("{file} comes to no unit of work.", file=file)
-        raise BadInput(
-            what, fix=english("say --only as one of: {labels}", labels=labels) if units else _FIX
-        )
+        raise BadInput(what, fix=english("say --only as one of: {labels}", labels=labels) if units else _FIX)
     yield from found
 
 
@@ -179,13 +177,16 @@ def _goals(where: object, *given: Any) -> dict[str, Any]:
 def _keywords(command: str) -> frozenset[str]:
     """What the function of a command takes."""
     if command == BOARD:
-        return frozenset({"model", "deployed", "tapped", "data", "samples", "threads", "max_memory", *_BOARD_OPTIONS})
+        return frozenset(
+            {"model", "deployed", "tapped", "data", "samples", "threads", "max_memory", *_BOARD_OPTIONS}
+        )
     name = "layers" if command == EVALUATE else command
     api = import_module("roundoff.api")
     function = inspect.unwrap(getattr(api, name))
     names = set(inspect.signature(function).parameters) - _NOT_GIVEN
     for each in get_args(function.__annotations__.get("options")):
         names |= set(each.__annotations__)
+    names |= {"fix"} if command == "diagnose" else set()
     names = (names - {"method", "mode", "arithmetic"}) | set(_EVALUATE_OPTIONS) if command == EVALUATE else names
     return frozenset(names - _NOT_GIVEN)
 
@@ -319,9 +320,7 @@ class _SuiteReader:
         depends = [*given.get("depends", []), *asked.get("depends", [])]
         files += tuple(("depends", text, self._hashes.of(self._path(text))) for text in depends)
         short = Path(target).stem if target.endswith(".toml") else target
-        goals = _goals(
-            self._file, self._content.get("goals", {}), given.get("goals", {}), asked.get("goals", {})
-        )
+        goals = _goals(self._file, self._content.get("goals", {}), given.get("goals", {}), asked.get("goals", {}))
         unit = SuiteUnit(
             "/".join(filter(None, (model, short, label))),
             kind,
@@ -426,4 +425,6 @@ def _target_hash(name: str) -> str:
     """A chip by its table, whichever file it comes from."""
     from roundoff.quantize.targets.files import load_target
 
-    return hashlib.sha256(repr(load_target(name)).encode("utf-8", "surrogatepass")).hexdigest()
+    # Sets have another order in every process.
+    text = json.dumps(asdict(load_target(name)), sort_keys=True, default=sorted)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

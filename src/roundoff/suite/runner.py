@@ -106,7 +106,7 @@ def look_up(units: Iterable[SuiteUnit], store: Store) -> Iterator[UnitState]:
 def run_units(
     units: Sequence[SuiteUnit],
     store: Store,
-    limits: RunLimits = RunLimits(),  # noqa: B008 - frozen
+    limits: RunLimits = RunLimits(),
     *,
     progress: Progress = SILENT,
     work: Compute = compute,
@@ -220,9 +220,7 @@ class _WorkThrough:
         if not remote:
             return workers.submit(do_unit, unit, url, work=work)
         needs = {"resources": {f"board-{unit.board}": 1}} if unit.board else {}
-        return workers.submit(
-            do_unit, unit, url, work=work, limit_s=self._limits.limit_s, run=self._run, **needs
-        )
+        return workers.submit(do_unit, unit, url, work=work, limit_s=self._limits.limit_s, run=self._run, **needs)
 
     def _state(self, unit: SuiteUnit, future: "Future[Any]") -> UnitState:
         try:

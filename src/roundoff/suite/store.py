@@ -1,8 +1,8 @@
-"""Where what is done is kept: documents by the hash of all that they depend on, in a folder or at any URL of fsspec.
+"""Where what is done is kept: documents by the hash of all they depend on, in a folder or at a URL of fsspec.
 
 Whoever has the hash of a unit finds out by himself whether it is done, on any machine: there is no coordinator.
-An object is put where none is, never changed, and carries a hash of its own content: what was cut off or damaged is
-noticed when it is read, and made again.
+An object is put where none is, never changed, and carries a hash of its own content: what was cut off or damaged
+is noticed when it is read, and made again.
 """
 
 import contextlib

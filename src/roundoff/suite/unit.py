@@ -62,8 +62,15 @@ def compute(unit: SuiteUnit) -> dict[str, Any]:
         **_head(unit),
         "exit_code": outcome.exit_code,
         "figures": figures,
-        "run": parse_json(to_json(document), unit.label, surrogates=True),
+        "run": _timeless(parse_json(to_json(document), unit.label, surrogates=True)),
     }
+
+
+def _timeless(content: Any) -> Any:
+    """The same without how long checks and trials took."""
+    if isinstance(content, dict):
+        return {key: 0.0 if key == "seconds" else _timeless(value) for key, value in content.items()}
+    return [_timeless(each) for each in content] if isinstance(content, list) else content
 
 
 def _head(unit: SuiteUnit) -> dict[str, Any]:
@@ -82,6 +89,8 @@ def _called(unit: SuiteUnit) -> Any:
     options = dict(unit.options)
     if "evaluator" in options:
         options["evaluator"] = known_evaluator(options["evaluator"])
+    if unit.command == "diagnose" and options.pop("fix", False):
+        return functions.diagnose(**options, explore=True).fix()
     placed = [options.pop(name) for name in ("reference", "candidate", "subject") if name in options]
     return getattr(functions, unit.command)(*placed, **options)
 
@@ -133,7 +142,7 @@ def figures_of(document: RunDocument) -> dict[str, Any]:
     first = next((block for block in page.blocks if isinstance(block, Headline)), None)
     word = None if first is None else first.text if first.word is None else first.word
     found: dict[str, Any] = {
-        "verdict": None if word is None else [word.en.strip(" :"), word.zh.strip(" ：:")],
+        "verdict": None if word is None else [word.en, word.zh],
         "tone": "" if first is None else first.tone,
     }
     numbers = run_figures(document)
@@ -203,15 +212,12 @@ def do_unit(
     return {"key": unit.key, "state": "done", "seconds": round(time.monotonic() - began, 4), **_told(found)}
 
 
-def failure_of(unit: SuiteUnit, error: BaseException) -> dict[str, Any]:
+def failure_of(unit: SuiteUnit, error: Exception) -> dict[str, Any]:
     """Why a unit failed, as the store keeps it."""
-    known = isinstance(error, RoundoffError)
-    return {
-        "label": unit.label,
-        "kind": getattr(error, "kind", type(error).__name__),
-        "what": str(error.what) if known else reason(error) if isinstance(error, Exception) else str(error),
-        "fix": str(error.fix) if known else "",
-    }
+    found = {"label": unit.label, "kind": str(getattr(error, "kind", type(error).__name__))}
+    if isinstance(error, RoundoffError):
+        return {**found, "what": str(error.what), "fix": str(error.fix)}
+    return {**found, "what": reason(error), "fix": ""}
 
 
 def _told(document: Mapping[str, Any]) -> dict[str, Any]:
