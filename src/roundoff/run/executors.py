@@ -135,7 +135,9 @@ class LocalWorkers(Executor):
         failed: BaseException = piece_killed(self._tries)
         for _ in range(self._tries):
             try:
-                worker = worker or _Worker()
+                if worker is None or not worker.alive:  # one that was ended while it waited costs no try
+                    _end(worker)
+                    worker = _Worker()
                 found = worker.call(piece, self._limit_s)
             except BrokenExecutor:
                 _end(worker)
@@ -163,6 +165,11 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=_begin)
         self._process = self._pool.submit(os.getpid).result()
+        self._child = next((each for each in multiprocessing.active_children() if each.pid == self._process), None)
+
+    @property
+    def alive(self) -> bool:
+        return self._child is None or self._child.is_alive()
 
     def call(self, piece: _Piece, limit_s: float | None) -> Any:
         future = self._pool.submit(piece.function, *piece.args, **piece.options)
