@@ -5,6 +5,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from roundoff.cli.options import (
+    DASK,
     Command,
     Option,
     command,
@@ -76,7 +77,7 @@ def _show(args: argparse.Namespace, terminal: Terminal, outcome: "PageOutcome[Su
     group(
         "workers",
         opt("--workers N", "processes of this machine (default: one per core)", type=positive),
-        opt("--dask ADDRESS?", "a Dask scheduler; without an address a cluster is started here", const="local"),
+        DASK,
         opt("--tries N", "so often a unit may lose its worker before it is given up (default: 3)", type=positive),
         opt("--time-limit TIME", "end units that take longer, as 90s, 5m or 1h"),
     ),

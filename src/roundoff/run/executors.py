@@ -109,6 +109,10 @@ class LocalWorkers(Executor):
         self._waiting.put(_Piece(future, fn, args, kwargs))
         return future
 
+    def share(self, value: Any) -> Any:
+        """What stands for a value in the arguments of several pieces."""
+        return value
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Send the workers home, once they are done with what was submitted."""
         self._closed = True
@@ -265,6 +269,10 @@ class DaskWorkers(Executor):
 
         future.add_done_callback(done)
         return given
+
+    def share(self, value: Any) -> Any:
+        """What stands for a value in the arguments of several pieces: it travels to each worker once."""
+        return self._client.scatter(value, hash=False)
 
     def _pass_on(self, found: Any, given: "Future[Any]") -> None:
         from distributed.scheduler import KilledWorker
