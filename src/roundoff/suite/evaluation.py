@@ -6,7 +6,7 @@ networks are run is decided by its first samples. Joined ranges are then the ver
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +146,7 @@ def evaluate_range(unit: SuiteUnit) -> dict[str, Any]:
         "samples": list(work.samples.names[start:stop]) if judge.by_sample else [],
         "float": in_float.tolist(),
         "quantized": values.tolist(),
-        "doubts": sorted({each.kind for each in judge.doubts}),
+        "doubts": [asdict(each) for each in judge.doubts],
     }
     return {"exit_code": 0, "scores": scores, "figures": metric_figures([scores])}
 
@@ -217,7 +217,15 @@ def metric_figures(scores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def evaluation_doubts(parts: Sequence[Mapping[str, Any]]) -> tuple[Doubt, ...]:
     """What speaks against a good word, of all ranges that say it."""
-    kinds = [set(each["scores"].get("doubts", ())) for each in parts]
-    # A range may well have one class; all of them must not.
-    found = set().union(*kinds) - {"one_class"} | (set.intersection(*kinds) if kinds else set())
-    return tuple(Doubt(kind) for kind in sorted(found))
+    found: dict[str, list[Doubt]] = {}
+    for part in parts:
+        for each in part["scores"].get("doubts", ()):
+            found.setdefault(each["kind"], []).append(Doubt(**each))
+    # A range may well have one class; all of them, the same one, must not.
+    few = found.get("one_class", [])
+    if len(few) < len(parts) or len({each.name for each in few}) > 1:
+        found.pop("one_class", None)
+    return tuple(
+        replace(same[0], count=sum(each.count for each in same), of=sum(each.of for each in same))
+        for same in found.values()
+    )
