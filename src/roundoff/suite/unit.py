@@ -53,24 +53,30 @@ def compute(unit: SuiteUnit) -> dict[str, Any]:
         outcome, taps = run_on_board(unit)
     else:
         outcome, taps = _called(unit), None
-    document = _portable(outcome.document, unit)
+    document = outcome.document
+    document = replace(document, environment=replace(document.environment, elapsed_s=0.0, finished=""))
     figures = figures_of(document)
     if taps is not None and not taps.good:
         word = bilingual("suite.word_taps")
         figures |= {"verdict": [word.en, word.zh], "tone": "bad"}
+    shown = (each[1] for each in unit.files)
+    places = {path: name for path, name in zip(_paths(unit), shown, strict=False) if path != name}
     return {
         **_head(unit),
         "exit_code": outcome.exit_code,
         "figures": figures,
-        "run": _timeless(parse_json(to_json(document), unit.label, surrogates=True)),
+        "run": _portable(parse_json(to_json(document), unit.label, surrogates=True), places),
     }
 
 
-def _timeless(content: Any) -> Any:
-    """The same without how long checks and trials took."""
+def _portable(content: Any, places: Mapping[str, str]) -> Any:
+    """The run without what is another one each time: how long it took, and where its files lie on this machine."""
     if isinstance(content, dict):
-        return {key: 0.0 if key == "seconds" else _timeless(value) for key, value in content.items()}
-    return [_timeless(each) for each in content] if isinstance(content, list) else content
+        return {key: 0.0 if key == "seconds" else _portable(value, places) for key, value in content.items()}
+    if isinstance(content, str):
+        for path, shown in places.items():
+            content = content.replace(path, shown)
+    return [_portable(each, places) for each in content] if isinstance(content, list) else content
 
 
 def _head(unit: SuiteUnit) -> dict[str, Any]:
@@ -100,27 +106,6 @@ def known_evaluator(given: Any) -> Any:
     from roundoff.measure.tokens import TOKEN_EVALUATORS, token_evaluators
 
     return token_evaluators()[given] if given in TOKEN_EVALUATORS and not Path(given).exists() else given
-
-
-def _portable(document: RunDocument, unit: SuiteUnit) -> RunDocument:
-    """The run without what is another one each time: when, how long, and where its files lie on this machine."""
-    places = {
-        str(path): shown
-        for (_, shown, _), path in zip(unit.files, _paths(unit), strict=False)
-        if str(path) != shown
-    }
-
-    def portable(text: str) -> str:
-        for path, shown in places.items():
-            text = text.replace(path, shown)
-        return text
-
-    return replace(
-        document,
-        command=tuple(map(portable, document.command)),
-        inputs=tuple(replace(each, path=portable(each.path)) for each in document.inputs),
-        environment=replace(document.environment, elapsed_s=0.0, finished=""),
-    )
 
 
 def _paths(unit: SuiteUnit) -> Iterator[str]:
