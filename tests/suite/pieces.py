@@ -69,7 +69,12 @@ def units(count: int, **options: Any) -> "list[SuiteUnit]":
 
     return [
         SuiteUnit(
-            f"unit {number}", "layers", "m", "", dict(options), key=hashlib.sha256(str(number).encode()).hexdigest()
+            f"unit {number}",
+            "layers",
+            "m",
+            "",
+            dict(options),
+            key=hashlib.sha256(str(number).encode()).hexdigest(),
         )
         for number in range(count)
     ]

@@ -27,7 +27,10 @@ if word == "push":
     for name in rest[:-1]:
         source = Path(name)
         target.mkdir(parents=True, exist_ok=True)
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, target / source.name, **({{"dirs_exist_ok": True}} if source.is_dir() else {{}}))
+        if source.is_dir():
+            shutil.copytree(source, target / source.name, dirs_exist_ok=True)
+        else:
+            shutil.copy(source, target / source.name)
 elif word == "pull":
     for file in there(rest[0]).iterdir():
         shutil.copy(file, Path(rest[1]) / file.name)
@@ -120,7 +123,7 @@ def test_what_a_board_cannot_do_is_said(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="gap 'modle'"):
         BoardRunner("b", {**steps, "run": "x {modle}"}, unique="u")
     late = BoardRunner("b", {**steps, "run": "sleep 9", "time_limit": 0.1}, unique="u")
-    with pytest.raises(ModelFailed, match="longer than 0.1 s"):
+    with pytest.raises(ModelFailed, match=r"longer than 0\.1 s"):
         late.dump("m", tmp_path, 1, tmp_path / "late")
 
 

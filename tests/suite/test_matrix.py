@@ -20,7 +20,9 @@ def keys(file: Path) -> dict[str, str]:
 
 
 def test_a_matrix_comes_to_units(tmp_path: Path) -> None:
-    text = SUITE.replace('targets = ["generic-int8"]', 'targets = ["generic-int8", "litert"]') + """
+    text = (
+        SUITE.replace('targets = ["generic-int8"]', 'targets = ["generic-int8", "litert"]')
+        + """
 [commands.diagnose]
 targets = ["generic-int8"]
 models = ["n*"]
@@ -34,6 +36,7 @@ commands = ["audit"]
 [commands.audit]
 models = ["deployed"]
 """
+    )
     found = load_suite(make_zoo(tmp_path, text))
     assert [unit.label for unit in found.units] == [
         "net/generic-int8/layers",
@@ -58,9 +61,14 @@ def test_a_key_is_of_all_that_the_result_depends_on_and_of_nothing_else(tmp_path
     (tmp_path / "elsewhere").mkdir()
     other = make_zoo(tmp_path / "elsewhere", SUITE.replace("[models.net]", "[models.net2]"))
     assert set(keys(other).values()) == set(first.values())
-    code = f"from roundoff.suite.matrix import load_suite\nfrom pathlib import Path\nprint(load_suite(Path({str(file)!r})).units[0].key)"
+    code = (
+        "from roundoff.suite.matrix import load_suite\nfrom pathlib import Path\n"
+        f"print(load_suite(Path({str(file)!r})).units[0].key)"
+    )
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
-    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert told.stdout.strip() in first.values()
     for change in (
         SUITE.replace("samples = 6", "samples = 7"),
@@ -111,7 +119,7 @@ def test_external_data_and_listed_samples_belong_to_the_content(tmp_path: Path) 
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_a_way_on(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(BadInput, match=".") as refused:
+    with pytest.raises(BadInput) as refused:
         load_suite(make_zoo(tmp_path, text))
     assert said in str(refused.value)
     assert refused.value.fix

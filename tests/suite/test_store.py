@@ -1,6 +1,5 @@
 """The store: put if absent, whole or made again, forgotten by age and by suite; in folders and at URLs."""
 
-import os
 import time
 from pathlib import Path
 
@@ -48,10 +47,10 @@ def test_runs_are_remembered_and_units_go_with_the_last_run_that_asks_for_them(s
     assert told == store.collect(suite="zoo")
     # The second is asked for by another suite; the third by nobody yet: it may belong to a run under way.
     assert told[1] == [KEYS[0]]
-    assert sorted(key for key, _ in store.keys()) == KEYS[1:]
+    assert sorted(key for key, _ in store.unit_keys()) == KEYS[1:]
     later = time.time() + 3600
     assert set(store.collect(older_s=60, now=lambda: later)[1]) == set(KEYS[1:])
-    assert list(store.keys()) == []
+    assert list(store.unit_keys()) == []
     assert store.runs() == []
 
 
@@ -69,7 +68,7 @@ def test_what_killed_writers_left_goes(tmp_path: Path) -> None:
     store.put(KEYS[0], {})
     left = tmp_path / "units" / "aa" / ".0123abcd.partial"
     left.write_bytes(b"half")
-    assert [key for key, _ in store.keys()] == [KEYS[0]]
+    assert [key for key, _ in store.unit_keys()] == [KEYS[0]]
     assert not left.exists()
 
 
@@ -80,4 +79,4 @@ def test_a_store_that_cannot_be_had_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BadInput):
         Store(str(tmp_path / "file")).put(KEYS[0], {})
-    assert os.listdir(tmp_path) == ["file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -242,7 +242,7 @@ class Store:
         """The bytes of an object as they are."""
         return self._objects.read(_unit(key))
 
-    def keys(self) -> Iterator[tuple[str, float]]:
+    def unit_keys(self) -> Iterator[tuple[str, float]]:
         """The units that are there, and when each was written."""
         for name, written in self._objects.names(_UNITS):
             key = name.rpartition("/")[2].removesuffix(".json")
@@ -319,7 +319,7 @@ class Store:
         kept = {each.get("key") for run in runs if run not in gone for each in run.units}
         asked = {each.get("key") for run in gone for each in run.units}
         units = []
-        for key, written in self.keys():
+        for key, written in self.unit_keys():
             orphan = limit is not None and suite is None and written < limit
             if key not in kept and (key in asked or orphan):
                 units.append(key)
