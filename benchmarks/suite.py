@@ -1,7 +1,7 @@
 """Suites under fire: kills, races, a store on S3, a scheduler that goes away; what they cost and gain.
 
-``python -m benchmarks suite [NAME ...]`` with names of: overhead, speed, kills, race, s3, scheduler. Servers listen
-on the loopback address alone; those that need a package which is not installed say so and are left out.
+``python -m benchmarks suite [NAME ...]`` with names of: overhead, speed, kills, race, s3, scheduler. Servers
+listen on the loopback address alone; those that need a package which is not installed say so and are left out.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from typing import Any
 from roundoff import demo
 from roundoff.suite.matrix import SuiteUnit, load_suite
 from roundoff.suite.runner import RunLimits, run_units
-from roundoff.suite.store import Store
+from roundoff.suite.store import UnitStore
 from roundoff.suite.unit import do_unit
 
 _LOOPBACK = socket.inet_ntoa(struct.pack(">I", socket.INADDR_LOOPBACK))
@@ -55,7 +55,7 @@ def _units(count: int, **options: Any) -> list[SuiteUnit]:
     return [SuiteUnit(f"unit {at}", "layers", "m", "", options, key=key) for at, key in enumerate(keys)]
 
 
-def _bytes(store: Store, units: list[SuiteUnit]) -> str:
+def _bytes(store: UnitStore, units: list[SuiteUnit]) -> str:
     return hashlib.sha256(b"".join(store.raw(unit.key) or b"missing" for unit in units)).hexdigest()
 
 
@@ -76,7 +76,7 @@ def overhead() -> bool:
     """10,000 units that do nothing: what a unit costs beside its work."""
     with _folder() as folder:
         units = _units(TINY)
-        store = Store(str(folder / "store"))
+        store = UnitStore(str(folder / "store"))
         began = time.monotonic()
         states = run_units(units, store, RunLimits(workers=1), work=_mine().nothing)
         first = (time.monotonic() - began) / TINY * 1e3
@@ -113,17 +113,17 @@ def speed() -> bool:
     On a machine that others use, too, the ratios say little; its load is printed with them.
     """
     with _folder() as folder:
-        units = list(load_suite(_evaluation(folder, samples=48_000, split=3_000)).units)
+        units = list(load_suite(_evaluation(folder, samples=12_000, split=1_500)).units)
         took: dict[str, float] = {}
         digests = set()
         began = time.monotonic()
-        plain = Store(str(folder / "plain"))
+        plain = UnitStore(str(folder / "plain"))
         for unit in units:
             do_unit(unit, plain.url)
         took["loop"] = time.monotonic() - began
         digests.add(_bytes(plain, units))
         for workers in (1, 2, 4):
-            store = Store(str(folder / f"with {workers}"))
+            store = UnitStore(str(folder / f"with {workers}"))
             began = time.monotonic()
             run_units(units, store, RunLimits(workers=workers))
             took[f"{workers}"] = time.monotonic() - began
@@ -145,7 +145,7 @@ def kills() -> bool:
         (folder / "quiet").mkdir()
         units = _units(60, marks=str(folder / "marks"), seconds=0.2)
         killed = 0
-        store = Store(str(folder / "store"))
+        store = UnitStore(str(folder / "store"))
         found: list[Any] = []
         limits = RunLimits(workers=2, tries=8)
         run = threading.Thread(target=lambda: found.extend(run_units(units, store, limits, work=_mine().noted)))
@@ -159,7 +159,7 @@ def kills() -> bool:
                 killed += 1
         run.join()
         begun = len(list((folder / "marks").iterdir()))
-        quiet = Store(str(folder / "undisturbed"))
+        quiet = UnitStore(str(folder / "undisturbed"))
         run_units(units, quiet, RunLimits(workers=2), work=_mine().nothing)
         same = _bytes(store, units) == _bytes(quiet, units)
     failed = sum(each.state != "done" for each in found)
@@ -184,7 +184,7 @@ def race() -> bool:
         words = [sys.executable, "-c", _RACER, str(folder / "store")]
         racers = [subprocess.Popen(words) for _ in range(RACERS)]
         codes = {each.wait() for each in racers}
-        units, store = _units(200), Store(str(folder / "store"))
+        units, store = _units(200), UnitStore(str(folder / "store"))
         whole = all(store.get(unit.key) == nothing(unit) for unit in units)
         files = sum(path.is_file() for path in (folder / "store").rglob("*"))
     print(f"{RACERS} processes: exit codes {codes}, all whole: {whole}, {files} files for 200 units", flush=True)
@@ -211,9 +211,9 @@ def s3() -> bool:
     )
     try:
         s3fs.S3FileSystem(endpoint_url=f"http://{host}:{port}").mkdir("zoo")
-        units, store = _units(40), Store("s3://zoo/store")
+        units, store = _units(40), UnitStore("s3://zoo/store")
         states = run_units(units, store, RunLimits(workers=2), work=_mine().nothing)
-        again = run_units(units, Store("s3://zoo/store"), RunLimits(workers=1), work=_mine().nothing)
+        again = run_units(units, UnitStore("s3://zoo/store"), RunLimits(workers=1), work=_mine().nothing)
         store._objects.replace(f"units/{units[0].key[:2]}/{units[0].key}.json", b"damaged")
         mended = run_units(units, store, RunLimits(workers=1), work=_mine().nothing)
         absent = store.put(units[1].key, {"other": 1})
@@ -272,7 +272,7 @@ def scheduler() -> bool:  # noqa: PLR0915 - a story of two schedulers
     with _folder() as folder:
         (folder / "marks").mkdir()
         units = _units(40, marks=str(folder / "marks"), seconds=0.2)
-        store, found = Store(str(folder / "store")), []
+        store, found = UnitStore(str(folder / "store")), []
         first = start()
         limits = RunLimits(dask=address)
         run = threading.Thread(target=lambda: found.extend(run_units(units, store, limits, work=_mine().noted)))
@@ -290,7 +290,7 @@ def scheduler() -> bool:  # noqa: PLR0915 - a story of two schedulers
             for each in processes:
                 each.kill()
         begun = len(list((folder / "marks").iterdir()))
-        quiet = Store(str(folder / "undisturbed"))
+        quiet = UnitStore(str(folder / "undisturbed"))
         run_units(units, quiet, RunLimits(workers=1), work=_mine().nothing)
         same = _bytes(store, units) == _bytes(quiet, units)
     done = sum(each.state in ("done", "known") for each in found)

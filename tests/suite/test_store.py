@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 
 from roundoff.errors import BadInput
-from roundoff.suite.store import Store, sealed, seconds_of
+from roundoff.suite.store import UnitStore, sealed, seconds_of
 
 KEYS = ["a" * 64, "b" * 64, "c" * 64]
 
 
 @pytest.fixture(params=["folder", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> UnitStore:
     if request.param == "folder":
-        return Store(str(tmp_path / "store"))
+        return UnitStore(str(tmp_path / "store"))
     pytest.importorskip("fsspec")
-    return Store(f"memory://{tmp_path.name}-{time.time_ns()}")
+    return UnitStore(f"memory://{tmp_path.name}-{time.time_ns()}")
 
 
-def test_what_is_there_stays_and_what_is_damaged_is_made_again(store: Store) -> None:
+def test_what_is_there_stays_and_what_is_damaged_is_made_again(store: UnitStore) -> None:
     key = KEYS[0]
     assert store.get(key) is None
     assert store.put(key, {"x": 1.5, "y": "\u4e2d"})
@@ -34,7 +34,7 @@ def test_what_is_there_stays_and_what_is_damaged_is_made_again(store: Store) -> 
     assert store.get(key) == {"x": 2}
 
 
-def test_runs_are_remembered_and_units_go_with_the_last_run_that_asks_for_them(store: Store) -> None:
+def test_runs_are_remembered_and_units_go_with_the_last_run_that_asks_for_them(store: UnitStore) -> None:
     for key in KEYS:
         store.put(key, {"key": key})
     first = store.add_run("zoo", [{"label": "a", "key": KEYS[0]}, {"label": "b", "key": KEYS[1]}])
@@ -54,7 +54,7 @@ def test_runs_are_remembered_and_units_go_with_the_last_run_that_asks_for_them(s
     assert store.runs() == []
 
 
-def test_failures_are_no_results(store: Store) -> None:
+def test_failures_are_no_results(store: UnitStore) -> None:
     store.fail(KEYS[0], {"what": "no memory"})
     assert store.get(KEYS[0]) is None
     assert store.failure(KEYS[0]) == {"what": "no memory"}
@@ -64,7 +64,7 @@ def test_failures_are_no_results(store: Store) -> None:
 
 
 def test_what_killed_writers_left_goes(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+    store = UnitStore(str(tmp_path))
     store.put(KEYS[0], {})
     left = tmp_path / "units" / "aa" / ".0123abcd.partial"
     left.write_bytes(b"half")
@@ -75,8 +75,8 @@ def test_what_killed_writers_left_goes(tmp_path: Path) -> None:
 def test_a_store_that_cannot_be_had_is_said(tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     with pytest.raises(BadInput, match="cannot be opened"):
-        Store("nonsense://somewhere")
+        UnitStore("nonsense://somewhere")
     (tmp_path / "file").touch()
     with pytest.raises(BadInput):
-        Store(str(tmp_path / "file")).put(KEYS[0], {})
+        UnitStore(str(tmp_path / "file")).put(KEYS[0], {})
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -13,7 +13,7 @@ from roundoff.errors import BadInput
 from roundoff.suite import functions, runner
 from roundoff.suite.evaluation import joined_scores
 from roundoff.suite.matrix import load_suite
-from roundoff.suite.store import Store
+from roundoff.suite.store import UnitStore
 from roundoff.suite.unit import compute, do_unit
 from tests.suite.zoo import SUITE, make_zoo
 
@@ -153,8 +153,8 @@ def test_what_nobody_asks_for_goes(tmp_path: Path, here: None, capsys: pytest.Ca
     store = str(tmp_path / "store")
     assert main(["suite", "gc", store]) == 2
     assert main(["suite", "gc", store, "--older-than", "1d"]) == 0
-    assert len(list(Store(store).unit_keys())) == 1
+    assert len(list(UnitStore(store).unit_keys())) == 1
     assert main(["suite", "gc", store, "--suite", "zoo", "--dry-run"]) == 0
     assert main(["suite", "gc", store, "--suite", "zoo"]) == 0
     assert "1 run and 1 unit removed" in capsys.readouterr().out
-    assert list(Store(store).unit_keys()) == []
+    assert list(UnitStore(store).unit_keys()) == []

@@ -11,7 +11,7 @@ import pytest
 
 from roundoff.run.executors import LocalWorkers, PieceFailed
 from roundoff.suite.runner import RunLimits, run_units
-from roundoff.suite.store import Store
+from roundoff.suite.store import UnitStore
 from tests.suite import pieces
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def test_a_piece_that_takes_too_long_is_ended_and_not_tried_again() -> None:
 
 
 def test_a_deadly_unit_is_reported_and_all_others_are_done(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "store"))
+    store = UnitStore(str(tmp_path / "store"))
     units = pieces.units(6)
     states = run_units(units, store, RunLimits(workers=1, tries=2), work=pieces.deadly)
     assert [each.state for each in states] == ["done", "done", "done", "failed", "done", "done"]
@@ -60,7 +60,7 @@ def test_a_deadly_unit_is_reported_and_all_others_are_done(tmp_path: Path) -> No
 RACE = """
 import sys
 from tests.suite import pieces
-from roundoff.suite.store import Store
+from roundoff.suite.store import UnitStore
 from roundoff.suite.unit import do_unit
 if __name__ == "__main__":
     for unit in pieces.units(30):
@@ -74,7 +74,7 @@ def test_processes_race_on_one_store(tmp_path: Path) -> None:
     words = [sys.executable, "-c", RACE, str(tmp_path / "store")]
     racing = [subprocess.Popen(words, env=environment) for _ in range(3)]
     assert [each.wait() for each in racing] == [0, 0, 0]
-    store = Store(str(tmp_path / "store"))
+    store = UnitStore(str(tmp_path / "store"))
     assert all(store.get(unit.key) == {**pieces.tiny(unit)} for unit in pieces.units(30))
     files = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
     assert len(files) == 30
@@ -87,10 +87,10 @@ def test_a_cluster_gives_the_same_bytes(tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="the extra [dask] is not installed")
     units = pieces.units(5)
     for name, limits in (("processes", RunLimits(workers=1)), ("cluster", RunLimits(workers=1, dask="local"))):
-        states = run_units(units, Store(str(tmp_path / name)), limits, work=pieces.tiny)
+        states = run_units(units, UnitStore(str(tmp_path / name)), limits, work=pieces.tiny)
         assert {each.state for each in states} == {"done"}
     for unit in units:
-        found = [Store(str(tmp_path / name)).raw(unit.key) for name in ("processes", "cluster")]
+        found = [UnitStore(str(tmp_path / name)).raw(unit.key) for name in ("processes", "cluster")]
         assert found[0] == found[1] is not None
 
 

@@ -76,7 +76,7 @@ def usable_cores() -> int:
 
 
 @dataclass(slots=True)
-class _Piece:
+class _WorkPiece:
     future: "Future[Any]"
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -95,7 +95,7 @@ class LocalWorkers(Executor):
     def __init__(self, workers: int | None = None, *, tries: int = TRIES, limit_s: float | None = None) -> None:
         self.workers = workers or usable_cores()
         self._tries, self._limit_s = tries, limit_s
-        self._waiting: queue.SimpleQueue[_Piece | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[_WorkPiece | None] = queue.SimpleQueue()
         self._closed = False
         self._slots = [threading.Thread(target=self._serve, daemon=True) for _ in range(self.workers)]
         for slot in self._slots:
@@ -106,7 +106,7 @@ class LocalWorkers(Executor):
         if self._closed:
             raise RuntimeError("the workers were sent home")
         future: Future[Any] = Future()
-        self._waiting.put(_Piece(future, fn, args, kwargs))
+        self._waiting.put(_WorkPiece(future, fn, args, kwargs))
         return future
 
     def share(self, value: Any) -> Any:
@@ -134,7 +134,7 @@ class LocalWorkers(Executor):
         if worker is not None:
             worker.close()
 
-    def _do(self, piece: _Piece, worker: "_Worker | None") -> "_Worker | None":
+    def _do(self, piece: _WorkPiece, worker: "_Worker | None") -> "_Worker | None":
         """Get a piece done; gives the worker that is there afterwards."""
         failed: BaseException = piece_killed(self._tries)
         for _ in range(self._tries):
@@ -175,7 +175,7 @@ class _Worker:
     def alive(self) -> bool:
         return self._child is None or self._child.is_alive()
 
-    def call(self, piece: _Piece, limit_s: float | None) -> Any:
+    def call(self, piece: _WorkPiece, limit_s: float | None) -> Any:
         future = self._pool.submit(piece.function, *piece.args, **piece.options)
         try:
             return future.result(timeout=limit_s)

@@ -6,14 +6,17 @@
 import importlib
 from typing import Any
 
-_FUNCTIONS = ("gate", "gc", "plan", "report", "run", "status", "submit")
+__all__ = ["FUNCTIONS"]
+
+FUNCTIONS = ("gate", "gc", "plan", "report", "run", "status", "submit")
+"""The commands, as functions."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _FUNCTIONS:
+    if name not in FUNCTIONS:
         raise AttributeError(f"module 'roundoff.suite' has no attribute {name!r}")
     return getattr(importlib.import_module("roundoff.suite.functions"), name)
 
 
 def __dir__() -> list[str]:
-    return list(_FUNCTIONS)
+    return list(FUNCTIONS)

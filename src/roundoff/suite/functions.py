@@ -17,7 +17,7 @@ from roundoff.suite.judging import LAST, GatedUnit, SuiteBaseline, find_baseline
 from roundoff.suite.matrix import Suite, load_suite
 from roundoff.suite.page import gate_page, message_text, plan_page, report_page, run_file, run_page
 from roundoff.suite.runner import RunLimits, UnitState, estimate, kept_run, look_up, part_of, run_units
-from roundoff.suite.store import Store
+from roundoff.suite.store import UnitStore
 from roundoff.suite.unit import run_of
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ class Collected:
 
 def _opened(
     file: PathLike, store: PathLike | None, only: str | Sequence[str], part: str | None
-) -> tuple[Suite, Store, tuple[UnitState, ...]]:
+) -> tuple[Suite, UnitStore, tuple[UnitState, ...]]:
     path = as_path(file, option="The suite")
     patterns = words_in(only, option="--only")
     suite = load_suite(path, store=None if store is None else str(store), only=patterns)
     chosen = part_of(suite.units, part)
-    opened = Store(suite.store)
+    opened = UnitStore(suite.store)
     return suite, opened, tuple(UnitState(unit, "waiting") for unit in chosen)
 
 
@@ -246,7 +246,7 @@ def report(
     folder = as_path(output, option="-o")
     check_output_directory(folder, marker=_MARKER, force=force)
     suite, states, judged, against = _judged(file, store, only, baseline, strict=False)
-    opened, when = Store(suite.store), "" if against is None else against.run.when
+    opened, when = UnitStore(suite.store), "" if against is None else against.run.when
     page = report_page(
         suite.name, judged, opened.runs(suite.name), baseline=when, links=str(run_file("{}").as_posix())
     )
@@ -331,7 +331,7 @@ def gc(
     if older_than is None and suite is None:
         what = english("Neither an age nor a suite was given: nothing is too old.")
         raise BadInput(what, fix=english("add --older-than 30d, or --suite NAME"))
-    runs, units = Store(str(store)).collect(older_s=older_than, suite=suite, dry=dry_run)
+    runs, units = UnitStore(str(store)).collect(older_s=older_than, suite=suite, dry=dry_run)
     return Collected(tuple(runs), tuple(units), dry_run)
 
 

@@ -12,7 +12,7 @@ from roundoff.studies.run_diff.study import FLOOR_DB, LEVEL, diff_runs
 from roundoff.suite.evaluation import evaluation_doubts, joined_scores, metric_figures
 from roundoff.suite.matrix import BOARD, EVALUATE, Suite, SuiteUnit
 from roundoff.suite.runner import UnitState
-from roundoff.suite.store import Store, SuiteRun
+from roundoff.suite.store import SuiteRun, UnitStore
 from roundoff.suite.unit import run_of
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class SuiteBaseline:
     """
 
     run: SuiteRun
-    store: Store
+    store: UnitStore
 
     def documents(self, label: str) -> list[dict[str, Any]]:
         """Of a unit, or of all ranges of an evaluation; none where one is missing."""
@@ -92,7 +92,7 @@ class SuiteBaseline:
         return [each for each in found if each is not None] if None not in found else []
 
 
-def find_baseline(given: str, suite: Suite, store: Store, states: Sequence[UnitState]) -> SuiteBaseline:
+def find_baseline(given: str, suite: Suite, store: UnitStore, states: Sequence[UnitState]) -> SuiteBaseline:
     """The run that is meant: ``last``, the beginning of when it was, or another store, of which the newest counts.
 
     Raises:
@@ -106,7 +106,7 @@ def find_baseline(given: str, suite: Suite, store: Store, states: Sequence[UnitS
     else:
         chosen = [run for run in runs if run.when.startswith(given.replace("-", ""))][-1:]
         if not chosen and ("/" in given or "\\" in given):
-            elsewhere = Store(given)
+            elsewhere = UnitStore(given)
             found = elsewhere.runs(suite.name)
             if found:
                 return SuiteBaseline(found[-1], elsewhere)
@@ -119,7 +119,7 @@ def find_baseline(given: str, suite: Suite, store: Store, states: Sequence[UnitS
 
 
 def judge_states(
-    states: Sequence[UnitState], store: Store, *, baseline: SuiteBaseline | None = None, strict: bool = False
+    states: Sequence[UnitState], store: UnitStore, *, baseline: SuiteBaseline | None = None, strict: bool = False
 ) -> tuple[GatedUnit, ...]:
     """Judge every unit by its goals, and by a baseline.
 
@@ -142,7 +142,7 @@ def judge_states(
 def _judged(
     label: str,
     parts: tuple[UnitState, ...],
-    store: Store,
+    store: UnitStore,
     baseline: SuiteBaseline | None,
     *,
     strict: bool,

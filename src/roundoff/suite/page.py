@@ -12,7 +12,7 @@ from roundoff.messages.numbers import duration_text
 from roundoff.pages import Block, Chart, Facts, Headline, Page, Series, TableBlock
 from roundoff.suite.judging import GatedUnit
 from roundoff.suite.matrix import EVALUATE
-from roundoff.suite.runner import Estimate
+from roundoff.suite.runner import SuiteEstimate
 from roundoff.suite.store import SuiteRun
 
 _MOST_ROWS, _MOST_TRENDS, _WORST = 40, 6, 5
@@ -111,7 +111,7 @@ def run_page(name: str, units: Sequence[GatedUnit], *, known: int) -> Page:
     return _page(name, headline, _problems(failed), suite_table(units))
 
 
-def plan_page(name: str, units: Sequence[GatedUnit], expected: Estimate, *, workers: int, store: str) -> Page:
+def plan_page(name: str, units: Sequence[GatedUnit], expected: SuiteEstimate, *, workers: int, store: str) -> Page:
     """What there is to do, what is done, and how long it will take."""
     waiting = [each for each in units if not each.done]
     text = bilingual("suite.to_do", waiting=len(waiting), count=len(units))

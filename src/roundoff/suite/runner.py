@@ -14,7 +14,7 @@ from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.run.executors import TRIES, DaskWorkers, LocalWorkers, PieceFailed, open_workers
 from roundoff.suite.matrix import Suite, SuiteUnit
-from roundoff.suite.store import Store, SuiteRun
+from roundoff.suite.store import SuiteRun, UnitStore
 from roundoff.suite.unit import Compute, compute, do_unit, failure_of
 
 # So many units per worker are under way or wait beside it: enough that none idles.
@@ -92,7 +92,7 @@ def part_of(units: Sequence[SuiteUnit], part: str | None) -> tuple[SuiteUnit, ..
     return tuple(units[int(first) - 1 :: int(of)])
 
 
-def look_up(units: Iterable[SuiteUnit], store: Store) -> Iterator[UnitState]:
+def look_up(units: Iterable[SuiteUnit], store: UnitStore) -> Iterator[UnitState]:
     """What is known of units, without doing any."""
     for unit in units:
         found = store.get(unit.key)
@@ -105,7 +105,7 @@ def look_up(units: Iterable[SuiteUnit], store: Store) -> Iterator[UnitState]:
 
 def run_units(
     units: Sequence[SuiteUnit],
-    store: Store,
+    store: UnitStore,
     limits: RunLimits = RunLimits(),
     *,
     progress: Progress = SILENT,
@@ -155,7 +155,7 @@ def _same(unit: SuiteUnit, state: UnitState) -> UnitState:
 class _WorkThrough:
     """Units on their way through workers."""
 
-    def __init__(self, store: Store, limits: RunLimits, work: Compute) -> None:
+    def __init__(self, store: UnitStore, limits: RunLimits, work: Compute) -> None:
         self._store, self._limits, self._work = store, limits, work
         self._run = f"{os.getpid()}-{time.time_ns()}"
 
@@ -241,7 +241,7 @@ class _WorkThrough:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class SuiteEstimate:
     """What a suite will take.
 
     Attributes:
@@ -255,7 +255,7 @@ class Estimate:
     units: int
 
 
-def estimate(states: Sequence[UnitState], runs: Sequence[SuiteRun]) -> Estimate:
+def estimate(states: Sequence[UnitState], runs: Sequence[SuiteRun]) -> SuiteEstimate:
     """What units that are not done will take, by what others took: the same, of the model, of the command."""
     took: dict[tuple[str, ...], list[float]] = {}
     for run in runs:
@@ -274,10 +274,10 @@ def estimate(states: Sequence[UnitState], runs: Sequence[SuiteRun]) -> Estimate:
             known += 1
             total += sum(found) / len(found)
     if not known:
-        return Estimate(0.0 if not waiting else None, 0, len(waiting))
-    return Estimate(total * len(waiting) / known, known, len(waiting))
+        return SuiteEstimate(0.0 if not waiting else None, 0, len(waiting))
+    return SuiteEstimate(total * len(waiting) / known, known, len(waiting))
 
 
-def kept_run(suite: Suite, store: Store, states: Sequence[UnitState]) -> str:
+def kept_run(suite: Suite, store: UnitStore, states: Sequence[UnitState]) -> str:
     """Remember a run of a suite; gives when it was."""
     return store.add_run(suite.name, [each.content() for each in states])

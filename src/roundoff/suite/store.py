@@ -207,7 +207,7 @@ class SuiteRun:
     units: tuple[Mapping[str, Any], ...]
 
 
-class Store:
+class UnitStore:
     """Documents of units, failures, and runs of suites.
 
     Args:

@@ -16,7 +16,7 @@ from roundoff.messages.catalogue import bilingual
 from roundoff.run.executors import PieceFailed, piece_late
 from roundoff.suite.content import FetchedFiles
 from roundoff.suite.matrix import BOARD, EVALUATE, SuiteUnit
-from roundoff.suite.store import Store
+from roundoff.suite.store import UnitStore
 
 if TYPE_CHECKING:
     from roundoff.core.coverage import MetricScores
@@ -209,18 +209,18 @@ def _told(document: Mapping[str, Any]) -> dict[str, Any]:
     return {"exit_code": document.get("exit_code"), "figures": document.get("figures")}
 
 
-_STORES: dict[str, Store] = {}
+_STORES: dict[str, UnitStore] = {}
 
 
-def _store(url: str) -> Store:
+def _store(url: str) -> UnitStore:
     """The stores of this process stay open."""
     if url not in _STORES:
-        _STORES[url] = Store(url)
+        _STORES[url] = UnitStore(url)
     return _STORES[url]
 
 
 @contextlib.contextmanager
-def _watched(unit: SuiteUnit, store: Store, limit_s: float | None, run: str) -> Iterator[None]:
+def _watched(unit: SuiteUnit, store: UnitStore, limit_s: float | None, run: str) -> Iterator[None]:
     if limit_s is None:
         yield
         return
