@@ -113,7 +113,7 @@ def speed() -> bool:
     On a machine that others use, too, the ratios say little; its load is printed with them.
     """
     with _folder() as folder:
-        units = list(load_suite(_evaluation(folder, samples=12_000, split=1_500)).units)
+        units = list(load_suite(_evaluation(folder, samples=9_600, split=600)).units)
         took: dict[str, float] = {}
         digests = set()
         began = time.monotonic()
@@ -272,7 +272,8 @@ def scheduler() -> bool:  # noqa: PLR0915 - a story of two schedulers
     with _folder() as folder:
         (folder / "marks").mkdir()
         units = _units(40, marks=str(folder / "marks"), seconds=0.2)
-        store, found = UnitStore(str(folder / "store")), []
+        found: list[Any] = []
+        store = UnitStore(str(folder / "store"))
         first = start()
         limits = RunLimits(dask=address)
         run = threading.Thread(target=lambda: found.extend(run_units(units, store, limits, work=_mine().noted)))

@@ -14,7 +14,7 @@ from roundoff.suite import functions, runner
 from roundoff.suite.evaluation import joined_scores
 from roundoff.suite.matrix import load_suite
 from roundoff.suite.store import UnitStore
-from roundoff.suite.unit import compute, do_unit
+from roundoff.suite.unit import compute, do_unit, failure_of
 from tests.suite.zoo import SUITE, make_zoo
 
 EVALUATED = SUITE + "[commands.evaluate]\nsamples = 12\nsplit = {split}\n"
@@ -29,7 +29,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
             try:
                 told = do_unit(unit, self._store.url)
             except roundoff.RoundoffError as error:
-                yield runner.UnitState(unit, "failed", problem=runner.failure_of(unit, error))
+                yield runner.UnitState(unit, "failed", problem=failure_of(unit, error))
                 continue
             yield runner.UnitState(unit, told["state"], told["seconds"], told["exit_code"], told["figures"])
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
+from roundoff.suite.content import is_url
 from roundoff.suite.matrix import Suite
 
 FORMATS = ("xargs", "slurm", "kubernetes")
@@ -35,7 +36,9 @@ def job_commands(suite: Suite, *, form: str, jobs: int, file: Path, options: tup
     if jobs < 1:
         raise BadInput(english("{jobs} jobs do nothing.", jobs=jobs), fix=english("give 1 or more"))
     jobs = min(jobs, len(suite.units))
-    words = ["roundoff", "suite", "run", str(file), "--store", suite.store, "--workers", "1", *options]
+    # Jobs begin in other folders.
+    store = suite.store if is_url(suite.store) else str(Path(suite.store).absolute())
+    words = ["roundoff", "suite", "run", str(file.absolute()), "--store", store, "--workers", "1", *options]
     if form == "xargs":
         lines = [shlex.join([*words, "--part", f"{number}/{jobs}"]) for number in range(1, jobs + 1)]
         return "\n".join(lines) + "\n"
