@@ -49,26 +49,39 @@ if TYPE_CHECKING:
 _FORWARDING = frozenset(["Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"])
 
 
-def roles(topology: Topology, failed: Mapping[str, bool]) -> dict[str, Role]:
+# More than this part of the error's energy must be a tensor's own for it to introduce an error.
+_OWN = 0.5
+
+
+def roles(
+    topology: Topology, failed: Mapping[str, bool], errors: Mapping[str, float] | None = None
+) -> dict[str, Role]:
     """Tell culprits from victims.
 
-    A tensor that was not compared is taken for wrong when something above it is.
+    A tensor that was not compared is taken for wrong when something above it is. One whose error is mostly that of
+    what it reads introduces none, although that may be just within a limit.
 
     Args:
         topology: The reference network.
         failed: For each compared tensor, whether it differs.
+        errors: The relative error of those that have one.
 
     Returns:
         The role of each failing tensor of the network.
     """
+    sizes = errors or {}
     wrong: dict[str, bool] = {name: failed.get(name, False) for name in topology.inputs}
+    size = {name: sizes.get(name, 0.0) for name in topology.inputs}
     result: dict[str, Role] = {name: "introduces" for name in topology.inputs if failed.get(name, False)}
     for node in topology.nodes:
         inherited = any(wrong.get(name, False) for name in node.inputs)
+        most = max((size.get(name, 0.0) for name in node.inputs), default=0.0)
         for output in node.outputs:
             wrong[output] = failed.get(output, inherited)
+            size[output] = sizes.get(output, most)
             if failed.get(output, False):
-                result[output] = "victim" if inherited else "introduces"
+                handed_on = inherited or (output in sizes and most**2 > _OWN * size[output] ** 2)
+                result[output] = "victim" if handed_on else "introduces"
     return result
 
 
@@ -760,7 +773,12 @@ def _with_roles(rows: tuple[TensorComparison, ...], topology: Topology | None) -
     if topology is None:
         return rows
     failed = {row.reference: bool(row.kind) or row.passed is False for row in rows if not was_not_read(row)}
-    known = roles(topology, failed)
+    errors = {
+        row.reference: row.score.values["relative_euclidean"]
+        for row in rows
+        if row.score.status == "ok" and row.kind != "nonfinite" and "relative_euclidean" in row.score.values
+    }
+    known = roles(topology, failed, errors)
     return tuple(replace(row, role=known.get(row.reference, "")) for row in rows)
 
 
