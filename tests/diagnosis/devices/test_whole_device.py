@@ -69,13 +69,17 @@ def as_it_is(_name: str, values: Array) -> Array:
 
 
 def board(
-    operands: Callable[[str, Array], Array], stored: Change, *, left_out: str = "", given: Change = as_it_is
+    operands: Callable[[str, Array], Array],
+    stored: Change,
+    *,
+    left_out: str = "",
+    fed: Callable[[Array], Array] = plain,
 ) -> list[dict[str, Array]]:
     """What a device writes: operands of products as it has them, results as it stores them."""
     rows = []
-    held = {name: given(name, each) for name, each in constants().items()}
+    held = constants()
     for sample in samples():
-        now, row = stored("x", sample[None]), {}
+        now, row = stored("x", fed(sample[None])), {}
         for at in range(LAYERS):
             name = f"dense{at}"
             now = stored(name, operands(name, now) @ operands(name, held[f"w{at}"]))
@@ -146,6 +150,17 @@ def test_a_range_that_cuts_off_is_named_with_what_it_costs() -> None:
     assert accused(found) == [("clipping", "sum2")]
     proof = found.findings[0].measures[0]
     assert proof.after > proof.before + 10
+
+
+@pytest.mark.parametrize("dumped", [True, False])
+def test_an_input_that_is_cut_off_is_no_other_input(dumped: bool) -> None:
+    for part, told in ((0.3, [("clipping", "x" if dumped else "sum0")]), (0.9, [])):
+        ends = part * float(samples().min()), part * float(samples().max())
+        rows = board(as_it_is, coded({}), fed=lambda values, ends=ends: np.clip(values, *ends))
+        for row, sample in zip(rows, samples(), strict=True):
+            row.pop("dense0")
+            row.update({"x": np.clip(sample[None], *ends)} if dumped else {})
+        assert accused(diagnosis(rows)) == told
 
 
 def test_what_one_class_loses_is_not_put_down_to_the_quantization() -> None:

@@ -181,6 +181,11 @@ def _bound(case: DeviceReplay, tensor: str) -> float:
 _CUT_OFF, _LEAST_SHARE, _LEAST_DB = 1e-3, 0.3, 1.0
 
 
+def _ends(case: DeviceReplay, name: str) -> tuple[float, float]:
+    values = [case.readout.read(name, sample) for sample in case.indices]
+    return min(float(each.min()) for each in values), max(float(each.max()) for each in values)
+
+
 def _cut_off(ends: tuple[float, float], right: Array, _written: Array) -> Array:
     return np.clip(right, *ends)
 
@@ -192,12 +197,14 @@ def clipping_findings(case: DeviceReplay, seen: OutputLoss, loss: Loss, accused:
     """
     findings = []
     kinds = {node.name: node.op_type for node in case.model.proto.graph.node}
-    for name in case.tensors:
-        ends = case.numbers.limits.get(name)
-        if case.quantizers or name in accused or ends is None:
+    inputs = {name: _ends(case, name) for name in case.inputs}
+    limits = {} if case.quantizers else {**inputs, **case.numbers.limits}
+    for name, ends in limits.items():
+        if name in accused:
             continue
         # What a fault in front makes larger than the float model's values is cut off by right.
-        values = np.concatenate([case.readout.exact(name, at).ravel() for at in case.indices])
+        held = [case.feed(at)[name] if name in inputs else case.readout.exact(name, at) for at in case.indices]
+        values = np.concatenate([np.ravel(each) for each in held])
         off = np.square(values - np.clip(values, *ends), dtype=np.float64).sum()
         if not off > _CUT_OFF * np.square(values, dtype=np.float64).sum():
             continue
@@ -209,16 +216,21 @@ def clipping_findings(case: DeviceReplay, seen: OutputLoss, loss: Loss, accused:
         measures = loss_measures(cut, whole)
         if lucky or gain < _LEAST_SHARE * loss.value or measures[0].after < measures[0].before + _LEAST_DB:
             continue
+        given = name in inputs
+        readers = [node.name for node in case.model.proto.graph.node if name in node.input]
+        nodes = tuple(readers) if given else case.spans[name].nodes
+        what = (
+            message("diagnosis.called_input", tensor=name)
+            if given
+            else message("diagnosis.called_tensor", tensor=short_name(name), op=kinds[nodes[0]])
+        )
         told: dict[str, Argument] = {
-            "what": message(
-                "diagnosis.called_tensor", tensor=short_name(name), op=kinds[case.spans[name].nodes[0]]
-            ),
+            "what": what,
             "low": ends[0],
             "high": ends[1],
             "wide_low": float(values.min()),
             "wide_high": float(values.max()),
         }
-        nodes = case.spans[name].nodes
         low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
         change = RemedyChange("range", nodes=nodes, tensors=(name,), low=low, high=high)
         findings.append(

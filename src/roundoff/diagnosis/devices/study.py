@@ -570,6 +570,9 @@ class _DeviceDiagnosis:
             accused = frozenset(name for each in findings for name in each.tensors)
             findings += rounding_findings(self._replay, found, accused)
             findings += range_findings(self._replay, found, accused)
+        if loss is not None and loss.agrees:
+            # A range that cuts off what the outputs do not need was chosen so.
+            findings = [each for each in findings if each.cause != "clipping"]
         exchanged = swapped_findings(self._replay, findings)
         named = {name for each in exchanged for name in each.tensors}
         findings = [each for each in findings if named.isdisjoint(each.tensors)]
