@@ -300,7 +300,7 @@ def convert(
     to: str | None = None,
     layout: str | None = None,
     shape: Sequence[int] | None = None,
-    input_shape: Mapping[str, Sequence[int]] | None = None,
+    input_shape: Mapping[str, Sequence[int]] | Sequence[int] | None = None,
     random_weights: bool = False,
     force: bool = False,
     progress: "Progress | None" = None,
@@ -314,7 +314,7 @@ def convert(
         to: How tensors are stored: ``npy``, ``npz``, ``bin``, ``ascend-npy``.
         layout: Memory format of device dumps, such as NCHW.
         shape: Shape of FRACTAL_NZ tensors, with `layout`.
-        input_shape: Shapes of a net's inputs instead of those in its .prototxt, by name.
+        input_shape: Shapes of a net's inputs instead of those in its .prototxt, by name; of its only input, one.
         random_weights: Draw the numbers of a net that has no .caffemodel.
         force: Replace what is there.
         progress: Told how far it is.
@@ -358,7 +358,8 @@ def convert(
                 english("{option} is for files of tensors, not for nets.", option=option),
                 fix=english("leave out {option}", option=option),
             )
-    imported = _imported(path, weights, target, shapes=input_shape, fill=random_weights, force=force)
+    shapes = {"": input_shape} if isinstance(input_shape, Sequence) else input_shape
+    imported = _imported(path, weights, target, shapes=shapes, fill=random_weights, force=force)
     graph = imported.model.proto.graph
     rows = [("model", target), ("layers", len(imported.net.layers)), ("nodes", len(graph.node))]
     rows += [("dropped", each.name) for each in imported.dropped]

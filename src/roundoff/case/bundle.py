@@ -315,6 +315,7 @@ def _model_ticket(
         findings=source.findings,
         verdict=_verdict(source.diagnosis, names=confidence is None),
         faulty=_shows_fault(source.diagnosis, numbers),
+        missed=source.missed,
     )
 
 

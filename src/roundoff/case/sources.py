@@ -396,6 +396,7 @@ class CaseSource:
         extras: Knows what such a run adds.
         texts: More secrets: names that only the run knows.
         diagnosis: What a diagnosis found; None where the run was none.
+        missed: Whether the run had a goal and did not reach it.
     """
 
     kind: str
@@ -410,6 +411,7 @@ class CaseSource:
     extras: Extras
     texts: tuple[str, ...] = ()
     diagnosis: Diagnosis | None = None
+    missed: bool = False
 
     @property
     def findings(self) -> tuple[Finding, ...]:

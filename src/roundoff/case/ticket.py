@@ -76,6 +76,7 @@ class Ticket:
         files: What each file of the bundle is.
         verdict: What a diagnosis said of the whole run, in words; empty without one.
         faulty: Whether the run found anything wrong.
+        missed: Whether it had a goal and did not reach it.
     """
 
     kind: str
@@ -97,6 +98,7 @@ class Ticket:
     files: Mapping[str, str] = field(default_factory=dict)
     verdict: str = ""
     faulty: bool = True
+    missed: bool = False
 
 
 def ticket_text(ticket: Ticket) -> str:
@@ -115,6 +117,8 @@ def ticket_text(ticket: Ticket) -> str:
     if hidden:
         sections = (*sections, (english("6. What was made unrecognizable"), hidden))
     title = english("Accuracy fault") if ticket.faulty else english("Accuracy, no fault found")
+    if ticket.missed:
+        title = english("Accuracy goal missed")
     lines = [f"{shown(title)}: {shown(_headline(ticket))}", ""]
     for title, content in sections:
         lines += [shown(title), *(f"   {shown(line)}" for line in content), ""]

@@ -101,7 +101,7 @@ def _input_shapes(text: str) -> dict[str, tuple[int, ...]]:
     found = {}
     for part in text.split(";"):
         name, colon, sizes = part.strip().rpartition(":")
-        if not colon or not name:
+        if bool(colon) != bool(name) or (not name and ";" in text):
             raise refused("{text!r} is no shape of an input; write it as data:1,3,224,224", text=part.strip())
         found[name] = _shape_wanted(sizes)
     return found
@@ -121,7 +121,8 @@ def _input_shapes(text: str) -> dict[str, tuple[int, ...]]:
         "nets",
         opt(
             "--input-shape SHAPES",
-            "shapes of inputs instead of those in the .prototxt, e.g. 'data:1,3,500,500;im_info:1,3'",
+            "shapes of inputs instead of those in the .prototxt, e.g. 'data:1,3,500,500;im_info:1,3', or "
+            "1,3,500,500 for the only one",
             type=_input_shapes,
         ),
         opt("--random-weights", "draw the numbers of a net that has no .caffemodel, to try its layers"),

@@ -1,7 +1,7 @@
 """Layers of FlowNet against loops over pixels, as its program has them."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +12,9 @@ from roundoff.errors import BadInput
 from tests.graph.caffe.nets import NetText, relative_error, run_all, values
 
 
-def computed(folder: Path, kind: str, params: str, **feed: Array) -> Array:
+def computed(folder: Path, kind: str, params: str, blobs: Sequence[Array] = (), **feed: Array) -> Array:
     net = NetText({name: array.shape for name, array in feed.items()})
-    net.add(kind, "layer", list(feed), params=params)
+    net.add(kind, "layer", list(feed), params=params, blobs=list(blobs))
     return run_all(net.load(folder).model, feed)["layer"]
 
 
@@ -165,3 +165,136 @@ def test_resample_takes_the_nearest_value_or_the_size_of_another_blob(tmp_path: 
     for said, message in (("type: AREA height: 3 width: 3", "AREA"), ("type: LINEAR", "says nothing of its size")):
         with pytest.raises(BadInput, match=message):
             computed(tmp_path, "Resample", f"resample_param {{ {said} }}", data=data)
+
+
+def correlated_along(
+    one: Array, two: Array, *, pad: int, kernel: int, reach: int, strides: tuple[int, int], side: int, kind: str
+) -> Array:
+    """Displacement by displacement along rows, place by place; what lies beyond the padding is zero."""
+    more = 20
+    first = np.pad(one.astype(np.float64), [(0, 0), (0, 0), (0, 0), (pad, pad)])
+    second = np.pad(two.astype(np.float64), [(0, 0), (0, 0), (0, 0), (pad + more, pad + more)])
+    high = math.ceil((first.shape[2] - 2 * (kernel // 2)) / strides[0])
+    wide = math.ceil((first.shape[3] - 2 * (reach + kernel // 2)) / strides[0])
+    radius = reach // strides[1]
+    begin, count = {-1: (-radius - 1, radius + 1), 0: (-radius, 2 * radius + 1), 1: (0, radius + 1)}[side]
+    out = np.zeros((len(one), count, high, wide))
+    for channel, y, x in np.ndindex(count, high, wide):
+        top, left = y * strides[0], x * strides[0] + reach
+        right = left + (begin + channel) * strides[1] + more
+        here = first[:, :, top : top + kernel, left : left + kernel]
+        there = second[:, :, top : top + kernel, right : right + kernel]
+        out[:, channel, y, x] = (here * there if kind == "MULTIPLY" else np.abs(here - there)).mean((1, 2, 3))
+    return out
+
+
+@pytest.mark.parametrize("kind", ["MULTIPLY", "SUBTRACT"])
+@pytest.mark.parametrize("side", [-1, 0, 1])
+@pytest.mark.parametrize(
+    ("pad", "kernel", "reach", "strides"), [(4, 1, 4, (1, 1)), (5, 3, 4, (2, 2)), (0, 1, 3, (1, 3))]
+)
+def test_correlation_along_rows(
+    pad: int, kernel: int, reach: int, *, strides: tuple[int, int], side: int, kind: str, tmp_path: Path
+) -> None:
+    one, two = values(2, 3, 5, 11, seed=1), values(2, 3, 5, 11, seed=2)
+    said = (
+        f"correlation_param {{ pad: {pad} kernel_size: {kernel} max_displacement: {reach} "
+        f"single_direction: {side} stride_1: {strides[0]} stride_2: {strides[1]} correlation_type: {kind} }}"
+    )
+    found = computed(tmp_path, "Correlation1D", said, one=one, two=two)
+    wanted = correlated_along(one, two, pad=pad, kernel=kernel, reach=reach, strides=strides, side=side, kind=kind)
+    assert relative_error(found, wanted) < 1e-5
+
+
+@pytest.mark.parametrize("size", [(3, 4), (6, 7), (2, 7), (5, 3)])
+def test_downsample(size: tuple[int, int], tmp_path: Path) -> None:
+    data = values(2, 3, 6, 7)
+    found = computed(
+        tmp_path, "Downsample", f"downsample_param {{ top_height: {size[0]} top_width: {size[1]} }}", data=data
+    )
+    wanted, steps = np.zeros((2, 3, *size)), [(old - 1) / (new - 1) for old, new in zip((6, 7), size, strict=True)]
+    for y, x in np.ndindex(*size):
+        weights = np.zeros((6, 7))
+        for row, column in np.ndindex(6, 7):
+            down, right = abs(row - y * steps[0]) / steps[0], abs(column - x * steps[1]) / steps[1]
+            weights[row, column] = max(0, 1 - down) * max(0, 1 - right)
+        wanted[:, :, y, x] = (data * weights).sum((2, 3)) / weights.sum()
+    assert relative_error(found, wanted) < 1e-5
+
+
+def test_means_and_negative_halves(tmp_path: Path) -> None:
+    data = values(2, 6, 4, 5)
+    said = "mean_param { operation: SUBTRACT value: 1 value: 2 value: 3 mean_scale: 0.5 input_scale: 2 "
+    found = computed(tmp_path, "Mean", said + "output_scale: 0.1 }", data=data)
+    mean = np.tile([1.0, 2.0, 3.0], 2).reshape(-1, 1, 1)
+    assert relative_error(found, 0.1 * (2 * data - 0.5 * mean)) < 1e-6
+    with pytest.raises(BadInput, match="in a file of its own"):
+        computed(tmp_path, "Mean", 'mean_param { operation: ADD file: "mean.binaryproto" }', data=data)
+    for slope in (0.0, 0.25):
+        found = computed(tmp_path, "NegReLU", f"relu_param {{ negative_slope: {slope} }}", data=data)
+        assert relative_error(found, np.minimum(data, 0) + slope * np.maximum(data, 0)) < 1e-6
+
+
+STORED = [np.full((1, 1, 1, 1), 5000.0, np.float32), values(1, 3, 9, 8, seed=3), values(1, 3, 1, 1, seed=4)]
+
+
+@pytest.mark.parametrize(
+    ("said", "mean"),
+    [
+        ("", np.zeros((3, 1, 1))),
+        ("recompute_mean: 1000 mean_per_pixel: false mirror { prob: 0.5 }", STORED[2][0]),
+        ("recompute_mean: 1000", STORED[1][0]),
+        ("mean: 1 mean: 2 mean: 3 mean_per_pixel: false", np.array([1, 2, 3]).reshape(3, 1, 1)),
+        ("mean: 1 mean: 2 mean: 3", np.zeros((3, 1, 1))),
+    ],
+)
+@pytest.mark.parametrize("cut", [None, (9, 8), (5, 5)])
+def test_augmentation_of_data_at_test_time(
+    said: str, mean: Array, cut: tuple[int, int] | None, tmp_path: Path
+) -> None:
+    data = values(2, 3, 9, 8)
+    words = f"crop_height: {cut[0]} crop_width: {cut[1]} " if cut else ""
+    found = computed(tmp_path, "DataAugmentation", f"augmentation_param {{ {words}{said} }}", STORED, data=data)
+    high, wide = cut or (9, 8)
+    wanted = np.zeros((2, 3, high, wide))
+    for y, x in np.ndindex(high, wide):
+        down, right = (min(y + (9 - high) / 2, 7.95), min(x + (8 - wide) / 2, 6.95)) if cut else (y, x)
+        top, left = min(int(down), 7), min(int(right), 6)
+        below, beside = down - top, right - left
+        upper = (1 - beside) * data[:, :, top, left] + beside * data[:, :, top, left + 1]
+        lower = (1 - beside) * data[:, :, top + 1, left] + beside * data[:, :, top + 1, left + 1]
+        wanted[:, :, y, x] = (1 - below) * upper + below * lower
+    if mean.shape[1:] not in ((high, wide), (1, 1)):
+        mean = mean.mean((1, 2), keepdims=True)
+    assert relative_error(found, wanted - mean) < 1e-5
+
+
+def test_augmentation_by_chance_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="changes its input by chance"):
+        computed(
+            tmp_path,
+            "DataAugmentation",
+            "augmentation_param { augment_during_test: true }",
+            data=values(1, 3, 4, 4),
+        )
+
+
+@pytest.mark.parametrize(
+    ("said", "size"), [("", (6, 8)), ("size_divisible_by: 5", (10, 10)), ("have_reference: true", (3, 4))]
+)
+def test_accumulated_blobs(said: str, size: tuple[int, int], tmp_path: Path) -> None:
+    one, two, like = values(1, 2, 3, 8, seed=1), values(1, 3, 6, 4, seed=2), values(1, 1, 3, 4)
+    feed = {"one": one, "two": two} | ({"like": like} if "reference" in said else {})
+    found = computed(tmp_path, "Accum", f"accum_param {{ {said} }}", **feed)
+    parts = []
+    for part in (one, two):
+        down, right = (
+            np.interp(np.linspace(0, old - 1, new)[:, None], np.arange(old), np.arange(old))
+            for old, new in zip(part.shape[2:], size, strict=True)
+        )
+        weights = [
+            np.maximum(0, 1 - np.abs(place - np.arange(old)))
+            for place, old in zip((down, right), part.shape[2:], strict=True)
+        ]
+        parts.append(weights[0] @ part @ weights[1].T)
+    assert relative_error(found, np.concatenate(parts, axis=1)) < 1e-5

@@ -91,6 +91,24 @@ def test_convolution(kind: str, param: str, words: str, sizes: tuple[int, ...], 
     assert relative_error(found, np.concatenate(halves, axis=1) + bias[:, None, None, None]) < 1e-5
 
 
+@pytest.mark.parametrize("sizes", SIZES)
+def test_deconvolution(sizes: tuple[int, ...], tmp_path: Path) -> None:
+    kernel, stride, pad = triples(sizes)
+    data, weights, bias = values(2, 4, 3, 4, 3), values(4, 2, *kernel, seed=1), values(4, seed=2)
+    said = f"convolution_param {{ num_output: 4 group: 2 {WORDS['Convolution3D'].format(*sizes)} }}"
+    net = NetText({"data": data.shape})
+    net.add("Deconvolution3D", "up", "data", params=said, blobs=[weights, bias])
+    found = run_all(net.load(tmp_path).model, {"data": data})["up"]
+    whole = np.zeros((2, 4, *((n - 1) * s + k for n, s, k in zip(data.shape[2:], stride, kernel, strict=True))))
+    for place in np.ndindex(*data.shape[2:]):
+        window = tuple(slice(at * step, at * step + k) for at, step, k in zip(place, stride, kernel, strict=True))
+        for group in (0, 2):
+            spread = np.einsum("nc,cozyx->nozyx", data[(..., *place)][:, group : group + 2], weights[group:][:2])
+            whole[(slice(None), slice(group, group + 2), *window)] += spread
+    inner = tuple(slice(edge, size - edge) for edge, size in zip(pad, whole.shape[2:], strict=True))
+    assert relative_error(found, whole[(..., *inner)] + bias[:, None, None, None]) < 1e-5
+
+
 @pytest.mark.parametrize("method", ["MAX", "AVE"])
 @pytest.mark.parametrize(("kind", "param", "words"), [
     ("Pooling3D", "pooling_param", "Convolution3D"), ("Pooling3D", "pooling3d_param", "Pooling3D"),
@@ -248,3 +266,9 @@ def test_every_way_to_say_a_window_is_one_window(tmp_path: Path) -> None:
         net = NetText({"data": data.shape}).add("Pooling", "pool", "data", params=said)
         models.append(run_all(net.load(tmp_path).model, {"data": data})["pool"])
     assert all(np.array_equal(models[0], other) for other in models[1:])
+
+
+def test_unpooling_of_videos_is_refused_with_the_reason(tmp_path: Path) -> None:
+    net = NetText({"data": (1, 3, 4, 8, 8)}).add("Unpooling3D", "up", ["data", "data"])
+    with pytest.raises(BadInput, match="not converted: programs differ in the size of what it gives"):
+        net.load(tmp_path)

@@ -21,6 +21,7 @@ NOT_JUDGED = {
     "crnn": "LSTM", "ctpn": "Lstm", "deconv_net": "BN", "normface": "Normalize",
     "c3d": "Convolution3D", "flownet_c": "Correlation", "refine_det": "DetectionOutput",
     "mobilenet_yolo": "Yolov3DetectionOutput", "crf_rnn": "MultiStageMeanfield",
+    "flownet_s": "DataAugmentation", "dispnet_corr": "Correlation1D", "video_decoder": "Deconvolution3D",
 }  # fmt: skip
 
 
@@ -176,6 +177,11 @@ def test_a_fully_convolutional_net_takes_other_sizes(
     assert relative_error(ours, wanted) < TOLERANCE
     assert main([*words[:4], "date:1,3,61,83", *words[5:]]) == 2
     assert "no input 'date'" in capsys.readouterr().err
+    assert main([*words[:4], "1,3,61,83", *words[5:], "--force"]) == 0
+    assert "data: Nx3x61x83" in capsys.readouterr().out
+    drawn(ZOO["siamese"](), tmp_path)
+    assert main([*words[:4], "1,1,61,83", *words[5:], "--force"]) == 2
+    assert "has 2 inputs" in capsys.readouterr().err
     drawn(ZOO["lenet"](), tmp_path)
     assert main([*words[:4], "data:1,1,40,40", *words[5:], "--force"]) == 2
     assert "leave out --input-shape" in capsys.readouterr().err

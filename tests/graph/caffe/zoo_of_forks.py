@@ -140,3 +140,54 @@ def flownet_c(net: Zoo) -> None:
     warped = net.put("FlowWarp", "warped", ["img_b", flow])
     net.add("Eltwise", "difference", ["img_a", warped], "difference", "eltwise_param { coeff: 1 coeff: -1 }")
     net.put("ChannelNorm", "error", "difference")
+
+
+@network
+def flownet_s(net: Zoo) -> None:
+    """As its deploy file has it: pictures in numbers up to 1, less the mean of training."""
+    said = (
+        "augmentation_param { max_multiplier: 1 augment_during_test: false recompute_mean: 1000 mean_per_pixel: "
+    )
+    sides = []
+    for side in "01":
+        picture = net.input(1, 3, 64, 96, name=f"img{side}")
+        scaled = net.put(
+            "Eltwise", f"blob{side}", [picture, picture], "eltwise_param { coeff: 0.003 coeff: 0.001 }"
+        )
+        sides.append(net.put("DataAugmentation", f"img{side}s_aug", scaled, f"{said}false }}"))
+    top = net.join("input", *sides)
+    for number in range(3):
+        top = net.conv(f"conv{number}", top, 6 + 2 * number, 5, stride=2, pad=2, relu="")
+        top = net.put("ReLU", f"relu{number}", top, "relu_param { negative_slope: 0.1 }", top)
+    flow = net.conv("predict_flow", top, 2, pad=1, relu="")
+    flow = net.put("Eltwise", "blob44", [flow, flow], "eltwise_param { coeff: 10 coeff: 10 }")
+    small = net.put("Downsample", "scaled_flow", [flow, net.conv("conv6", top, 4, stride=2, pad=1)])
+    net.put("Accum", "all_sizes", [small, flow])
+    net.add("FLOWriter", "writer", net.put("Resample", "out", flow, "resample_param { width: 96 height: 64 }"), [])
+
+
+@network
+def dispnet_corr(net: Zoo) -> None:
+    """Disparities are below zero: the second picture is searched to one side only."""
+    towers = []
+    for side in "ab":
+        picture = net.input(1, 3, 48, 96, name=f"img_{side}")
+        said = "operation: SUBTRACT value: 104 value: 117 value: 123 input_scale: 255 output_scale: 0.01"
+        picture = net.put("Mean", f"{side}_nomean", picture, f"mean_param {{ {said} }}")
+        towers.append(net.conv(f"conv1{side}", picture, 6, 5, stride=4, pad=2))
+    said = "pad: 10 kernel_size: 1 max_displacement: 10 stride_1: 1 stride_2: 1 single_direction: -1"
+    match = net.put("Correlation1D", "corr", towers, f"correlation_param {{ {said} }}")
+    match = net.conv("conv3", net.join("both", match, towers[0]), 8, pad=1)
+    net.put("NegReLU", "predict", net.conv("pr", match, 1, pad=1, relu=""))
+
+
+@network
+def video_decoder(net: Zoo) -> None:
+    """What goes back from features of a video to its voxels."""
+    top = net.input(1, 3, 4, 16, 16)
+    said = "num_output: 6 kernel_size: 3 kernel_depth: 3 pad: 1 temporal_pad: 1"
+    top = net.put("Convolution3D", "conv1a", top, f"convolution_param {{ {said} }}")
+    top = net.put("Pooling3D", "pool1", net.relu(top), "pooling_param { kernel_size: 2 kernel_depth: 2 stride: 2 "
+                  "temporal_stride: 2 }")  # fmt: skip
+    said = "num_output: 4 kernel_size: 4 kernel_depth: 4 stride: 2 temporal_stride: 2 pad: 1 temporal_pad: 1"
+    net.relu(net.put("Deconvolution3D", "deconv1", top, f"convolution_param {{ {said} }}"))

@@ -5,7 +5,7 @@ import functools
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ import pytest
 
 from roundoff.cli import main
 from roundoff.core.progress import SILENT
+from roundoff.core.tensors import Array
 from roundoff.vendors.ascend.causes import cause_of, dead_channels
 from roundoff.vendors.ascend.comparison import Request, compare_network
 from roundoff.vendors.ascend.culprits import Located, OperatorError, conclude
@@ -190,6 +191,36 @@ def test_a_table_has_the_unfused_convolution_itself(tmp_path: Path) -> None:
     assert float(rows[f"{culprit}:output:0"]["CosineSimilarity"]) < 0.99
 
 
+def test_two_heads_at_fault_are_both_named_by_golden_data_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net = make_heads(4)
+    write_model_files(net, tmp_path)
+    write_golden(tmp_path / "float", net.floats)
+    read = {name for layer in net.layers for name in layer.reads}
+    heads = [layer.name for layer in net.layers if layer.name not in read]
+
+    def hook(name: str, values: Array) -> Array:
+        return (values * np.float16(1.5)).astype(values.dtype) if name in heads else values
+
+    rule, _ = write_npu(net, tmp_path / "npu", fused=False, hook=hook)
+    words = ["-m", tmp_path / "npu", "-g", tmp_path / "float", "-f", rule, "-out", tmp_path / "out"]
+    main(["ascend", "compare", *map(str, words)])
+    out = capsys.readouterr().out
+    assert f"error     is introduced by {heads[0]}; no other is wrong\n" in out
+    assert f"          and by {heads[1]}, whose inputs are right\n" in out
+
+
+def test_tensors_that_are_off_though_every_operator_is_right_accuse_nobody() -> None:
+    right = [OperatorError(name, 0.0, 0.001, 0.0) for name in ("a", "b", "c")]
+    rows = Located("node", "b", distance=0.06, compared=9, wrong=1)
+    found = conclude(right, rows, every=True)
+    assert (found.kind, found.rounding, found.replayed) == ("none", True, 3)
+    ends = conclude(right, replace(rows, reaches_end=True), every=True)
+    assert (ends.kind, ends.rounding) == ("accumulated", True)
+    assert conclude(right, rows).kind == "accumulated"
+
+
 def test_what_is_left_of_an_error_by_its_cause() -> None:
     rng = np.random.default_rng(0)
     exact = np.rint(rng.normal(size=(1, 4, 16, 16)) * 30)
@@ -205,6 +236,13 @@ def test_what_is_left_of_an_error_by_its_cause() -> None:
     assert clipped is not None
     assert clipped.kind == "sums"
     assert "40" in clipped.text
+    # Of a fused operator, a constant added before rounding is not called an offset.
+    before = rng.normal(size=exact.shape) * 30
+    moved = [np.rint(before), np.rint(before + 9.4)]
+    for added, kind in ((moved[1], "shift"), (moved[0] + 9, "offset")):
+        cause = cause_of(added, moved[0], numbers="codes", coded=True, fused="replayed")
+        assert cause is not None
+        assert cause.kind == kind
     noise = cause_of(exact + rng.normal(size=exact.shape) * 9, exact, numbers="codes", coded=True)
     assert noise is None
     assert dead_channels(kinds["channel"], exact) == (2,)

@@ -52,6 +52,16 @@ def test_a_culprit_behind_accumulated_error_is_found() -> None:
     assert (found.kind, found.op) == ("node", "c")
 
 
+def test_an_error_that_comes_in_and_grows_is_not_laid_to_who_reads_it() -> None:
+    steps = [("a", 0.0, 0.085), ("b", 0.085, 0.115), ("c", 0.115, 0.15), ("d", 0.15, 0.353), ("e", 0.353, 0.09)]
+    rows = [
+        (f"{name}:{role}:0", away)
+        for name, *both in steps
+        for role, away in zip(("input", "output"), both, strict=True)
+    ]
+    assert locate(table(*rows), COLUMNS).kind == "accumulated"
+
+
 @pytest.mark.parametrize(
     ("cosine", "distance", "golden", "reason", "wrong"),
     [("nan", "nan", "0.5", "", 1), ("nan", "inf", "0.5", "", 1), ("nan", "nan", "nan", "", 0),

@@ -8,6 +8,7 @@ import pytest
 
 from roundoff.cli import main
 from roundoff.core.tensors import Array
+from roundoff.vendors.ascend.errors import Code
 from roundoff.vendors.ascend.folders import open_folder
 from roundoff.vendors.ascend.rules import read_rule
 from roundoff.vendors.ascend.scales import ScaleFiles, quantized_layer, read_scales, unpacked
@@ -202,3 +203,10 @@ def test_operators_that_read_or_write_codes_can_be_looked_at_alone(
     assert f"MaxAbsoluteError:{largest:.6f}" in summary
     assert any(each.name == layer for each in operators)
     capsys.readouterr()
+    # Without scales there is nothing to compare sums with, on either side of them.
+    for name, part in ((layer, "-o"), (net.dequantizer(net.quantized[1]), "-i")):
+        alone = [*map(str, words[:6]), "-op", name, part, "0", "-out", str(tmp_path / "none")]
+        assert main(["ascend", "compare", *alone]) == Code.UNSUPPORTED
+        error = capsys.readouterr().err
+        assert "where sums of codes are" in error
+        assert "fix: add --record record.txt or --deploy MODEL" in error

@@ -91,6 +91,7 @@ def test_the_ticket_of_a_missed_goal_says_the_goal(folder: Path) -> None:
         texts = "".join(case.read(name).decode() for name in case.namelist() if name.endswith((".md", ".txt")))
     said = f"goal missed: the worst output has a cosine of {reached:.5f}, not above 0.999999, whatever was tried"
     assert said in " ".join(texts.split())
+    assert texts.startswith("Accuracy goal missed: ")
 
 
 def test_layers_that_read_the_result_of_a_raised_one_are_raised_next(folder: Path) -> None:

@@ -231,7 +231,8 @@ def import_caffe(
     Args:
         prototxt: The net.
         caffemodel: Its numbers; None for a net that has none.
-        shapes: Other shapes of inputs than the .prototxt has, by blob: for nets that take any size.
+        shapes: Other shapes of inputs than the .prototxt has, by blob, for nets that take any size; an empty name
+            is the only input.
         fill: Draw the numbers that are missing, the same in every run: for trying a net before it is trained.
 
     Raises:
@@ -326,9 +327,25 @@ def _check_end(layer: CaffeLayer, net: Net, *, blob: str) -> None:
         )
 
 
+# Layers that are known and yet cannot be converted, and why.
+_UNSETTLED = {"Unpooling3D": english("programs differ in the size of what it gives")}
+
+
 def _check_known(layer: CaffeLayer, net: Net) -> None:
     if brings_data(layer) or converter_of(layer.type) is not None:
         return
+    if layer.type in _UNSETTLED:
+        raise BadInput(
+            english(
+                "{path}, line {line}: layer {name!r} ({type}) is not converted: {why}.",
+                path=net.path,
+                line=layer.line,
+                name=layer.name,
+                type=layer.type,
+                why=_UNSETTLED[layer.type],
+            ),
+            fix=english("teach it as your program has it: roundoff.register_layer(...)"),
+        )
     known = [*layer_types(), *sorted(DATA_TYPES)]
     raise BadInput(
         english(
@@ -385,7 +402,20 @@ class _Importer:
 
     def _check_shapes(self) -> None:
         """Refuse shapes for inputs that the net does not have."""
+        read = {bottom for layer in self._kept for bottom in layer.bottoms}
         inputs = [top for layer in self._kept if brings_data(layer) for top in layer.tops]
+        only = [top for top in inputs if top in read]
+        if "" in self._net.shapes:
+            if len(only) != 1:
+                raise BadInput(
+                    english(
+                        "{path} has {count} inputs, and the shape does not say of which it is.",
+                        path=self._net.path,
+                        count=len(only),
+                    ),
+                    fix=english("name it, as in {name}:1,3,224,224", name=only[0] if only else "data"),
+                )
+            self._net = replace(self._net, shapes={only[0]: self._net.shapes[""]})
         for name in self._net.shapes:
             if name not in inputs:
                 raise BadInput(

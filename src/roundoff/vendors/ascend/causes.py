@@ -8,9 +8,11 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.messages.message import english
 
-CauseKind = Literal["scale", "offset", "saturation", "sums", "channel", "overflow", "other"]
+CauseKind = Literal["scale", "offset", "shift", "saturation", "sums", "channel", "overflow", "other"]
 Numbers = Literal["codes", "sums", "values"]
 """What a tensor holds: codes less their offset, sums of them, or numbers."""
+
+Fused = Literal["", "compared", "replayed"]
 
 _CLIPPED = 0.005
 """A share of values cut off at one end that is no accident."""
@@ -32,6 +34,9 @@ _NAMED = 5
 _ALIVE = 0.1
 """What the spread of a channel is at least, relative to that of the whole, to be missed when it is gone."""
 
+_ONE_NUMBER = 0.9
+"""The share of codes that a wrong offset moves by one and the same number; rounding may move others otherwise."""
+
 _GAIN = 0.02
 _SHIFT = 0.75
 """From how much on a scale is another one; and how many codes an offset must be off."""
@@ -50,7 +55,9 @@ class FaultCause:
     text: str
 
 
-def cause_of(found: Array, exact: Array, *, numbers: Numbers, coded: bool, axis: int = 1) -> FaultCause | None:
+def cause_of(
+    found: Array, exact: Array, *, numbers: Numbers, coded: bool, fused: Fused = "", axis: int = 1
+) -> FaultCause | None:
     """The cause that explains most of an error; None when none of these does.
 
     Args:
@@ -58,6 +65,8 @@ def cause_of(found: Array, exact: Array, *, numbers: Numbers, coded: bool, axis:
         exact: What it should hold.
         numbers: What they are.
         coded: Whether a scale or an offset can be at fault here: codes, and what was made of codes.
+        fused: How it is known what an operator should write that computes more than codes, so that what it adds
+            looks like an offset of them; empty for one that does not.
         axis: The axis of channels.
     """
     if found.shape != exact.shape or not found.size:
@@ -79,7 +88,8 @@ def cause_of(found: Array, exact: Array, *, numbers: Numbers, coded: bool, axis:
             reach=float(max(right[lost], key=abs)),
         )
         return FaultCause("overflow", text)
-    return _clipped(left, right, numbers=numbers) or (_line(left, right, numbers=numbers) if coded else None)
+    line = _line(left, right, numbers=numbers, fused=fused) if coded else None
+    return _clipped(left, right, numbers=numbers) or line
 
 
 def dead_channels(found: Array, exact: Array, *, axis: int = 1) -> tuple[int, ...]:
@@ -132,7 +142,7 @@ def _clipped(found: Array, exact: Array, *, numbers: Numbers) -> FaultCause | No
     return FaultCause("saturation", text)
 
 
-def _line(found: Array, exact: Array, *, numbers: Numbers) -> FaultCause | None:
+def _line(found: Array, exact: Array, *, numbers: Numbers, fused: Fused) -> FaultCause | None:
     inside = (found > found.min()) & (found < found.max()) & (exact > exact.min()) & (exact < exact.max())
     left, right = found[inside], exact[inside]
     if left.size < _FEW or not right.std() or not left.std():
@@ -147,11 +157,7 @@ def _line(found: Array, exact: Array, *, numbers: Numbers) -> FaultCause | None:
     if np.square(left - through * right).sum() <= limit and abs(through - 1) > _GAIN:
         return FaultCause("scale", english("wrong scale: {gain:.4g} times what it should be", gain=1 / through))
     if np.square(left - right - shift).sum() <= limit:
-        if numbers == "codes" and abs(shift) > _SHIFT:
-            return FaultCause(
-                "offset", english("wrong offset: {shift:+.4g} codes from what it should be", shift=shift)
-            )
-        return None
+        return _shifted(left, right, shift, fused=fused) if numbers == "codes" and abs(shift) > _SHIFT else None
     if np.square(left - gain * right - both).sum() <= limit and abs(gain - 1) > _GAIN and numbers == "codes":
         text = english(
             "wrong scale: {gain:.4g} times what it should be, with an offset of {shift:+.4g} codes",
@@ -160,3 +166,15 @@ def _line(found: Array, exact: Array, *, numbers: Numbers) -> FaultCause | None:
         )
         return FaultCause("scale", text)
     return None
+
+
+def _shifted(found: Array, exact: Array, shift: float, *, fused: Fused) -> FaultCause:
+    """Codes that are off by one number: that of an offset is whole, what is added before rounding hardly ever."""
+    apart = np.rint(found - exact)
+    if fused == "replayed" and float((apart == np.rint(np.median(apart))).mean()) < _ONE_NUMBER:
+        text = english("a constant is added before the codes, {shift:+.4g} of them", shift=shift)
+        return FaultCause("shift", text)
+    if fused == "compared":
+        text = english("wrong offset, or a constant added before the codes: {shift:+.4g} of them", shift=shift)
+        return FaultCause("offset", text)
+    return FaultCause("offset", english("wrong offset: {shift:+.4g} codes from what it should be", shift=shift))

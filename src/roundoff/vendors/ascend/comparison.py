@@ -154,7 +154,9 @@ def compare_network(request: Request, *, warn: Warn, progress: Progress) -> Comp
     located = None
     if {"CosineSimilarity", "RelativeEuclideanDistance"} <= set(columns.algorithms):
         located = locate(rows, columns, request.limits)
-        located = located if request.strict else conclude(errors, located)
+        written = {row.tensor.rsplit(":", 2)[0] for row in rows if row.values and ":output:" in row.tensor}
+        every = not missing and written <= {each.op for each in errors}
+        located = located if request.strict else conclude(errors, located, every=every)
     return ComparisonResult(path, tuple(rows), columns, code, matched, advice, located, missing)
 
 
@@ -364,15 +366,20 @@ def _begins(found: Located) -> list[str]:
         return [english("error     {what}", what=fault_text(each)) for each in found.faults]
     if found.kind == "between":
         return [english("error     {what}", what=between_text(found))]
-    others = english("{count} others are wrong", count=found.wrong - 1)
-    victims = others if found.wrong > 1 else english("no other is wrong")
+    left = found.wrong - 1 - len(found.also)
+    others = english("{count} others are wrong", count=left)
+    victims = others if left > 0 else english("no other is wrong")
     if found.kind != "node":
         how = english("accumulates, and is too large from {op}", op=found.op)
     elif found.cause is not None:
         how = english("is introduced by {op} ({cause})", op=found.op, cause=found.cause.text)
     else:
         how = english("is introduced by {op}", op=found.op)
-    return [english("error     {how}; {victims}", how=how, victims=victims)]
+    lines = [english("error     {how}; {victims}", how=how, victims=victims)]
+    lines += [english("          and by {op}, whose inputs are right", op=op) for op in found.also]
+    if left > 0 and found.kind == "node" and not found.replayed:
+        lines.append(english("          whether others are at fault, too, --replay MODEL tells"))
+    return lines
 
 
 def fault_text(fault: OperatorError) -> str:

@@ -27,6 +27,7 @@ from roundoff.vendors.ascend.rules import (
     Operator,
     OperatorOrigin,
     Warn,
+    is_dequantizer,
     names_quantizer,
 )
 from roundoff.vendors.ascend.scales import LayerScale, Scales, decode_codes, decode_sums
@@ -284,8 +285,8 @@ CODED_TYPES = (*_CODES, "INT32")
 """Element types of codes, and of their sums."""
 
 _NO_SCALE = english(
-    "runs between a quantizer and its dequantizer and writes sums of codes; give --record or --deploy, which tell "
-    "their scale"
+    "stands between a quantizer and what its dequantizer writes, where sums of codes are; give --record or "
+    "--deploy, which tell their scale"
 )
 
 
@@ -365,7 +366,7 @@ def _golden_tensor(
         origin = decoded_counterpart(job, operator, about.index, is_input=is_input, sums=sums is not None)
         golden, where = find_golden(job, origin, operator)
     if (
-        operator.in_quant_pair
+        (operator.in_quant_pair or (coded and is_input and is_dequantizer(operator)))
         and sums is None
         and about.element_type == "INT32"
         and golden.dtype.startswith("float")

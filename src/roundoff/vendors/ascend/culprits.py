@@ -79,6 +79,8 @@ class Located:
         faults: Operators that were computed again and are wrong themselves, in the order of execution.
         replayed: How many were computed again.
         unscaled: Whether some of those in between write codes of which no file tells the scale.
+        also: More operators that are wrong though all they read is right; others read wrong inputs.
+        rounding: Whether tensors differ though each operator is right by its own inputs.
     """
 
     kind: Literal["none", "node", "between", "accumulated"]
@@ -96,6 +98,8 @@ class Located:
     faults: tuple[OperatorError, ...] = ()
     replayed: int = 0
     unscaled: bool = False
+    also: tuple[str, ...] = ()
+    rounding: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +241,22 @@ def _begins(operators: Mapping[str, _Operator]) -> Located:
             continue
         # Behind others that are off without standing out, more is needed than what each of them adds.
         more = first is None or not operator.adds <= _STANDS_OUT * usual
+        if first is not None and operator.read_wrong:
+            # What comes in wrong may grow on its way through an operator that is right.
+            more = more and not operator.written <= _APART * operator.read
         first = first or Located("accumulated", name, before=operator.read)
         if math.isnan(operator.read) or (more and _stands_out(name, known)):
-            return Located("node", name, before=operator.read, cause=operator.cause)
+            also = tuple(each for each in operators if each != name and _alone(each, operators))
+            return Located("node", name, before=operator.read, cause=operator.cause, also=also)
         usual = max(usual, operator.adds if math.isfinite(operator.adds) else 0.0)
     return first or Located("accumulated", next(iter(operators)))
+
+
+def _alone(name: str, operators: Mapping[str, _Operator]) -> bool:
+    """Whether an operator is wrong and all that it reads, which was dumped with it, is far from wrong."""
+    operator = operators[name]
+    right = not operator.read_wrong and not operator.unscaled and operator.read * _APART < operator.written
+    return operator.wrong and right and _stands_out(name, operators)
 
 
 def _stands_out(name: str, known: Mapping[str, _Operator]) -> bool:
@@ -262,12 +277,13 @@ def _stands_out(name: str, known: Mapping[str, _Operator]) -> bool:
     return len(alike) < max(_SEVERAL - 1, _EVERYWHERE * len(telling))
 
 
-def conclude(errors: Sequence[OperatorError], rows: Located) -> Located:
+def conclude(errors: Sequence[OperatorError], rows: Located, *, every: bool = False) -> Located:
     """The same by operators that were computed again; what the golden data say counts for all others.
 
     Args:
         errors: What operators add themselves, in the order of execution.
         rows: Where the error begins by the golden data.
+        every: Whether these are all operators that were compared.
     """
     judged = len(errors)
     wrong = [each for each in errors if each.wrong]
@@ -292,12 +308,15 @@ def conclude(errors: Sequence[OperatorError], rows: Located) -> Located:
         first = faults[0]
         return replace(
             rows, kind="node", op=first.op, cause=first.cause, faults=tuple(faults), between=first.between,
-            replayed=judged,
+            replayed=judged, also=(),
         )  # fmt: skip
     right = {each.op for each in errors}
-    if rows.kind == "node" and rows.op in right:
-        # Computed from what it read, it is right: what differs came in with its inputs.
-        return replace(rows, kind="accumulated", cause=None, replayed=judged)
+    if rows.kind in ("node", "accumulated") and rows.op in right:
+        # Computed from what it read, it is right: what differs came in with its inputs, and is rounding where all
+        # are right. Nothing is at fault then, unless the outputs cannot bear it.
+        rounding = every and not wrong
+        kind: Literal["none", "accumulated"] = "none" if rounding and not rows.reaches_end else "accumulated"
+        return replace(rows, kind=kind, cause=None, also=(), replayed=judged, rounding=rounding)
     return replace(rows, replayed=judged)
 
 

@@ -372,6 +372,8 @@ def _far(distance: float) -> str:
 def _judged(title: str, found: Located, advise: _Advice) -> GuideStep:
     if found.kind == "none":
         verdict = english("all {count} tensors agree", count=found.compared)
+        if found.wrong:
+            verdict = english("the outputs agree, {wrong} tensors are off by rounding", wrong=found.wrong)
         if found.replayed:
             verdict = english(
                 "{verdict}, and {count} operators are right by their own inputs",
@@ -403,6 +405,9 @@ _CAUSES = {
     "offset": english(
         "the device uses another offset than the files tell: compile the deploy model of this record again"
     ),
+    "shift": english(
+        "something is added that the model does not add, such as another bias: compile it again, then report it"
+    ),
     "saturation": english(
         "values are cut off: calibrate again with data that reaches as far, or keep this node in float"
     ),
@@ -414,21 +419,7 @@ _CAUSES = {
 def _told(found: Located, advise: tuple[str, str]) -> tuple[str, str]:
     """What was found in a sentence, and what to do about it."""
     if found.kind == "accumulated":
-        if found.replayed:
-            told = english(
-                "accumulated error: {wrong} of {all} operators add about {distance:.2g} each, none stands out",
-                wrong=found.wrong,
-                all=found.replayed,
-                distance=found.distance,
-            )
-        else:
-            told = english(
-                "accumulated error: {wrong} tensors, from {op} on ({far})",
-                wrong=found.wrong,
-                op=found.op,
-                far=_far(found.distance),
-            )
-        return told, advise[1]
+        return _accumulated(found), advise[1]
     advice = _CAUSES.get(found.cause.kind if found.cause is not None else "", advise[0])
     if found.faults:
         nodes = fault_text(found.faults[0])
@@ -449,4 +440,36 @@ def _told(found: Located, advise: tuple[str, str]) -> tuple[str, str]:
         told = english("{told} ({cause})", told=told, cause=found.cause.text)
     if not math.isnan(found.before):
         told = english("{told}, {before:.2g} before it", told=told, before=found.before)
-    return told, advice
+    return _with_others(told, found), advice
+
+
+def _accumulated(found: Located) -> str:
+    """What is said of an error that no single operator makes."""
+    if found.rounding:
+        return english(
+            "accumulated rounding: {wrong} tensors are off, from {op} on, yet all {all} operators are right by "
+            "their own inputs",
+            wrong=found.wrong,
+            op=found.op,
+            all=found.replayed,
+        )
+    if found.replayed:
+        return english(
+            "accumulated error: {wrong} of {all} operators add about {distance:.2g} each, none stands out",
+            wrong=found.wrong,
+            all=found.replayed,
+            distance=found.distance,
+        )
+    return english(
+        "accumulated error: {wrong} tensors, from {op} on ({far})",
+        wrong=found.wrong,
+        op=found.op,
+        far=_far(found.distance),
+    )
+
+
+def _with_others(told: str, found: Located) -> str:
+    """What was found with more operators of which the same can be told."""
+    if not found.also:
+        return told
+    return english("{told}; so is {also}, whose inputs are right", told=told, also=", ".join(found.also))

@@ -14,7 +14,7 @@ from roundoff.measure.statistics import release_pages
 from roundoff.messages.message import english
 from roundoff.tensors import open_source
 from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, compare_values
-from roundoff.vendors.ascend.causes import FaultCause, cause_of, dead_channels
+from roundoff.vendors.ascend.causes import FaultCause, Fused, cause_of, dead_channels
 from roundoff.vendors.ascend.counterparts import (
     CODED_TYPES,
     CONSTANT_TYPES,
@@ -232,7 +232,8 @@ def _faults(
     with np.errstate(all="ignore"):
         if found.numbers == "codes":
             mine, golden = mine / found.step, golden / found.step
-        return dead, cause_of(mine, golden, numbers=found.numbers, coded=coded, axis=axis)
+        fused: Fused = "compared" if len(operator.parts) > 1 else ""
+        return dead, cause_of(mine, golden, numbers=found.numbers, coded=coded, fused=fused, axis=axis)
 
 
 def sides(job: CompareJob, fitted: Fitted, *, mine: str, golden: str) -> tuple[list[str], list[str]]:

@@ -23,7 +23,7 @@ from roundoff.messages.message import english, shown
 from roundoff.vendors.amct.deploy import PlainOperators, integer_model
 from roundoff.vendors.amct.quantizers import records_of_qat
 from roundoff.vendors.amct.workflow import convert
-from roundoff.vendors.ascend.causes import FaultCause, Numbers, cause_of
+from roundoff.vendors.ascend.causes import FaultCause, Fused, Numbers, cause_of
 from roundoff.vendors.ascend.counterparts import CompareJob, deployed
 from roundoff.vendors.ascend.culprits import OperatorError
 from roundoff.vendors.ascend.errors import NotCompared
@@ -186,7 +186,8 @@ class Replay:
             return
         found = self.numbers(tensor, origin.name)
         if found.size == exact.size:
-            error = _compared(operator.name, found.reshape(exact.shape), exact, tensor=tensor)
+            fused: Fused = "replayed" if len(operator.parts) > 1 else ""
+            error = _compared(operator.name, found.reshape(exact.shape), exact, tensor=tensor, fused=fused)
             yield replace(error, between=between)
         else:
             what = english(
@@ -318,7 +319,7 @@ class ModelReplay(Replay):
         return self.stages.shaped(stage, self.numbers(*self._dumped[stage]))
 
 
-def _compared(op: str, found: Array, exact: Array, *, tensor: Tensor) -> OperatorError:
+def _compared(op: str, found: Array, exact: Array, *, tensor: Tensor, fused: Fused = "") -> OperatorError:
     kind = tensor.about.element_type
     numbers: Numbers = "codes" if kind in _CODES else "sums" if kind == "INT32" else "values"
     # What is neither codes nor bfloat16 the device computes in half precision, whatever it writes.
@@ -339,7 +340,8 @@ def _compared(op: str, found: Array, exact: Array, *, tensor: Tensor) -> Operato
     cause = None
     if bad:
         coded = numbers != "values" or DEQUANT_NAME.search(op) is not None
-        cause = cause_of(found, exact, numbers=numbers, coded=coded) or _pattern(found, exact, expected)
+        known_cause = cause_of(found, exact, numbers=numbers, coded=coded, fused=fused)
+        cause = known_cause or _pattern(found, exact, expected)
     return OperatorError(op, excess, whole, share, bad, cause)
 
 

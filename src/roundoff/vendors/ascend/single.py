@@ -398,6 +398,7 @@ def _short(name: str, folder: Path) -> str:
 # Finding the one tensor that a single-operator comparison is about.
 
 _AGAIN = english("check the name and the folders")
+_SCALES = english("add --record record.txt or --deploy MODEL of the quantized model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,7 +482,7 @@ def _by_rule(job: CompareJob, asked: Asked) -> Single:
         raise Refused(
             error.message or english("{tensor} cannot be compared.", tensor=asked.tensor),
             code=error.code,
-            fix=_AGAIN,
+            fix=_SCALES if error.code is Code.UNSUPPORTED else _AGAIN,
         ) from error
     mine_ops, golden_ops = group_names(group)
     return Single(

@@ -134,6 +134,7 @@ def open_build(path: Path, settings: BundleSettings) -> Iterator[CaseSource]:
             paths=record.paths,
             extras=BuildExtras(settings, folder, config, material),
             texts=tuple(_names(config)),
+            missed=bool(_missed_goal(folder)),
         )
 
 

@@ -172,6 +172,17 @@ def relu(job: LayerJob) -> None:
         _function(job, "Relu")
 
 
+@converts("NegReLU")
+def neg_relu(job: LayerJob) -> None:
+    """Positive values become zero, or a fraction of themselves (DispNet)."""
+    slope = job.params("relu_param").number("negative_slope")
+    if not slope:
+        _function(job, "Min", job.floats(0.0, "zero"))
+        return
+    turned = job.step("Neg", [job.bottoms[0].name], "turned")
+    job.top("Neg", [job.step("LeakyRelu", [turned], "leaky", alpha=slope)], job.bottoms[0].shape)
+
+
 @converts("PReLU")
 def prelu(job: LayerJob) -> None:
     """Negative values become a stored fraction of themselves, one for each channel."""

@@ -218,10 +218,10 @@ def im2col(job: LayerJob) -> None:
     job.top("Conv", inputs, (batch, channels * count, *outputs), group=channels, **window.attributes())
 
 
-@converts("Deconvolution")
+@converts("Deconvolution", "Deconvolution3D")
 def deconvolution(job: LayerJob) -> None:
     """The transpose of a convolution."""
-    params = job.params("convolution_param")
+    params = volume_params(job, "convolution_param")
     group = params.integer("group")
     channels, out = _channels(job, params, group)
     (batch, _, *sizes) = job.bottoms[0].shape

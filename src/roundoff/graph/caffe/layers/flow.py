@@ -1,4 +1,4 @@
-"""How pictures move: two of them compared at many displacements, warped by a flow, resampled (FlowNet)."""
+"""How pictures move: two of them compared at many displacements, warped, resampled (FlowNet, DispNet)."""
 
 import math
 
@@ -20,39 +20,51 @@ def _planes(job: LayerJob) -> tuple[int, ...]:
     return shape
 
 
-@converts("Correlation")
+@converts("Correlation", "Correlation1D")
 def correlation(job: LayerJob) -> None:
-    """The mean product of two pictures' values, or of their distances, at each displacement of the second."""
+    """The mean product of two pictures' values, or of their distances, at each displacement of the second.
+
+    ``Correlation1D``, of DispNet, moves along rows only, to both sides or to one.
+    """
     job.check_counts((2,))
     params, shape = job.params("correlation_param"), _planes(job)
     kernel, reach, pad = (params.integer(name) for name in ("kernel_size", "max_displacement", "pad"))
     stride, step = params.integer("stride_1"), params.integer("stride_2")
     if kernel % 2 == 0 or min(stride, step) < 1 or job.bottoms[1].shape != shape:
         raise job.refuse(english("takes an odd kernel_size, strides of at least 1, and two bottoms of one shape"))
-    places = [-(-(size + 2 * pad - 2 * reach - kernel + 1) // stride) for size in shape[2:]]
+    along = job.layer.type.endswith("1D")
+    # What windows cannot reach, and what is added, at each end of columns and of rows.
+    ends, edges = (0 if along else reach, reach), (0 if along else pad, pad)
+    sizes = zip(shape[2:], edges, ends, strict=True)
+    places = [-(-(size + 2 * edge - 2 * end - kernel + 1) // stride) for size, edge, end in sizes]
     if min(places) < 1:
         raise job.refuse(english("has a kernel and displacements that do not fit into its input"))
     # How much of the padded planes the windows see at one displacement.
     seen = [(count - 1) * stride + kernel for count in places]
-    first, second = (_padded(job, number, pad) for number in (0, 1))
-    here = _rows(job, first, "here", start=reach, size=seen[0])
-    columns = job.integers(reach + np.arange(seen[1]), "columns")
-    here = job.step("Gather", [here, columns], "here_columns", axis=3)
-    here = job.step("Unsqueeze", [here, job.integers([3], "axis")], "here_once")
     radius = reach // step
-    moves = step * np.arange(-radius, radius + 1)
-    moved = job.integers(reach + moves[:, None] + np.arange(seen[1]), "moved_columns")
+    across = np.arange(-radius, radius + 1)
+    if along and params.integer("single_direction"):
+        # To the left it begins one step away, and goes one step further than it should.
+        across = np.arange(-radius - 1, 0) if params.integer("single_direction") < 0 else np.arange(radius + 1)
+    columns = step * across
+    beyond = max(0, -int(columns[0]) - reach)
+    first, second = (_padded(job, number, (*edges, beyond * number)) for number in (0, 1))
+    here = _rows(job, first, "here", start=ends[0], size=seen[0])
+    here = job.step("Gather", [here, job.integers(reach + np.arange(seen[1]), "columns")], "here_columns", axis=3)
+    here = job.step("Unsqueeze", [here, job.integers([3], "axis")], "here_once")
+    moved = job.integers(beyond + reach + columns[:, None] + np.arange(seen[1]), "moved_columns")
     mean_of = "Mul" if params.choice("correlation_type") == "MULTIPLY" else "Sub"
+    moves = [0] if along else columns.tolist()
     parts = []
-    for number, move in enumerate(moves.tolist()):
-        rows = _rows(job, second, f"{number}/there", start=reach + move, size=seen[0])
+    for number, move in enumerate(moves):
+        rows = _rows(job, second, f"{number}/there", start=ends[0] + move, size=seen[0])
         there = job.step("Gather", [rows, moved], f"{number}/displaced", axis=3)
         both = job.step(mean_of, [here, there], f"{number}/both")
         if mean_of == "Sub":
             both = job.step("Abs", [both], f"{number}/distance")
         mean = job.step("ReduceMean", [both], f"{number}/mean", axes=[1], keepdims=0)
         parts.append(job.step("Transpose", [mean], f"{number}/by_move", perm=[0, 2, 1, 3]))
-    top = (shape[0], len(moves) ** 2, *places)
+    top = (shape[0], len(moves) * len(columns), *places)
     if kernel == stride == 1:
         job.top("Concat", parts, top, axis=1)
         return
@@ -60,11 +72,12 @@ def correlation(job: LayerJob) -> None:
     job.top("AveragePool", [every], top, kernel_shape=[kernel] * 2, strides=[stride] * 2)
 
 
-def _padded(job: LayerJob, number: int, pad: int) -> str:
-    source = job.bottoms[number].name
-    if not pad:
+def _padded(job: LayerJob, number: int, edges: tuple[int, int, int]) -> str:
+    """A bottom with zeros above and below, at both sides, and some more at the left."""
+    source, (high, wide, left) = job.bottoms[number].name, edges
+    if not any(edges):
         return source
-    pads = job.integers([0, 0, pad, pad] * 2, f"pads_{number}")
+    pads = job.integers([0, 0, high, wide + left, 0, 0, high, wide], f"pads_{number}")
     return job.step("Pad", [source, pads, job.floats(0.0, f"padding_{number}")], f"padded_{number}")
 
 
@@ -139,8 +152,132 @@ def resample(job: LayerJob) -> None:
         )
         for axis in (1, 0)
     )
+    _weigh(job, rows, columns)
+
+
+def _weigh(job: LayerJob, rows: Array, columns: Array) -> None:
+    """Planes whose values are weighted sums of the bottom's, along rows and columns."""
+    shape = (*_planes(job)[:2], len(rows), len(columns))
     across = job.step("MatMul", [job.bottoms[0].name, job.floats(columns.T, "columns")], "across")
-    job.top("MatMul", [job.floats(rows, "rows"), across], (*shape[:2], *wanted))
+    job.top("MatMul", [job.floats(rows, "rows"), across], shape)
+
+
+@converts("Downsample")
+def downsample(job: LayerJob) -> None:
+    """Planes in another size, corners on corners: means of the values around each place, weighted by a pyramid."""
+    job.check_counts((1, 2))
+    params, shape = job.params("downsample_param"), _planes(job)
+    named = params.integer("top_height"), params.integer("top_width")
+    wanted = job.bottoms[1].shape[-2:] if len(job.bottoms) > 1 else named
+    if min(wanted) < 1:
+        raise job.refuse(english("says nothing of its size"), fix=english("give top_height and top_width"))
+    if wanted == shape[2:]:
+        job.top("Identity", [job.bottoms[0].name], shape)
+        return
+    if min(*wanted, *shape[2:]) == 1:
+        raise job.refuse(english("has planes of one row or column, for which its formula gives no number"))
+    _weigh(job, *(_pyramid(size, target) for size, target in zip(shape[2:], wanted, strict=True)))
+
+
+def _pyramid(size: int, wanted: int) -> Array:
+    step = (size - 1) / (wanted - 1)
+    distance = np.abs(np.arange(wanted)[:, None] * step - np.arange(size))
+    weights = np.maximum(0, 1 - distance / step)
+    sums = weights.sum(1, keepdims=True)
+    # Between two values further apart than the pyramid reaches there is none; the program divides by zero.
+    return np.asarray(np.divide(weights, sums, out=np.full_like(weights, math.nan), where=sums != 0))
+
+
+@converts("Mean")
+def mean(job: LayerJob) -> None:
+    """A mean of each channel added to pictures or taken off, each side with a factor."""
+    params = job.params("mean_param")
+    values = np.array(params.numbers("value"), np.float64)
+    if params.has("file") or not values.size:
+        raise job.refuse(english("has its mean in a file of its own"), fix=english("give the mean as value: ..."))
+    job.check_counts(range(1, len(job.bottoms) + 1), (len(job.bottoms),))
+    factor = params.number("output_scale")
+    added = (
+        factor * params.number("mean_scale") * (-values if params.choice("operation") == "SUBTRACT" else values)
+    )
+    for index, bottom in enumerate(job.bottoms):
+        if len(bottom.shape) != _PLANE + 2 or bottom.shape[1] % values.size:
+            raise job.refuse(english("has {count} means for other channels", count=values.size))
+        whole = np.resize(added, bottom.shape[1]).reshape(-1, 1, 1)
+        scaled = job.floats(factor * params.number("input_scale"), f"{index}/factor")
+        product = job.step("Mul", [bottom.name, scaled], f"{index}/scaled")
+        job.top("Add", [product, job.floats(whole, f"{index}/mean")], bottom.shape, index=index)
+
+
+@converts("DataAugmentation")
+def data_augmentation(job: LayerJob) -> None:
+    """What FlowNet does to pictures when it is run: the middle of them, where a size is given, less their mean."""
+    job.check_counts((1,))
+    params, shape = job.params("augmentation_param"), _planes(job)
+    if params.flag("augment_during_test"):
+        raise job.refuse(english("changes its input by chance"), fix=english("take out augment_during_test: true"))
+    means = _mean_of_pictures(job)
+    named = params.integer("crop_height"), params.integer("crop_width")
+    wanted = named if all(params.has(name) for name in ("crop_height", "crop_width")) else shape[2:]
+    if (min(wanted) < 2 and wanted == named) or any(a > b for a, b in zip(wanted, shape[2:], strict=True)):
+        raise job.refuse(english("cuts out more than its input has"))
+    middle = job.bottoms[0].name
+    if wanted == named:
+        rows, columns = (_middle(size, target) for size, target in zip(shape[2:], wanted, strict=True))
+        across = job.step("MatMul", [middle, job.floats(columns.T, "columns")], "across")
+        middle = job.step("MatMul", [job.floats(rows, "rows"), across], "middle")
+    top = (*shape[:2], *wanted)
+    if means is None:
+        job.top("Identity", [middle], top)
+        return
+    if means.shape[1:] not in (wanted, (1, 1)):
+        means = means.mean((1, 2), keepdims=True)
+    job.top("Sub", [middle, job.floats(means, "mean")], top)
+
+
+def _middle(size: int, wanted: int) -> Array:
+    """Weights that take the middle of an axis; the last value is never quite reached, as in the program."""
+    places = np.clip(np.arange(wanted) + (size - wanted) / 2, 0, size - 1.05)
+    return np.asarray(np.maximum(0, 1 - np.abs(places[:, None] - np.arange(size))))
+
+
+def _mean_of_pictures(job: LayerJob) -> Array | None:
+    """The mean that is taken off: that of training, which the layer has stored, or that of its parameters."""
+    params, shape = job.params("augmentation_param"), _planes(job)
+    pixels = params.flag("mean_per_pixel")
+    if params.integer("recompute_mean"):
+        # A count of pictures, the mean of each pixel in the size of training, and that of each channel.
+        stored = job.blob(1, job.layer.blobs[1].shape if len(job.layer.blobs) > 1 else (1, *shape[1:]))
+        if job.net.fills:
+            job.blob(0, (1, 1, 1, 1))
+        channels = job.blob(2, (1, shape[1], 1, 1)).reshape(-1, 1, 1)
+        return stored.reshape(shape[1], *stored.shape[-2:]) if pixels else channels
+    given = np.array(params.numbers("mean"), np.float32)
+    return given.reshape(-1, 1, 1) if given.size == shape[1] and not pixels else None
+
+
+@converts("Accum")
+def accum(job: LayerJob) -> None:
+    """Blobs enlarged to the size of the largest, or to a given one, corners on corners, and put together."""
+    params = job.params("accum_param")
+    reference = params.flag("have_reference")
+    parts = job.bottoms[: len(job.bottoms) - reference]
+    if not parts or any(len(bottom.shape) != _PLANE + 2 for bottom in job.bottoms):
+        raise job.refuse(english("has {count} bottoms; it takes two or more", count=len(job.bottoms)))
+    largest = [max(bottom.shape[axis] for bottom in parts) for axis in (2, 3)]
+    by = params.integer("size_divisible_by")
+    named = [-(-size // by) * by for size in largest] if by else [
+        params.integer(name) for name in ("top_height", "top_width")]  # fmt: skip
+    wanted = named if all(a > b for a, b in zip(named, largest, strict=True)) else largest
+    wanted = list(job.bottoms[-1].shape[2:]) if reference else wanted
+    enlarged = []
+    for number, bottom in enumerate(parts):
+        size = job.step("Shape", [bottom.name], f"{number}/kept", start=0, end=2)
+        size = job.step("Concat", [size, job.integers(wanted, f"{number}/size")], f"{number}/sizes", axis=0)
+        how = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+        enlarged.append(job.step("Resize", [bottom.name, "", "", size], f"{number}/enlarged", **how))
+    top = (parts[0].shape[0], sum(bottom.shape[1] for bottom in parts), *wanted)
+    job.top("Concat", enlarged, top, axis=1)
 
 
 def _weights(size: int, wanted: int, step: float, offset: float, *, method: str, smooth: bool) -> Array:
