@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from roundoff.core.coverage import OutputCoverage, Unjudged
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.quantizers import fake_quantize
+from roundoff.core.quantizers import Quantizer, fake_quantize
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import Expected, grid_step
 from roundoff.diagnosis.devices.readout import DeviceView
@@ -167,6 +167,11 @@ class OutputLoss:
         return self._loss(
             lambda sample: self._replay.golden.compute_all(self._names, self._replay.feed(sample)),
         )
+
+    def of_quantizers(self, quantizers: Sequence[Quantizer]) -> Loss:
+        """What the network loses with these quantizers, from the samples to the outputs."""
+        network = self._replay.golden.with_quantizers(quantizers)
+        return self._loss(lambda sample: network.compute_all(self._names, self._replay.feed(sample)))
 
     def of_half(self) -> Loss:
         """What a device loses that stores each tensor in half precision, or in the shorter kind that it has."""
@@ -455,7 +460,8 @@ def input_suspects(replay: DeviceReplay) -> list[DeviceSuspect]:
         expected = _expected(replay, name)
         error, pairs = LocalError(), []
         for sample in replay.indices:
-            pair = Pair(replay.readout.read(name, sample), _coded(replay, name, sample), expected)
+            had = replay.readout.read(name, sample)
+            pair = Pair(had, _coded(replay, name, sample, had), expected)
             error.add(pair.exact, pair.found, expected)
             pairs.append(pair)
         if error.is_suspect():
@@ -465,11 +471,12 @@ def input_suspects(replay: DeviceReplay) -> list[DeviceSuspect]:
     return found
 
 
-def _coded(replay: DeviceReplay, name: str, sample: int) -> Array:
-    """The user's input as the device should hold it."""
+def _coded(replay: DeviceReplay, name: str, sample: int, had: Array) -> Array:
+    """The user's input as the device should hold it: in its codes, or written as it was given."""
     wanted = np.asarray(replay.feed(sample)[name]).astype(np.float32)
     quantizer = replay.golden.coded.get(name)
-    return wanted if quantizer is None else fake_quantize(wanted, quantizer.params, quantizer.spec)
+    as_given = quantizer is None or np.array_equal(had.ravel(), wanted.ravel())
+    return wanted if quantizer is None or as_given else fake_quantize(wanted, quantizer.params, quantizer.spec)
 
 
 def _expected(replay: DeviceReplay, name: str) -> Expected:
