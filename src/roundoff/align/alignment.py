@@ -362,7 +362,7 @@ def align(  # noqa: PLR0913 - two sides, and what is known of them
         found = _match_names(ours, theirs, aliases=aliases, origins=recorded)
     if samples:
         sides = SampleSide(reference, samples[0][0]), SampleSide(candidate, samples[0][1])
-        found = _with_layouts(found, *sides, progress=progress)
+        found = _with_layouts(_behind_products(found, *sides), *sides, progress=progress)
         if by_value:
             found = match_rest_by_value(found, *sides, progress=progress)
         layout = usual_layout(reference.tensors, candidate.tensors, _certain(found))
@@ -485,6 +485,42 @@ def _left(
         [tensor for tensor in ours if tensor.index not in our_taken],
         [tensor for tensor in theirs if tensor.index not in their_taken],
     )
+
+
+_PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
+_FOLDED = 2
+"""A bias and an activation are folded into a product, which keeps its name."""
+
+
+def _behind_products(found: Sequence[Match], ours: SampleSide, theirs: SampleSide) -> list[Match]:
+    """The matches, where a product that a tool recorded holds what is folded into it with the last of that."""
+    taken = {match.reference for match in found}
+    complete = []
+    for match in found:
+        if match.how == "origin" and theirs.tensors[match.candidate].op_type in _PRODUCTS:
+            size = ours.tensors[match.reference].size
+            behind = range(match.reference + 1, min(match.reference + 1 + _FOLDED, len(ours.tensors)))
+            free = [place for place in behind if place not in taken and ours.tensors[place].size == size]
+            near = [replace(match, reference=place) for place in (match.reference, *free)]
+            complete.append(min(near, key=lambda each: _unexplained(each, ours, theirs)))
+        else:
+            complete.append(match)
+    return complete
+
+
+def _unexplained(match: Match, ours: SampleSide, theirs: SampleSide) -> float:
+    """The energy of a pair's difference over that of the reference, in the layout that shapes allow."""
+    left, right = ours.read(match.reference), theirs.read(match.candidate)
+    if left is None or right is None:
+        return np.inf
+    layout = find_layout(left, right)
+    if layout is not None:
+        right = layout.apply(right)
+    if left.shape != right.shape:
+        return np.inf
+    exact = left.astype(np.float64)
+    energy = float(np.square(exact).sum())
+    return float(np.square(right - exact).sum()) / energy if energy else np.inf
 
 
 def _with_layouts(

@@ -7,7 +7,7 @@ files, ``<model>.quantization.cfg`` the range of every tensor, ``error_analysis.
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -123,10 +123,18 @@ class _Snapshot:
         folder = self.folder / self.runs[role]
         files = _files(folder)
         listed = _layers(self.folder / NAME_LIST)
+        firsts = {layer: layer for layer, file in listed.items() if file in files and _original(layer)[0] == layer}
         for layer, file in listed.items():
             path = files.pop(file, None)
             if path is not None:
-                yield TensorFile(layer, self.sample, shown(path), _probe_of(path))
+                place = TensorFile(layer, self.sample, shown(path), _probe_of(path))
+                stem, operation = _original(layer)
+                first = firsts.setdefault(stem, layer)
+                if first != layer:
+                    place = replace(place, copy_of=first)
+                elif stem != layer:
+                    place = replace(place, origin=stem, op_type=operation)
+                yield place
             elif role != "runtime":  # a board runs fused layers as one and has nothing of those inside
                 yield TensorFile(layer, self.sample, shown(folder / file), _missing)
         for file, path in sorted(files.items(), key=lambda each: natural_key(each[0])):
@@ -152,6 +160,20 @@ class _Snapshot:
                 yield message("tensors.rknn_figures", where=where, name=layer, said=cosine, found=found)
 
 
+_MOVED = re.compile(r"^(?P<name>.+?)(?P<product>_mm)?(?:-rs|_rs|_tp|_sw|#\d+|_sdpa)*$")
+"""What the tool puts behind a name: it moves a tensor, computes attention in one kernel, or a product as Conv."""
+
+
+def _original(layer: str) -> tuple[str, str]:
+    """The tensor of the model that a layer holds in another shape, and what computes it where the name tells."""
+    found = _MOVED.match(layer)
+    name = found["name"] if found else layer
+    # The mean over an axis is a product of what was moved before: it has that tensor's name with the marks.
+    product = bool(found and found["product"])
+    return (layer, "") if product and _MOVES.search(name) else (name, "MatMul" * product)
+
+
+_MOVES = re.compile(r"(?:-rs|_rs|_tp|_sw|#\d+)$")
 _DEVIATES = 2e-3
 """The tool writes five decimals of cosines that it takes in float32; files of other runs differ by far more."""
 _MOST_VALUES = 16_000_000

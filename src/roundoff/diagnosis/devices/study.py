@@ -355,12 +355,14 @@ def diagnose_device(
             return departed
     notebook = Investigation(settings or DiagnoseSettings())
     notebook.notes += remarks_of(dumps)
+    told = None
     if not quantized.quantizers and (told := _by_scales(quantized.float_model, samples, dumps, names)) is not None:
         quantized = told
         notebook.notes.append(message("diagnosis.note_tool_scales", count=len(told.quantizers)))
     with closing(LiveSource(quantized.float_model, samples, threads=notebook.settings.threads)) as reference:
         with notebook.check(message("diagnosis.check_dumps")) as check, np.errstate(all="ignore"):
-            replay = _replay(quantized, samples, (reference, dumps), notebook, names)
+            sources = reference, dumps
+            replay = _replay(quantized, samples, sources, notebook, names, scaled=told is not None)
             check.result = _what_was_read(replay)
         # Dumps may hold anything, NaN and the largest numbers among it.
         with np.errstate(all="ignore"):
@@ -483,6 +485,8 @@ def _replay(
     sources: tuple[LiveSource, TensorSource],
     notebook: Investigation,
     names: KnownNames | None,
+    *,
+    scaled: bool = False,
 ) -> DeviceReplay:
     settings = notebook.settings
     coded: dict[str, Quantizer] = {}
@@ -505,6 +509,7 @@ def _replay(
         arithmetic=settings.arithmetic,
         indices=spread(len(readout.samples), _MOST_SAMPLES),
         threads=settings.threads,
+        scaled=scaled,
     )
     usable = [info.name for info in sources[0].tensors if info.dtype.startswith("float") and not info.problem]
     whole = with_predicted(readout, replay.golden, feed=replay.feed(0), tensors=usable)

@@ -345,12 +345,14 @@ def find_suspects(
     """
     suspects: list[DeviceSuspect] = []
     faint: list[DeviceSuspect] = []
-    guessed = not replay.quantizers
-    doubtful = {name for name, error in found.local.items() if error.is_suspect(found.floor, guessed=guessed)}
+    guessed = {name for name in found.local if replay.is_guessed(name)}
+    doubtful = {
+        name for name, error in found.local.items() if error.is_suspect(found.floor, guessed=name in guessed)
+    }
     loud = {
         name
         for name, error in found.local.items()
-        if guessed and name not in doubtful and error.is_loud(found.floor)
+        if name in guessed and name not in doubtful and error.is_loud(found.floor)
     }
     fine = [name for name in found.local if name not in doubtful and name not in loud]
     computed_rightly = {node for name in fine for node in replay.spans[name].nodes}
@@ -367,14 +369,14 @@ def find_suspects(
             if name not in doubtful and name not in loud and not misled:
                 continue
             own = _again(replay, name) if replay.believed else error
-            if not own.is_suspect(found.floor, guessed=guessed) and name not in loud:
+            if not own.is_suspect(found.floor, guessed=name in guessed) and name not in loud:
                 continue
             flow = _flow(replay, name, found.floor)
             places, nodes = replay.indices[:_HELD], replay.spans[name].nodes
             # Nodes that something else comes out of rightly are not to blame, unless all are such.
             nodes = tuple(node for node in nodes if node not in computed_rightly) or nodes
             pairs = tuple(replay.pair(name, sample) for sample in places)
-            strong = own.is_suspect(found.floor, guessed=guessed)
+            strong = own.is_suspect(found.floor, guessed=name in guessed)
             (suspects if strong else faint).append(
                 DeviceSuspect(name, nodes, own, flow, pairs, places, found.floor, others=len(fine), others_off=off)
             )

@@ -21,6 +21,8 @@ from roundoff.tensors.ranges import on_grid
 from roundoff.tensors.stored import ToolScale, ToolWeights, scales_of, weights_of
 
 _LAYERS = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (1,), "MatMul": (0, 1)}
+_MOVING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Slice", "Split"})
+"""What leaves codes as they are."""
 _FUSED = 2
 """An activation and a sum are computed in one with what is in front of them."""
 _FEWEST = 0.25
@@ -151,7 +153,10 @@ def codes_of(scale: ToolScale) -> tuple[QuantSpec, QuantParams]:
 def _weights(model: Model, rules: ToolWeights, coded: Collection[str]) -> Iterator[Quantizer]:
     """Weights of layers that compute with codes, in the way of the tool."""
     weights = Weights(model)
+    coded = set(coded)
     for node in model.proto.graph.node:
+        if node.op_type in _MOVING and node.input[0] in coded:
+            coded.update(node.output)
         for place in _LAYERS.get(node.op_type, ()):
             name = node.input[place] if place < len(node.input) else ""
             # A layer that reads what has no codes stays in float.
