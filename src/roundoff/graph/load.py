@@ -279,10 +279,10 @@ class Model:
 
 
 def load_model(path: Path | str) -> Model:
-    """Read an ONNX model, or a Caffe net as one; what a net loses by that is told by a logger.
+    """Read an ONNX model, or a Caffe net or a LiteRT model as one; what a net loses is told by a logger.
 
     Args:
-        path: The .onnx file; or a .prototxt, alone or as ``net.prototxt,net.caffemodel``.
+        path: The .onnx or .tflite file; or a .prototxt, alone or as ``net.prototxt,net.caffemodel``.
 
     Raises:
         BadInput: The file is missing, damaged, not such a model, or refers to external data that is missing,
@@ -295,6 +295,10 @@ def load_model(path: Path | str) -> Model:
         imported = import_caffe(*caffe_pair(file))
         tell(imported)
         return imported.model
+    if file.suffix.lower() == LITERT:
+        from roundoff.graph.litert.convert import import_lite
+
+        return import_lite(file)
     proto, size = _parse(file)
     for entry in proto.metadata_props:
         if entry.key == DRAWN_KEY:
@@ -302,6 +306,7 @@ def load_model(path: Path | str) -> Model:
     return checked_model(proto, path=file, size=size)
 
 
+LITERT = ".tflite"
 _LOGGER = logging.getLogger("roundoff.graph")
 DRAWN_KEY = "roundoff.caffe.random_weights"
 """A model whose net had no numbers says so under this key, in its file too."""
