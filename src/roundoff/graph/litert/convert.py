@@ -1,7 +1,7 @@
 """A .tflite model as ONNX: float networks as such, quantized ones with quantize/dequantize pairs.
 
-LiteRT has channels last; pictures are kept with channels first from the first convolution on, and brought back where
-an operator asks for it, and at the outputs. Tensors keep their names.
+LiteRT has channels last; pictures are kept with channels first from the first convolution on, and brought back
+where an operator asks for it, and at the outputs. Tensors keep their names.
 """
 
 import math
@@ -15,12 +15,13 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.litert.schema import LiteModel, LiteOperator, LiteTensor, StoredScale, read_lite
 from roundoff.graph.load import Model, checked_model
+from roundoff.graph.nodes import make_model
 from roundoff.messages.message import english
 
 _OPSET, _IR = 17, 8
 _PICTURE = 4
 _FIRST, _LAST = [0, 3, 1, 2], [0, 2, 3, 1]
-_SAME, _VALID = 0, 1
+_SAME = 0
 _CODES = frozenset({"int8", "uint8", "int16"})
 
 
@@ -44,7 +45,13 @@ class _Conversion:
         self._initializers: dict[str, Any] = {}
         self._seen: dict[tuple[int, bool], str] = {}
         self._used: set[str] = set()
-        self._names = [self._free(tensor.name or f"tensor_{at}") for at, tensor in enumerate(lite.tensors)]
+        # An output has its name where it leaves the network: behind its codes, with channels last.
+        leaving = {place: self._free(lite.tensors[place].name or f"output_{place}") for place in lite.outputs}
+        self._leaving = leaving
+        self._names = [
+            self._free(f"{leaving[at]}_computed" if at in leaving else tensor.name or f"tensor_{at}")
+            for at, tensor in enumerate(lite.tensors)
+        ]
 
     def run(self) -> Any:
         """The model."""
@@ -63,7 +70,7 @@ class _Conversion:
             _CONVERTERS[operator.name](_Call(self, operator))
         leaving = [self._leave(place) for place in self._lite.outputs]
         graph = helper.make_graph(self.nodes, "litert", entering, leaving, list(self._initializers.values()))
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
+        return make_model(graph, opset=_OPSET, ir_version=_IR)
 
     # Names, constants, nodes.
 
@@ -122,16 +129,19 @@ class _Conversion:
 
         tensor = self.tensor(place)
         kind = "float32" if tensor.dtype in _CODES and tensor.scales is not None else tensor.dtype
-        given = self.read(place)
-        name = given
-        if given in {each.name for each in self._initializers.values()} or given in self._entering():
-            name = self.add("Identity", [given], self._free(f"{given}_out"))
+        given, name = self.read(place), self._leaving[place]
+        maker = next((node for node in self.nodes if given in node.output), None)
+        if maker is None or sum(given == self._seen.get((other, False)) for other in self._lite.outputs) > 1:
+            self.add("Identity", [given], name)
+        else:
+            for node in self.nodes:
+                for names in (node.input, node.output):
+                    for at, each in enumerate(names):
+                        if each == given:
+                            names[at] = name
         return helper.make_tensor_value_info(
             name, helper.np_dtype_to_tensor_dtype(np.dtype(kind)), self._shape(place)
         )
-
-    def _entering(self) -> set[str]:
-        return {self._names[place] for place in self._lite.inputs}
 
     def is_first(self, place: int) -> bool:
         """Whether a tensor is there with channels first, and not with channels last."""
@@ -493,6 +503,10 @@ def _resize(call: _Call) -> None:
 def _forward(call: _Call) -> None:
     """A change of codes: what is read is rounded again, or not at all."""
     first = _both(call)
+    if call.graph.tensor(call.places[0]).dtype in _CODES and call.result.dtype in _CODES:
+        # The values are those of the tensor before, through a second pair.
+        call.graph.write(call.operator.outputs[0], call.read(first=first), first=first)
+        return
     call.finish("Identity", [call.read(first=first)], first=first)
 
 

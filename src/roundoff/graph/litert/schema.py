@@ -1,7 +1,7 @@
 """What a .tflite file holds: tensors with their scales, and operators with their options.
 
-The file is a FlatBuffer; its tables are read with the flatbuffers package by the numbers that the schema gives their
-fields.
+The file is a FlatBuffer; its tables are read with the flatbuffers package by the numbers that the schema gives
+their fields.
 """
 
 import struct
@@ -18,14 +18,16 @@ from roundoff.messages.message import english
 
 _IDENTIFIER = b"TFL3"
 _TYPES = {
-    0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16", 9: "int8", 10: "float64",
+    0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16", 9: "int8",
+    10: "float64",
 }  # fmt: skip
 _OPERATIONS = {
     0: "ADD", 1: "AVERAGE_POOL_2D", 2: "CONCATENATION", 3: "CONV_2D", 4: "DEPTHWISE_CONV_2D", 5: "DEPTH_TO_SPACE",
     6: "DEQUANTIZE", 9: "FULLY_CONNECTED", 14: "LOGISTIC", 17: "MAX_POOL_2D", 18: "MUL", 19: "RELU", 21: "RELU6",
     22: "RESHAPE", 23: "RESIZE_BILINEAR", 25: "SOFTMAX", 26: "SPACE_TO_DEPTH", 28: "TANH", 34: "PAD", 36: "GATHER",
     39: "TRANSPOSE", 40: "MEAN", 41: "SUB", 42: "DIV", 43: "SQUEEZE", 45: "STRIDED_SLICE", 47: "EXP", 49: "SPLIT",
-    50: "LOG_SOFTMAX", 53: "CAST", 54: "PRELU", 55: "MAXIMUM", 56: "ARG_MAX", 57: "MINIMUM", 59: "NEG", 60: "PADV2",
+    50: "LOG_SOFTMAX", 53: "CAST", 54: "PRELU", 55: "MAXIMUM", 56: "ARG_MAX", 57: "MINIMUM", 59: "NEG",
+    60: "PADV2",
     65: "SLICE", 67: "TRANSPOSE_CONV", 70: "EXPAND_DIMS", 73: "LOG", 74: "SUM", 75: "SQRT", 76: "RSQRT", 78: "POW",
     82: "REDUCE_MAX", 83: "PACK", 92: "SQUARE", 97: "RESIZE_NEAREST_NEIGHBOR", 98: "LEAKY_RELU",
     99: "SQUARED_DIFFERENCE", 101: "ABS", 111: "ELU", 114: "QUANTIZE", 117: "HARD_SWISH", 126: "BATCH_MATMUL",
