@@ -148,8 +148,8 @@ computed from the tool's tensors in front of it, and the outputs from the inputs
 Written by `python -m benchmarks exact` from files of these tools that are not part of this repository.
 
 - **RKNN-Toolkit2**: weights asymmetric per channel, activations by the ranges of the `.quantization.cfg`. What the
-  tool adds before it rounds, or reads in front of a fused activation, has no codes and is not counted. A difference of
-  one step comes of sums in another order of float32.
+  tool adds before it rounds, or reads in front of a fused activation, has no codes and is not counted. A
+  difference of one step comes of sums in another order of float32.
 - **TPU-MLIR**: the chip rounds each operand of a sum with an 8-bit multiplier, and means with one; here they are
   rounded once. Inputs are rounded with halves away from zero there. These steps add up on the way to the outputs.
 - **LiteRT**: the exact-integer simulator with the target `litert`. Linear resizing is computed in float here.

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from benchmarks.fuzz import mutate_bytes, small_lite
+
 from roundoff.errors import BadInput
 from roundoff.graph.litert.schema import read_lite
 from roundoff.graph.load import load_model
@@ -29,7 +29,7 @@ def test_a_layer_in_eight_bits(tmp_path: Path) -> None:
     codes = np.random.default_rng(0).integers(-127, 128, (3, 3, 3, 2)).astype(np.int64)
     x = np.random.default_rng(1).integers(-128, 128, (1, 4, 4, 2)).astype(np.int64)
     padded = np.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)])
-    # Sums of codes by loops, brought to the output's scale with one rounding; what a second one moves is a tie here.
+    # Sums of codes by loops, brought to the output's scale with one rounding where LiteRT has two.
     sums = np.array([
         [[(padded[0, i : i + 3, j : j + 3] * codes[o]).sum() + o for o in range(3)] for j in range(4)]
         for i in range(4)
@@ -64,7 +64,7 @@ def test_integers_of_litert_end_to_end(network: str) -> None:
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no .tflite model"):
+    with pytest.raises(BadInput, match=r"is no \.tflite model"):
         load_model(_written(tmp_path, b"hello, this is text"))
     with pytest.raises(BadInput, match="cut short or damaged"):
         load_model(_written(tmp_path, small_lite()[: len(small_lite()) // 2]))
