@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-
 from benchmarks.fuzz import mutate_text
+
 from roundoff.errors import BadInput
 from roundoff.graph.load import load_model
 from roundoff.graph.readers import read_quantized

@@ -348,8 +348,9 @@ def _pool(graph: _Conversion, layer: _Layer) -> None:
     more: dict[str, Any] = {"ceil_mode": int(layer.data.get("rounding_type", "floor").lower() != "floor")}
     if layer.kind == "AvgPool":
         more["count_include_pad"] = int(layer.data.get("exclude-pad", "true").lower() != "true")
+    op_type = "MaxPool" if layer.kind == "MaxPool" else "AveragePool"
     graph.write(
-        layer, "MaxPool" if layer.kind == "MaxPool" else "AveragePool", [graph.read(layer, 0)], kernel_shape=kernel,
+        layer, op_type, [graph.read(layer, 0)], kernel_shape=kernel,
         strides=_numbers(layer.data["strides"]), **_padding(layer, len(kernel)), **more,
     )  # fmt: skip
 
@@ -506,7 +507,7 @@ def _quantizer(graph: _Conversion, layer: _Layer) -> None:
     axes = [axis for axis, size in enumerate(scale.shape) if size > 1]
     same = np.allclose(low, out_low) and np.allclose(high, out_high) and levels <= _BYTE + 1
     plain = same and len(axes) <= 1 and np.abs(-low / scale - zero).max() <= _ON_GRID
-    plain = plain and 0 <= zero.min() and zero.max() <= _BYTE
+    plain = plain and zero.min() >= 0 and zero.max() <= _BYTE
     if place in graph.known:
         values = np.clip(graph.known[place].astype(np.float64), low, high)
         codes = np.rint((values - low) / scale)
