@@ -51,9 +51,8 @@ def test_integers_of_litert_end_to_end(network: str) -> None:
     def real(place: int) -> np.ndarray:
         scales = lite.tensors[place].scales
         assert scales is not None
-        return ((values[str(place)].astype(np.float32) - scales.zero_point[0]) * scales.scale[0]).astype(
-            np.float32
-        )
+        codes = np.asarray(values[str(place)], np.float32)
+        return np.asarray((codes - scales.zero_point[0]) * scales.scale[0], np.float32)
 
     runner = IntegerRunner(quantized.float_model, quantized.quantizers, load_target("litert").arithmetic)
     ends = [
