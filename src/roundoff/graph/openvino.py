@@ -12,11 +12,10 @@ import numpy as np
 from roundoff.core.files import reading, regular_file
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.graph.assembly import GraphAssembly
 from roundoff.graph.load import Model, checked_model
-from roundoff.graph.nodes import make_model
 from roundoff.messages.message import english
 
-_OPSET, _IR = 17, 8
 _TYPES = {
     "f32": "float32", "f16": "float16", "f64": "float64", "i8": "int8", "u8": "uint8", "i16": "int16",
     "u16": "uint16", "i32": "int32", "i64": "int64", "boolean": "bool",
@@ -44,7 +43,7 @@ def import_openvino(path: Path) -> Model:
         if b"<!" in text.replace(b"<!--", b"") or b"\0" in text:
             raise ValueError("an IR defines no entities")
         root = ET.fromstring(text)  # noqa: S314 - see above
-        proto = _Conversion(_layers(root), weights, path).run()
+        proto = IrConversion(_layers(root), weights, path).run()
     except (
         ET.ParseError,
         KeyError,
@@ -62,7 +61,7 @@ def import_openvino(path: Path) -> Model:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class IrLayer:
     """One layer: what it reads (layer and port), and the shapes and names of what it writes, by port."""
 
     key: str
@@ -74,7 +73,7 @@ class _Layer:
     shapes: tuple[tuple[int, ...], ...]
 
 
-def _layers(root: Any) -> list[_Layer]:
+def _layers(root: Any) -> list[IrLayer]:
     if root.tag != "net":
         raise ValueError("no <net>")
     edges: dict[tuple[str, str], tuple[str, str]] = {}
@@ -88,7 +87,7 @@ def _layers(root: Any) -> list[_Layer]:
         key, data = layer.attrib["id"], layer.find("data")
         entering = layer.findall("./input/port")
         found.append(
-            _Layer(
+            IrLayer(
                 key,
                 layer.attrib["name"],
                 layer.attrib["type"],
@@ -109,7 +108,7 @@ def _shape(port: Any) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Codes:
+class IrCodes:
     """A constant kept as codes: (codes - zero) * scale, each of a shape that broadcasts."""
 
     codes: Array
@@ -117,17 +116,18 @@ class _Codes:
     zero: Array
 
 
-class _Conversion:
-    def __init__(self, layers: Sequence[_Layer], weights: bytes, path: Path) -> None:
+class IrConversion(GraphAssembly):
+    """The graph as it grows; constants are kept as values or codes until something reads them."""
+
+    def __init__(self, layers: Sequence[IrLayer], weights: bytes, path: Path) -> None:
+        super().__init__()
         self._layers, self._weights, self._path = layers, weights, path
-        self.nodes: list[Any] = []
-        self._initializers: list[Any] = []
-        self._used: set[str] = set()
         self.known: dict[tuple[str, str], Array] = {}
-        self.codes: dict[tuple[str, str], _Codes] = {}
+        self.codes: dict[tuple[str, str], IrCodes] = {}
         self.names: dict[tuple[str, str], str] = {}
 
     def run(self) -> Any:
+        """The model."""
         from onnx import TensorProto, helper
 
         unknown = sorted({layer.kind for layer in self._layers if layer.kind not in _CONVERTERS} - _ENDS)
@@ -150,10 +150,9 @@ class _Conversion:
                 leaving.append(helper.make_tensor_value_info(given, TensorProto.FLOAT, list(layer.shapes[0])))
             else:
                 _CONVERTERS[layer.kind](self, layer)
-        graph = helper.make_graph(self.nodes, "openvino", entering, leaving, self._initializers)
-        return make_model(graph, opset=_OPSET, ir_version=_IR)
+        return self.finished("openvino", entering, leaving)
 
-    def _ordered(self) -> list[_Layer]:
+    def _ordered(self) -> list[IrLayer]:
         """Layers behind what they read; a circle is refused."""
         waiting, done, found = {layer.key: layer for layer in self._layers}, set(), []
         while waiting:
@@ -165,23 +164,6 @@ class _Conversion:
                 done.add(layer.key)
         return found
 
-    def free(self, name: str) -> str:
-        """A name that nobody has."""
-        found, number = name, 1
-        while found in self._used:
-            number += 1
-            found = f"{name}_{number}"
-        self._used.add(found)
-        return found
-
-    def constant(self, values: Array, name: str) -> str:
-        """A constant."""
-        from onnx import numpy_helper
-
-        found = self.free(name)
-        self._initializers.append(numpy_helper.from_array(np.ascontiguousarray(values), found))
-        return found
-
     def stored(self, data: Mapping[str, str]) -> Array:
         """The values of a constant in the file of weights."""
         dtype = np.dtype(_TYPES[data["element_type"]])
@@ -191,7 +173,7 @@ class _Conversion:
             raise ValueError("the file of weights is too short")
         return np.frombuffer(self._weights, dtype, count, start).reshape(shape)
 
-    def read(self, layer: _Layer, at: int) -> str:
+    def read(self, layer: IrLayer, at: int) -> str:
         """The name of what a layer reads; a constant is written where it is first read."""
         place = layer.reads[at]
         if place not in self.names:
@@ -203,7 +185,7 @@ class _Conversion:
                 self.names[place] = self.constant(kept, f"{layer.name}_{at}")
         return self.names[place]
 
-    def dequantized(self, codes: _Codes, name: str) -> str:
+    def dequantized(self, codes: IrCodes, name: str) -> str:
         """A constant behind its codes."""
         sizes = [
             axis for axis, size in enumerate(np.broadcast_shapes(codes.scale.shape, codes.zero.shape)) if size > 1
@@ -221,44 +203,40 @@ class _Conversion:
 
     def node(self, op_type: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
         """A node; what it gives has this name, or one like it."""
-        from onnx import helper
+        return self.add(op_type, inputs, self.free(name), **attributes)
 
-        made = self.free(name)
-        self.nodes.append(helper.make_node(op_type, list(inputs), [made], name=made, **attributes))
-        return made
-
-    def write(self, layer: _Layer, op_type: str, inputs: Sequence[str], **attributes: Any) -> None:
+    def write(self, layer: IrLayer, op_type: str, inputs: Sequence[str], **attributes: Any) -> None:
         """The last node of a layer."""
         port, (_, name) = next(iter(layer.outputs.items()))
         self.names[layer.key, port] = self.node(op_type, inputs, name or layer.name, **attributes)
 
-    def fixed(self, layer: _Layer, at: int) -> Array:
+    def fixed(self, layer: IrLayer, at: int) -> Array:
         """What a layer reads where it must be a constant."""
         if layer.reads[at] not in self.known:
             raise ValueError(f"{layer.kind} '{layer.name}' reads what is computed where a constant is needed")
         return self.known[layer.reads[at]]
 
-    def shape(self, layer: _Layer) -> tuple[int, ...]:
+    def shape(self, layer: IrLayer) -> tuple[int, ...]:
         """The shape of what a layer writes."""
         return next(iter(layer.outputs.values()))[0]
 
 
-_Convert = Callable[[_Conversion, _Layer], None]
+_Convert = Callable[[IrConversion, IrLayer], None]
 _ENDS = frozenset({"Parameter", "Result"})
 
 
-def _const(graph: _Conversion, layer: _Layer) -> None:
+def _const(graph: IrConversion, layer: IrLayer) -> None:
     graph.known[layer.key, next(iter(layer.outputs))] = graph.stored(layer.data)
 
 
-def _shape_of(graph: _Conversion, layer: _Layer) -> None:
+def _shape_of(graph: IrConversion, layer: IrLayer) -> None:
     graph.known[layer.key, next(iter(layer.outputs))] = np.asarray(layer.shapes[0], np.int64)
 
 
 def _folded(compute: Callable[..., Array], otherwise: _Convert) -> _Convert:
     """What is computed of constants alone is one."""
 
-    def convert(graph: _Conversion, layer: _Layer) -> None:
+    def convert(graph: IrConversion, layer: IrLayer) -> None:
         if all(place in graph.known for place in layer.reads):
             values = compute(layer, *(graph.known[place] for place in layer.reads))
             graph.known[layer.key, next(iter(layer.outputs))] = np.asarray(values)
@@ -268,18 +246,18 @@ def _folded(compute: Callable[..., Array], otherwise: _Convert) -> _Convert:
     return convert
 
 
-def _refused(graph: _Conversion, layer: _Layer) -> None:
+def _refused(graph: IrConversion, layer: IrLayer) -> None:
     raise ValueError(f"{layer.kind} '{layer.name}' is computed while the model runs")
 
 
-def _cast(graph: _Conversion, layer: _Layer) -> None:
+def _cast(graph: IrConversion, layer: IrLayer) -> None:
     place, port = layer.reads[0], next(iter(layer.outputs))
     kind = np.dtype(_TYPES[layer.data["destination_type"]])
     if place in graph.known:
         values = graph.known[place]
         if values.dtype in (np.int8, np.uint8) and kind.kind == "f":
             ones = np.ones((), np.float32)
-            graph.codes[layer.key, port] = _Codes(values, ones, np.zeros((), np.int64))
+            graph.codes[layer.key, port] = IrCodes(values, ones, np.zeros((), np.int64))
         graph.known[layer.key, port] = values.astype(kind)
         return
     from onnx import helper
@@ -288,15 +266,15 @@ def _cast(graph: _Conversion, layer: _Layer) -> None:
 
 
 def _elementwise(op_type: str, numpy_form: Callable[..., Array] | None = None) -> _Convert:
-    def convert(graph: _Conversion, layer: _Layer) -> None:
+    def convert(graph: IrConversion, layer: IrLayer) -> None:
         places, port = layer.reads, next(iter(layer.outputs))
         coded = [at for at, place in enumerate(places) if place in graph.codes]
         if len(places) == 2 and coded == [0] and places[1] in graph.known and op_type in ("Mul", "Sub"):
             old, other = graph.codes[places[0]], graph.known[places[1]].astype(np.float32)
             if op_type == "Mul":
-                graph.codes[layer.key, port] = _Codes(old.codes, old.scale * other, old.zero)
+                graph.codes[layer.key, port] = IrCodes(old.codes, old.scale * other, old.zero)
             else:
-                graph.codes[layer.key, port] = _Codes(old.codes, old.scale, np.rint(other).astype(np.int64))
+                graph.codes[layer.key, port] = IrCodes(old.codes, old.scale, np.rint(other).astype(np.int64))
         if numpy_form is not None and all(place in graph.known for place in places):
             graph.known[layer.key, port] = np.asarray(numpy_form(*(graph.known[place] for place in places)))
             return
@@ -309,7 +287,7 @@ def _numbers(text: str) -> list[int]:
     return [int(each) for each in text.split(",") if each.strip()]
 
 
-def _padding(layer: _Layer, rank: int) -> dict[str, Any]:
+def _padding(layer: IrLayer, rank: int) -> dict[str, Any]:
     way = layer.data.get("auto_pad", "explicit").lower()
     if way in ("same_upper", "same_lower"):
         return {"auto_pad": way.upper()}
@@ -317,7 +295,7 @@ def _padding(layer: _Layer, rank: int) -> dict[str, Any]:
     return {"pads": [*ends[0], *ends[1]] if way == "explicit" else [0] * (2 * rank)}
 
 
-def _convolution(graph: _Conversion, layer: _Layer) -> None:
+def _convolution(graph: IrConversion, layer: IrLayer) -> None:
     grouped = layer.kind == "GroupConvolution"
     shape, place = layer.shapes[1], layer.reads[1]
     if grouped:
@@ -328,7 +306,7 @@ def _convolution(graph: _Conversion, layer: _Layer) -> None:
                 flat[0], *[1] * (len(flat) - 1)
             )
             zero = np.broadcast_to(old.zero, (*shape[:2], *[1] * (len(shape) - 2))).reshape(scale.shape)
-            weights = graph.dequantized(_Codes(old.codes.reshape(flat), scale, zero), layer.name)
+            weights = graph.dequantized(IrCodes(old.codes.reshape(flat), scale, zero), layer.name)
         else:
             weights = graph.constant(
                 graph.fixed(layer, 1).astype(np.float32).reshape(flat), f"{layer.name}_weights"
@@ -343,7 +321,7 @@ def _convolution(graph: _Conversion, layer: _Layer) -> None:
     )  # fmt: skip
 
 
-def _pool(graph: _Conversion, layer: _Layer) -> None:
+def _pool(graph: IrConversion, layer: IrLayer) -> None:
     kernel = _numbers(layer.data["kernel"])
     more: dict[str, Any] = {"ceil_mode": int(layer.data.get("rounding_type", "floor").lower() != "floor")}
     if layer.kind == "AvgPool":
@@ -355,7 +333,7 @@ def _pool(graph: _Conversion, layer: _Layer) -> None:
     )  # fmt: skip
 
 
-def _matmul(graph: _Conversion, layer: _Layer) -> None:
+def _matmul(graph: IrConversion, layer: IrLayer) -> None:
     inputs = []
     for at, key in enumerate(("transpose_a", "transpose_b")):
         place, turned = layer.reads[at], layer.data.get(key, "false").lower() == "true"
@@ -370,7 +348,7 @@ def _matmul(graph: _Conversion, layer: _Layer) -> None:
                 each.reshape((1,) * (rank - each.ndim) + each.shape).transpose(order)
                 for each in (old.scale, old.zero)
             ]
-            inputs.append(graph.dequantized(_Codes(old.codes.transpose(order), *sides), layer.name))
+            inputs.append(graph.dequantized(IrCodes(old.codes.transpose(order), *sides), layer.name))
         elif place in graph.known:
             inputs.append(
                 graph.constant(graph.known[place].astype(np.float32).transpose(order), f"{layer.name}_weights")
@@ -380,7 +358,7 @@ def _matmul(graph: _Conversion, layer: _Layer) -> None:
     graph.write(layer, "MatMul", inputs)
 
 
-def _reshape(graph: _Conversion, layer: _Layer) -> None:
+def _reshape(graph: IrConversion, layer: IrLayer) -> None:
     shape, place, port = graph.shape(layer), layer.reads[0], next(iter(layer.outputs))
     if place in graph.known:
         graph.known[layer.key, port] = graph.known[place].reshape(shape)
@@ -395,7 +373,7 @@ def _reshape(graph: _Conversion, layer: _Layer) -> None:
                     each.reshape(()) if each.size == 1 else each.reshape(*lead[:2], *[1] * (rank - 2))
                     for each in sides
                 ]
-                graph.codes[layer.key, port] = _Codes(old.codes.reshape(shape), made[0], made[1])
+                graph.codes[layer.key, port] = IrCodes(old.codes.reshape(shape), made[0], made[1])
         return
     graph.write(
         layer,
@@ -404,17 +382,17 @@ def _reshape(graph: _Conversion, layer: _Layer) -> None:
     )
 
 
-def _transpose(graph: _Conversion, layer: _Layer) -> None:
+def _transpose(graph: IrConversion, layer: IrLayer) -> None:
     graph.write(layer, "Transpose", [graph.read(layer, 0)], perm=[int(each) for each in graph.fixed(layer, 1)])
 
 
-def _concat(graph: _Conversion, layer: _Layer) -> None:
+def _concat(graph: IrConversion, layer: IrLayer) -> None:
     graph.write(
         layer, "Concat", [graph.read(layer, at) for at in range(len(layer.reads))], axis=int(layer.data["axis"])
     )
 
 
-def _split(graph: _Conversion, layer: _Layer) -> None:
+def _split(graph: IrConversion, layer: IrLayer) -> None:
     from onnx import helper
 
     axis = int(np.ravel(graph.fixed(layer, 1))[0])
@@ -430,7 +408,7 @@ def _split(graph: _Conversion, layer: _Layer) -> None:
 
 
 def _reduce(op_type: str) -> _Convert:
-    def convert(graph: _Conversion, layer: _Layer) -> None:
+    def convert(graph: IrConversion, layer: IrLayer) -> None:
         rank = len(layer.shapes[0])
         axes = sorted(int(each) % rank for each in np.ravel(graph.fixed(layer, 1)))
         keep = int(layer.data.get("keep_dims", "false").lower() == "true")
@@ -445,7 +423,7 @@ def _reduce(op_type: str) -> _Convert:
     return convert
 
 
-def _normalization(graph: _Conversion, layer: _Layer) -> None:
+def _normalization(graph: IrConversion, layer: IrLayer) -> None:
     graph.write(
         layer,
         "BatchNormalization",
@@ -454,7 +432,7 @@ def _normalization(graph: _Conversion, layer: _Layer) -> None:
     )
 
 
-def _mvn(graph: _Conversion, layer: _Layer) -> None:
+def _mvn(graph: IrConversion, layer: IrLayer) -> None:
     source, rank = graph.read(layer, 0), len(layer.shapes[0])
     axes = sorted(int(each) % rank for each in np.ravel(graph.fixed(layer, 1)))
 
@@ -475,7 +453,7 @@ def _mvn(graph: _Conversion, layer: _Layer) -> None:
     graph.write(layer, "Div", [centred, root])
 
 
-def _clamp(graph: _Conversion, layer: _Layer) -> None:
+def _clamp(graph: IrConversion, layer: IrLayer) -> None:
     ends = [
         graph.constant(np.asarray(float(layer.data[key]), np.float32), f"{layer.name}_{key}")
         for key in ("min", "max")
@@ -483,7 +461,7 @@ def _clamp(graph: _Conversion, layer: _Layer) -> None:
     graph.write(layer, "Clip", [graph.read(layer, 0), *ends])
 
 
-def _swish(graph: _Conversion, layer: _Layer) -> None:
+def _swish(graph: IrConversion, layer: IrLayer) -> None:
     source = graph.read(layer, 0)
     inner = (
         source
@@ -493,11 +471,11 @@ def _swish(graph: _Conversion, layer: _Layer) -> None:
     graph.write(layer, "Mul", [source, graph.node("Sigmoid", [inner], f"{layer.name}_gate")])
 
 
-def _softmax(graph: _Conversion, layer: _Layer) -> None:
+def _softmax(graph: IrConversion, layer: IrLayer) -> None:
     graph.write(layer, "Softmax", [graph.read(layer, 0)], axis=int(layer.data.get("axis", 1)))
 
 
-def _quantizer(graph: _Conversion, layer: _Layer) -> None:
+def _quantizer(graph: IrConversion, layer: IrLayer) -> None:
     levels, place = int(layer.data["levels"]), layer.reads[0]
     low, high, out_low, out_high = (graph.fixed(layer, at).astype(np.float64) for at in range(1, 5))
     scale = (high - low) / (levels - 1)
@@ -515,7 +493,7 @@ def _quantizer(graph: _Conversion, layer: _Layer) -> None:
         graph.known[layer.key, port] = (codes * (out_high - out_low) / (levels - 1) + out_low).astype(np.float32)
         if plain:
             steps = scale.astype(np.float32), zero.astype(np.int64)
-            graph.codes[layer.key, port] = _Codes(codes.astype(np.uint8), *steps)
+            graph.codes[layer.key, port] = IrCodes(codes.astype(np.uint8), *steps)
         return
     source = graph.read(layer, 0)
 
@@ -545,7 +523,7 @@ def _quantizer(graph: _Conversion, layer: _Layer) -> None:
     graph.write(layer, "DequantizeLinear", [codes_name, *ends], **more)
 
 
-def _range(_layer: _Layer, start: Array, stop: Array, step: Array) -> Array:
+def _range(_layer: IrLayer, start: Array, stop: Array, step: Array) -> Array:
     values = np.arange(int(start), int(stop), int(step), dtype=np.int64)
     if values.size > 64:
         raise ValueError("a Range of many numbers")

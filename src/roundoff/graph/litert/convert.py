@@ -13,12 +13,11 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.graph.assembly import GraphAssembly
 from roundoff.graph.litert.schema import LiteModel, LiteOperator, LiteTensor, StoredScale, read_lite
 from roundoff.graph.load import Model, checked_model
-from roundoff.graph.nodes import make_model
 from roundoff.messages.message import english
 
-_OPSET, _IR = 17, 8
 _PICTURE = 4
 _FIRST, _LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 _SAME = 0
@@ -32,31 +31,27 @@ def import_lite(path: Path) -> Model:
         BadInput: It is missing, damaged, or has operators that are not known.
     """
     lite = read_lite(path)
-    proto = _Conversion(lite, path).run()
+    proto = LiteConversion(lite, path).run()
     return checked_model(proto, path=path, size=lite.size)
 
 
-class _Conversion:
+class LiteConversion(GraphAssembly):
     """The graph as it grows. Each tensor has a name for what readers see, with channels last or first."""
 
     def __init__(self, lite: LiteModel, path: Path) -> None:
+        super().__init__()
         self._lite, self._path = lite, path
-        self.nodes: list[Any] = []
-        self._initializers: dict[str, Any] = {}
         self._seen: dict[tuple[int, bool], str] = {}
-        self._used: set[str] = set()
         # An output has its name where it leaves the network: behind its codes, with channels last.
-        leaving = {place: self._free(lite.tensors[place].name or f"output_{place}") for place in lite.outputs}
+        leaving = {place: self.free(lite.tensors[place].name or f"output_{place}") for place in lite.outputs}
         self._leaving = leaving
         self._names = [
-            self._free(f"{leaving[at]}_computed" if at in leaving else tensor.name or f"tensor_{at}")
+            self.free(f"{leaving[at]}_computed" if at in leaving else tensor.name or f"tensor_{at}")
             for at, tensor in enumerate(lite.tensors)
         ]
 
     def run(self) -> Any:
         """The model."""
-        from onnx import helper
-
         unknown = sorted({each.name for each in self._lite.operators if each.name not in _CONVERTERS})
         if unknown:
             raise BadInput(
@@ -67,39 +62,9 @@ class _Conversion:
             )
         entering = [self._enter(place) for place in self._lite.inputs]
         for operator in self._lite.operators:
-            _CONVERTERS[operator.name](_Call(self, operator))
+            _CONVERTERS[operator.name](LiteCall(self, operator))
         leaving = [self._leave(place) for place in self._lite.outputs]
-        graph = helper.make_graph(self.nodes, "litert", entering, leaving, list(self._initializers.values()))
-        return make_model(graph, opset=_OPSET, ir_version=_IR)
-
-    # Names, constants, nodes.
-
-    def _free(self, name: str) -> str:
-        found, number = name, 1
-        while found in self._used:
-            number += 1
-            found = f"{name}_{number}"
-        self._used.add(found)
-        return found
-
-    def add(self, op_type: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
-        """A node, named after what it gives."""
-        from onnx import helper
-
-        self.nodes.append(helper.make_node(op_type, list(inputs), [output], name=output, **attributes))
-        return output
-
-    def fresh(self, name: str) -> str:
-        """A name that nobody has."""
-        return self._free(name)
-
-    def constant(self, values: Array, name: str) -> str:
-        """A constant."""
-        from onnx import numpy_helper
-
-        found = self._free(name)
-        self._initializers[found] = numpy_helper.from_array(np.ascontiguousarray(values), found)
-        return found
+        return self.finished("litert", entering, leaving)
 
     def tensor(self, place: int) -> LiteTensor:
         """A tensor of the file."""
@@ -151,7 +116,7 @@ class _Conversion:
         """The name of a tensor's values, with channels last or first."""
         if (place, first) not in self._seen and (place, not first) in self._seen:
             given = self._seen[place, not first]
-            moved = self._free(f"{self._names[place]}_{'nchw' if first else 'nhwc'}")
+            moved = self.free(f"{self._names[place]}_{'nchw' if first else 'nhwc'}")
             self._seen[place, first] = self.add("Transpose", [given], moved, perm=_FIRST if first else _LAST)
         elif (place, first) not in self._seen:
             tensor = self.tensor(place)
@@ -168,9 +133,7 @@ class _Conversion:
 
     def stored(self, place: int, values: Array, scales: StoredScale | None, *, axis: int) -> str:
         """The constant of a tensor, through its codes where it has some."""
-        name = (
-            self._names[place] if self._names[place] not in self._initializers else f"{self._names[place]}_moved"
-        )
+        name = self._names[place] if self._names[place] not in self.initializers else f"{self._names[place]}_moved"
         if scales is None or values.dtype.kind == "f":
             return self.constant(
                 values.astype(np.float32) if values.dtype.kind == "f" else values, f"{name}_value"
@@ -181,7 +144,7 @@ class _Conversion:
         inputs = [self.constant(values, f"{name}_codes"), self.constant(scale, f"{name}_scale")]
         inputs.append(self.constant(zero, f"{name}_zero"))
         return self.add(
-            "DequantizeLinear", inputs, self._free(f"{name}_weights"), **({"axis": axis} if many else {})
+            "DequantizeLinear", inputs, self.free(f"{name}_weights"), **({"axis": axis} if many else {})
         )
 
     def _rounded(self, given: str, scales: StoredScale | None, dtype: str) -> str:
@@ -192,8 +155,8 @@ class _Conversion:
             self.constant(scales.scale.reshape(()), f"{given}_scale"),
             self.constant(scales.zero_point.reshape(()).astype(dtype), f"{given}_zero"),
         )
-        codes = self.add("QuantizeLinear", [given, *ends], self._free(f"{given}_quantized"))
-        return self.add("DequantizeLinear", [codes, *ends], self._free(f"{given}_dequantized"))
+        codes = self.add("QuantizeLinear", [given, *ends], self.free(f"{given}_quantized"))
+        return self.add("DequantizeLinear", [codes, *ends], self.free(f"{given}_dequantized"))
 
     def write(self, place: int, given: str, *, first: bool = False) -> None:
         """Take a value for a tensor, which rounds it where it has codes."""
@@ -202,10 +165,10 @@ class _Conversion:
         self._seen[place, first] = self._rounded(given, tensor.scales, tensor.dtype) if coded else given
 
 
-class _Call:
+class LiteCall:
     """One operator on its way into the graph."""
 
-    def __init__(self, graph: _Conversion, operator: LiteOperator) -> None:
+    def __init__(self, graph: LiteConversion, operator: LiteOperator) -> None:
         self.graph, self.operator, self.options = graph, operator, operator.options
 
     @property
@@ -249,7 +212,7 @@ class _Call:
 
     def node(self, op_type: str, inputs: Sequence[str], *, part: str, **attributes: Any) -> str:
         """A node in front of the last."""
-        return self.graph.add(op_type, inputs, self.graph.fresh(f"{self.name}_{part}"), **attributes)
+        return self.graph.add(op_type, inputs, self.graph.free(f"{self.name}_{part}"), **attributes)
 
     def finish(
         self, op_type: str, inputs: Sequence[str], *, activation: int = 0, first: bool = False, **attributes: Any
@@ -264,7 +227,7 @@ class _Call:
         self.graph.write(place, made, first=first)
 
 
-def _activated(call: _Call, given: str, activation: int) -> str:
+def _activated(call: LiteCall, given: str, activation: int) -> str:
     if activation == 1:
         return call.graph.add("Relu", [given], call.name)
     if activation == 4:
@@ -290,7 +253,7 @@ def _pads(
     return [*before, *after]
 
 
-def _convolution(call: _Call) -> None:
+def _convolution(call: LiteCall) -> None:
     depthwise = call.operator.name == "DEPTHWISE_CONV_2D"
     kernel_place = call.places[1]
     weights = call.graph.tensor(kernel_place)
@@ -316,7 +279,7 @@ def _convolution(call: _Call) -> None:
     )  # fmt: skip
 
 
-def _bias(call: _Call, at: int) -> list[str]:
+def _bias(call: LiteCall, at: int) -> list[str]:
     if len(call.places) <= at:
         return []
     place = call.places[at]
@@ -324,7 +287,7 @@ def _bias(call: _Call, at: int) -> list[str]:
     return [call.graph.stored(place, values, scales, axis=0)]
 
 
-def _fully_connected(call: _Call) -> None:
+def _fully_connected(call: LiteCall) -> None:
     place = call.places[1]
     weights = call.graph.tensor(place)
     source = call.read()
@@ -349,7 +312,7 @@ def _fully_connected(call: _Call) -> None:
     call.finish("Gemm", [source, codes, *_bias(call, 2)], activation=activation, transB=1)
 
 
-def _pool(call: _Call) -> None:
+def _pool(call: LiteCall) -> None:
     strides = call.options.integer(2, 1), call.options.integer(1, 1)
     kernel = call.options.integer(4, 1), call.options.integer(3, 1)
     height, width = call.shape()[1:3]
@@ -363,7 +326,7 @@ def _pool(call: _Call) -> None:
     )  # fmt: skip
 
 
-def _both(call: _Call) -> bool:
+def _both(call: LiteCall) -> bool:
     """Whether an operation on single elements can go on with channels first."""
     pictures = [place for place in call.places if len(call.graph.tensor(place).shape) == _PICTURE]
     plain = [
@@ -378,8 +341,8 @@ def _both(call: _Call) -> bool:
     )
 
 
-def _elementwise(op_type: str, activation_field: int | None = None) -> "Callable[[_Call], None]":
-    def convert(call: _Call) -> None:
+def _elementwise(op_type: str, activation_field: int | None = None) -> "Callable[[LiteCall], None]":
+    def convert(call: LiteCall) -> None:
         first = _both(call)
         inputs = [call.read(at, first=first and len(call.shape(at)) == _PICTURE) for at in range(len(call.places))]
         fused = 0 if activation_field is None else call.options.integer(activation_field, byte=True)
@@ -388,8 +351,8 @@ def _elementwise(op_type: str, activation_field: int | None = None) -> "Callable
     return convert
 
 
-def _limited(low: float, high: float) -> "Callable[[_Call], None]":
-    def convert(call: _Call) -> None:
+def _limited(low: float, high: float) -> "Callable[[LiteCall], None]":
+    def convert(call: LiteCall) -> None:
         first = _both(call)
         ends = [call.graph.constant(np.asarray(end, np.float32), f"{call.name}_end") for end in (low, high)]
         call.finish("Clip", [call.read(first=first), *ends], first=first)
@@ -397,12 +360,12 @@ def _limited(low: float, high: float) -> "Callable[[_Call], None]":
     return convert
 
 
-def _leaky(call: _Call) -> None:
+def _leaky(call: LiteCall) -> None:
     first = _both(call)
     call.finish("LeakyRelu", [call.read(first=first)], first=first, alpha=call.options.real(0))
 
 
-def _gelu(call: _Call) -> None:
+def _gelu(call: LiteCall) -> None:
     first = _both(call)
     source = call.read(first=first)
 
@@ -422,7 +385,7 @@ def _gelu(call: _Call) -> None:
     call.finish("Mul", [half, call.node("Add", [curve, number(1.0, "one")], part="raised")], first=first)
 
 
-def _softmax(call: _Call) -> None:
+def _softmax(call: LiteCall) -> None:
     source, beta = call.read(), call.options.real(0, 1.0)
     if beta != 1.0:
         scale = call.graph.constant(np.asarray(beta, np.float32), f"{call.name}_beta")
@@ -430,7 +393,7 @@ def _softmax(call: _Call) -> None:
     call.finish("Softmax" if call.operator.name == "SOFTMAX" else "LogSoftmax", [source], axis=-1)
 
 
-def _concat(call: _Call) -> None:
+def _concat(call: LiteCall) -> None:
     rank = len(call.result.shape)
     axis = call.options.integer(0) % rank
     first = rank == _PICTURE and all(call.graph.is_first(place) for place in call.places)
@@ -439,11 +402,11 @@ def _concat(call: _Call) -> None:
     call.finish("Concat", inputs, activation=call.options.integer(1, byte=True), first=first, axis=axis)
 
 
-def _reshape(call: _Call) -> None:
+def _reshape(call: LiteCall) -> None:
     call.finish("Reshape", [call.read(), call.integers(call.result.shape, "shape")])
 
 
-def _pad(call: _Call) -> None:
+def _pad(call: LiteCall) -> None:
     amounts = call.fixed(1).astype(np.int64)
     value = call.fixed(2) if len(call.places) > 2 else np.zeros((), np.float32)
     first = len(call.shape()) == _PICTURE
@@ -456,13 +419,13 @@ def _pad(call: _Call) -> None:
     call.finish("Pad", [call.read(first=first), call.integers(pads, "pads"), fill], first=first)
 
 
-def _axes(call: _Call, at: int = 1) -> list[int]:
+def _axes(call: LiteCall, at: int = 1) -> list[int]:
     rank = len(call.shape())
     return [int(axis) % rank for axis in np.atleast_1d(call.fixed(at))]
 
 
-def _reduced(op_type: str) -> "Callable[[_Call], None]":
-    def convert(call: _Call) -> None:
+def _reduced(op_type: str) -> "Callable[[LiteCall], None]":
+    def convert(call: LiteCall) -> None:
         axes, keep = _axes(call), call.options.integer(0, byte=True)
         if op_type == "ReduceMean" and len(call.shape()) == _PICTURE and sorted(axes) == [1, 2]:
             source = call.read(first=True)
@@ -480,11 +443,11 @@ def _reduced(op_type: str) -> "Callable[[_Call], None]":
     return convert
 
 
-def _transpose(call: _Call) -> None:
+def _transpose(call: LiteCall) -> None:
     call.finish("Transpose", [call.read()], perm=[int(axis) for axis in call.fixed(1)])
 
 
-def _resize(call: _Call) -> None:
+def _resize(call: LiteCall) -> None:
     nearest = call.operator.name == "RESIZE_NEAREST_NEIGHBOR"
     fields = (0, 1) if nearest else (2, 3)
     corners, centers = (bool(call.options.integer(field, byte=True)) for field in fields)
@@ -500,7 +463,7 @@ def _resize(call: _Call) -> None:
     )  # fmt: skip
 
 
-def _forward(call: _Call) -> None:
+def _forward(call: LiteCall) -> None:
     """A change of codes: what is read is rounded again, or not at all."""
     first = _both(call)
     if call.graph.tensor(call.places[0]).dtype in _CODES and call.result.dtype in _CODES:
@@ -510,7 +473,7 @@ def _forward(call: _Call) -> None:
     call.finish("Identity", [call.read(first=first)], first=first)
 
 
-def _product(call: _Call) -> None:
+def _product(call: LiteCall) -> None:
     names = []
     for at, field in enumerate((0, 1)):
         source = call.read(at)
@@ -522,26 +485,26 @@ def _product(call: _Call) -> None:
     call.finish("MatMul", names)
 
 
-def _squared_difference(call: _Call) -> None:
+def _squared_difference(call: LiteCall) -> None:
     difference = call.node("Sub", [call.read(0), call.read(1)], part="difference")
     call.finish("Mul", [difference, difference])
 
 
-def _rsqrt(call: _Call) -> None:
+def _rsqrt(call: LiteCall) -> None:
     call.finish("Reciprocal", [call.node("Sqrt", [call.read()], part="root")])
 
 
-def _square(call: _Call) -> None:
+def _square(call: LiteCall) -> None:
     call.finish("Mul", [call.read(), call.read()])
 
 
-def _slice(call: _Call) -> None:
+def _slice(call: LiteCall) -> None:
     starts = [int(each) for each in call.fixed(1)]
     ends = [start + size for start, size in zip(starts, call.result.shape, strict=True)]
     call.finish("Slice", [call.read(), call.integers(starts, "starts"), call.integers(ends, "ends")])
 
 
-def _split(call: _Call) -> None:
+def _split(call: LiteCall) -> None:
     from onnx import helper
 
     axis = int(np.ravel(call.fixed(0))[0]) % len(call.shape(1))
@@ -553,11 +516,11 @@ def _split(call: _Call) -> None:
         call.graph.write(place, name)
 
 
-def _prelu(call: _Call) -> None:
+def _prelu(call: LiteCall) -> None:
     call.finish("PRelu", [call.read(0), call.read(1)])
 
 
-def _arg_max(call: _Call) -> None:
+def _arg_max(call: LiteCall) -> None:
     from onnx import TensorProto
 
     found = call.node("ArgMax", [call.read()], part="place", axis=_axes(call)[0], keepdims=0)
@@ -565,7 +528,7 @@ def _arg_max(call: _Call) -> None:
     call.finish("Cast", [found], to=kind)
 
 
-_CONVERTERS: Mapping[str, Callable[[_Call], None]] = {
+_CONVERTERS: Mapping[str, Callable[[LiteCall], None]] = {
     "ABS": _elementwise("Abs"),
     "ADD": _elementwise("Add", 0),
     "ARG_MAX": _arg_max,
