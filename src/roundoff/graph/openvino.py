@@ -46,12 +46,12 @@ def import_openvino(path: Path) -> Model:
         proto = IrConversion(_layers(root), weights, path).run()
     except (
         ET.ParseError,
-        KeyError,
+        LookupError,
         ValueError,
         TypeError,
-        IndexError,
-        OverflowError,
+        ArithmeticError,
         RecursionError,
+        StopIteration,
     ) as error:
         raise BadInput(
             english("{path} is no OpenVINO model, or is damaged: {reason}.", path=path, reason=str(error)),

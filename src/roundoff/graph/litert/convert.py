@@ -14,7 +14,15 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.assembly import GraphAssembly
-from roundoff.graph.litert.schema import LiteModel, LiteOperator, LiteTensor, StoredScale, read_lite
+from roundoff.graph.litert.schema import (
+    UNREADABLE,
+    LiteModel,
+    LiteOperator,
+    LiteTensor,
+    StoredScale,
+    damaged_file,
+    read_lite,
+)
 from roundoff.graph.load import Model, checked_model
 from roundoff.messages.message import english
 
@@ -31,7 +39,10 @@ def import_lite(path: Path) -> Model:
         BadInput: It is missing, damaged, or has operators that are not known.
     """
     lite = read_lite(path)
-    proto = LiteConversion(lite, path).run()
+    try:
+        proto = LiteConversion(lite, path).run()
+    except UNREADABLE as error:
+        raise damaged_file(path, lite.size) from error
     return checked_model(proto, path=path, size=lite.size)
 
 

@@ -93,6 +93,18 @@ class LiteModel:
     size: int
 
 
+UNREADABLE = (struct.error, ArithmeticError, LookupError, ValueError, TypeError, MemoryError)
+"""What reading a damaged file ends in."""
+
+
+def damaged_file(path: Path, count: int) -> BadInput:
+    """That a file cannot be read."""
+    return BadInput(
+        english("{path} is no .tflite model, or is cut short or damaged ({count} bytes).", path=path, count=count),
+        fix=english("copy or convert the model again"),
+    )
+
+
 def read_lite(path: Path) -> LiteModel:
     """Read a .tflite file.
 
@@ -102,17 +114,12 @@ def read_lite(path: Path) -> LiteModel:
     regular_file(path, what=english("The model"))
     with reading(path, what=english("The model")):
         data = path.read_bytes()
-    damaged = BadInput(
-        english(
-            "{path} is no .tflite model, or is cut short or damaged ({count} bytes).", path=path, count=len(data)
-        ),
-        fix=english("copy or convert the model again"),
-    )
+    damaged = damaged_file(path, len(data))
     if data[4:8] != _IDENTIFIER:
         raise damaged
     try:
         return _model(data)
-    except (struct.error, IndexError, ValueError, TypeError, OverflowError, KeyError, MemoryError) as error:
+    except UNREADABLE as error:
         raise damaged from error
 
 
