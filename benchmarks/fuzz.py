@@ -266,6 +266,63 @@ def small_model() -> bytes:
     return bytes(make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)).SerializeToString())
 
 
+def small_lite() -> bytes:
+    """A .tflite file: one Conv with Relu in 8 bits, 1x4x4x2 to 1x4x4x3, scales 0.1, 0.02 and 0.05."""
+    import flatbuffers
+
+    builder = flatbuffers.Builder(1024)
+
+    def table(count: int, **fields: tuple[str, int]) -> int:
+        builder.StartObject(count)
+        for name, (kind, value) in fields.items():
+            slot = int(name.removeprefix("f"))
+            if kind == "ref":
+                builder.PrependUOffsetTRelativeSlot(slot, value, 0)
+            else:
+                getattr(builder, f"Prepend{kind}Slot")(slot, value, 0)
+        return int(builder.EndObject())
+
+    def tables(places: list[int]) -> int:
+        builder.StartVector(4, len(places), 4)
+        for place in reversed(places):
+            builder.PrependUOffsetTRelative(place)
+        return int(builder.EndVector())
+
+    def numbers(values: Any, dtype: str) -> int:
+        return int(builder.CreateNumpyVector(np.asarray(values, dtype)))
+
+    weights = np.random.default_rng(0).integers(-127, 128, (3, 3, 3, 2)).astype(np.int8)
+    stored = [np.zeros(0, np.uint8), weights.ravel().view(np.uint8), np.arange(3, dtype="<i4").view(np.uint8)]
+    buffers = tables([table(1, f0=("ref", numbers(each, "uint8"))) for each in stored])
+    made = []
+    for name, shape, kind, buffer, scale in (
+        ("x", (1, 4, 4, 2), 9, 0, [0.1]),
+        ("w", (3, 3, 3, 2), 9, 1, [0.02, 0.01, 0.03]),
+        ("b", (3,), 2, 2, [0.002, 0.001, 0.003]),
+        ("y", (1, 4, 4, 3), 9, 0, [0.05]),
+    ):
+        parts = numbers(scale, "float32"), numbers([0] * len(scale), "int64")
+        scales = table(7, f2=("ref", parts[0]), f3=("ref", parts[1]))
+        places = builder.CreateString(name), numbers(shape, "int32")
+        made.append(
+            table(5, f0=("ref", places[1]), f1=("Int8", kind), f2=("Uint32", buffer), f3=("ref", places[0]),
+                  f4=("ref", scales))
+        )  # fmt: skip
+    options = table(6, f1=("Int32", 1), f2=("Int32", 1), f3=("Int8", 1))
+    ends = numbers([0, 1, 2], "int32"), numbers([3], "int32")
+    operator = tables([table(5, f1=("ref", ends[0]), f2=("ref", ends[1]), f3=("Uint8", 1), f4=("ref", options))])
+    tensors, entering, leaving = tables(made), numbers([0], "int32"), numbers([3], "int32")
+    graph = tables([
+        table(4, f0=("ref", tensors), f1=("ref", entering), f2=("ref", leaving), f3=("ref", operator))
+    ])  # fmt: skip
+    codes = tables([table(4, f0=("Int8", 3), f3=("Int32", 3))])
+    builder.Finish(
+        table(5, f0=("Uint32", 3), f1=("ref", codes), f2=("ref", graph), f4=("ref", buffers)),
+        file_identifier=b"TFL3",
+    )
+    return bytes(builder.Output())
+
+
 def _saved(save: Callable[[io.BytesIO], object]) -> bytes:
     out = io.BytesIO()
     save(out)
@@ -435,6 +492,7 @@ def parsers(folder: Path) -> tuple[Parser, ...]:
         Parser("Ascend statistics (CSV)", "s.csv", (_STATS,), mutate_text, read_statistics),
         Parser("Ascend header (protobuf)", "h.bin", (b"\n\x032.0\x10\x052\x04conv",), mutate_bytes,
                lambda p: parse_header_message(p.read_bytes())),
+        Parser(".tflite", "m.tflite", (small_lite(),), mutate_bytes, load_model),
         Parser("ONNX: load", "m.onnx", (model, made["quantized"]), mutate_model, load_model),
         Parser("ONNX: audit", "m.onnx", (made["quantized"],), mutate_model,
                command("audit", "{file}"), times=SLOW),

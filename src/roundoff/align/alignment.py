@@ -22,7 +22,7 @@ from roundoff.align.usual_layout import UsualLayout, usual_layout, with_usual_la
 from roundoff.align.values import SURE, SampleSide, match_by_value, reported
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
-from roundoff.errors import CannotAlign
+from roundoff.errors import BadInput, CannotAlign
 from roundoff.messages.message import english
 from roundoff.tensors.stored import SomeTensors, runs_of
 
@@ -329,7 +329,8 @@ def align(  # noqa: PLR0913 - two sides, and what is known of them
     ours, theirs = _named(reference.tensors), _named(candidate.tensors)
     recorded = {name: origin for name, origin in origins.items() if origin not in {tensor.name for tensor in ours}}
     found = _match_names(ours, theirs, aliases=aliases, origins=recorded)
-    samples = pair_samples(reference.samples, candidate.samples)
+    # Where samples have other names and are not as many, what was fed tells them apart.
+    samples = pair_samples(reference.samples, candidate.samples) or pairs_by_inputs(reference, candidate)
     side = SampleSide(candidate, candidate.samples[0])
     copies = _copies(*_left(ours, theirs, found), side)
     recorded, behind = _as_read(ours, side, found, recorded)
@@ -340,7 +341,7 @@ def align(  # noqa: PLR0913 - two sides, and what is known of them
         found = _match_names(ours, theirs, aliases=aliases, origins=recorded)
     if samples:
         sides = SampleSide(reference, samples[0][0]), SampleSide(candidate, samples[0][1])
-        found = _with_layouts(found, *sides, progress=progress)
+        found = _with_layouts(_behind_products(found, *sides), *sides, progress=progress)
         if by_value:
             found = match_rest_by_value(found, *sides, progress=progress)
         layout = usual_layout(reference.tensors, candidate.tensors, _certain(found))
@@ -463,6 +464,42 @@ def _left(
         [tensor for tensor in ours if tensor.index not in our_taken],
         [tensor for tensor in theirs if tensor.index not in their_taken],
     )
+
+
+_PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
+_FOLDED = 2
+"""A bias and an activation are folded into a product, which keeps its name."""
+
+
+def _behind_products(found: Sequence[Match], ours: SampleSide, theirs: SampleSide) -> list[Match]:
+    """The matches, where a product that a tool recorded holds what is folded into it with the last of that."""
+    taken = {match.reference for match in found}
+    complete = []
+    for match in found:
+        if match.how == "origin" and theirs.tensors[match.candidate].op_type in _PRODUCTS:
+            size = ours.tensors[match.reference].size
+            behind = range(match.reference + 1, min(match.reference + 1 + _FOLDED, len(ours.tensors)))
+            free = [place for place in behind if place not in taken and ours.tensors[place].size == size]
+            near = [replace(match, reference=place) for place in (match.reference, *free)]
+            complete.append(min(near, key=lambda each: _unexplained(each, ours, theirs)))
+        else:
+            complete.append(match)
+    return complete
+
+
+def _unexplained(match: Match, ours: SampleSide, theirs: SampleSide) -> float:
+    """The energy of a pair's difference over that of the reference, in the layout that shapes allow."""
+    left, right = ours.read(match.reference), theirs.read(match.candidate)
+    if left is None or right is None:
+        return np.inf
+    layout = find_layout(left, right)
+    if layout is not None:
+        right = layout.apply(right)
+    if left.shape != right.shape:
+        return np.inf
+    exact = left.astype(np.float64)
+    energy = float(np.square(exact).sum())
+    return float(np.square(right - exact).sum()) / energy if energy else np.inf
 
 
 def _with_layouts(
@@ -626,3 +663,42 @@ class _BehindPairs:
 
     def read(self, name: str, sample: str) -> Array:
         return self._source.read(self._pairs.get(name, name), sample)
+
+
+# Samples that are told apart by what they are.
+_MOST_TOLD_APART = 256
+# A dump may hold its inputs in half precision.
+_SAME_INPUT = 1e-2
+
+
+def pairs_by_inputs(reference: TensorSource, candidate: TensorSource) -> tuple[tuple[str, str], ...]:
+    """Samples whose first tensor is the same on both sides, each with one partner; none where that is unsure."""
+    first = next(iter(reference.tensors), None)
+    named = {} if first is None else pair_names([first], candidate.tensors)
+    other = next((info for info in candidate.tensors if info.name in named.values()), None)
+    many = max(len(reference.samples), len(candidate.samples)) > _MOST_TOLD_APART
+    if first is None or other is None or many or first.problem or other.problem:
+        return ()
+    found = []
+    try:
+        theirs = {name: candidate.read(other.name, name) for name in candidate.samples}
+        for ours in reference.samples:
+            exact = reference.read(first.name, ours)
+            alike = [name for name, each in theirs.items() if _same_values(exact, each)]
+            found += [(ours, alike[0])] if len(alike) == 1 else []
+    except BadInput:
+        return ()
+    return tuple(found) if len({each for _, each in found}) == len(found) else ()
+
+
+def _same_values(ours: Array, theirs: Array) -> bool:
+    if (
+        ours.ndim == theirs.ndim > 2
+        and ours.shape != theirs.shape
+        and ours.shape == np.moveaxis(theirs, -1, 1).shape
+    ):
+        theirs = np.moveaxis(theirs, -1, 1)  # a dump with channels last
+    if ours.shape != theirs.shape or not ours.size or not {ours.dtype.kind, theirs.dtype.kind} <= set("fiu"):
+        return False
+    size = float(np.abs(ours).max(initial=0))
+    return size > 0 and bool(np.abs(ours.astype(np.float64) - theirs).max() <= _SAME_INPUT * size)

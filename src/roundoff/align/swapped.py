@@ -31,8 +31,8 @@ def swapped_names(
     owners = {other: name for name, other in named.items()}
     found = []
     for name, other in pairs.items():
-        second = owners.get(other, name)
-        if second != name and pairs.get(second) == named.get(name) and (second, name) not in found:
+        second, own = owners.get(other, name), named.get(name)
+        if second != name and own is not None and pairs.get(second) == own and (second, name) not in found:
             found.append((name, second))
     return found
 

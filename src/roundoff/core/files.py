@@ -447,8 +447,8 @@ _BOTH = english("name both files with a comma between them: net.prototxt,net.caf
 
 
 def is_model(path: Path) -> bool:
-    """Whether a path names a model, by its ending: .onnx, .prototxt, or a Caffe pair."""
-    return path.suffix.lower() == ".onnx" or is_caffe(path)
+    """Whether a path names a model, by its ending: .onnx, .tflite, .xml (OpenVINO), .prototxt, or a Caffe pair."""
+    return path.suffix.lower() in (".onnx", ".tflite", ".xml") or is_caffe(path)
 
 
 def is_caffe(path: Path) -> bool:

@@ -298,10 +298,10 @@ class Model:
 
 
 def load_model(path: Path | str) -> Model:
-    """Read an ONNX model, or a Caffe net as one; what a net loses by that is told by a logger.
+    """Read an ONNX model, or a Caffe net, a LiteRT or an OpenVINO model as one.
 
     Args:
-        path: The .onnx file; or a .prototxt, alone or as ``net.prototxt,net.caffemodel``.
+        path: The .onnx, .tflite or .xml file; or a .prototxt, alone or as ``net.prototxt,net.caffemodel``.
 
     Raises:
         BadInput: The file is missing, damaged, not such a model, or refers to external data that is missing,
@@ -314,6 +314,14 @@ def load_model(path: Path | str) -> Model:
         imported = import_caffe(*caffe_pair(file))
         tell(imported)
         return imported.model
+    if file.suffix.lower() == LITERT:
+        from roundoff.graph.litert.convert import import_lite
+
+        return import_lite(file)
+    if file.suffix.lower() == OPENVINO:
+        from roundoff.graph.openvino import import_openvino
+
+        return import_openvino(file)
     proto, size = _parse(file)
     for entry in proto.metadata_props:
         if entry.key == DRAWN_KEY:
@@ -321,6 +329,7 @@ def load_model(path: Path | str) -> Model:
     return checked_model(proto, path=file, size=size)
 
 
+LITERT, OPENVINO = ".tflite", ".xml"
 _LOGGER = logging.getLogger("roundoff.graph")
 DRAWN_KEY = "roundoff.caffe.random_weights"
 """A model whose net had no numbers says so under this key, in its file too."""

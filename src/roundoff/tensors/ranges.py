@@ -8,11 +8,10 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.tensors.stored import ToolScale
 
-WIDE = 5.0
-"""Tools that calibrate on data leave ranges of 1 to 2.2 times the values of a sample (150 tensors of RKNN,
-TPU-MLIR and HTP); what is this many times as wide costs more than two bits."""
-OBSERVED = 3.0
-"""What the tool itself saw needs no margin for samples that it did not see."""
+WIDE = 4.0
+"""Two of the bits are never used: more than a sample that is quieter than others leaves unused."""
+OBSERVED = 2.0
+"""One of the bits is never used, whatever was fed: what the tool itself saw needs no margin for other samples."""
 FILLED = WIDE / 2
 """A tensor whose range is no wider than this many times its values needs it."""
 _FEWEST = 64
@@ -65,21 +64,29 @@ def on_grid(values: Array, step: float) -> bool:
     return float(np.mean(np.abs(places - np.rint(places)) <= _ON_GRID)) >= _MOSTLY
 
 
-_DISTINCT, _LEFT = 64, 8
-"""A part with this many different values in float that is left so few on the device can no longer be ranked."""
-_SMALLER = 4.0
+_LIMIT = 0.15
+"""What the usual limits allow of an error, relative to what it is the error of (`default` of the profiles)."""
 
 
-def lost_values(own: Array, found: Array, whole: Array) -> tuple[int, int] | None:
-    """How many different values a part of a tensor has and is left, because others in it are far larger; or None.
+def lost_values(own: Array, found: Array, bits: int = 8) -> tuple[int, int] | None:
+    """How many different values a part of a tensor has and is left, because of the step of the whole; or None.
+
+    A part is lost where rounding to that step is more than the usual limits allow of how much its values vary, and
+    a scale of its own would keep within them.
 
     Args:
         own: The part in float.
         found: The same on the device.
-        whole: The tensor in float.
+        bits: Width of codes.
     """
-    peaks = [float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in (own, whole)]
-    if not 0 < peaks[0] * _SMALLER < peaks[1]:
+    values = np.asarray(own, np.float64)
+    levels = np.unique(found)
+    before = np.unique(own).size
+    if values.size < _FEWEST or before < _FEWEST or not (np.isfinite(values).all() and np.isfinite(levels).all()):
         return None
-    before, after = np.unique(own).size, np.unique(found).size
-    return (before, after) if before >= _DISTINCT and after <= _LEFT else None
+    spread = float(values.std())
+    step = float(np.diff(levels).min()) if levels.size > 1 else float(np.abs(levels[0]))
+    joint, alone = (
+        each / math.sqrt(12) > _LIMIT * spread for each in (step, float(np.ptp(values)) / ((1 << bits) - 1))
+    )
+    return (before, levels.size) if joint and not alone else None

@@ -7,7 +7,7 @@ files, ``<model>.quantization.cfg`` the range of every tensor, ``error_analysis.
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +15,14 @@ import numpy as np
 from roundoff.core.array_files import Unreadable
 from roundoff.core.files import read_small
 from roundoff.core.names import natural_key, shown
+from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import Message, english, message
 from roundoff.tensors import npy
 from roundoff.tensors.folders import CERTAIN, suffix_of, walk_files, without_suffix
 from roundoff.tensors.sources import ANY_RUN, NAME_LIST, RunSelection
-from roundoff.tensors.stored import Content, StoredSource, TensorFile, ToolScale, resolve_content
+from roundoff.tensors.stored import Content, StoredSource, TensorFile, ToolScale, ToolWeights, resolve_content
 
 ANALYSIS = "error_analysis.txt"
 _ROLES = {
@@ -33,6 +34,8 @@ _ROLES = {
 _JUDGED = ("runtime", "simulator", "golden")
 _SCALES = ".quantization.cfg"
 _GOLDEN = "golden"
+_WEIGHTS = ToolWeights(QuantSpec(bits=8, signed=True, symmetric=False, axis=0))
+"""Measured on its simulator: the range of each channel, with zero in it."""
 _RUNGS = ("golden", "simulator", "runtime")
 
 
@@ -75,6 +78,7 @@ def open(  # noqa: A001 - every format has an `open`
         },
         runs=(chosen, *(role for role in known if role != chosen)) if len(known) > 1 else (),
         scales=_scales(path),
+        weights=_WEIGHTS,
         rungs={name: functools.partial(open, path, run=RunSelection(name)) for name in _RUNGS if name in known},
         remarks=lambda: [remark for each in snapshots for remark in each.remarks()],
     )
@@ -119,10 +123,18 @@ class _Snapshot:
         folder = self.folder / self.runs[role]
         files = _files(folder)
         listed = _layers(self.folder / NAME_LIST)
+        firsts = {layer: layer for layer, file in listed.items() if file in files and _original(layer)[0] == layer}
         for layer, file in listed.items():
             path = files.pop(file, None)
             if path is not None:
-                yield TensorFile(layer, self.sample, shown(path), _probe_of(path))
+                place = TensorFile(layer, self.sample, shown(path), _probe_of(path))
+                stem, operation = _original(layer)
+                first = firsts.setdefault(stem, layer)
+                if first != layer:
+                    place = replace(place, copy_of=first)
+                elif stem != layer:
+                    place = replace(place, origin=stem, op_type=operation)
+                yield place
             elif role != "runtime":  # a board runs fused layers as one and has nothing of those inside
                 yield TensorFile(layer, self.sample, shown(folder / file), _missing)
         for file, path in sorted(files.items(), key=lambda each: natural_key(each[0])):
@@ -148,6 +160,20 @@ class _Snapshot:
                 yield message("tensors.rknn_figures", where=where, name=layer, said=cosine, found=found)
 
 
+_MOVED = re.compile(r"^(?P<name>.+?)(?P<product>_mm)?(?:-rs|_rs|_tp|_sw|#\d+|_sdpa)*$")
+"""What the tool puts behind a name: it moves a tensor, computes attention in one kernel, or a product as Conv."""
+
+
+def _original(layer: str) -> tuple[str, str]:
+    """The tensor of the model that a layer holds in another shape, and what computes it where the name tells."""
+    found = _MOVED.match(layer)
+    name = found["name"] if found else layer
+    # The mean over an axis is a product of what was moved before: it has that tensor's name with the marks.
+    product = bool(found and found["product"])
+    return (layer, "") if product and _MOVES.search(name) else (name, "MatMul" * product)
+
+
+_MOVES = re.compile(r"(?:-rs|_rs|_tp|_sw|#\d+)$")
 _DEVIATES = 2e-3
 """The tool writes five decimals of cosines that it takes in float32; files of other runs differ by far more."""
 _MOST_VALUES = 16_000_000

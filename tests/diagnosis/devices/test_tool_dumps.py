@@ -53,6 +53,30 @@ def test_faults_of_simulators(model: str, dumps: str, cause: str, place: str) ->
     assert ("own float run departs" in str(found.verdict)) is of_golden
 
 
+def test_what_the_scales_of_a_tool_explain() -> None:
+    """Its own thresholds cut the input off: the loss is the quantization's, and every tensor is as they say."""
+    found = _diagnose("xf", tool_files("tpu_mlir/xf/INT8/s0_tpu.npz"))
+    assert (found.kind, found.findings) == ("elsewhere", ())
+    assert any("the tool's own scales" in str(note) for note in found.notes)
+
+
+def test_a_range_that_is_too_wide_is_proven_by_running_again() -> None:
+    (finding,) = _diagnose("digits", tool_files("faults/rknn_digits_range_x8")).findings
+    rounding, outputs = finding.measures
+    # Eight times as wide is three bits.
+    assert rounding.after - rounding.before > 15
+    assert outputs.after > outputs.before + 3
+    assert finding.share == pytest.approx(1 - 10 ** ((outputs.before - outputs.after) / 10))
+
+
+def test_one_sample_of_a_dump_of_several_with_channels_last() -> None:
+    data = np.load(tool_files("inputs/det.npz"))["sample.images"][1:2]
+    compared = roundoff.compare(tool_files("models/det.onnx"), tool_files("qnn_htp/det.qdq"), data=data).result
+    assert [(row.reference, row.kind) for row in compared.rows if not row.passed] == [("output0", "part")]
+    (finding,) = _diagnose("det", tool_files("qnn_htp/det.qdq")).findings
+    assert finding.cause == "mixed-range"
+
+
 def test_scores_that_share_a_scale_with_boxes() -> None:
     found = _diagnose("det", tool_files("rknn/det/s0"))
     (finding,) = found.findings

@@ -1,22 +1,25 @@
 """Ranges that a tool gave tensors: far wider than the values, narrower, or one for parts of different size."""
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from roundoff.core.quantizers import Quantizer, QuantSpec, fake_quantize, parameters_from_range
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.proof import called
 from roundoff.diagnosis.devices.replay import DeviceReplay, Pair
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, OutputLoss, Survey
+from roundoff.diagnosis.devices.tool_scales import activation_quantizers, codes_of
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.registry import Intervention, Signal, ask, cause, find_cause
 from roundoff.diagnosis.result import Finding, Measure, Remedy, RemedyChange
 from roundoff.diagnosis.subject import loss_measures
-from roundoff.graph.interface import output_parts, outputs
-from roundoff.graph.nodes import attribute, producers
+from roundoff.graph.interface import OutputPart, output_parts, outputs
+from roundoff.graph.nodes import attribute, consumers, producers
 from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import Argument, message, short_name
@@ -26,6 +29,9 @@ from roundoff.tensors.stored import ToolScale, scales_of
 _WITHIN_STEPS, _EXPLAINED = 2.0, 0.999
 _CAUSE = "wide-range"
 _HELD = 4
+_AS_GOOD = 10**0.1
+"""One decibel: rounding elsewhere falls otherwise, and moves the outputs by as much."""
+_EIGHT_BITS = QuantSpec(bits=8, signed=False, symmetric=False)
 
 
 @cause(_CAUSE, of="device", order=25)
@@ -51,31 +57,45 @@ class WideRange:
             if name != suspect.tensor and (found := scale_of(case, name)) and (size := _peak(case, name)) > 0
         ]
         usual = statistics.median(others) if others else 1.0
-        signal = sum(float(np.square(pair.free.astype(np.float64)).sum()) for pair in suspect.pairs)
-        count = sum(pair.free.size for pair in suspect.pairs)
-        # Rounding to steps of this size costs a twelfth of their square.
-        costs = [count * np.square(step) / 12 for step in (scale.scale, scale.scale / excess)]
-        levels = max(1, round(peak / scale.scale))
-        measure = Measure(
-            message("diagnosis.measure_device_rounding", tensor=called(suspect)),
-            "dB",
-            ratio_db(signal, costs[0]),
-            ratio_db(signal, costs[1]),
-            samples=len(suspect.pairs),
-        )
-        summary = message(
-            "diagnosis.wide_range_summary",
-            tensor=called(suspect), low=scale.low, high=scale.high, peak=peak, times=excess, levels=levels,
-        )  # fmt: skip
         # What the tool saw in all of its data, where that is no wider than what is wrong.
         low, high = scale.low / excess, scale.high / excess
         if scale.observed is not None and max(map(abs, scale.observed)) * OBSERVED <= scale.reach:
             low, high = min(0.0, scale.observed[0]), max(0.0, scale.observed[1])
+        now, right = _with_range(case, suspect.tensor, scale, (low, high))
+        sums = [0.0, 0.0, 0.0]
+        for sample in suspect.places:
+            exact = case.readout.exact(suspect.tensor, sample).astype(np.float64)
+            sums[0] += float(np.square(exact).sum())
+            for place, each in enumerate((now, right), start=1):
+                rounded = fake_quantize(exact.astype(np.float32), each.params, each.spec)
+                sums[place] += float(np.square(rounded - exact).sum())
+        measures = [
+            Measure(
+                message("diagnosis.measure_device_rounding", tensor=called(suspect)),
+                "dB",
+                ratio_db(sums[0], sums[1]),
+                ratio_db(sums[0], sums[2]),
+                samples=len(suspect.pairs),
+            )
+        ]
+        recovered = 1 - sums[2] / sums[1] if sums[1] > 0 else 0.0
+        outputs_lost = OutputLoss(case)
+        if outputs_lost.can_tell:
+            others_on = [each for each in _known_quantizers(case) if each.tensor != suspect.tensor]
+            before, after = (outputs_lost.of_quantizers([*others_on, each]) for each in (now, right))
+            measures += loss_measures(before, after)[:1]
+            # A range that serves the outputs better than one that just holds the values is no fault.
+            recovered = recovered if after.value <= _AS_GOOD * before.value else 0.0
+        summary = message(
+            "diagnosis.wide_range_summary",
+            tensor=called(suspect), low=scale.low, high=scale.high, peak=peak, times=excess,
+            levels=max(1, round(peak / scale.scale)),
+        )  # fmt: skip
         changes = (RemedyChange("range", nodes=suspect.nodes, tensors=(suspect.tensor,), low=low, high=high),)
         changed = message("diagnosis.wide_range_changed", count=len(others), usual=usual)
         # Where all ranges are like that, it is how the tool works and no place in particular.
-        recovered = 1 - 1 / excess**2 if usual < FILLED else 0.0
-        return Intervention(changed, (measure,), recovered, summary, changes)
+        recovered = recovered if usual < FILLED else 0.0
+        return Intervention(changed, tuple(measures), recovered, summary, changes)
 
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Give it the range of its values, in the settings of the tool."""
@@ -85,6 +105,23 @@ class WideRange:
             "free",
             proof.changes,
         )
+
+
+def _known_quantizers(case: DeviceReplay) -> Sequence[Quantizer]:
+    """How the tool codes the network, as far as its files say so."""
+    return case.quantizers or activation_quantizers(case.readout, case.model)
+
+
+def _with_range(
+    case: DeviceReplay, tensor: str, scale: ToolScale, ends: tuple[float, float]
+) -> tuple[Quantizer, Quantizer]:
+    """The quantizer of a tensor by the tool's scale, and the same with other ends."""
+    known = next((each for each in _known_quantizers(case) if each.tensor == tensor and not each.after), None)
+    spec, params = codes_of(scale) if known is None else (known.spec, known.params)
+    readers = tuple(consumers(case.model.proto.graph.node)[tensor]) if known is None else known.consumers
+    leaving = tensor in outputs(case.model)
+    now = Quantizer(f"tool:{tensor}", tensor, "activation", spec, params, readers, output=leaving)
+    return now, replace(now, params=parameters_from_range(*ends, spec))
 
 
 def scale_of(case: DeviceReplay, tensor: str) -> ToolScale | None:
@@ -274,38 +311,45 @@ def mixed_findings(case: DeviceReplay, accused: frozenset[str]) -> list[Finding]
         sample = case.indices[0]
         exact, found = case.readout.exact(name, sample), case.readout.read(name, sample)
         for part in (each for each in parts if each.output == name and exact.shape == found.shape):
-            left = lost_values(part.of(exact), part.of(found), exact)
-            if left is None:
-                continue
-            before, after = left
-            node = _joining(name, makers)
-            small, large = (float(np.abs(each).max()) for each in (part.of(exact), exact))
-            findings.append(
-                Finding(
-                    number=0,
-                    cause="mixed-range",
-                    nodes=(node,),
-                    tensors=(name,),
-                    summary=message(
-                        "diagnosis.mixed_part", node=node, part=part.source, tensor=name, count=after, all=before,
-                        small=small, large=large,
-                    ),
-                    intervention=message("diagnosis.mixed_part_changed", part=part.source),
-                    measures=(
-                        Measure(
-                            message("diagnosis.measure_mixed_part", part=part.source), "", float(after),
-                            float(min(before, 256)), samples=1,
-                        ),
-                    ),
-                    remedy=Remedy(
-                        message("diagnosis.mixed_part_remedy", node=node),
-                        "nodes",
-                        (RemedyChange("report", nodes=(node,), tensors=(name,)),),
-                    ),
-                    proven=True,
-                )
-            )  # fmt: skip
+            left = lost_values(part.of(exact), part.of(found))
+            if left is not None:
+                findings.append(_mixed(case, name, part, left, _joining(name, makers)))
     return findings
+
+
+def _mixed(case: DeviceReplay, name: str, part: OutputPart, left: tuple[int, int], node: str) -> Finding:
+    """The finding of a joined output, with what its part keeps when it is rounded with a scale of its own."""
+    sample = case.indices[0]
+    exact = case.readout.exact(name, sample)
+    others = [each for each in case.quantizers if each.tensor != name]
+    joined_up = case.golden.with_quantizers(others).compute(name, case.view(sample))
+    alone = part.of(joined_up).astype(np.float32)
+    params = parameters_from_range(float(alone.min()), float(alone.max()), _EIGHT_BITS)
+    own = np.unique(fake_quantize(alone, params, _EIGHT_BITS)).size
+    before, after = left
+    small, large = (float(np.abs(each).max()) for each in (part.of(exact), exact))
+    return Finding(
+        number=0,
+        cause="mixed-range",
+        nodes=(node,),
+        tensors=(name,),
+        summary=message(
+            "diagnosis.mixed_part", node=node, part=part.source, tensor=name, count=after, all=before,
+            small=small, large=large,
+        ),
+        intervention=message("diagnosis.mixed_part_changed", part=part.source, count=own),
+        measures=(
+            Measure(
+                message("diagnosis.measure_mixed_part", part=part.source), "", float(after), float(own), samples=1
+            ),
+        ),
+        remedy=Remedy(
+            message("diagnosis.mixed_part_remedy", node=node),
+            "nodes",
+            (RemedyChange("report", nodes=(node,), tensors=(name,)),),
+        ),
+        proven=own > after,
+    )  # fmt: skip
 
 
 def _joining(name: str, makers: Mapping[str, Any]) -> str:

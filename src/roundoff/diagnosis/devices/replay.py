@@ -36,6 +36,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.messages.message import Message, english, message
 from roundoff.run.capture import Samples
+from roundoff.tensors.stored import scales_of
 
 # Values from which the grid of a tensor is told.
 _ENOUGH_VALUES = 1 << 14
@@ -86,6 +87,7 @@ class DeviceReplay:
         arithmetic: How its integers should be rounded, as far as it is known.
         believed: Tensors whose dump is wrong while the device went on with the right values.
         indices: Samples that are used, by their place in the readout.
+        scaled: Whether the quantizers are what the tool's own scales say.
         threads: Threads of matrix products.
         trials: Wrong kernels that were tried on tensors, by the tensor.
     """
@@ -97,6 +99,7 @@ class DeviceReplay:
     arithmetic: Arithmetic = WIDEST
     indices: tuple[int, ...] = (0,)
     threads: int | None = None
+    scaled: bool = False
     believed: set[str] = field(default_factory=set)
     trials: dict[str, Any] = field(default_factory=dict)
 
@@ -208,9 +211,37 @@ class DeviceReplay:
                 shape2=exact.shape,
             )
             raise BadInput(what, fix=english("leave it out of the dump"))
-        if self.quantizers:
+        if not self.is_guessed(tensor):
             return Pair(found, exact, self._expect_coded(tensor, exact, given))
         return self._uncoded(tensor, exact, found, given)
+
+    def is_guessed(self, tensor: str) -> bool:
+        """Whether it is a guess what may differ in a tensor: nobody says how it is coded, or computed."""
+        return not self.quantizers or tensor in self._rewritten
+
+    @cached_property
+    def _rewritten(self) -> frozenset[str]:
+        """Tensors in front of which the tool computes something with codes that the network does not have.
+
+        It splits a layer or computes it in another way there, and rounds in between.
+        """
+        device, known = self.readout.device, scales_of(self.readout.device)
+        if not self.scaled or not device.ordered:
+            return frozenset()
+        names = {pair.candidate: name for name, pair in self.readout.pairs.items()}
+        found: set[str] = set()
+        strange = False
+        for info in device.tensors:
+            if info.name in names:
+                name = names[info.name]
+                # What is fused behind it is computed with it.
+                span = self.spans.get(name)
+                if strange or (span is not None and len(span.nodes) == 1 and found.issuperset(span.reads)):
+                    found.add(name)
+                strange = False
+            elif info.name in known and not info.copy_of and info.name not in self.readout.copies:
+                strange = True
+        return frozenset(found)
 
     def _expect_coded(self, tensor: str, exact: Array, given: DeviceView) -> Expected:
         span = self.spans[tensor]

@@ -48,7 +48,7 @@ from roundoff.quantize.agreement import judge_outputs
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource, Samples
 from roundoff.studies.compare.study import files_share, left_out, unplaced_files
-from roundoff.tensors.stored import remarks_of, rungs_of, runs_of
+from roundoff.tensors.stored import remarks_of, rungs_of, runs_of, weights_of
 
 # A tensor whose error has this part of its energy is wrong; behind a culprit it is a victim.
 _WRONG = 0.01
@@ -362,9 +362,14 @@ def diagnose_device(
             return departed
     notebook = Investigation(settings or DiagnoseSettings())
     notebook.notes += remarks_of(dumps)
+    told = None
+    if not quantized.quantizers and (told := _by_scales(quantized.float_model, samples, dumps, names)) is not None:
+        quantized = told
+        notebook.notes.append(message("diagnosis.note_tool_scales", count=len(told.quantizers)))
     with closing(LiveSource(quantized.float_model, samples, threads=notebook.settings.threads)) as reference:
         with notebook.check(message("diagnosis.check_dumps")) as check, np.errstate(all="ignore"):
-            replay = _replay(quantized, samples, (reference, dumps), notebook, names)
+            sources = reference, dumps
+            replay = _replay(quantized, samples, sources, notebook, names, scaled=told is not None)
             check.result = _what_was_read(replay)
         # Dumps may hold anything, NaN and the largest numbers among it.
         with np.errstate(all="ignore"):
@@ -444,6 +449,17 @@ def _doubted(found: Diagnosis, doubts: Sequence[Doubt]) -> Diagnosis:
     return replace(found, kind="not_enough_evidence", verdict=message("diagnosis.device_no_ground"))
 
 
+def _by_scales(
+    model: Model, samples: Samples, dumps: TensorSource, names: KnownNames | None
+) -> QuantizedModel | None:
+    """The network as the tool's own scales code it; None where they are not known."""
+    if weights_of(dumps) is None:
+        return None
+    from roundoff.diagnosis.devices.tool_scales import expected_by_scales
+
+    return expected_by_scales(model, samples, dumps, names=names)
+
+
 def _as_quantized(subject: Model | QuantizedModel) -> QuantizedModel:
     return subject if isinstance(subject, QuantizedModel) else QuantizedModel(subject, ())
 
@@ -476,6 +492,8 @@ def _replay(
     sources: tuple[LiveSource, TensorSource],
     notebook: Investigation,
     names: KnownNames | None,
+    *,
+    scaled: bool = False,
 ) -> DeviceReplay:
     settings = notebook.settings
     coded: dict[str, Quantizer] = {}
@@ -498,6 +516,7 @@ def _replay(
         arithmetic=settings.arithmetic,
         indices=spread(len(readout.samples), _MOST_SAMPLES),
         threads=settings.threads,
+        scaled=scaled,
     )
     usable = [info.name for info in sources[0].tensors if info.dtype.startswith("float") and not info.problem]
     whole = with_predicted(readout, replay.golden, feed=replay.feed(0), tensors=usable)
@@ -729,6 +748,10 @@ class _DeviceDiagnosis:
 
     def _weighed(self, finding: Finding, loss: Loss | None, expected: Loss | None) -> Finding:
         """The finding with what the outputs gain when its tensor, and what follows it, is right."""
+        if finding.cause == "wide-range":
+            # The network was run again with the right range; the device itself does what it was told to.
+            gains = [each.after - each.before for each in finding.measures[1:]]
+            return replace(finding, share=1 - 10 ** (-max(0.0, gains[0]) / 10) if gains else 0.0)
         one = len(finding.tensors) == 1
         if loss is None or not one or finding.tensors[0] in self._replay.believed:
             return finding

@@ -10,7 +10,7 @@ import numpy as np
 
 from roundoff.core.coverage import OutputCoverage, Unjudged
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.quantizers import fake_quantize
+from roundoff.core.quantizers import Quantizer, fake_quantize
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import Expected, grid_step
 from roundoff.diagnosis.devices.readout import DeviceView
@@ -174,6 +174,11 @@ class OutputLoss:
         return self._loss(
             lambda sample: self._replay.golden.compute_all(self._names, self._replay.feed(sample)),
         )
+
+    def of_quantizers(self, quantizers: Sequence[Quantizer]) -> Loss:
+        """What the network loses with these quantizers, from the samples to the outputs."""
+        network = self._replay.golden.with_quantizers(quantizers)
+        return self._loss(lambda sample: network.compute_all(self._names, self._replay.feed(sample)))
 
     def of_half(self) -> Loss:
         """What a device loses that stores each tensor in half precision, or in the shorter kind that it has."""
@@ -355,14 +360,16 @@ def find_suspects(
     """
     suspects: list[DeviceSuspect] = []
     faint: list[DeviceSuspect] = []
-    guessed = not replay.quantizers
-    doubtful = {name for name, error in found.local.items() if error.is_suspect(found.floor, guessed=guessed)}
+    guessed = {name for name in found.local if replay.is_guessed(name)}
+    doubtful = {
+        name for name, error in found.local.items() if error.is_suspect(found.floor, guessed=name in guessed)
+    }
     middle = statistics.median_low([0.0, *(each.excess for each in found.local.values() if each.excess > 0)])
     usual = middle if len(found.local) > _FEW else 1.0
     loud = {
         name
         for name, error in found.local.items()
-        if guessed and name not in doubtful and error.is_loud(found.floor, usual)
+        if name in guessed and name not in doubtful and error.is_loud(found.floor, usual)
     }
     fine = [name for name in found.local if name not in doubtful and name not in loud]
     computed_rightly = {node for name in fine for node in replay.spans[name].nodes}
@@ -379,14 +386,14 @@ def find_suspects(
             if name not in doubtful and name not in loud and not misled:
                 continue
             own = _again(replay, name) if replay.believed else error
-            if not own.is_suspect(found.floor, guessed=guessed) and name not in loud:
+            if not own.is_suspect(found.floor, guessed=name in guessed) and name not in loud:
                 continue
             flow = _flow(replay, name, found.floor)
             places, nodes = _telling(replay, name, found.floor), replay.spans[name].nodes
             # Nodes that something else comes out of rightly are not to blame, unless all are such.
             nodes = tuple(node for node in nodes if node not in computed_rightly) or nodes
             pairs = tuple(replay.pair(name, sample) for sample in places)
-            strong = own.is_suspect(found.floor, guessed=guessed)
+            strong = own.is_suspect(found.floor, guessed=name in guessed)
             (suspects if strong else faint).append(
                 DeviceSuspect(name, nodes, own, flow, pairs, places, found.floor, others=len(fine), others_off=off)
             )
@@ -488,7 +495,8 @@ def input_suspects(replay: DeviceReplay) -> list[DeviceSuspect]:
         expected = _expected(replay, name)
         error, pairs = LocalError(), []
         for sample in replay.indices:
-            pair = Pair(replay.readout.read(name, sample), _coded(replay, name, sample), expected)
+            had = replay.readout.read(name, sample)
+            pair = Pair(had, _coded(replay, name, sample, had), expected)
             error.add(pair.exact, pair.found, expected)
             pairs.append(pair)
         if error.is_suspect() and not _is_cut_off(pairs):
@@ -509,11 +517,12 @@ def _is_cut_off(pairs: Sequence[Pair]) -> bool:
     return not error.is_suspect() and 0 < outside <= _FEW_OUTSIDE * count
 
 
-def _coded(replay: DeviceReplay, name: str, sample: int) -> Array:
-    """The user's input as the device should hold it."""
+def _coded(replay: DeviceReplay, name: str, sample: int, had: Array) -> Array:
+    """The user's input as the device should hold it: in its codes, or written as it was given."""
     wanted = np.asarray(replay.feed(sample)[name]).astype(np.float32)
     quantizer = replay.golden.coded.get(name)
-    return wanted if quantizer is None else fake_quantize(wanted, quantizer.params, quantizer.spec)
+    as_given = quantizer is None or np.array_equal(had.ravel(), wanted.ravel())
+    return wanted if quantizer is None or as_given else fake_quantize(wanted, quantizer.params, quantizer.spec)
 
 
 def _expected(replay: DeviceReplay, name: str) -> Expected:

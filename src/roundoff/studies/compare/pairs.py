@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.align.alignment import pair_names
+from roundoff.align.alignment import pairs_by_inputs
 from roundoff.align.layout import only_padding
 from roundoff.align.pairing import TensorPair, pair_samples
 from roundoff.core.progress import Progress
@@ -73,7 +73,7 @@ def find_samples(reference: TensorSource, candidate: TensorSource) -> SamplePair
     """Match the samples of both sides, and say so when that took more than equal names."""
     left, right = reference.samples, candidate.samples
     pairs = pair_samples(left, right)
-    if not pairs and (found := _pairs_by_inputs(reference, candidate)):
+    if not pairs and (found := pairs_by_inputs(reference, candidate)):
         lonely = len(left) + len(right) - 2 * len(found)
         return SamplePairs(found, message("compare.paired_by_inputs", both=len(found), lonely=lonely))
     if not pairs:
@@ -94,45 +94,6 @@ def find_samples(reference: TensorSource, candidate: TensorSource) -> SamplePair
     if len(pairs) > 1 and any(ours != theirs for ours, theirs in pairs):
         return SamplePairs(pairs, message("compare.paired_by_position", count=len(pairs)))
     return SamplePairs(pairs)
-
-
-# Samples that are told apart by what they are.
-_MOST_TOLD_APART = 256
-# A dump may hold its inputs in half precision.
-_SAME_INPUT = 1e-2
-
-
-def _pairs_by_inputs(reference: TensorSource, candidate: TensorSource) -> tuple[tuple[str, str], ...]:
-    """Samples whose first tensor is the same on both sides, each with one partner; none where that is unsure."""
-    first = next(iter(reference.tensors), None)
-    named = {} if first is None else pair_names([first], candidate.tensors)
-    other = next((info for info in candidate.tensors if info.name in named.values()), None)
-    many = max(len(reference.samples), len(candidate.samples)) > _MOST_TOLD_APART
-    if first is None or other is None or many or first.problem or other.problem:
-        return ()
-    found = []
-    try:
-        theirs = {name: candidate.read(other.name, name) for name in candidate.samples}
-        for ours in reference.samples:
-            exact = reference.read(first.name, ours)
-            alike = [name for name, each in theirs.items() if _same_values(exact, each)]
-            found += [(ours, alike[0])] if len(alike) == 1 else []
-    except BadInput:
-        return ()
-    return tuple(found) if len({each for _, each in found}) == len(found) else ()
-
-
-def _same_values(ours: Array, theirs: Array) -> bool:
-    if (
-        ours.ndim == theirs.ndim > 2
-        and ours.shape != theirs.shape
-        and ours.shape == np.moveaxis(theirs, -1, 1).shape
-    ):
-        theirs = np.moveaxis(theirs, -1, 1)  # a dump with channels last
-    if ours.shape != theirs.shape or not ours.size or not {ours.dtype.kind, theirs.dtype.kind} <= set("fiu"):
-        return False
-    size = float(np.abs(ours).max(initial=0))
-    return size > 0 and bool(np.abs(ours.astype(np.float64) - theirs).max() <= _SAME_INPUT * size)
 
 
 def measure_pairs(

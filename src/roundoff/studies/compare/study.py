@@ -498,7 +498,7 @@ def _with_lost_parts(
                 sums = sums.merge(measure_pair(part.of(ours), part.of(theirs)))
         scores = score(sums).values
         ours, theirs = read_pair(job.sources, pairs[at], job.samples.pairs[0])
-        left = lost_values(part.of(ours), part.of(theirs), ours) if ours.shape == theirs.shape else None
+        left = lost_values(part.of(ours), part.of(theirs)) if ours.shape == theirs.shape else None
         if left is not None and part.axis is not None:
             text = message("compare.part_coarse", name=part.source, count=left[1], all=left[0])
             rows[at] = replace(rows[at], passed=False, kind="part", difference=text)

@@ -1,0 +1,1 @@
+"""LiteRT models (.tflite): a door into the graph."""

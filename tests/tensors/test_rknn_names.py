@@ -1,0 +1,36 @@
+"""Names that RKNN-Toolkit2 gives to tensors it moves, and to products that hold what is folded into them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from roundoff.align.alignment import align
+from roundoff.align.swapped import swapped_names
+from roundoff.tensors import open_source
+from roundoff.tensors.stored import MappingSource
+
+
+def test_products_hold_their_bias_and_copies_are_copies(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((1, 6, 8)).astype(np.float32)
+    ours = {"x": x}
+    for name in "qkv":
+        ours[f"mm_{name}"] = x @ rng.standard_normal((8, 8)).astype(np.float32)
+        ours[name] = ours[f"mm_{name}"] + rng.standard_normal(8).astype(np.float32)
+    # The tool runs them the other way round, with the bias inside and the axes in another order.
+    names = {"x": x, "x_tp-rs": x.transpose(0, 2, 1)[:, :, None]}
+    names |= {f"mm_{name}_mm_tp_sw": ours[name].transpose(0, 2, 1)[:, :, None] for name in "vkq"}
+    (tmp_path / "simulator" / "npy").mkdir(parents=True)
+    lines = ["layer_name  file_name"]
+    for name, values in names.items():
+        np.save(tmp_path / "simulator" / "npy" / f"{name}.npy", values)
+        lines.append(f"{name}  {name}.npy")
+    (tmp_path / "map_name_to_file.txt").write_text("\n".join(lines))
+    theirs = open_source(tmp_path)
+    pairing = align(MappingSource(ours, label="ours"), theirs)
+    found = {pair.reference: pair.candidate for pair in pairing.pairs}
+    assert {name: found.get(name) for name in "qkv"} == {name: f"mm_{name}_mm_tp_sw" for name in "qkv"}
+    assert found["x"] == "x"
+    assert "x_tp-rs" in pairing.copies
+    # What nobody is called is swapped with nobody.
+    assert swapped_names(MappingSource(ours, label="ours").tensors, theirs.tensors, found) == []
