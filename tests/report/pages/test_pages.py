@@ -5,10 +5,11 @@ from typing import TypeVar
 
 import pytest
 
+from roundoff.core.document import RunDocument
 from roundoff.core.plan import Precision
 from roundoff.messages.catalogue import Phrase
 from roundoff.pages.blocks import Chart, Headline, NetworkBlock, Page, TableBlock, cell_text, cell_value, is_hidden
-from roundoff.pages.cards import ErrorChart
+from roundoff.pages.cards import ErrorChart, HeroCard
 from roundoff.report.pages import all_pages
 from roundoff.search.result import Tuning
 from roundoff.studies.audit.result import Audit
@@ -105,6 +106,12 @@ def test_the_network_is_coloured_by_what_units_lose_and_else_by_what_they_add() 
     assert bare[0].nodes[0].value is None
 
 
+def headline_of(document: RunDocument, name: str) -> Headline:
+    page = page_of(document, name)
+    assert isinstance(page.blocks[0], HeroCard)
+    return next(block for block in page.blocks if isinstance(block, Headline))
+
+
 @pytest.mark.parametrize(
     ("kind", "start"),
     [
@@ -116,23 +123,19 @@ def test_the_network_is_coloured_by_what_units_lose_and_else_by_what_they_add() 
 )
 def test_headlines_of_layers(kind: str, start: str) -> None:
     report = replace(test_layers.REPORT, verdict=replace(test_layers.REPORT.verdict, kind=kind))  # type: ignore[arg-type]
-    headline = page_of(empty_document(layers=report), "layers").blocks[0]
-    assert isinstance(headline, Headline)
+    headline = headline_of(empty_document(layers=report), "layers")
     assert headline.whole.en.startswith(start)
     assert headline.whole.zh != headline.whole.en
 
 
 def test_headlines_of_sweeps_and_searches() -> None:
-    reached = page_of(empty_document(partial=sweep_of()), "partial").blocks[0]
-    assert isinstance(reached, Headline)
+    reached = headline_of(empty_document(partial=sweep_of()), "partial")
     assert reached.tone == "good"
     assert reached.whole.en.startswith("TOP 2 in float reach the goal")
-    missed = page_of(empty_document(partial=without_goal(sweep_of())), "partial").blocks[0]
-    assert isinstance(missed, Headline)
+    missed = headline_of(empty_document(partial=without_goal(sweep_of())), "partial")
     assert missed.tone == "bad"
     found: Tuning = replace(test_tuning.FOUND, verdict="best_effort")
-    failed = page_of(empty_document(tuning=found), "tuning").blocks[0]
-    assert isinstance(failed, Headline)
+    failed = headline_of(empty_document(tuning=found), "tuning")
     assert failed.whole.en.startswith("BEST EFFORT: nothing tried meets the goal")
 
 
@@ -162,8 +165,8 @@ def test_an_audit_without_a_request_has_no_columns_for_it() -> None:
         "requested_weight",
         "requested_output",
     ]
-    assert isinstance(page.blocks[0], Headline)
-    assert page.blocks[0].whole.en.startswith("SILENT DIFFERENCES: 1 in 4 nodes")
+    headline = headline_of(empty_document(audit=test_audit.AUDIT), "audit")
+    assert headline.whole.en.startswith("SILENT DIFFERENCES: 1 difference in 4 nodes")
     alone = page_of(
         empty_document(audit=Audit("m", "", (replace(test_audit.CLEAN, requested=Precision()),))), "audit"
     )
