@@ -1,5 +1,6 @@
 """Pages are functions of the document: what it has is shown, what it lacks has no page."""
 
+import math
 from dataclasses import replace
 from typing import TypeVar
 
@@ -172,3 +173,20 @@ def test_an_audit_without_a_request_has_no_columns_for_it() -> None:
     )
     columns = next(block.shown_on("html") for block in alone.blocks if isinstance(block, TableBlock)).columns
     assert not [column.id for column in columns if column.id.startswith("requested")]
+
+
+def test_the_first_screen_has_what_was_asked_the_score_and_what_was_judged() -> None:
+    """Shares with the interval of a share, held out samples first; decibels with one decimal."""
+    page = page_of(empty_document(tuning=test_tuning.FOUND), "tuning")
+    (hero,) = (block for block in page.blocks if isinstance(block, HeroCard))
+    assert [(each.value.en, each.unit) for each in hero.scores] == [("91.0", "%"), ("50.0", "%"), ("90.0", "%")]
+    first = hero.scores[0]
+    assert first.interval is not None
+    share, n, z = 0.91, 200, 1.959964
+    middle, half = (share + z * z / (2 * n)), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    wilson = [(middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)]
+    assert list(first.interval) == pytest.approx(wilson, abs=2e-3)
+    swept = page_of(empty_document(partial=sweep_of()), "partial")
+    (hero,) = (block for block in swept.blocks if isinstance(block, HeroCard))
+    assert hero.pills == (("good", Phrase("TOP 2", "前 2 个")),)
+    assert hero.title.en.startswith("Top 2 in float reach the goal")
