@@ -109,6 +109,7 @@ _OUTPUT_OPTIONS = frozenset(
         "--sort",
         "--threads",
         "--max-memory",
+        "--dask",
     }
 )
 
