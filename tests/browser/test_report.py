@@ -229,3 +229,33 @@ def test_pictures_for_those_who_cannot_see_them_have_words(browser: Browser, tmp
 def test_it_can_be_printed(browser: Browser, tmp_path: Path) -> None:
     browser.open(written(tmp_path, large_document(20)))
     assert base64.b64decode(browser.printed()).startswith(b"%PDF-")
+
+
+def test_a_folded_block_opens_where_it_stands_and_a_map_shows_what_is_looked_at(
+    browser: Browser, tmp_path: Path
+) -> None:
+    browser.open(written(tmp_path, large_document(400)))
+    click = "dispatchEvent(new MouseEvent('click', {bubbles: true, cancelable: true}))"
+    browser.run(f"document.querySelector('a.box[aria-expanded]').{click}")
+    parts = browser.run("document.querySelectorAll('.opened .box').length")
+    assert parts >= 3
+    browser.press("Escape", 27)
+    assert browser.run("document.querySelectorAll('.opened').length") == 0
+    browser.run("document.querySelector('.zoom button').click()")
+    assert browser.run("document.querySelectorAll('.minimap.shown .frame').length") == 1
+    width = "document.querySelector('.graph').viewBox.baseVal.width"
+    near = browser.run(width)
+    browser.run("document.querySelectorAll('.zoom button')[2].click()")
+    assert browser.run(width) > near
+    assert browser.run("document.querySelectorAll('.minimap.shown').length") == 0
+    # A stretch of a strip that is dragged over: boxes outside of it step back, until Escape.
+    drag = """(() => { const cells = document.querySelector('.strip .cells'), box = cells.getBoundingClientRect();
+        const at = (share) => ({bubbles: true, clientX: box.left + share * box.width, clientY: box.top + 5});
+        cells.dispatchEvent(new PointerEvent('pointerdown', at(0.1)));
+        dispatchEvent(new PointerEvent('pointermove', at(0.4)));
+        dispatchEvent(new PointerEvent('pointerup', at(0.4)));
+        return document.querySelectorAll('.box.outside').length; })()"""
+    assert 0 < browser.run(drag) < browser.run("document.querySelectorAll('.graph > .box').length")
+    browser.press("Escape", 27)
+    assert browser.run("document.querySelectorAll('.outside, .brush').length") == 0
+    assert silent(browser)

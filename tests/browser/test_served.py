@@ -60,7 +60,7 @@ def test_two_runs_are_compared(browser: Browser, address: str) -> None:
     browser.run("document.querySelectorAll('input[name=run]').forEach((each) => each.click())")
     follow(browser, ".picks button", "#table-diff")
     assert browser.run("document.querySelectorAll('#chart-diff-along').length") == 1
-    assert "SAME" in browser.run("document.querySelector('#page-diff .headline').textContent")
+    assert "SAME" in browser.run("document.querySelector('#page-diff .pills').textContent")
     title = browser.run("document.title")
     follow(browser, ".contents a[href*=compare]", "#table-diff")
     browser.wait(f"document.title === {' → '.join(reversed(title.split(' → ')))!r}")

@@ -1,6 +1,7 @@
 """Progress for others: late, seldom, and gone at the end."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,3 +58,8 @@ def test_every_folder_has_a_place_for_it(output: str, tmp_path: Path, monkeypatc
     path = progress_path(Path(output))
     assert path.parent == Path(output).resolve().parent
     ProgressFile(Path(output)).close()
+
+
+def test_a_pipe_in_the_place_of_progress_is_left_alone(tmp_path: Path) -> None:
+    os.mkfifo(progress_path(tmp_path / "out"))
+    assert read_progress(tmp_path) == ()

@@ -140,3 +140,21 @@ def test_a_share_of_right_answers_has_its_count_and_wilsons_interval() -> None:
     other = network_score("float", np.array([0.25, 0.75]), samples=2)
     assert (other.right, other.value) == (None, 0.5)
     assert network_score("float", np.array([12.5]), samples=9).interval is None
+
+
+def test_the_weights_of_layers_that_nobody_accuses_are_drawn_too(
+    outlier: tuple[Diagnosis, QuantizedModel, ArraySamples],
+) -> None:
+    found, quantized, _ = outlier
+    assert found.layers is not None
+    accused = {each.node for finding in found.findings for each in finding.profiles}
+    others = {each.node: each for each in found.layers.profiles}
+    assert {*others, *accused} >= {"conv1", "conv2", "dense"}
+    assert accused.isdisjoint(others)
+    weights = Weights(quantized.float_model)
+    for each in others.values():
+        values = weights[each.tensor]
+        counts, _ = np.histogram(values, bins=60, range=(each.start, each.end))
+        # Ends are told with six digits: a value on the border of two bins may be in either.
+        assert sum(each.counts) == values.size
+        assert np.abs(np.cumsum(each.counts) - np.cumsum(counts)).max() <= 2

@@ -1,7 +1,9 @@
 """The user's metric is part of the proof: who is to blame is who brings it back."""
 
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -9,15 +11,16 @@ from onnx import helper
 from onnxruntime import InferenceSession
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.investigation import accuracy_metric
+from roundoff.diagnosis.investigation import accuracy_metric, evaluator_metric
 from roundoff.diagnosis.result import Diagnosis
 from roundoff.diagnosis.study import DiagnoseSettings, Scores, diagnose_quantization
 from roundoff.graph.insertion import switch_on
-from roundoff.graph.load import Model, model_from_proto
+from roundoff.graph.load import Model, load_model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import verbatim
+from roundoff.samples.sample_set import ArraySamples
 from tests.diagnosis.planting import changed, for_target, narrower, numpy_tensor, scaled
-from tests.models import value, wrapped
+from tests.models import conv_net, value, wrapped
 
 CLASSES, WIDTH, COUNT = 10, 24, 96
 
@@ -45,8 +48,6 @@ def classes(proto: onnx.ModelProto, data: Array) -> Array:
 
 
 def diagnosed(quantized: QuantizedModel, data: Array) -> tuple[Diagnosis, Array]:
-    from roundoff.samples.sample_set import ArraySamples
-
     labels, samples = classes(quantized.float_model.proto, data), ArraySamples({"x": data})
     settings = DiagnoseSettings(metric=accuracy_metric(labels, samples))
     return diagnose_quantization(quantized, samples, settings), labels
@@ -117,3 +118,16 @@ def test_what_a_network_scores_that_guesses() -> None:
     assert not guesses(0.7, 0.8)
     assert not guesses(0.97, 1.0)
     assert not guesses(None, 0.0)
+
+
+def test_an_evaluator_that_alternates_is_found_out(tmp_path: Path) -> None:
+    onnx.save(conv_net(), tmp_path / "m.onnx")
+    model = load_model(tmp_path / "m.onnx")
+    turns = cycle((0.5, 0.9))
+    fickle = SimpleNamespace(name="fickle", higher_is_better=True, measure=lambda *_: np.array(next(turns)))
+    metric = evaluator_metric(cast("Any", fickle), ArraySamples({"image": np.zeros((2, 3, 8, 8), np.float32)}))
+    # Asked about the float network, another one, and the float network again it seems to repeat itself.
+    known = metric.values(model)
+    metric.values(model)
+    assert metric.doubts is not None
+    assert [each.kind for each in metric.doubts(model, known)] == ["unrepeatable"]

@@ -1,4 +1,4 @@
-"""The overview and the glossary: what a report says of itself."""
+"""The first screen and the glossary: what a report says of itself."""
 
 import re
 from dataclasses import replace
@@ -18,6 +18,7 @@ from roundoff.pages.blocks import (
     column_meaning,
     glossary_page,
 )
+from roundoff.pages.cards import HeroCard
 from roundoff.report.pages import all_pages
 from tests.report.documents import chain, empty_document, full_document
 from tests.report.pages.test_pages import blocks, page_of
@@ -27,9 +28,9 @@ PACKAGE = Path(__file__).parents[2] / "src/roundoff"
 FRAME = {"title", "intro"}
 
 
-def test_the_overview_has_the_verdict_of_every_part_and_leads_to_it() -> None:
+def test_the_first_page_begins_with_the_score_and_leads_to_the_verdict_of_every_other_part() -> None:
     pages = all_pages(full_document())
-    assert pages[0].id == "overview"
+    assert isinstance(pages[0].blocks[0], HeroCard)
     (contents,) = blocks(pages[:1], Contents)
     judged = [page.id for page in pages[1:-2] if any(isinstance(block, Headline) for block in page.blocks)]
     assert [each.page for each in contents.entries] == judged
@@ -39,7 +40,7 @@ def test_the_overview_has_the_verdict_of_every_part_and_leads_to_it() -> None:
     assert pages[-2].id == "glossary"
 
 
-def test_without_a_verdict_there_is_no_overview() -> None:
+def test_without_a_verdict_there_is_no_first_screen() -> None:
     assert [page.id for page in all_pages(empty_document(network=chain("a")))] == ["network", "about"]
 
 

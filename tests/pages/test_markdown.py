@@ -11,7 +11,7 @@ from tests.report.documents import HOSTILE, chain, empty_document, full_document
 
 def test_pages_become_headings_and_tables() -> None:
     text = markdown_report(all_pages(full_document()), title="a run")
-    assert text.startswith("# a run\n\n## Overview\n\n- Run diff: FAIL: 2 of 2 scores over budget")
+    assert text.startswith("# a run\n\n## Run diff\n\n**FAIL: 2 of 2 scores over budget")
     assert "\n\n## Comparison\n\n**FAIL: 1 of 2 te" in text
     assert "|---:|---|---|" in text
     assert "## About this run" in text

@@ -1,9 +1,14 @@
 """Notes and what did not find room, below a table; what is to be read first stands behind the verdict."""
 
+import shlex
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from roundoff.messages.catalogue import plain
 from roundoff.messages.message import message
 from roundoff.pages.blocks import Headline, Page, Paragraph, notes, preparation_note
-from roundoff.pages.terminal import left_out_lines
+from roundoff.pages.terminal import command_lines, left_out_lines
 
 
 def test_rows_without_room() -> None:
@@ -22,3 +27,10 @@ def test_what_is_said_first_stands_behind_the_verdict() -> None:
     verdict, other = Headline("good", plain("FINE")), Paragraph(plain("and so on"))
     page = Page("any", plain("any"), (verdict, other, *prepared))
     assert page.blocks == (verdict, prepared[0], other, prepared[1])
+
+
+@given(st.lists(st.text(st.sampled_from("ab-/ '\"$é"), min_size=1, max_size=12), max_size=9), st.integers(20, 100))
+def test_a_command_in_lines_is_the_same_command(words: list[str], width: int) -> None:
+    text = shlex.join(["roundoff", "layers", *words])
+    lines = command_lines(text, width)
+    assert shlex.split("\n".join(lines).replace("\\\n", "")) == shlex.split(text)

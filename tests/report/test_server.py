@@ -80,7 +80,7 @@ def test_runs_are_listed_opened_and_compared(client: Client) -> None:
     for run in runs:
         status, report = client.get(run)
         assert status == 200
-        assert "总览" in report
+        assert "运行信息" in report
         assert f'href="{client.prefix}"' in report
     picks = re.findall(r'name="run" value="(\w+)"', text)
     assert [f"run/{each}/" for each in picks] == runs

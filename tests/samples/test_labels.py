@@ -103,7 +103,7 @@ def test_the_order_of_the_lines_does_not_matter(
     assert labels(tmp_path_factory.mktemp("labels"), "\n".join(lines), names) == classes
 
 
-@pytest.mark.parametrize("wrong", [np.array([0, -1]), np.array([2**64 - 1], dtype=np.uint64)])
+@pytest.mark.parametrize("wrong", [np.array([0, -1]), np.array([2**62]), np.array([2**64 - 1], dtype=np.uint64)])
 def test_classes_count_from_zero(wrong: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "labels.npy", wrong)
     with pytest.raises(BadInput, match=f"{wrong[-1]}, which is not a class number"):

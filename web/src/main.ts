@@ -1,4 +1,5 @@
 // Makes a report lively. Without this script the page can be read all the same.
+import { setUpBrush } from "./brush";
 import { setUpCards, setUpCopying, setUpSettings } from "./card";
 import { LANGUAGES, NAMES, changed, choose, current, onChange, remember, remembered } from "./language";
 import { type NetworkSpec, setUpNetworks } from "./network";
@@ -65,6 +66,7 @@ function start(): void {
   setUpTables();
   setUpNetworks(data.networks);
   setUpCards(data.networks);
+  setUpBrush(data.networks);
   setUpSettings();
   setUpCopying();
   document.documentElement.dataset.ready = "yes";

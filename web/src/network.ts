@@ -1,7 +1,9 @@
 // The network is drawn already; here boxes are selected, searched and coloured by other numbers.
 import { matcher } from "./glob";
 import { type Spoken, current, onChange, say } from "./language";
+import { setUpOpening } from "./opening";
 import { word } from "./words";
+import { setUpZoom } from "./zoom";
 
 export interface NodeSpec {
   name: string;
@@ -20,6 +22,15 @@ export interface NetworkSpec {
   boxes: number[][];
   /** What boxes can show: of each the number as it is written, and its class. */
   views: { name: Spoken; boxes: [string, number | null][] }[];
+  /** What folded blocks are made of, by the number of their box. */
+  opened: Record<string, OpenedSpec>;
+}
+
+export interface OpenedSpec {
+  size: [number, number];
+  edges: string;
+  /** Left, top, name, number, class, operations, mark, and the node that it is known by. */
+  boxes: [number, number, string, string, number | null, string, string, string][];
 }
 
 export function setUpNetworks(specs: NetworkSpec[]): void {
@@ -53,6 +64,8 @@ function setUp(figure: HTMLElement, spec: NetworkSpec): void {
   tools.append(find, count);
   if (spec.views.length > 1) tools.append(views(figure, spec));
   figure.querySelector(".spread")?.before(tools);
+  setUpZoom(figure, tools);
+  setUpOpening(figure, spec);
   setUpKeys(figure, spec, find);
 }
 
@@ -74,7 +87,7 @@ function views(figure: HTMLElement, spec: NetworkSpec): HTMLElement {
   });
   const show = (wanted: NetworkSpec["views"][number]): void => {
     spec.views.forEach((view, at) => buttons[at]?.setAttribute("aria-pressed", String(view === wanted)));
-    for (const box of figure.querySelectorAll<SVGElement>(".graph .box")) {
+    for (const box of figure.querySelectorAll<SVGElement>(".graph > .box[data-box]")) {
       const [text, shade] = wanted.boxes[Number(box.dataset.box)] ?? ["", null];
       for (let old = 0; old < 6; old++) box.classList.toggle(`f${old}`, old === shade);
       const value = box.querySelector("text.value");
@@ -138,7 +151,7 @@ export function neighbours(spec: NetworkSpec, members: readonly string[]): { bef
 function search(figure: HTMLElement, spec: NetworkSpec, pattern: string): string[] {
   const wanted = Boolean(pattern.trim()), fits = matcher(pattern);
   const hits: string[] = [];
-  for (const box of figure.querySelectorAll<SVGElement>(".box")) {
+  for (const box of figure.querySelectorAll<SVGElement>(".box[data-box]")) {
     const own = names(spec, Number(box.dataset.box)).filter((name) => wanted && fits(name));
     box.classList.toggle("found", own.length > 0);
     box.classList.toggle("aside", wanted && own.length === 0);
@@ -168,6 +181,7 @@ export function mark(specs: readonly NetworkSpec[], name: string | null): void {
   const found = boxOf(specs, name);
   const inside = new Set(found?.members ?? [name]);
   if (found) document.querySelector(`.network .box[data-box="${found.box}"]`)?.classList.add("selected");
+  for (const part of document.querySelectorAll<SVGElement>(".opened .box")) if (part.dataset.node === name) part.classList.add("selected");
   for (const link of document.querySelectorAll<SVGAElement>(".plot a, .cells a")) {
     const target = decodeURIComponent((link.getAttribute("href") ?? "").replace(/^#node=/, ""));
     if (inside.has(target)) link.classList.add("selected");

@@ -23,9 +23,13 @@ const WORDS = {
   found: { en: "{n} found", zh: "找到 {n} 个" },
   together: { en: "{n} nodes in this box", zh: "此框含 {n} 个节点" },
   show: { en: "What the boxes show", zh: "框中显示" },
-  keys: { en: "/ find, n p culprits, [ ] neighbours, Esc clear", zh: "/ 查找，n p 元凶，[ ] 相邻，Esc 清除" },
+  keys: { en: "/ find, n p culprits, [ ] neighbours, e open a block, + - f zoom, Esc clear", zh: "/ 查找，n p 元凶，[ ] 相邻，e 展开块，+ - f 缩放，Esc 清除" },
   input: { en: "← input", zh: "← 输入" },
   output: { en: "output →", zh: "输出 →" },
+  closer: { en: "Zoom in (+, Ctrl and wheel)", zh: "放大（+，Ctrl 加滚轮）" },
+  farther: { en: "Zoom out (-)", zh: "缩小（-）" },
+  fit: { en: "Show all (f)", zh: "显示全部（f）" },
+  closeBlock: { en: "Esc closes", zh: "Esc 关闭" },
   find: { en: "Find a node", zh: "查找节点" },
 } as const;
 

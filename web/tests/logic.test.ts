@@ -32,7 +32,7 @@ test("CSV quotes what needs it and disarms formulas; JSON loses no number", () =
 test("a node is found in the box that holds it", () => {
   const node = (name: string, from: string): NodeSpec => ({ name, op: "Conv", inputs: [from], outputs: [name], value: null, facts: [] });
   const nodes = [node("a", "x"), node("b", "a"), node("c", "b"), node("e", "c")];
-  const spec: NetworkSpec = { id: "n", kind: "decibels", nodes, boxes: [[0], [1, 2], [3]], views: [] };
+  const spec: NetworkSpec = { id: "n", kind: "decibels", nodes, boxes: [[0], [1, 2], [3]], views: [], opened: {} };
   assert.deepEqual(boxOf([spec], "c"), { spec, box: 1, members: ["b", "c"] });
   assert.equal(boxOf([spec], "d"), null);
   assert.deepEqual(neighbours(spec, ["b", "c"]), { before: ["a"], after: ["e"] });

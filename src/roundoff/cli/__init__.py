@@ -127,10 +127,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     with use_language(language):
         terminal = Terminal()
-        if not without_language(words) and sys.stdin.isatty() and sys.stderr.isatty():
+        if not without_language(words):
             from roundoff.cli.project import begin
 
-            return begin(terminal)
+            return begin(terminal, ask=sys.stdin.isatty() and sys.stderr.isatty())
         try:
             words = _with_project(words, terminal)
         except BadInput as error:

@@ -2,7 +2,6 @@
 
 import argparse
 import shlex
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +14,12 @@ from roundoff.cli.options import (
     command,
     given,
     group,
+    is_option,
     one_of,
     opt,
+    said_options,
     subject,
     threads,
-    typed_options,
     values,
     whole_number,
 )
@@ -322,14 +322,15 @@ def _next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
         folder = str(args.output or _RUN)
         # Of dumps there is no bundle.
         told = _passing_on(found, folder)[:1]
-        first = [["diagnose", *args.words[1:], "-o", folder]] if told and args.output is None else []
+        again = ["--force"] if args.html is not None and not args.force else []
+        first = [["diagnose", *args.words[1:], "-o", folder, *again]] if told and args.output is None else []
         return [*_device_next_steps(args, found), *(shlex.join(["roundoff", *words]) for words in (*first, *told))]
-    data = _said(args, typed_options(args, DATA))
+    data = said_options(args, DATA)
     model = [] if args.model is None else [str(args.model)]
     if args.target is None:
         given = ["--quantized", str(args.quantized)]
     else:
-        given = ["--target", args.target, *_said(args, typed_options(args, QUANTIZATION))]
+        given = ["--target", args.target, *said_options(args, QUANTIZATION)]
     again = ["diagnose", *model, *data, *given, *_judge(args)]
     found_in = str(args.output or _REPAIRED)
     steps: list[list[str]] = []
@@ -349,7 +350,9 @@ def _next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
         steps = [["distribution", *model, *tensors[:1], *data, *given]]
     elif found.kind == "not_enough_evidence":
         steps = [["layers", *model, *data, *given]]
-    return [shlex.join(["roundoff", *words]) for words in (*steps, *_passing_on(found, found_in))]
+    # A ticket holds the case, too.
+    passing = _passing_on(found, found_in)[1 if found.repair is not None else 0 :]
+    return [shlex.join(["roundoff", *words]) for words in (*steps, *passing)]
 
 
 def _after_comparison(args: argparse.Namespace) -> list[str]:
@@ -357,7 +360,7 @@ def _after_comparison(args: argparse.Namespace) -> list[str]:
     model = args.reference if is_model(args.reference) else args.model
     if model is None or is_model(args.candidate):
         return []
-    data = _said(args, typed_options(args, DATA)) or ["--data", "SAMPLES"]
+    data = said_options(args, DATA) or ["--data", "SAMPLES"]
     chosen = args.candidate_format or args.format
     known = ["--dump-format", chosen] if chosen else []
     known += [] if args.aliases is None else ["--aliases", str(args.aliases)]
@@ -370,7 +373,7 @@ def _after_repair(args: argparse.Namespace, run: str, data: list[str]) -> list[l
     # Scales belong to the float model that was written with them.
     written = Path(run) / f"{model_stem(args.model or args.quantized)}_float_model.onnx"
     others = [
-        _held_out(word) if _is_one(before, ["--data"]) else word
+        _held_out(word) if is_option(before, ["--data"]) else word
         for before, word in zip(["-", *data], data, strict=False)
     ]
     judge = ["--labels", _HELD_OUT_LABELS] if args.labels is not None else _judge(args)
@@ -406,24 +409,6 @@ def _judge(args: argparse.Namespace) -> list[str]:
     """The user's metric."""
     given = (("--evaluator", args.evaluator), ("--labels", args.labels))
     return [word for option, path in given if path is not None for word in (option, str(path))]
-
-
-def _said(args: argparse.Namespace, options: Iterable[str]) -> list[str]:
-    """These options with their values, as they were typed; each of them has one value."""
-    return [word for option, value in _typed(args.words) if _is_one(option, options) for word in (option, value)]
-
-
-def _typed(words: list[str]) -> Iterator[tuple[str, str]]:
-    """Options that may have a value, each with what stands behind it."""
-    for word, follower in zip(words, [*words[1:], ""], strict=True):
-        if word.startswith("--") and word != "--":
-            option, joined, value = word.partition("=")
-            yield option, value if joined else follower
-
-
-def _is_one(option: str, options: Iterable[str]) -> bool:
-    """Whether it is one of these; argparse takes the beginning of a name for it."""
-    return option.startswith("--") and any(each.startswith(option) for each in options)
 
 
 def _device_next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:

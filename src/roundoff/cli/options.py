@@ -540,6 +540,25 @@ def typed_options(args: argparse.Namespace, options: OptionGroup) -> tuple[str, 
     )
 
 
+def said_options(args: argparse.Namespace, options: OptionGroup) -> list[str]:
+    """Those of a group that were typed, with their values, as they were; each of them has one value."""
+    wanted = typed_options(args, options)
+    return [word for option, value in _typed(args.words) if is_option(option, wanted) for word in (option, value)]
+
+
+def _typed(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Options that may have a value, each with what stands behind it."""
+    for word, follower in zip(words, [*words[1:], ""], strict=True):
+        if word.startswith("--") and word != "--":
+            option, joined, value = word.partition("=")
+            yield option, value if joined else follower
+
+
+def is_option(option: str, options: Iterable[str]) -> bool:
+    """Whether it is one of these; argparse takes the beginning of a name for it."""
+    return option.startswith("--") and any(each.startswith(option) for each in options)
+
+
 def samples_from(args: argparse.Namespace, inputs: "Sequence[InputSpec]") -> "SampleSet":
     """Open the samples that the options name.
 

@@ -229,24 +229,33 @@ _HAVE = ("quantized", "board", "float", "run", "nothing")
 """What people come with; each has its three commands."""
 
 
-def begin(terminal: Terminal) -> int:
-    """Ask what one has, and show the three commands that fit, with the names of what lies in this folder."""
+def begin(terminal: Terminal, *, ask: bool = True) -> int:
+    """Ask what one has, and show the three commands that fit, with the names of what lies in this folder.
+
+    Args:
+        terminal: Where it is asked.
+        ask: Whether somebody can answer; else it is told by what lies here.
+    """
     from roundoff.api.project import look_into
 
     found = look_into(Path())
-    ask = _Questions(terminal)
     terminal.note(translate("cli.begin_title"))
     titles = [translate(f"cli.begin_{each}") for each in _HAVE]
-    answer = ask(translate("cli.begin_question"), titles)
+    answer = _Questions(terminal)(translate("cli.begin_question"), titles) if ask else ""
     if answer is None:
         terminal.note(translate("cli.begin_help"))
         return BadInput.exit_code
-    have = _HAVE[titles.index(answer)] if answer in titles else "nothing"
+    have = _HAVE[titles.index(answer)] if answer in titles else _lies_here(found)
     for words, key in first_commands(have, found):
         terminal.text(f"  {words}")
         terminal.text(f"      {translate(f'cli.{key}')}")
     terminal.note(translate("cli.begin_help"))
-    return EXIT_OK
+    return EXIT_OK if ask else BadInput.exit_code
+
+
+def _lies_here(found: "FoundParts") -> str:
+    known = (found.quantized, found.models and found.dumps, found.models, found.runs)
+    return next((have for have, parts in zip(_HAVE, known, strict=False) if parts), "nothing")
 
 
 def first_commands(have: str, found: "FoundParts") -> list[tuple[str, str]]:

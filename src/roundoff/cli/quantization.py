@@ -1,6 +1,7 @@
 """The commands that make quantized models, or settings for the tools that make them."""
 
 import argparse
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from roundoff.cli.options import (
     opt,
     positive,
     refused,
+    said_options,
     target,
 )
 from roundoff.cli.results import DIALECT_HELP, HTML, JSON, check_results, print_page, print_settings, write_html
@@ -70,7 +72,7 @@ def quantize(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.api.quantization import file_prefix, quantize
     from roundoff.core.files import check_output_directory
     from roundoff.measure.verdicts import usual_limits
-    from roundoff.messages.catalogue import bilingual
+    from roundoff.messages.catalogue import plain
     from roundoff.quantize.page import quantization_page
     from roundoff.quantize.plan_file import PLAN_NAME
 
@@ -81,7 +83,8 @@ def quantize(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.json:
         terminal.text(_quantization_json(outcome.result))
     else:
-        advice = bilingual("quantize.advice", model=str(args.model), folder=str(args.output))
+        words = ["layers", str(args.model), "--quantized", str(args.output), *said_options(args, DATA)]
+        advice = plain(shlex.join(["roundoff", *words]))
         name = model_files(args.model)[0].name
         print_page(terminal, quantization_page(outcome.result, usual_limits(), model=name, advice=advice))
     terminal.written([args.output])
@@ -160,7 +163,8 @@ def transform(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.text(to_json(outcome.document))
     elif (page := transform_page(outcome.document, View(args.rows))) is not None:
         print_page(terminal, page)
-        step = translate("transform.left", file=str(args.output / outcome.fake_quant_name))
+        file = str(args.output / outcome.fake_quant_name)
+        step = shlex.join(["roundoff", "layers", "--quantized", file, *said_options(args, DATA)])
         terminal.print(verdict_lines([(translate("transform.next"), step)]))
     terminal.written([args.output, *write_html(args, outcome.document)])
     return outcome.exit_code

@@ -8,6 +8,7 @@ from roundoff.cli.options import command, given, group, opt, refused, whole_numb
 from roundoff.cli.results import SORT, check_results, results, show, top
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK
+from roundoff.messages.catalogue import commas
 from roundoff.messages.message import english
 
 if TYPE_CHECKING:
@@ -147,7 +148,10 @@ def report(args: argparse.Namespace, terminal: Terminal) -> int:
     return EXIT_OK
 
 
-@command(opt("name NAME", "what to explain"), opt("run_path RUN?", "a run directory or its run.json"))
+@command(
+    opt("name NAME?", "what to explain; all words without it"),
+    opt("run_path RUN?", "a run directory or its run.json"),
+)
 def explain(args: argparse.Namespace, terminal: Terminal) -> int:
     """Explain in one paragraph a node, finding, metric, verdict, cause or column.
 
@@ -161,6 +165,11 @@ def explain(args: argparse.Namespace, terminal: Terminal) -> int:
 
     from roundoff.api.runs import explain
 
+    if args.name is None:
+        from roundoff.report.explain import term_names
+
+        terminal.print(Text(commas(*sorted(term_names()))))
+        return EXIT_OK
     terminal.print(Text(explain(args.name, args.run_path)))
     return EXIT_OK
 

@@ -1,6 +1,7 @@
 """The commands that ask one question of a network: which tensors, layers, channels or samples lose how much."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from roundoff.cli.options import (
     INSPECTION,
     LABELS,
     LIMITS,
+    QUANTIZATION,
     SUBJECT,
     a_number,
     command,
@@ -23,6 +25,7 @@ from roundoff.cli.options import (
     one_of,
     opt,
     positive,
+    said_options,
     shape,
     subject,
     take_model,
@@ -71,12 +74,26 @@ def layers(args: argparse.Namespace, terminal: Terminal) -> int:
     """
     from roundoff.api.studies import layers
     from roundoff.pages.blocks import View
+    from roundoff.pages.terminal import verdict_lines
     from roundoff.studies.layers.page import layers_page
 
     check_results(args)
     outcome = layers(**given(args, terminal))
-    show(args, terminal, outcome.document, layers_page(outcome.document, View(args.top, args.sort)))
+    page = layers_page(outcome.document, View(args.top, args.sort))
+    lossy = outcome.result.verdict.kind in ("local", "distributed")
+    step = _diagnosed(args) if lossy else ""
+    then = verdict_lines([(translate("layers.next"), step)]) if step else None
+    show(args, terminal, outcome.document, (page, then))
     return outcome.exit_code
+
+
+def _diagnosed(args: argparse.Namespace) -> str:
+    """The command that finds out why the same is lost, and repairs it."""
+    model = [] if args.model is None else [str(args.model)]
+    chip = ["--target", args.target, *said_options(args, QUANTIZATION)] if args.target is not None else []
+    given = chip or ["--quantized", str(args.quantized)]
+    words = ["diagnose", *model, *said_options(args, DATA), *given, "--fix", "-o", "repaired"]
+    return shlex.join(["roundoff", *words])
 
 
 @command(

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import PurePath
 from statistics import median
 
@@ -12,14 +11,12 @@ from roundoff.messages.catalogue import (
     Phrase,
     bilingual,
     cost_name,
-    few,
     in_all_languages,
     named,
     plain,
-    translate,
 )
 from roundoff.messages.message import phrase_of
-from roundoff.messages.numbers import EXACT_DB, number, percent_digits, share_text, time_text
+from roundoff.messages.numbers import EXACT_DB, number, percent_digits, share_text
 from roundoff.pages.cards import (
     USUAL_LIMIT_DB,
     Card,
@@ -34,6 +31,10 @@ from roundoff.pages.cards import (
     NetworkRole,
     Rung,
     ScoreFigure,
+    coverage_facts,
+    decibels_shown,
+    input_names,
+    ran,
 )
 
 # Channels with fewer steps of the shared scale are as good as lost.
@@ -64,13 +65,6 @@ def diagnosis_cards(
         yield _culprit(finding, found)
     if found.layers is not None and found.layers.judged:
         yield _error_chart(found, found.layers, rows)
-
-
-def decibels_shown(value: float) -> Phrase:
-    """Decibels with one decimal and a true minus sign; ``exact`` without noise."""
-    if value >= EXACT_DB:
-        return bilingual("card.exact")
-    return plain(f"{value:.1f}".replace("-", "\u2212"))
 
 
 # The score.
@@ -221,7 +215,7 @@ def _amount(value: float, measure: Measure) -> Phrase:
 
 
 def _facts(document: RunDocument, found: Diagnosis) -> Iterator[tuple[Phrase, tuple[Phrase, ...]]]:
-    files = {each.role: PurePath(each.path).name for each in reversed(document.inputs)}
+    files = input_names(document)
     model = [files[role] for role in ("model", "quantized") if role in files] or [PurePath(found.reference).name]
     lines = [plain(name) for name in model]
     if document.network is not None:
@@ -235,14 +229,13 @@ def _facts(document: RunDocument, found: Diagnosis) -> Iterator[tuple[Phrase, tu
     if chip:
         yield bilingual("card.chip"), tuple(chip)
     yield bilingual("card.data"), tuple(_data(files, found))
-    coverage = tuple(_coverage(found))
-    if coverage:
+    if found.judgement is not None and (
+        coverage := tuple(coverage_facts(found.judgement.coverage, samples=False))
+    ):
         yield bilingual("card.coverage"), coverage
     if found.repair is not None and any(step.kept for step in found.repair.steps):
         yield bilingual("card.cost"), tuple(_cost(found.repair, found))
-    host = document.environment
-    when = host.finished and datetime.fromisoformat(host.finished).strftime("%Y-%m-%d %H:%M")
-    yield bilingual("card.run"), (plain(", ".join(filter(None, [when, time_text(host.elapsed_s)]))),)
+    yield ran(document)
 
 
 def _precision(each: tuple[str, int]) -> Phrase:
@@ -260,19 +253,6 @@ def _data(files: Mapping[str, str], found: Diagnosis) -> Iterator[Phrase]:
     else:
         gaps = {"scored": scored.samples, "metric": phrase_of(scored.what)}
         yield bilingual("card.diagnosed_scored", count=found.samples, **gaps)
-
-
-def _coverage(found: Diagnosis) -> Iterator[Phrase]:
-    if found.judgement is None:
-        return
-    covered = found.judgement.coverage
-    if covered.tensors is not None:
-        yield bilingual("card.judged", judged=covered.tensors.judged, there=covered.tensors.there)
-    if covered.outputs.complete:
-        yield bilingual("card.outputs_all", count=len(covered.outputs.judged))
-    elif covered.outputs.not_judged:
-        names = [each.name for each in covered.outputs.not_judged]
-        yield in_all_languages(lambda: translate("card.outputs_some", names=few(names, 3)))
 
 
 def _cost(done: Repair, found: Diagnosis) -> Iterator[Phrase]:
@@ -483,7 +463,8 @@ def _error_chart(found: Diagnosis, layers: LayerErrors, rows: Mapping[str, int])
     )
     text = bilingual("card.error_text", samples=len(layers.samples))
     limit = USUAL_LIMIT_DB, bilingual("card.limit", value=f"{USUAL_LIMIT_DB:.1f}")
-    return ErrorChart("errors", bilingual("card.error_title"), text, points, limit)
+    others = tuple(histogram_drawing(each) for each in layers.profiles if any(each.counts))
+    return ErrorChart("errors", bilingual("card.error_title"), text, points, limit, others)
 
 
 def accused_rows(findings: Sequence[Finding], rows: Mapping[str, int]) -> dict[int, int]:

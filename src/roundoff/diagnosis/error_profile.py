@@ -32,6 +32,8 @@ from roundoff.studies.layers.result import LayerRow
 # Findings and places of each that are drawn; a page has room for no more.
 _FINDINGS, _PLACES = 6, 6
 _BINS, _CHANNELS = 60, 512
+# Layers that nobody accuses, of which the worst are drawn, too.
+_OTHERS = 16
 # Of a larger tensor every so manieth value is looked at.
 _MOST_VALUES = 1 << 20
 _DECIMALS, _DIGITS = 2, 4
@@ -183,6 +185,28 @@ def with_profiles(findings: Sequence[Finding], case: Case) -> tuple[Finding, ...
     return tuple(
         replace(each, profiles=tuple(_profiles(each, case, live))) if each in drawn else each for each in findings
     )
+
+
+def with_other_profiles(layers: LayerErrors, findings: Sequence[Finding], case: Case) -> LayerErrors:
+    """Errors of all layers, with what the weights of the worst that nobody accuses hold."""
+    facts = case.facts
+    told = {each.node for finding in findings for each in finding.profiles}
+    readers = {
+        reader.node: each
+        for each in facts.quantized.quantizers
+        if each.kind == "weight" and each.tensor in facts.weights
+        for reader in each.consumers
+    }
+    known = ((value, unit) for value, unit in zip(layers.local_db, layers.units, strict=True) if value is not None)
+    wanted = [unit for _, unit in sorted(known) if unit in readers and unit not in told][:_OTHERS]
+    profiles = []
+    for unit in dict.fromkeys(wanted):
+        quantizer = readers[unit]
+        damage = facts.constant_damage(quantizer)
+        found = _profile(quantizer, facts.values(quantizer.tensor), np.zeros(0))
+        clipped = _kept(damage.saturated / max(1, damage.count))
+        profiles.append(replace(found, node=unit, weight=True, clipped=clipped))
+    return replace(layers, profiles=tuple(profiles))
 
 
 def _activations(case: Case, tensors: Sequence[str]) -> dict[str, Array]:

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Literal
+from functools import partial
+from typing import Literal, cast
 
 from rich.cells import cell_len
 
@@ -38,7 +39,7 @@ DiagnosisPart = Literal["whole", "verdict", "repair"]
 _TONES: dict[str, pages.Tone] = {"healthy": "good", "culprits": "bad", "distributed": "bad"}
 # Findings are told in full while lines are left on a screen of 24, less those of loss, victims and what is next.
 _LINES, _COLUMNS, _IN_SHORT = 16, 68, 6
-_SUSPECTED, _NAMED, _PLACES = 2, 4, 4
+_SUSPECTED, _PLACES = 2, 3
 # Names in sentences are cut to this many characters, with both ends kept.
 _LONGEST, _START = 40, 16
 # Less is not told apart: NaN, infinite, or beyond all measure.
@@ -47,7 +48,7 @@ _TERMINAL: tuple[pages.Place, ...] = ("terminal",)
 _BROWSER: tuple[pages.Place, ...] = ("html",)
 _KEPT: tuple[pages.Place, ...] = ("html", "csv")
 _FILES: tuple[pages.Place, ...] = ("csv",)
-_FOR: tuple[pages.Place, ...] = ("terminal", "html", "csv")
+_LIKEWISE = "diagnosis.likewise"
 _Line = tuple[str, str]
 
 _MEASURES = (
@@ -162,7 +163,9 @@ def _verdict(found: Diagnosis, part: DiagnosisPart) -> Iterator[pages.Block]:
     # Also where the score says what was judged: Markdown has no score.
     if found.judgement is not None:
         yield replace(pages.bilingual_facts(lambda: judgement_lines(found.judgement, other="dump")), on=_BROWSER)
-    parts: tuple[Callable[[Diagnosis], Iterator[_Line]], ...] = (_loss, _findings, _suspected, _victims, _limits)
+    # Before a repair what was tried of the remedies is told with what came of it.
+    findings = partial(_findings, remedies=part != "verdict" and found.repair is None)
+    parts: tuple[Callable[[Diagnosis], Iterator[_Line]], ...] = (_loss, findings, _suspected, _victims, _limits)
     if part == "whole" and found.repair is None:
         parts = (*parts, _next_lines)
 
@@ -182,7 +185,13 @@ def _in_terminal(lines: Callable[[], Iterator[_Line]]) -> pages.Facts:
 
 def _loss(found: Diagnosis) -> Iterator[_Line]:
     parts: dict[int, list[str]] = {}
+    told, several = str(found.verdict), len(found.measures) > 1
     for measure in found.measures:
+        # The cosine says what decibels do; the verdict may have told the user's metric.
+        if several and (
+            measure.what.key == "diagnosis.measure_cosine" or (measure.of_task and str(measure.what) in told)
+        ):
+            continue
         exact = measure.unit == "dB" and measure.before >= EXACT_DB
         unit = f" {measure.unit}" if measure.unit and not exact else ""
         text = f"{shown(measure.what)} {_number(measure.before, measure)}{unit}"
@@ -219,11 +228,11 @@ def _expected(found: Diagnosis, text: str, value: str) -> str:
     return translate("diagnosis.expected_by", text=text, value=value, names=names)
 
 
-def _findings(found: Diagnosis) -> Iterator[_Line]:
+def _findings(found: Diagnosis, *, remedies: bool) -> Iterator[_Line]:
     proven = [each for each in found.findings if each.proven]
     whole = _told_in_full(proven, found)
     for finding in proven[:whole]:
-        yield from _in_full(finding, found)
+        yield from _in_full(finding, found, remedies=remedies)
     short = proven[whole : whole + _IN_SHORT]
     for finding in short:
         text = _said(_where(finding), cause_name(finding.cause))
@@ -241,21 +250,18 @@ def _told_in_full(proven: Sequence[Finding], found: Diagnosis) -> int:
     left = _LINES
     with use_language("en"):
         for number, finding in enumerate(proven):
-            left -= sum(-(-cell_len(text) // _COLUMNS) for _, text in _in_full(finding, found))
+            left -= sum(-(-cell_len(text) // _COLUMNS) for _, text in _in_full(finding, found, remedies=True))
             if left < 0 and number:
                 return number
     return len(proven)
 
 
-def _in_full(finding: Finding, found: Diagnosis) -> Iterator[_Line]:
+def _in_full(finding: Finding, found: Diagnosis, *, remedies: bool) -> Iterator[_Line]:
     """Where, why, the proof and what to do."""
     yield str(finding.number), _said(_where(finding), cause_name(finding.cause))
-    yield "", _cut(shown(finding.summary), finding)
-    others = finding.accused_nodes[1:]
-    if others:
-        names = few([short_name(name) for name in others], _PLACES)
-        text = translate("diagnosis.places", names=names) if len(others) > _PLACES else names
-        yield translate("diagnosis.label_also"), text
+    # How many places there are stands in the line above.
+    summary = dict(finding.summary.arguments)["whole"] if finding.summary.key == _LIKEWISE else finding.summary
+    yield "", _cut(shown(cast("Message", summary)), finding)
     if finding.measures:
         proof = measure_text(finding.measures[0])
         if finding.intervention:
@@ -264,7 +270,7 @@ def _in_full(finding: Finding, found: Diagnosis) -> Iterator[_Line]:
         yield translate("diagnosis.label_proof"), _cut(proof, finding)
     if finding.control is not None:
         yield translate("diagnosis.label_control"), control_text(finding.control)
-    if finding.remedy is not None:
+    if finding.remedy is not None and remedies:
         title, cost = shown(finding.remedy.title), cost_name(finding.remedy.cost)
         yield (
             translate("diagnosis.label_remedy"),
@@ -317,8 +323,8 @@ def _cut(text: str, finding: Finding) -> str:
 
 
 def _where(finding: Finding) -> str:
-    names = finding.nodes[:1] or finding.tensors[:1]
-    name = short_name(names[0]) if names else translate("diagnosis.whole_network")
+    names = finding.accused_nodes or finding.nodes[:1] or finding.tensors[:1]
+    name = few([short_name(each) for each in names], _PLACES) if names else translate("diagnosis.whole_network")
     return (
         translate("diagnosis.share_of_loss", name=name, share=share_text(finding.share, 0))
         if finding.share
@@ -339,8 +345,9 @@ def _suspected(found: Diagnosis) -> Iterator[_Line]:
 
 def _victims(found: Diagnosis) -> Iterator[_Line]:
     if found.victims:
-        names = few([short_name(name) for name in found.victims], _NAMED)
-        yield translate("diagnosis.label_victims"), translate("diagnosis.wrong_inputs", names=names)
+        first = short_name(found.victims[0])
+        text = translate("diagnosis.wrong_inputs", count=len(found.victims), first=first)
+        yield translate("diagnosis.label_victims"), text
 
 
 def _limits(found: Diagnosis) -> Iterator[_Line]:
@@ -549,6 +556,7 @@ def _repair(found: Diagnosis) -> Iterator[pages.Block]:
 
         titled = in_all_languages(lambda: translate("diagnosis.titled", text=text()))
         yield pages.Headline(word[0], titled, word=word[1])
+    yield _in_terminal(lambda: _step_lines(repair))
     yield _steps(repair)
     if not any(step.kept for step in repair.steps):
         return
@@ -559,6 +567,17 @@ def _repair(found: Diagnosis) -> Iterator[pages.Block]:
     else:
         yield pages.Paragraph(bilingual("diagnosis.same_samples"), note=True)
     yield from pages.notes(repair.doubts)
+
+
+def _step_lines(repair: Repair) -> Iterator[_Line]:
+    """What was kept, each with what it brought, and what was not."""
+    for label, kept in (("kept", True), ("refused", False)):
+        for at, step in enumerate(each for each in repair.steps if each.kept is kept):
+            cost = cost_name(step.cost) if step.added is None else shown(step.added)
+            title = shown(step.title)
+            text = translate("diagnosis.priced", title=title, cost=cost) if kept else title
+            measured = measure_text(step.measure) if kept else shown(step.why) if step.why else ""
+            yield "" if at else translate(f"diagnosis.{label}"), _said(text, measured) if measured else text
 
 
 def _repair_word(found: Diagnosis) -> tuple[pages.Tone, Phrase] | None:
@@ -578,19 +597,17 @@ def _repair_word(found: Diagnosis) -> tuple[pages.Tone, Phrase] | None:
 
 def _steps(repair: Repair) -> pages.TableBlock:
     kinds = {_kind(step.measure) for step in repair.steps}
-    numbered = any(step.finding for step in repair.steps)
     # Steps may be in different units (a margin in decibels behind the user's metric): each says its own then.
     kind: pages.ColumnKind = kinds.pop() if len(kinds) == 1 else "text"
     columns = (
-        pages.Column("for", bilingual("diagnosis.column_for"), "count", on=_FOR if numbered else _KEPT),
-        pages.Column("remedy", bilingual("diagnosis.step"), "text"),
-        pages.Column("cost", bilingual("diagnosis.cost"), "text", short=bilingual("diagnosis.column_cost")),
+        pages.Column("for", bilingual("diagnosis.column_for"), "count", on=_KEPT),
+        pages.Column("remedy", bilingual("diagnosis.step"), "text", on=_KEPT),
+        pages.Column("cost", bilingual("diagnosis.cost"), "text", on=_KEPT),
         pages.Column("measure", bilingual("diagnosis.measure"), "text", on=_KEPT),
-        pages.Column("before", bilingual("diagnosis.before"), kind),
-        pages.Column("after", bilingual("diagnosis.after"), kind),
+        pages.Column("before", bilingual("diagnosis.before"), kind, on=_KEPT),
+        pages.Column("after", bilingual("diagnosis.after"), kind, on=_KEPT),
         pages.Column("kept", bilingual("diagnosis.kept"), "truth", on=_KEPT),
         pages.Column("why", bilingual("diagnosis.why"), "text", on=_KEPT),
-        pages.Column("outcome", plain(""), "text", on=_TERMINAL),
     )
     rows = tuple(
         (
@@ -602,7 +619,6 @@ def _steps(repair: Repair) -> pages.TableBlock:
             _cell(step.measure.after, step.measure, kind),
             step.kept,
             phrase_of(step.why) if step.why else None,
-            bilingual("diagnosis.kept") if step.kept else phrase_of(step.why) if step.why else None,
         )
         for step in repair.steps
     )

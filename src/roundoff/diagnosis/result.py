@@ -196,6 +196,7 @@ class LayerErrors:
         clipped: Share of the float values beyond its range.
         worst_channel: Channel with the least signal to noise by the local error.
         worst_channel_db: Its signal to noise.
+        profiles: What the weights of the worst hold that no finding accuses.
     """
 
     samples: tuple[str, ...]
@@ -212,6 +213,7 @@ class LayerErrors:
     clipped: tuple[float | None, ...]
     worst_channel: tuple[int | None, ...]
     worst_channel_db: tuple[float | None, ...]
+    profiles: tuple[ValueProfile, ...] = ()
 
     def rows_of(self, network: Topology) -> dict[str, int]:
         """The row of each node: its own, or that of the tensor it is computed into without leaving its unit."""

@@ -22,7 +22,13 @@ from roundoff.diagnosis.checks import (
     weights_unseen,
 )
 from roundoff.diagnosis.culprits import Record, asked_bits
-from roundoff.diagnosis.error_profile import layer_errors, network_score, precisions, with_profiles
+from roundoff.diagnosis.error_profile import (
+    layer_errors,
+    network_score,
+    precisions,
+    with_other_profiles,
+    with_profiles,
+)
 from roundoff.diagnosis.ideal import ideals
 from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
@@ -223,9 +229,11 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
                 scores.name, "", scores.quantized, scores.in_float, scores.higher_is_better, samples=scores.samples
             ),
         )
-    quantized, settings = evidence.case.facts.quantized, notebook.settings
+    quantized, settings, layers = evidence.case.facts.quantized, notebook.settings, evidence.layers
     if settings.pictures and not notebook.out_of_time():
         findings = with_profiles(findings, evidence.case)
+        if layers is not None:
+            layers = with_other_profiles(layers, findings, evidence.case)
     return Diagnosis(
         reference=shown(quantized.float_model.path),
         subject=settings.subject or verbatim(""),
@@ -247,7 +255,7 @@ def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnos
         judgement=judgement,
         metric=None if scores is None else _metric_scores(scores, evidence.case.runner.samples.names),
         scores=() if scores is None else _network_scores(scores),
-        layers=evidence.layers,
+        layers=layers,
         target=settings.target,
         data=evidence.case.runner.samples.label,
         precisions=precisions(quantized.quantizers),

@@ -400,6 +400,7 @@ class NetworkBox:
         mark: ``culprit`` where it is to blame, ``inherited`` where its error comes from its inputs, ``block`` for
             several boxes folded into one.
         inside: Name of the open block that it belongs to; empty for none.
+        parts: Boxes that a folded block is made of, in execution order.
     """
 
     label: Phrase
@@ -409,6 +410,7 @@ class NetworkBox:
     value: float | None = None
     mark: Literal["", "culprit", "inherited", "block"] = ""
     inside: str = ""
+    parts: tuple["NetworkBox", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,20 @@ Texts and numbers are given; renderers place them. Terminals and files have the 
 """
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from datetime import datetime
+from itertools import pairwise
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Literal
 
-from roundoff.messages.catalogue import Phrase
+from roundoff.messages.catalogue import Phrase, bilingual, few, in_all_languages, plain, translate
+from roundoff.messages.numbers import EXACT_DB, in_decibels, percent_digits, score_heading, score_text, time_text
+
+if TYPE_CHECKING:
+    from roundoff.core.coverage import Coverage
+    from roundoff.core.document import RunDocument
+    from roundoff.pages.blocks import Headline
 
 Mark = Literal["good", "bad", "open", "plain"]
 NetworkRole = Literal["float", "quantized", "repaired", "expected"]
@@ -215,6 +225,7 @@ class ErrorChart:
         text: How it is read, and on what it was measured.
         points: Units in execution order.
         limit: Signal to noise of the usual threshold, and its name.
+        drawings: Pictures of what some of the units hold.
     """
 
     id: str
@@ -222,6 +233,7 @@ class ErrorChart:
     text: Phrase
     points: tuple[ErrorPoint, ...]
     limit: tuple[float, Phrase]
+    drawings: tuple[Drawing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,3 +262,143 @@ class StripCard:
 
 
 Card = HeroCard | CulpritCard | ErrorChart | StripCard
+
+
+# The first screen of any study: what was asked, the score, what was judged, the answer.
+
+_SHARES = frozenset({"accuracy", "same_top1"})
+# Who is asked about, in the order of a report; a quantized file alone is its own model.
+_SUBJECTS = ("model", "quantized", "reference", "candidate", "before", "after")
+_NAMED = 3
+_Fact = tuple[Phrase, tuple[Phrase, ...]]
+
+
+def first_screen(
+    document: "RunDocument",
+    headline: "Headline",
+    *,
+    scores: Sequence[ScoreFigure] = (),
+    covered: "Coverage | None" = None,
+    text: Phrase | None = None,
+    notice: tuple[Mark, Phrase] | None = None,
+) -> HeroCard:
+    """What a study begins with.
+
+    Args:
+        document: The run.
+        headline: Its verdict.
+        scores: The numbers that matter most.
+        covered: What the verdict rests on; None where the study does not say it.
+        text: A sentence behind the verdict.
+        notice: Whether other samples confirm it.
+    """
+    word, said = headline.word, headline.text
+    if word is not None and not said.en.startswith(":"):
+        said = Phrase(f"{word.en.lower()} {said.en}", headline.whole.zh)
+    said = Phrase(said.en.lstrip(": "), said.zh.lstrip(":\uff1a "))
+    pills = () if word is None else ((headline.tone, word),)
+    judged = None if covered is None else covered.tensors or covered.samples
+    placed = [each for each in scores if each.place is not None]
+    return HeroCard(
+        said if word is None else Phrase(said.en[:1].upper() + said.en[1:], said.zh),
+        pills,
+        plain("") if text is None else text,
+        scores=tuple(scores),
+        axis=bilingual("card.shared_axis") if len(placed) > 1 and len(placed) == len(scores) else None,
+        notice=notice,
+        facts=tuple(_asked(document, covered)),
+        coverage=None if judged is None else (judged.judged, judged.there),
+    )
+
+
+def input_names(document: "RunDocument") -> dict[str, str]:
+    """Names of the files that a run read, by what they are to it."""
+    return {each.role: _file_name(PurePath(each.path)) for each in reversed(document.inputs)}
+
+
+def _file_name(path: PurePath) -> str:
+    """A run is known by its folder."""
+    return path.parent.name or path.name if path.name == "run.json" else path.name
+
+
+def _asked(document: "RunDocument", covered: "Coverage | None") -> Iterator[_Fact]:
+    files = input_names(document)
+    subjects = [plain(files[role]) for role in _SUBJECTS if role in files]
+    if document.network is not None:
+        subjects.append(bilingual("card.nodes", count=len(document.network.nodes)))
+    if subjects:
+        yield bilingual("card.model"), tuple(subjects)
+    if chip := chip_of(document):
+        yield bilingual("card.chip"), (plain(chip),)
+    if "data" in files:
+        yield bilingual("card.data"), tuple(plain(files[role]) for role in ("data", "labels") if role in files)
+    if covered is not None:
+        yield bilingual("card.coverage"), tuple(coverage_facts(covered))
+    yield ran(document)
+
+
+def chip_of(document: "RunDocument") -> str:
+    """The name of the chip that a run was asked for; empty where it was none."""
+    words = (*document.command, "")
+    asked = [then if word == "--target" else word for word, then in pairwise(words) if word.startswith("--target")]
+    chip = input_names(document).get("target") or (asked[0].removeprefix("--target=") if asked else "")
+    return PurePath(chip).name.removesuffix(".toml")
+
+
+def coverage_facts(covered: "Coverage", *, samples: bool = True) -> Iterator[Phrase]:
+    """How many tensors and samples were judged, and whether all outputs are among them.
+
+    Args:
+        covered: What a verdict rests on.
+        samples: Whether it is told of samples, too.
+    """
+    for share, key in ((covered.tensors, "card.judged"), (covered.samples, "card.judged_samples")):
+        if share is not None and (samples or key == "card.judged"):
+            yield bilingual(key, judged=share.judged, there=share.there)
+    outputs = covered.outputs
+    if outputs.complete:
+        yield bilingual("card.outputs_all", count=len(outputs.judged))
+    elif outputs.not_judged:
+        names = [each.name for each in outputs.not_judged]
+        yield in_all_languages(lambda: translate("card.outputs_some", names=few(names, _NAMED)))
+
+
+def ran(document: "RunDocument") -> _Fact:
+    """When, and how long."""
+    host = document.environment
+    when = host.finished and datetime.fromisoformat(host.finished).strftime("%Y-%m-%d %H:%M")
+    return bilingual("card.run"), (plain(", ".join(filter(None, [when, time_text(host.elapsed_s)]))),)
+
+
+def decibels_shown(value: float) -> Phrase:
+    """Decibels with one decimal and a true minus sign; ``exact`` without noise."""
+    if value >= EXACT_DB:
+        return bilingual("card.exact")
+    return plain(f"{value:.1f}".replace("-", "\u2212"))
+
+
+def score_figure(
+    label: Phrase,
+    role: NetworkRole,
+    *,
+    metric: str,
+    value: float,
+    detail: Phrase,
+    interval: tuple[float, float] | None = None,
+) -> ScoreFigure:
+    """A score by the name of its metric: shares in per cent, with their place between 0 and 100.
+
+    Args:
+        label: What it is of.
+        role: Which network.
+        metric: What was measured.
+        value: The score.
+        detail: What it was measured on.
+        interval: Where a share lies for other samples.
+    """
+    if in_decibels(metric):
+        return ScoreFigure(label, role, decibels_shown(value), "" if value >= EXACT_DB else "dB", detail)
+    if metric in _SHARES and 0 <= value <= 1:
+        return ScoreFigure(label, role, plain(percent_digits(value, 1)), "%", detail, value, interval)
+    shown = score_text(metric, value, decimals=4).replace("-", "\u2212")
+    return ScoreFigure(label, role, plain(shown), score_heading(metric), detail)

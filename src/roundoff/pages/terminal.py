@@ -3,10 +3,14 @@
 Charts, pictures and networks are left out; their tables are not.
 """
 
+import re
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -30,6 +34,8 @@ from roundoff.pages.blocks import (
     is_hidden,
 )
 
+# A line that is nothing but a command: sentences have a blank word that no shell would quote in them.
+_COMMAND = re.compile(r"roundoff [a-z][a-z0-9-]* [^;:()]*$")
 # From this width on a table has room for its wide columns.
 _WIDE_COLUMNS = 150
 _STYLES = {"good": "bold green", "bad": "bold red", "open": "bold yellow", "plain": "bold"}
@@ -170,8 +176,51 @@ def verdict_lines(lines: Iterable[VerdictLine]) -> RichTable:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, text in lines:
-        grid.add_row(Text(f"  {shown(label)}", style="dim"), Text(shown(text)))
+        said = shown(text)
+        cell = _TerminalCommand(said) if _COMMAND.match(said) else Text(said)
+        grid.add_row(Text(f"  {shown(label)}", style="dim"), cell)
     return grid
+
+
+@dataclass(frozen=True, slots=True)
+class _TerminalCommand:
+    """A command that can be copied: where it does not fit in a line, lines end in a backslash."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from map(Text, command_lines(self.text, options.max_width))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(_NAMES_MIN, options.max_width), min(len(self.text), options.max_width))
+
+
+def command_lines(text: str, width: int) -> list[str]:
+    """A command in lines that a shell joins again; options stay with their values where there is room.
+
+    Args:
+        text: The command.
+        width: How long lines may be.
+    """
+    if cell_len(text) <= width:
+        return [text]
+    try:
+        words = [shlex.quote(word) for word in shlex.split(text)]
+    except ValueError:  # no command after all
+        return [text]
+    parts: list[str] = []
+    for word in words:
+        if parts and parts[-1].startswith("-") and " " not in parts[-1] and not word.startswith("-"):
+            parts[-1] += f" {word}"
+        else:
+            parts.append(word)
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if cell_len(f"{lines[-1]} {part} \\") <= width:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(f"  {part}")
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
 # Lines below a table: what is not shown, what the reader should know, and where the rest is written.

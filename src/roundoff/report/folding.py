@@ -41,12 +41,14 @@ class FoldedBox:
         idiom: What they compute together; empty where they are a unit or a block.
         block: Number of the repeated block it is; 0 for none.
         inside: Number of the block that it belongs to, where that is open; 0 for none.
+        parts: Boxes that a folded block is made of.
     """
 
     nodes: tuple[str, ...]
     idiom: str = ""
     block: int = 0
     inside: int = 0
+    parts: tuple["FoldedBox", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,8 @@ def _with_blocks(network: Topology, boxes: tuple[FoldedBox, ...], badness: Mappi
         if number - 1 == worst:
             found += [FoldedBox(box.nodes, box.idiom, inside=number) for box in inside]
         else:
-            found.append(FoldedBox(tuple(name for box in inside for name in box.nodes), block=number))
+            names = tuple(name for box in inside for name in box.nodes)
+            found.append(FoldedBox(names, block=number, parts=inside))
         done = end
     return Folded((*found, *boxes[done:]), len(spans))
 
@@ -307,6 +310,7 @@ class _BoxMaker:
             self.sign * max(bad) if bad else None,
             "culprit" if guilty else "block" if each.block else self._inherited(at),
             str(each.inside or ""),
+            tuple(map(self.box, each.parts)),
         )
 
     def _operations(self, each: FoldedBox) -> str:

@@ -7,9 +7,10 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
 
+from roundoff.core.coverage import Coverage, Judgement
 from roundoff.core.document import DOCUMENT_NAME, RunDocument, json_text, to_json
 from roundoff.core.files import output_directory, write_bytes, write_text
 from roundoff.core.names import ALIAS_HEADER
@@ -17,7 +18,6 @@ from roundoff.messages.catalogue import Language, Phrase, bilingual, named, plai
 from roundoff.messages.message import phrase_of, safe_cell
 from roundoff.messages.numbers import percentage, time_text
 from roundoff.pages.blocks import (
-    Block,
     Cell,
     Chart,
     Column,
@@ -25,7 +25,6 @@ from roundoff.pages.blocks import (
     Commands,
     Contents,
     Entry,
-    Facts,
     Headline,
     NetworkBlock,
     NetworkBox,
@@ -39,46 +38,50 @@ from roundoff.pages.blocks import (
     is_hidden,
     role_name,
 )
-from roundoff.pages.cards import HeroCard
+from roundoff.pages.cards import HeroCard, first_screen
 from roundoff.pages.text_files import run_tables
 from roundoff.report.folding import network_boxes
 
 if TYPE_CHECKING:
     from roundoff.studies.layers.result import LayerRow
 
-# The first page: the verdict of every part in one line, with a link to it.
-
-# What a run is about; the other files it read stand on the page about the run.
-_SUBJECTS = ("model", "reference", "candidate")
+# The first page: what was asked, the score, what was judged, the answer.
 
 
-def overview_page(document: RunDocument, pages: Sequence[Page]) -> Page | None:
-    """The page on all others; None where none of them has a verdict.
+def with_first_screen(document: RunDocument, pages: Sequence[Page]) -> Iterator[Page]:
+    """The pages of a run; the first one begins with its first screen, and with what the others say.
 
     Args:
         document: The run.
         pages: Its pages.
     """
-    entries = tuple(entry for page in pages if (entry := _entry(page)) is not None)
-    # A page that begins with the score is the first screen itself.
-    if not entries or any(isinstance(block, HeroCard) for page in pages[:1] for block in page.blocks):
-        return None
-    facts = [
-        (role_name(each.role), plain(PurePath(each.path).name))
-        for each in document.inputs
-        if each.role in _SUBJECTS
-    ]
-    if document.network is not None:
-        facts.append(
-            (bilingual("overview.network"), bilingual("overview.nodes", count=len(document.network.nodes)))
-        )
-    blocks: tuple[Block, ...] = (Contents(entries),)
-    return Page("overview", bilingual("overview.title"), (*blocks, Facts(tuple(facts))) if facts else blocks)
+    entries = {page.id: entry for page in pages if (entry := _entry(page)) is not None}
+    for at, page in enumerate(pages):
+        headline = next((block for block in page.blocks if isinstance(block, Headline)), None)
+        if at or headline is None:
+            yield page
+            continue
+        known = tuple(block for block in page.blocks if isinstance(block, HeroCard))
+        hero = known or (first_screen(document, headline, covered=_covered(document)),)
+        others = tuple(entry for name, entry in entries.items() if name != page.id)
+        rest = [block for block in page.blocks if block not in known]
+        if others:
+            rest.insert(rest.index(headline) + 1, Contents(others))
+        yield replace(page, blocks=(*hero, *rest))
 
 
 def _entry(page: Page) -> Entry | None:
     first = next((block for block in page.blocks if isinstance(block, Headline)), None)
     return None if first is None else Entry(page.id, page.title, first.tone, first.whole)
+
+
+def _covered(document: RunDocument) -> Coverage | None:
+    """What of everything the first section with a verdict rests on."""
+    for section, _, _ in _PAGES:
+        judgement = getattr(getattr(document, section), "judgement", None)
+        if judgement is not None:
+            return cast("Judgement", judgement).coverage
+    return None if document.judgement is None else document.judgement.coverage
 
 
 # Where a run came from: the command to repeat it, what it read, versions and host.
@@ -147,9 +150,9 @@ def section_pages(document: RunDocument) -> Iterator[Page]:
 
 
 def all_pages(document: RunDocument) -> tuple[Page, ...]:
-    """The pages that a document has something for, framed by an overview, a glossary and what the run was."""
+    """The pages that a document has something for, the first screen first, and what words mean and the run was."""
     found = tuple(map(_without_empty, section_pages(document)))
-    framed = (overview_page(document, found), *found, glossary_page(found), about_page(document))
+    framed = (*with_first_screen(document, found), glossary_page(found), about_page(document))
     return tuple(page for page in framed if page is not None)
 
 

@@ -10,7 +10,7 @@ import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -38,6 +38,7 @@ from roundoff.pages.blocks import (
     TableBlock,
     glossary_page,
 )
+from roundoff.pages.cards import chip_of
 from roundoff.pages.html.render import html_report
 from roundoff.report.pages import all_pages
 from roundoff.studies.run_diff.page import diff_page
@@ -228,13 +229,13 @@ def run_figures(document: RunDocument) -> dict[str, Cell]:
         document: The run.
     """
     words = list(document.command)
-    chosen = [words[at + 1] for at, word in enumerate(words[:-1]) if word in ("--target", "--quantized")]
-    chosen += [word.partition("=")[2] for word in words if word.startswith(("--target=", "--quantized="))]
+    chosen = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--quantized"]
+    chosen += [word.partition("=")[2] for word in words if word.startswith("--quantized=")]
     of = {each.role: Path(each.path).name for each in reversed(document.inputs)}
     cells: dict[str, Cell] = {
         "model": next((of[role] for role in _ROLES if role in of), ""),
         "command": " ".join(words[1:2]),
-        "chip": Path(chosen[0]).name if chosen else of.get("candidate", ""),
+        "chip": chip_of(document) or (Path(chosen[0]).name if chosen else of.get("candidate", "")),
     }
     found, layers, compared = document.diagnosis, document.layers, document.comparison
     if found is not None:
@@ -254,17 +255,24 @@ def run_figures(document: RunDocument) -> dict[str, Cell]:
         judged = () if compared.outputs is None else compared.outputs.judged
         values = {row.reference: row.score.values.get("sqnr_db") for row in compared.rows}
         cells["output_db"] = min((v for name in judged if (v := values.get(name)) is not None), default=None)
+    elif (tuned := document.tuning) is not None:
+        held = tuned.holdout
+        plain_score, score = tuned.trials[0].score, tuned.best.score if held is None else held.score
+        key = {"sqnr_db": "db", "accuracy": "accuracy"}.get(tuned.metric)
+        if key is not None:
+            cells |= {"output_db" if key == "db" else key: plain_score, f"repaired_{key}": score}
     return cells
 
 
 def _trends(told: Sequence[dict[str, Cell]]) -> Iterator[Block]:
-    """Models with several runs that have decibels, over time, the oldest on the left."""
+    """Runs of one command on one model for one chip that have decibels, over time, the oldest on the left."""
     placed = [each for each in reversed(told) if isinstance(each["output_db"], float) and each["model"]]
-    counted = Counter(str(each["model"]) for each in placed)
+    joined = [{**each, "model": _kind(each)} for each in placed]
+    counted = Counter(str(each["model"]) for each in joined)
     models = [name for name, count in counted.most_common(_TRENDS) if count > 1]
     if not models:
         return
-    kept = [each for each in placed if each["model"] in models]
+    kept = [each for each in joined if each["model"] in models]
     ids = ("place", "run", "model", "output_db", "repaired_db")
     columns = (Column("place", bilingual("serve.place"), "count"), *(each for each in _COLUMNS if each.id in ids))
     rows = tuple((at, *(each[column.id] for column in columns[1:])) for at, each in enumerate(kept, 1))
@@ -274,6 +282,11 @@ def _trends(told: Sequence[dict[str, Cell]]) -> Iterator[Block]:
     axes = (bilingual("serve.place"), bilingual("serve.output_db"))
     yield Chart("trend", bilingual("serve.trend"), "trend", "place", tuple(series), *axes)
     yield TableBlock("trend", bilingual("serve.trend_table"), columns, rows, folded=True)
+
+
+def _kind(told: Mapping[str, Cell]) -> str:
+    """What runs have in common that a line may join."""
+    return " \u00b7 ".join(str(told[key]) for key in ("model", "command", "chip") if told[key])
 
 
 def comparison_pages(before: RunSide, after: RunSide, differ: Differ, *, swapped: str) -> tuple[Page, ...]:

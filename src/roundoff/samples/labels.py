@@ -34,6 +34,8 @@ _NAME_HEADINGS = (
 )
 # No class has a number of more digits.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+# No network has more classes; text of more digits is no class number either.
+_LAST_CLASS = 10**9 - 1
 _FROM_ZERO = english("write whole numbers from 0 on")
 _BETWEEN_CELLS = ",\t;"
 _COLUMN_FIX = english(
@@ -102,7 +104,7 @@ def _stored_labels(path: Path) -> Array:
             shape=list(found.shape),
         )
         raise BadInput(what, fix=english("save the class numbers as int64"))
-    wrong = found[(found < 0) | (found > np.iinfo(np.int64).max)]
+    wrong = found[(found < 0) | (found > _LAST_CLASS)]
     if wrong.size:
         raise BadInput(
             english("{path} holds {flat}, which is not a class number.", path=path, flat=wrong.flat[0]),
@@ -202,7 +204,7 @@ def _same_file(written: str, name: str) -> bool:
 
 
 def _class_number(text: str, path: Path) -> int:
-    if not _is_whole(text) or int(text) < 0:
+    if not _is_whole(text) or not 0 <= int(text) <= _LAST_CLASS:
         raise BadInput(
             english("{path} holds {text!r}, which is not a class number.", path=path, text=text), fix=_FROM_ZERO
         )

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.core.plan import inputs_text
+from roundoff.measure.inference import share_interval
 from roundoff.messages.catalogue import (
     Phrase,
     bilingual,
@@ -18,12 +20,22 @@ from roundoff.messages.catalogue import (
     translate,
 )
 from roundoff.messages.message import phrase_of, shown
-from roundoff.messages.numbers import decibels_with_unit, in_decibels, score_heading, score_text, share_text
+from roundoff.messages.numbers import (
+    decibels_with_unit,
+    in_decibels,
+    percent_digits,
+    score_heading,
+    score_text,
+    share_text,
+)
+from roundoff.pages.cards import HeroCard, Mark, NetworkRole, ScoreFigure, first_screen, score_figure
 from roundoff.pages.coverage import doubt_line, judged_line
 from roundoff.search.result import Trial, Tuning
 
 _LISTED = 6
 _LONGEST_CHANGE = 40
+# A share of samples is a whole number of them, but for what float32 loses.
+_COUNTED = 1e-3
 _SHARES = frozenset({"accuracy", "same_top1"})
 _KEPT: tuple[pages.Place, ...] = ("html", "csv")
 _Line = tuple[str, str]
@@ -39,12 +51,89 @@ def tuning_page(document: RunDocument) -> pages.Page | None:
         series.append(pages.Series((found.metric,), bilingual("search.on_front"), "line", only=("front", "1")))
     axes = (bilingual("search.cost_axis"), pages.metric_axis(found.metric))
     chart = pages.Chart("trials-chart", bilingual("search.chart"), "trials", "cost", tuple(series), *axes)
-    facts = pages.bilingual_facts(lambda: _lines(found))
+    facts, headline = pages.bilingual_facts(lambda: _lines(found)), _headline(found)
     return pages.Page(
         "tuning",
         bilingual("search.title"),
-        (_headline(found), facts, chart, _table(found), *pages.notes(found.notes)),
+        (
+            _first_screen(document, found, headline),
+            headline,
+            facts,
+            chart,
+            _table(found),
+            *pages.notes(found.notes),
+        ),
     )
+
+
+def _first_screen(document: RunDocument, found: Tuning, headline: pages.Headline) -> HeroCard:
+    """Float, as it was, as it is: on samples outside of the search where there are any."""
+    held = found.holdout
+    notice: tuple[Mark, Phrase] | None = None
+    if held is not None:
+        sure = held.shown or (held.met and held.shown is None)
+        mark: Mark = "good" if sure else "bad" if held.met is False else "open"
+        notice = (
+            mark,
+            bilingual(
+                f"search.hero_{'sure' if sure else 'less' if held.met is False else 'unsure'}", count=held.samples
+            ),
+        )
+    screen = first_screen(
+        document,
+        headline,
+        scores=tuple(_figures(found)),
+        covered=found.coverage,
+        text=_asked_for(found),
+        notice=notice,
+    )
+    if found.doubts or found.verdict not in ("met", "unproven"):
+        return screen
+    return replace(screen, title=bilingual("search.hero_met", change=phrase_of(found.best.change)))
+
+
+def _asked_for(found: Tuning) -> Phrase:
+    def said() -> str:
+        goal = "" if found.goal_value is None else _score(found, found.goal_value)
+        return translate("search.hero_goal", goal=commas(f"{_name(found)} {shown(found.goal)}", goal))
+
+    return in_all_languages(said)
+
+
+def _figures(found: Tuning) -> Iterator[ScoreFigure]:
+    held, first, best = found.holdout, found.trials[0], found.best
+    exact, score, samples = found.float_score, best.score, found.samples
+    if held is not None:
+        exact, score, samples = held.float_score, held.score, held.samples
+    outside = held is not None
+    known: list[tuple[Phrase, NetworkRole, float, int, bool]] = [
+        (bilingual("card.float"), "float", exact, samples, outside)
+    ]
+    if first is not best:
+        known.append((phrase_of(first.change), "quantized", first.score, first.samples, False))
+    role: NetworkRole = "repaired" if best.met else "quantized"
+    known.append((phrase_of(best.change), role, score, samples, outside))
+    for label, role, value, count, others in known:
+        if not math.isfinite(value):
+            continue
+        ends = _share_ends(found, value, count)
+        detail = (
+            bilingual("search.hero_others" if others else "search.hero_searched", count=count)
+            if count
+            else plain("")
+        )
+        if ends is not None:
+            low, high = (percent_digits(end, 0) for end in ends)
+            detail = bilingual("search.hero_interval", samples=detail, low=low, high=high)
+        yield score_figure(label, role, metric=found.metric, value=value, detail=detail, interval=ends)
+
+
+def _share_ends(found: Tuning, value: float, samples: int) -> tuple[float, float] | None:
+    """The interval of a share of samples; None where it is none, as an evaluator may weigh them."""
+    right = value * samples
+    if found.metric not in _SHARES or not samples or abs(right - round(right)) > _COUNTED:
+        return None
+    return share_interval(round(right), samples)
 
 
 def _headline(found: Tuning) -> pages.Headline:

@@ -1,14 +1,16 @@
 """Pages are functions of the document: what it has is shown, what it lacks has no page."""
 
+import math
 from dataclasses import replace
 from typing import TypeVar
 
 import pytest
 
+from roundoff.core.document import RunDocument
 from roundoff.core.plan import Precision
 from roundoff.messages.catalogue import Phrase
 from roundoff.pages.blocks import Chart, Headline, NetworkBlock, Page, TableBlock, cell_text, cell_value, is_hidden
-from roundoff.pages.cards import ErrorChart
+from roundoff.pages.cards import ErrorChart, HeroCard
 from roundoff.report.pages import all_pages
 from roundoff.search.result import Tuning
 from roundoff.studies.audit.result import Audit
@@ -105,6 +107,12 @@ def test_the_network_is_coloured_by_what_units_lose_and_else_by_what_they_add() 
     assert bare[0].nodes[0].value is None
 
 
+def headline_of(document: RunDocument, name: str) -> Headline:
+    page = page_of(document, name)
+    assert isinstance(page.blocks[0], HeroCard)
+    return next(block for block in page.blocks if isinstance(block, Headline))
+
+
 @pytest.mark.parametrize(
     ("kind", "start"),
     [
@@ -116,23 +124,19 @@ def test_the_network_is_coloured_by_what_units_lose_and_else_by_what_they_add() 
 )
 def test_headlines_of_layers(kind: str, start: str) -> None:
     report = replace(test_layers.REPORT, verdict=replace(test_layers.REPORT.verdict, kind=kind))  # type: ignore[arg-type]
-    headline = page_of(empty_document(layers=report), "layers").blocks[0]
-    assert isinstance(headline, Headline)
+    headline = headline_of(empty_document(layers=report), "layers")
     assert headline.whole.en.startswith(start)
     assert headline.whole.zh != headline.whole.en
 
 
 def test_headlines_of_sweeps_and_searches() -> None:
-    reached = page_of(empty_document(partial=sweep_of()), "partial").blocks[0]
-    assert isinstance(reached, Headline)
+    reached = headline_of(empty_document(partial=sweep_of()), "partial")
     assert reached.tone == "good"
     assert reached.whole.en.startswith("TOP 2 in float reach the goal")
-    missed = page_of(empty_document(partial=without_goal(sweep_of())), "partial").blocks[0]
-    assert isinstance(missed, Headline)
+    missed = headline_of(empty_document(partial=without_goal(sweep_of())), "partial")
     assert missed.tone == "bad"
     found: Tuning = replace(test_tuning.FOUND, verdict="best_effort")
-    failed = page_of(empty_document(tuning=found), "tuning").blocks[0]
-    assert isinstance(failed, Headline)
+    failed = headline_of(empty_document(tuning=found), "tuning")
     assert failed.whole.en.startswith("BEST EFFORT: nothing tried meets the goal")
 
 
@@ -162,10 +166,27 @@ def test_an_audit_without_a_request_has_no_columns_for_it() -> None:
         "requested_weight",
         "requested_output",
     ]
-    assert isinstance(page.blocks[0], Headline)
-    assert page.blocks[0].whole.en.startswith("SILENT DIFFERENCES: 1 in 4 nodes")
+    headline = headline_of(empty_document(audit=test_audit.AUDIT), "audit")
+    assert headline.whole.en.startswith("SILENT DIFFERENCES: 1 difference in 4 nodes")
     alone = page_of(
         empty_document(audit=Audit("m", "", (replace(test_audit.CLEAN, requested=Precision()),))), "audit"
     )
     columns = next(block.shown_on("html") for block in alone.blocks if isinstance(block, TableBlock)).columns
     assert not [column.id for column in columns if column.id.startswith("requested")]
+
+
+def test_the_first_screen_has_what_was_asked_the_score_and_what_was_judged() -> None:
+    """Shares with the interval of a share, held out samples first; decibels with one decimal."""
+    page = page_of(empty_document(tuning=test_tuning.FOUND), "tuning")
+    (hero,) = (block for block in page.blocks if isinstance(block, HeroCard))
+    assert [(each.value.en, each.unit) for each in hero.scores] == [("91.0", "%"), ("50.0", "%"), ("90.0", "%")]
+    first = hero.scores[0]
+    assert first.interval is not None
+    share, n, z = 0.91, 200, 1.959964
+    middle, half = (share + z * z / (2 * n)), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    wilson = [(middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)]
+    assert list(first.interval) == pytest.approx(wilson, abs=2e-3)
+    swept = page_of(empty_document(partial=sweep_of()), "partial")
+    (hero,) = (block for block in swept.blocks if isinstance(block, HeroCard))
+    assert hero.pills == (("good", Phrase("TOP 2", "前 2 个")),)
+    assert hero.title.en.startswith("Top 2 in float reach the goal")

@@ -143,7 +143,7 @@ def test_what_was_not_the_same_is_told() -> None:
         environment=replace(run.environment, packages={"numpy": "2.1"}),
     )
     told = [(each.what, each.before, each.after, each.environment) for each in diffed(run, other).inputs]
-    assert told == [("options", "", "--target amct", False), ("numpy", "2.0", "2.1", True)]
+    assert told == [("target", "", "amct", False), ("numpy", "2.0", "2.1", True)]
 
 
 def test_runs_of_different_kinds_are_refused() -> None:

@@ -74,13 +74,15 @@ def _name(text: str) -> str:
 def _hero(card: HeroCard) -> Iterator[str]:
     yield '<div class="card hero"><div class="answer">'
     pills = (f'<span class="pill {mark}">{_SYMBOLS[mark]} {spans(text)}</span>' for mark, text in card.pills)
-    yield f'<p class="pills">{"".join(pills)}</p>'
+    if card.pills:
+        yield f'<p class="pills">{"".join(pills)}</p>'
     yield f'<h2 class="verdict">{spans(card.title)}</h2>'
-    yield f'<p class="lead">{spans(card.text)}</p>'
+    if card.text.en:
+        yield f'<p class="lead">{spans(card.text)}</p>'
     if card.scores:
         yield '<div class="scores">'
         for each in card.scores:
-            small = f"<small>{each.unit}</small>" if each.unit else ""
+            small = f"<small>{escape(each.unit)}</small>" if each.unit else ""
             who = f'<span class="who {each.role}">{spans(each.label)}</span>'
             figure = f'<b class="{each.role}">{spans(each.value)}{small}</b>'
             yield f'<div>{who}{figure}<span class="on">{spans(each.detail)}</span></div>'
@@ -95,7 +97,7 @@ def _hero(card: HeroCard) -> Iterator[str]:
     for word, lines in card.facts:
         yield f"<dt>{spans(word)}</dt><dd>"
         if word == bilingual("card.coverage") and card.coverage is not None:
-            yield _coverage(*card.coverage)
+            yield _coverage(*card.coverage, lines[0])
         yield "".join(f"<span>{spans(line)}</span>" for line in lines) + "</dd>"
     yield "</dl></div>"
 
@@ -121,9 +123,8 @@ def _intervals(card: HeroCard) -> Iterator[str]:
     yield "</svg></div>"
 
 
-def _coverage(judged: int, there: int) -> str:
+def _coverage(judged: int, there: int, label: Phrase) -> str:
     share = percent(judged / there if there else 0.0)
-    label = bilingual("card.judged", judged=judged, there=there)
     return (
         f'<svg class="cover" role="img" aria-label="{escape(label.en)}" height="8">'
         f'<rect class="rest" width="100%" height="8"/><rect class="done" width="{share}" height="8"/></svg>'
@@ -336,6 +337,10 @@ def _error_chart(chart: ErrorChart, language: Language) -> Iterator[str]:
     yield "</svg></div>"
     yield from _strip(chart.points, language)
     yield from _worst(chart)
+    if chart.drawings:
+        said = spans(bilingual("card.other_pictures", count=len(chart.drawings)))
+        pictures = "".join(map(_drawing, chart.drawings))
+        yield f'<details class="rest several"><summary>{said}</summary><div>{pictures}</div></details>'
     yield "</div>"
 
 

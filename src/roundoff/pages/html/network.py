@@ -5,8 +5,10 @@ It is drawn here, so that it prints and is there without a script, which selects
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from itertools import pairwise
+from typing import Any
 
 from roundoff.messages.catalogue import bilingual, plain
 from roundoff.pages.blocks import Column, NetworkBlock, NetworkBox, cell_text
@@ -205,6 +207,17 @@ class _Graph:
                 f'<text class="small value" x="{_WIDE - 9}" y="34">{escape(box.dtype)}</text>'
                 f"<title>{escape(', '.join(box.nodes[:8]))}</title></a>"
             )
+
+
+def opened(block: NetworkBlock, box: NetworkBox) -> dict[str, Any]:
+    """A folded block as a script draws it when it is opened: its boxes with their places, the lines, its size."""
+    drawn = _Graph(replace(block, boxes=box.parts))
+    boxes = []
+    for at, each in enumerate(box.parts):
+        text, shade = box_look(block, each.value)
+        label = _cut(each.label.en, _LETTERS + 1 - len(text))
+        boxes.append([*map(round, drawn.place[at]), label, text, shade, _detail(each), each.mark, *each.nodes[:1]])
+    return {"size": drawn.size, "edges": "".join(drawn.edges()), "boxes": boxes}
 
 
 # What is drawn before and behind the shape of a box: sheets under it, a hatched foot, a black corner.

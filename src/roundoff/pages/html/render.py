@@ -27,7 +27,7 @@ from roundoff.pages.blocks import (
 from roundoff.pages.cards import Card, HeroCard
 from roundoff.pages.html.charts import svg_chart
 from roundoff.pages.html.drawings import card_html
-from roundoff.pages.html.network import box_look, network_html
+from roundoff.pages.html.network import box_look, network_html, opened
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -125,6 +125,7 @@ def _network(network: NetworkBlock) -> dict[str, Any]:
             for each in network.nodes
         ],
         "boxes": [[places[name] for name in box.nodes] for box in network.boxes],
+        "opened": {str(at): opened(network, box) for at, box in enumerate(network.boxes) if box.parts},
         "views": [
             {"name": _spoken(view.name), "boxes": [box_look(network, value) for value in view.values]}
             for view in network.views

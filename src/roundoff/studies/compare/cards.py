@@ -3,11 +3,21 @@
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
+from roundoff.core.coverage import Coverage
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, bilingual, plain
 from roundoff.messages.message import phrase_of
-from roundoff.messages.numbers import EXACT_DB, score_text
-from roundoff.pages.cards import HeroCard, Mark, NetworkRole, ScoreFigure
+from roundoff.messages.numbers import score_text
+from roundoff.pages.cards import (
+    HeroCard,
+    Mark,
+    NetworkRole,
+    ScoreFigure,
+    coverage_facts,
+    input_names,
+    ran,
+    score_figure,
+)
 from roundoff.studies.compare.result import Comparison, TensorComparison
 
 _MARKS: Mapping[str, Mark] = {"pass": "good", "fail": "bad", "incomplete": "open", "no_evidence": "open"}
@@ -57,20 +67,18 @@ def _scores(found: Comparison, rows: Mapping[str, TensorComparison]) -> Iterator
     scored = [rows[name] for name in names if name in rows]
     known = [(value, row) for row in scored if (value := row.score.values.get("sqnr_db")) is not None]
     for value, row in sorted(known, key=lambda each: each[0])[:_OUTPUTS]:
-        exact = value >= EXACT_DB
-        text = bilingual("card.exact") if exact else plain(f"{value:.1f}".replace("-", "\u2212"))
         cosine = row.score.values.get("cosine")
         detail = plain("")
         if cosine is not None:
             detail = bilingual("compare.hero_cosine", value=score_text("cosine", cosine))
         role: NetworkRole = "repaired" if row.passed else "quantized"
-        yield ScoreFigure(plain(row.reference), role, text, "" if exact else "dB", detail)
+        yield score_figure(plain(row.reference), role, metric="sqnr_db", value=value, detail=detail)
 
 
 def _facts(
     document: RunDocument, found: Comparison, judged: int, there: int
 ) -> Iterator[tuple[Phrase, tuple[Phrase, ...]]]:
-    files = {each.role: PurePath(each.path).name for each in reversed(document.inputs)}
+    files = input_names(document)
     given = [files[role] for role in ("model", "reference") if role in files]
     yield bilingual("compare.hero_reference"), tuple(map(plain, given or [PurePath(found.reference).name]))
     other = files.get("candidate") or PurePath(found.candidate).name
@@ -84,11 +92,8 @@ def _facts(
         ),
     )
     yield bilingual("compare.judged_by"), (plain(found.thresholds.describe()),)
-    outputs = found.outputs
     lines = [bilingual("card.judged", judged=judged, there=there)]
-    if outputs is not None and outputs.complete:
-        lines.append(bilingual("card.outputs_all", count=len(outputs.judged)))
-    elif outputs is not None:
-        names = ", ".join(each.name for each in outputs.not_judged[:_OUTPUTS])
-        lines.append(bilingual("card.outputs_some", names=names))
+    if found.outputs is not None:
+        lines += coverage_facts(Coverage(found.outputs))
     yield bilingual("card.coverage"), tuple(lines)
+    yield ran(document)

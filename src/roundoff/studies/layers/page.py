@@ -261,7 +261,7 @@ def _tried(report: LayerReport) -> Iterator[_Line]:
         clear = abs(weights - activations) >= _CLEAR_DB
         side = "weights" if weights > activations else "activations"
         yield translate("layers.besides"), translate(f"layers.side_{side}", text=text) if clear else text
-        yield translate("layers.next"), translate(f"layers.next_{side if clear else 'both'}")
+        yield translate("layers.try"), translate(f"layers.next_{side if clear else 'both'}")
 
 
 def _limits(report: LayerReport) -> Iterator[_Line]:

@@ -10,6 +10,7 @@ from roundoff.measure.metrics import is_metric, summary_of
 from roundoff.messages.catalogue import bilingual, count_of, few, in_all_languages, plain, semicolons, translate
 from roundoff.messages.message import shown
 from roundoff.messages.numbers import named_score, score_heading, score_text, share_text
+from roundoff.pages.cards import HeroCard, NetworkRole, first_screen, score_figure
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.partial.result import SAME_TOP1, PartialQuantization, PartialStep
 
@@ -33,11 +34,13 @@ def partial_page(document: RunDocument) -> pages.Page | None:
         pages.metric_axis(found.score),
         marks=() if found.knee is None else ((found.knee, bilingual("partial.mark")),),
     )
+    headline = _headline(found)
     return pages.Page(
         "partial",
         bilingual("partial.title"),
         (
-            _headline(found),
+            _first_screen(document, found, headline),
+            headline,
             pages.bilingual_facts(lambda: _lines(found)),
             chart,
             _table(found),
@@ -45,6 +48,35 @@ def partial_page(document: RunDocument) -> pages.Page | None:
             *pages.preparation_note(found.preparation),
         ),
     )
+
+
+def _first_screen(document: RunDocument, found: PartialQuantization, headline: pages.Headline) -> HeroCard:
+    """All quantized, and what the fewest changes give that reach the goal, or all that were tried."""
+    last = found.steps[-1 if found.knee is None else found.knee]
+    samples = in_all_languages(lambda: count_of(found.samples, "sample"))
+    figures = []
+    if math.isfinite(found.float_score) and found.float_score != 1:  # else it is measured against float
+        figures.append(
+            score_figure(
+                bilingual("card.float"), "float", metric=found.score, value=found.float_score, detail=samples
+            )
+        )
+    figures.append(
+        score_figure(
+            bilingual("card.quantized"),
+            "quantized",
+            metric=found.score,
+            value=found.steps[0].score,
+            detail=samples,
+        )
+    )
+    if last.count:
+        role: NetworkRole = "quantized" if found.knee is None else "repaired"
+        label = bilingual("partial.hero_top", count=last.count, changed=bilingual(f"partial.{_CHANGES[found.to]}"))
+        figures.append(score_figure(label, role, metric=found.score, value=last.score, detail=samples))
+    covered = None if found.judgement is None else found.judgement.coverage
+    names = in_all_languages(lambda: translate("partial.hero_these", names=few(found.chosen, _LISTED)))
+    return first_screen(document, headline, scores=figures, covered=covered, text=names if found.chosen else None)
 
 
 def _headline(found: PartialQuantization) -> pages.Headline:

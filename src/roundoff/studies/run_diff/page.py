@@ -18,7 +18,7 @@ from roundoff.messages.catalogue import (
 )
 from roundoff.messages.message import phrase_of, short_name, shown
 from roundoff.messages.numbers import counted, decibels
-from roundoff.pages.cards import StripCard
+from roundoff.pages.cards import HeroCard, NetworkRole, ScoreFigure, StripCard, first_screen, score_figure
 from roundoff.pages.coverage import judged_line
 from roundoff.studies.run_diff.result import (
     CEILING_DB,
@@ -65,8 +65,42 @@ def diff_page(document: RunDocument, view: pages.View = pages.View()) -> pages.P
     facts = pages.bilingual_facts(lambda: (*_changes(diff), *_conditions(diff)))
     table = _table(diff, view)
     legend = (pages.Paragraph(bilingual("run_diff.legend")),) if table.order else ()
-    blocks = (*judged, verdict, facts, *_strip(diff), *_chart(diff), table, *legend, *pages.notes(diff.notes))
+    first = _first_screen(
+        document, diff, next(each for each in (*judged, verdict) if isinstance(each, pages.Headline))
+    )
+    blocks = (
+        first,
+        *judged,
+        verdict,
+        facts,
+        *_strip(diff),
+        *_chart(diff),
+        table,
+        *legend,
+        *pages.notes(diff.notes),
+    )
     return pages.Page("diff", bilingual("run_diff.title"), blocks)
+
+
+def _first_screen(document: RunDocument, diff: RunDiff, headline: pages.Headline) -> HeroCard:
+    """What both runs keep of the output that lost most, or gained least; without outputs, of what changed most."""
+    scored = [row for row in diff.rows if row.before is not None and row.after is not None]
+    outputs = [row for row in scored if row.output and row.measure != "local"]
+    told = min(outputs, key=lambda row: row.change_db or 0.0) if outputs else diff.largest
+    scores: list[ScoreFigure] = []
+    if told is not None and told.before is not None and told.after is not None:
+        where = bilingual("run_diff.hero_at", name=told.node or told.tensor, measure=_measure(told.measure))
+        roles: dict[Change, NetworkRole] = {"better": "repaired", "worse": "quantized"}
+        sides = (("before", diff.before, told.before), ("after", diff.after, told.after))
+        for side, run, value in sides:
+            label = bilingual("run_diff.hero_run", which=bilingual(f"run_diff.{side}"), run=run)
+            role = roles.get(told.change, "float") if side == "after" else "float"
+            scores.append(score_figure(label, role, metric="sqnr_db", value=value, detail=where))
+    gate = diff.gate
+    if gate is None:
+        return first_screen(document, headline, scores=scores)
+    text = in_all_languages(lambda: _headline(diff))
+    return first_screen(document, headline, scores=scores, covered=gate.coverage, text=text)
 
 
 def _gate_headline(gate: Gate) -> pages.Headline:

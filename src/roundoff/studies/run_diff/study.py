@@ -12,6 +12,7 @@ from roundoff.core.tensors import Array, NodeInfo, Topology
 from roundoff.errors import BadInput
 from roundoff.measure.inference import false_discoveries, paired_probability, unpaired_probability
 from roundoff.messages.message import Message, english, joined, message
+from roundoff.pages.cards import chip_of
 from roundoff.studies.run_diff.readings import (
     FINE,
     Matched,
@@ -135,8 +136,12 @@ def _hashes(document: RunDocument, role: str) -> list[str]:
 
 
 def _inputs(before: RunDocument, after: RunDocument) -> Iterator[RunInputChange]:
+    chips = chip_of(before), chip_of(after)
+    if chips[0] != chips[1]:
+        yield RunInputChange("target", *chips)
     for role in dict.fromkeys(each.role for each in (*before.inputs, *after.inputs)):
-        if _hashes(before, role) != _hashes(after, role):
+        named = role == "target" and chips[0] != chips[1]
+        if _hashes(before, role) != _hashes(after, role) and not named:
             yield RunInputChange(role, _files(before, role), _files(after, role))
 
 
@@ -159,9 +164,9 @@ def _asked(document: RunDocument) -> list[str]:
     found: list[str] = []
     words = iter(document.command[2:])
     for word in words:
-        if word in _OUTPUT_OPTIONS:
+        if word in _OUTPUT_OPTIONS or word == "--target":
             next(words, None)
-        elif word.startswith("-") and word.partition("=")[0] not in _OUTPUT_OPTIONS | _OUTPUT_FLAGS:
+        elif word.startswith("-") and word.partition("=")[0] not in {*_OUTPUT_OPTIONS, *_OUTPUT_FLAGS, "--target"}:
             found.append(word)
         elif not word.startswith("-") and found and not _names_file(word, paths):
             found[-1] += f" {word}"

@@ -20,13 +20,14 @@ from roundoff.messages.catalogue import (
     translate,
 )
 from roundoff.messages.numbers import in_decibels, percentage, score_heading, score_text
+from roundoff.pages.cards import HeroCard, first_screen, score_figure
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.sensitivity.result import KindVerdict, SensitivityReport, SensitivityRow
 
 SENSITIVITY_CSV_START = "kind,rank,name,node,"
 """How the CSV begins."""
 
-_LISTED = 5
+_LISTED, _FIRST = 5, 3
 # The one that ranks, and another; a terminal of 80 columns has no room for more.
 _SHOWN_METRICS = 2
 _SHORT = {"mean_relative_error": "mre"}
@@ -57,11 +58,13 @@ def sensitivity_page(document: RunDocument, view: pages.View = pages.View()) -> 
     for kind, rows in report.rankings.items():
         if rows:
             rankings += _ranking(report, kind, rows, view)
+    headline = _headline(report)
     return pages.Page(
         "sensitivity",
         bilingual("sensitivity.title"),
         (
-            _headline(report),
+            _first_screen(document, report, headline),
+            headline,
             pages.bilingual_facts(lambda: _lines(report)),
             *rankings,
             *_legend(report, view),
@@ -70,6 +73,31 @@ def sensitivity_page(document: RunDocument, view: pages.View = pages.View()) -> 
             rankings_table(report),
         ),
     )
+
+
+def _first_screen(document: RunDocument, report: SensitivityReport, headline: pages.Headline) -> HeroCard:
+    """The first of the ranking, each with where its mean lies for other samples."""
+    covered = None if report.judgement is None else report.judgement.coverage
+    if not report.verdicts:
+        return first_screen(document, headline, covered=covered)
+    first, metric = report.verdicts[0], report.metrics[0]
+    rows = [row for row in report.rankings[first.kind] if metric in row.scores][:_FIRST]
+    figures = [
+        score_figure(
+            plain(row.name), "quantized", metric=metric, value=row.scores[metric], detail=_reach(row, metric)
+        )
+        for row in rows
+    ]
+    text = in_all_languages(lambda: _said(first, report.rankings[first.kind], report))
+    return first_screen(document, headline, scores=figures, covered=covered, text=text)
+
+
+def _reach(row: SensitivityRow, metric: str) -> Phrase:
+    ends, samples = row.intervals.get(metric), in_all_languages(lambda: count_of(row.samples, "sample"))
+    if ends is None:
+        return samples
+    low, high = (score_text(metric, end, decimals=3).replace("-", "\u2212") for end in ends)
+    return bilingual("sensitivity.hero_reach", low=low, high=high, samples=samples)
 
 
 def _headline(report: SensitivityReport) -> pages.Headline:

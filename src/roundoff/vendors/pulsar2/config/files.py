@@ -82,7 +82,9 @@ class _Nodes:
         if node.id == "sequence":
             return [self.value(each, (*place, index)) for index, each in enumerate(node.value)]
         if node.id != "mapping":
-            return self.loader.construct_object(node)
+            # "=" and "<<" are signs of YAML that its loader gives no value.
+            sign = node.tag.endswith((":value", ":merge"))
+            return str(node.value) if sign else self.loader.construct_object(node)
         found: dict[str, Any] = {}
         for key_node, each in node.value:
             key = str(key_node.value) if key_node.id == "scalar" else ""
