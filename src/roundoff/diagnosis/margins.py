@@ -22,6 +22,7 @@ from roundoff.core.tensors import Array
 from roundoff.diagnosis.interventions import can_fuse, with_range
 from roundoff.diagnosis.loss import ENDLESS, Loss, LossMeter
 from roundoff.diagnosis.repairable_model import range_limits, retied
+from roundoff.diagnosis.result import CERTAIN_DB
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
@@ -68,9 +69,14 @@ def decibel_interval(loss: Loss, rare: Array | None = None) -> tuple[float, floa
     if ends is None:
         return None
     low = ends[0] - ratio_db(1 + _BEYOND * float(noise.max() / noise.sum()), 1.0)
-    if rare is not None:
-        low = ratio_db(1.0, 10 ** (-low / 10) + float(rare[loss.worst] / signal.mean()))
-    return low, ends[1]
+    if rare is None:
+        return low, ends[1]
+    clipped, lost = float(rare[loss.worst] / signal.mean()), 10 ** (-low / 10)
+    expected = ratio_db(1.0, lost + clipped)
+    if max(loss.sqnr_db - expected, ends[1] - loss.sqnr_db) <= CERTAIN_DB:
+        return expected, ends[1]
+    # No figure but a bound: it has to hold where rare samples lose more than is to be expected of them.
+    return ratio_db(1.0, lost + _CLIP_WEIGHT * clipped), ends[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,7 @@ class _Reach:
 def _drawn_in(
     reaches: Sequence[_Reach], quantizers: Mapping[str, Quantizer], places: Sequence[int], *, period: float
 ) -> tuple[dict[str, Quantizer], float]:
-    """Ranges that cut some samples off as others would one sample in so many, and how much further that reaches."""
+    """Ranges that cut some samples off as they would one sample in so many, and how much further that reaches."""
     ends: dict[str, list[float]] = {}
     factors = []
     for each in reaches:
@@ -269,12 +275,13 @@ class RangeMargins:
             return found
         furthest = np.max([each.seen / each.end for each in reaches], axis=0)
         places = np.argsort(furthest)[-_EXTREME:].tolist()
+        here = runner.loss(tuple(quantizers.values()), places=places).noise
         for first, last in pairwise(len(self.all_places) * each for each in _RARER):
             drawn, times = _drawn_in(reaches, quantizers, places, period=math.sqrt(first * last))
             if drawn:
                 loss = runner.loss(tuple({**quantizers, **drawn}.values()), places=places)
-                noise = np.minimum(loss.noise, ENDLESS * loss.signal)
-                found += (1 / first - 1 / last) * times**2 * noise / len(places)
+                clipped = np.maximum(np.minimum(loss.noise, ENDLESS * loss.signal) - here, 0.0)
+                found += (1 / first - 1 / last) * times**2 * clipped / len(places)
         return found
 
     def _reaches(self, suspect: Suspect, quantizers: Mapping[str, Quantizer]) -> Iterator[_Reach]:

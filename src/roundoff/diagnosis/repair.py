@@ -597,7 +597,7 @@ def judge_repair(
         fixed = replace(fixed, quantized=source.quantized, plan=None, method="")
         after, told = before, replace(told, after=told.before)
     # Whether it is one is for the samples that were held out to say; how good it is, for all of them.
-    gain, judged, doubts = after.gain(before), told.samples, list(parts.doubts)
+    gain, judged, doubts = after.gain(before), told.samples, [*parts.doubts, *_left_out(count, parts.held_out)]
     if unseen is not None and not rejected and after.loss is not None:
         network = given if isinstance(given, Model) else switch_on(given.float_model, given.quantizers)
         before, after = _scored(unseen.before(network)), _scored(unseen.after())
@@ -640,6 +640,12 @@ def _counted(scores: SampleScores, samples: Samples | None) -> int:
     if samples is None:
         return 0
     return len(samples.names) if scores.loss is None else scores.loss.samples
+
+
+def _left_out(count: int, samples: Samples | None) -> Iterator[Message]:
+    """That not all samples were measured which were held out."""
+    if samples is not None and count < len(samples.names):
+        yield message("diagnosis.repair_left_out", count=count, all=len(samples.names))
 
 
 def _scores(found: Sequence[SampleScores], told: Measure, *, held_out: bool) -> tuple[NetworkScore, ...]:

@@ -1,4 +1,4 @@
-"""Causes in the codes of weights and biases: not those of float, of another scale, rounded to one side, too large."""
+"""Causes in the codes of weights and biases: not those of float, of another scale, one-sided, too large."""
 
 from dataclasses import dataclass, replace
 
