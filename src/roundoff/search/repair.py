@@ -155,9 +155,10 @@ def _with_margin(
         fixed = _widened(fixed, margins, samples=len(used))
         if _worse(judge.score(fixed.quantized), judge.score(plain.quantized), judge):
             fixed, wide = plain, False
-    rare = margins.rare(margins.fixes(wide=wide))
     if parts.apart:
-        return fixed, None, rare
+        # Samples that are given to judge it say themselves what they lose.
+        return fixed, None, None
+    rare = margins.rare(margins.fixes(wide=wide))
     corrected_anew = partial(corrected, threads=settings.threads) if fixed.corrections else None
     whole = not fixed.searched and not set(fixed.corrections) - {BIAS_CORRECTION}
     return fixed, UnseenSamples(margins, wide, corrected_anew, whole), rare
