@@ -110,6 +110,16 @@ def test_codes_that_are_not_those_of_the_weights_are_named() -> None:
     assert "are not those of the float weights" in str(finding.summary)
 
 
+@pytest.mark.parametrize("factor", [0.5, 0.0625, 4.0])
+def test_codes_of_another_scale_are_told_from_corrupted_ones(factor: float) -> None:
+    name = "block2/pointwise/weight"
+    finding = only(diagnosed(changed(coded(demo()[0], name, lambda codes: codes), name, scaled(factor))))
+    assert (finding.cause, finding.nodes[0]) == ("wrong-dequantization", "block2/pointwise")
+    assert f"{factor:.3g} times what" in str(finding.summary)
+    healthy = diagnosed(demo()[0]).measures[0].before
+    assert finding.measures[0].after == pytest.approx(healthy, abs=0.5)
+
+
 def test_codes_that_are_all_rounded_down_shift_the_mean() -> None:
     coarse = changed(demo()[0], "block1/pointwise/weight", scaled(6.0))
     finding = only(diagnosed(coded(coarse, "block1/pointwise/weight", lambda codes: codes, rounding="floor")))
@@ -218,7 +228,7 @@ def test_victims_are_listed_apart() -> None:
     assert set(found.victims) & {"block2/relu", "block3/relu", "block4/relu"}
 
 
-@pytest.mark.parametrize(("of", "count"), [("quantization", 16), ("file", 5), ("device", 11)])
+@pytest.mark.parametrize(("of", "count"), [("quantization", 17), ("file", 5), ("device", 11)])
 def test_every_cause_says_what_it_is_in_a_sentence(of: CauseOf, count: int) -> None:
     kinds = list(all_causes(of))
     assert len(kinds) == count

@@ -1,6 +1,7 @@
 """Ranges that end where the samples do, and what samples lose that they do not know."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -118,12 +119,7 @@ def test_a_range_is_of_the_samples_that_end_nearest_to_it() -> None:
 def test_ranges_that_reach_far_beyond_the_samples_are_left_alone() -> None:
     quantized, samples = demo()
 
-    def wide(quantizer: Quantizer) -> Quantizer:
-        scale = np.asarray(quantizer.params.scale * 1.6, dtype=np.float32)
-        params = QuantParams(scale, quantizer.params.zero_point)
-        return replace(quantizer, params=params) if quantizer.kind == "activation" else quantizer
-
-    calibrated = replace(quantized, quantizers=tuple(map(wide, quantized.quantizers)))
+    calibrated = replace(quantized, quantizers=tuple(map(_times(1.6), quantized.quantizers)))
     margins = RangeMargins(open_case(calibrated, samples), range(4))
     assert not margins.fitted
     assert not margins.best()
@@ -140,3 +136,32 @@ def test_the_interval_allows_for_one_sample_that_is_worse_than_all() -> None:
     half = 3.182446 * 10 / math.log(10) * math.sqrt(4 / 3 * np.square(share).sum())
     middle = 10 * math.log10(400 / 8.5)
     assert found == pytest.approx((middle - half - 10 * math.log10(1 + 4 / 8.5), middle + half), abs=1e-4)
+
+
+@pytest.mark.parametrize(("factor", "clips"), [(1.0, True), (3.0, False)])
+def test_samples_rarer_than_these_lose_by_clipping_where_ranges_end_where_these_do(
+    factor: float, clips: bool
+) -> None:
+    quantized, samples = demo()
+    wider = replace(quantized, quantizers=tuple(map(_times(factor), quantized.quantizers)))
+    case = open_case(wider, samples)
+    margins = RangeMargins(case, ())
+    rare = margins.rare({})
+    assert (rare > 0).all() == clips
+    loss = case.loss(more=True)
+    plain, told = decibel_interval(loss), decibel_interval(loss, rare)
+    assert plain is not None
+    assert told is not None
+    assert (told[0] < plain[0], told[1]) == (clips, plain[1])
+    # What is to be expected of them lowers a figure, and several times as much a bound.
+    lost = 10 ** (-plain[0] / 10) + 8 * rare[0] / loss.sums[:, 0, 0].mean()
+    assert told[0] == pytest.approx(-10 * math.log10(lost))
+
+
+def _times(factor: float) -> Callable[[Quantizer], Quantizer]:
+    def wide(quantizer: Quantizer) -> Quantizer:
+        scale = np.asarray(quantizer.params.scale * factor, dtype=np.float32)
+        params = QuantParams(scale, quantizer.params.zero_point)
+        return replace(quantizer, params=params) if quantizer.kind == "activation" else quantizer
+
+    return wide

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import onnx
+import pytest
 from onnx import helper
 from onnxruntime import InferenceSession
 
@@ -18,8 +19,9 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model, load_model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import verbatim
+from roundoff.run.evaluators import EvaluationSamples, Evaluator, Run
 from roundoff.samples.sample_set import ArraySamples
-from tests.diagnosis.planting import changed, for_target, narrower, numpy_tensor, scaled
+from tests.diagnosis.planting import changed, demo, for_target, narrower, numpy_tensor, scaled
 from tests.models import conv_net, value, wrapped
 
 CLASSES, WIDTH, COUNT = 10, 24, 96
@@ -131,3 +133,24 @@ def test_an_evaluator_that_alternates_is_found_out(tmp_path: Path) -> None:
     metric.values(model)
     assert metric.doubts is not None
     assert [each.kind for each in metric.doubts(model, known)] == ["unrepeatable"]
+
+
+@pytest.mark.parametrize("kind", ["mean", "ranks", "position"])
+def test_a_metric_of_one_number_is_asked_for_chance_where_samples_can_be_left_out(kind: str) -> None:
+    """The share of right answers has a value for each sample, a median only groups; labels by position neither."""
+    quantized, samples = demo()
+    count = len(samples.names)
+
+    def evaluate(run: Run, given: EvaluationSamples) -> float:
+        sums = [float(next(iter(run(feed).values())).sum()) for feed in given]
+        if kind == "position":
+            return float(np.dot(sums, np.arange(len(sums))))
+        return float(np.mean(sums) if kind == "mean" else np.median(sums))
+
+    metric = evaluator_metric(Evaluator("score", True, Path("score.py"), evaluate), samples)
+    networks = quantized.float_model, switch_on(quantized.float_model, quantized.quantizers)
+    known = metric.values(networks[0]), metric.values(networks[1])
+    assert [each.size for each in known] == [count if kind == "mean" else 1] * 2
+    change = metric.change(*networks, known)
+    assert (change.chance is None) == (kind == "position")
+    assert change.loss == pytest.approx(known[0].mean() - known[1].mean())

@@ -12,13 +12,15 @@ from onnx import numpy_helper
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.load import Model
+from roundoff.graph.load import Model, model_from_proto
 from roundoff.run import bench as running
 from roundoff.run.bench import Bench
 from roundoff.run.evaluators import remembering
 from roundoff.run.session import Session, open_session
+from roundoff.samples.sample_set import ArraySamples
 from roundoff.search.evaluators import FunctionJudge, JudgeOptions, make_judge
 from roundoff.search.judges import SignalJudge, TrialJudge
+from tests.diagnosis.planting import detector
 from tests.models import conv_net, loaded, residual
 
 COUNT = 40
@@ -58,6 +60,17 @@ def test_outputs_that_are_no_class_scores_are_compared_by_decibels(tmp_path: Pat
     name = model.proto.graph.input[0].name
     judge = make_judge(model, Images(name), JudgeOptions())
     assert judge.name == "mean_sqnr_db"
+    assert judge.measure(model, [0, 1]).tolist() == [150.0, 150.0]
+
+
+def test_decibels_are_of_the_part_of_an_output_that_is_worst_off() -> None:
+    """Scores that vanish do not show beside boxes in hundreds of pixels."""
+    model, arrays = detector(640.0)
+    proto = copy.deepcopy(model.proto)
+    (scores,) = (each for each in proto.graph.initializer if each.name == "ws")
+    scores.CopyFrom(numpy_helper.from_array(-100 * np.abs(numpy_helper.to_array(scores)), "ws"))
+    judge = SignalJudge(Bench(model, ArraySamples(arrays)))
+    assert judge.measure(model_from_proto(proto, path=model.path), [0, 1]).max() < 10
     assert judge.measure(model, [0, 1]).tolist() == [150.0, 150.0]
 
 

@@ -358,7 +358,7 @@ def beside_cured(finding: Finding) -> Finding:
     return replace(finding, intervention=message("diagnosis.beside_cured", whole=finding.intervention))
 
 
-def _in_silence(finding: Finding) -> Finding:
+def in_silence(finding: Finding) -> Finding:
     """A finding whose intervention says that in the network it was made in nothing else is quantized."""
     if finding.intervention is None:
         return finding
@@ -421,7 +421,7 @@ def grouped(
             alike, others = _apart(group, accused)
             shown = with_control(finding, case.mend(others), alike, out_of_time=out_of_time)
             alone = len(group) == 1 and any(each.apart for each in accused)
-            shown = _in_silence(shown) if alone else beside_cured(shown) if others else shown
+            shown = in_silence(shown) if alone else beside_cured(shown) if others else shown
             result.append((shown, alike))
     return sorted(result, key=lambda each: (not each[0].proven, -each[0].share))
 

@@ -16,10 +16,10 @@ from roundoff.errors import BadInput
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.measure.classes import class_count, class_places, class_predictions
-from roundoff.measure.verdicts import label_doubts, repeat_doubts
+from roundoff.measure.verdicts import PairedChange, label_doubts, paired_change, repeat_doubts
 from roundoff.messages.message import Message, english, message, verbatim
 from roundoff.run.capture import Samples, read_feed
-from roundoff.run.evaluators import EvaluationSamples, Evaluator, make_run
+from roundoff.run.evaluators import EvaluationSamples, Evaluator, make_run, remembering
 
 
 def _no_doubts(_model: Model, _values: Array) -> tuple[Doubt, ...]:
@@ -83,6 +83,28 @@ class TaskMetric:
         """The score of a network."""
         return float(self.values(model).mean())
 
+    def change(self, before: Model, after: Model, known: tuple[Array, Array]) -> PairedChange:
+        """What is lost from one network to another, with its chance; by the jackknife where it is one number.
+
+        Each of a few groups of samples is left out in turn: groups by themselves would be too small for ranks.
+
+        Args:
+            before: One network.
+            after: The other.
+            known: The scores of both.
+        """
+        plain = paired_change(*known, higher_is_better=self.higher_is_better)
+        count, some = min(_GROUPS, self.samples // 2), self.some
+        if known[0].size > 1 or count < 2 or some is None or not self.splits(before):
+            return plain
+        left = [[at for at in range(self.samples) if at % count != group] for group in range(count)]
+        ours, theirs = (
+            count * whole.mean() - (count - 1) * np.array([float(some(model, places).mean()) for places in left])
+            for model, whole in zip((before, after), known, strict=True)
+        )
+        found = paired_change(ours, theirs, higher_is_better=self.higher_is_better)
+        return replace(found, loss=plain.loss, samples=self.samples)
+
     def drop(self, before: float, after: float) -> float:
         """How much worse the second score is."""
         return before - after if self.higher_is_better else after - before
@@ -90,15 +112,31 @@ class TaskMetric:
 
 # Sums in another order differ by less.
 _SAME_VALUE = 1e-5
+# A metric with one number is asked for so many samples one by one, and without each of so many groups of them.
+_MOST_ONE_BY_ONE, _GROUPS = 512, 8
 
 
 def evaluator_metric(evaluator: Evaluator, samples: Samples, *, threads: int | None = None) -> TaskMetric:
-    """What a function of the user's measures."""
+    """What a function of the user's measures.
+
+    One number for all samples is a value for each where it is the mean of what it says of them one by one.
+    """
+    by_sample: list[bool] = []
 
     def values(model: Model) -> Array:
-        return np.atleast_1d(
-            evaluator.measure(make_run(model, threads=threads), EvaluationSamples(model, samples))
-        )
+        run, count = remembering(make_run(model, threads=threads)), len(samples.names)
+        whole = np.atleast_1d(evaluator.measure(run, EvaluationSamples(model, samples)))
+        if whole.size > 1 or not 1 < count <= _MOST_ONE_BY_ONE or by_sample == [False]:
+            return whole
+        try:
+            each = np.array(
+                [evaluator.measure(run, EvaluationSamples(model, samples, [at])).mean() for at in range(count)]
+            )
+        except BadInput:
+            each = np.full(count, np.nan)
+        if not by_sample:
+            by_sample.append(bool(np.isclose(each.mean(), whole.mean(), rtol=_SAME_VALUE, atol=_SAME_VALUE)))
+        return each if by_sample[0] else whole
 
     def some(model: Model, indices: Sequence[int]) -> Array:
         return evaluator.measure(make_run(model, threads=threads), EvaluationSamples(model, samples, indices))

@@ -10,21 +10,23 @@ gates multiply has a long tail. The largest values of single samples tell, by th
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from roundoff.core.quantizers import Quantizer, representable_range
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.interventions import can_fuse, with_range
-from roundoff.diagnosis.loss import Loss, LossMeter
+from roundoff.diagnosis.loss import ENDLESS, Loss, LossMeter
 from roundoff.diagnosis.repairable_model import range_limits, retied
+from roundoff.diagnosis.result import CERTAIN_DB
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.measure.inference import energy_ratio_interval_db, safe_end
+from roundoff.measure.inference import ExtremeValues, energy_ratio_interval_db, fit_extremes, safe_end
 from roundoff.measure.metrics import ratio_db
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import Subset
@@ -55,17 +57,26 @@ MOST_OBSERVED = 128
 _BEYOND = 1.0
 
 
-def decibel_interval(loss: Loss) -> tuple[float, float] | None:
+def decibel_interval(loss: Loss, rare: Array | None = None) -> tuple[float, float] | None:
     """Where signal to noise lies for many more samples, at the part of the outputs that is worst off.
 
     Args:
         loss: Of samples that nothing was fitted to.
+        rare: Energy of errors that samples add which are rarer than these, by part of the outputs.
     """
     signal, _, noise = loss.sums[:, :, loss.worst].T
     ends = energy_ratio_interval_db(signal, noise)
     if ends is None:
         return None
-    return ends[0] - ratio_db(1 + _BEYOND * float(noise.max() / noise.sum()), 1.0), ends[1]
+    low = ends[0] - ratio_db(1 + _BEYOND * float(noise.max() / noise.sum()), 1.0)
+    if rare is None:
+        return low, ends[1]
+    clipped, lost = float(rare[loss.worst] / signal.mean()), 10 ** (-low / 10)
+    expected = ratio_db(1.0, lost + clipped)
+    if max(loss.sqnr_db - expected, ends[1] - loss.sqnr_db) <= CERTAIN_DB:
+        return expected, ends[1]
+    # No figure but a bound: it has to hold where rare samples lose more than is to be expected of them.
+    return ratio_db(1.0, lost + _CLIP_WEIGHT * clipped), ends[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,54 @@ class _Fitted:
     suspect: Suspect
     ends: tuple[float, float]
     known: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+# Rarer samples than those at hand: one in so many times their number, from each to the next.
+_RARER = (1.0, 3.0, 10.0, 30.0, 100.0)
+# They are thought of as like so many of those at hand that reach furthest.
+_EXTREME = 3
+# What reaches less far does not reach anywhere.
+_NOWHERE = 1e-30
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Reach:
+    """One end of a range: its suspect, side and distance from zero, and how far samples reach there.
+
+    Attributes:
+        suspect: The suspect.
+        side: 0 below zero, 1 above it.
+        end: Where the range ends.
+        seen: How far each sample reaches.
+        extremes: How far others do.
+        limit: What none goes beyond.
+    """
+
+    suspect: Suspect
+    side: int
+    end: float
+    seen: Array
+    extremes: ExtremeValues
+    limit: float
+
+
+def _drawn_in(
+    reaches: Sequence[_Reach], quantizers: Mapping[str, Quantizer], places: Sequence[int], *, period: float
+) -> tuple[dict[str, Quantizer], float]:
+    """Ranges that cut some samples off as they would one sample in so many, and how much further that reaches."""
+    ends: dict[str, list[float]] = {}
+    factors = []
+    for each in reaches:
+        far = min(float(each.extremes.level(np.array(period))), each.limit)
+        times = max(1.0, far / max(float(each.seen[list(places)].mean()), _NOWHERE))
+        factors.append(times)
+        # Where it reaches beyond the range, what is at hand is cut off at the same part of itself.
+        if far > each.end:
+            for name in each.suspect.quantizers:
+                low, high = representable_range(quantizers[name].params, quantizers[name].spec)
+                ends.setdefault(name, [float(low), float(high)])[each.side] /= times
+    drawn = {name: with_range(quantizers[name], *both) for name, both in ends.items()}
+    return drawn, float(np.median(factors))
 
 
 class RangeMargins:
@@ -163,10 +222,14 @@ class RangeMargins:
 
     def _reach(self, suspect: Suspect, side: int, out: set[int]) -> Array:
         """How far each sample that was used and is not left out reaches on one side of zero."""
+        far = self._far(suspect, side)
+        return np.asarray(far[[place for place in self.used_places if place not in out and place < far.size]])
+
+    def _far(self, suspect: Suspect, side: int) -> Array:
+        """How far each sample reaches on one side of zero."""
         observed = self.case.facts.observed
         ends = [observed[name].ends[:, side] * (1 if side else -1) for name in suspect.tensors if name in observed]
-        far = np.maximum(np.max(ends, axis=0), 0.0)
-        return np.asarray(far[[place for place in self.used_places if place not in out and place < far.size]])
+        return np.asarray(np.maximum(np.max(ends, axis=0), 0.0))
 
     def best(self) -> bool:
         """Whether a margin serves samples which ranges do not know; each is left out of what it is judged by.
@@ -191,6 +254,50 @@ class RangeMargins:
         for places in self.turns(_TURNS):
             self.add(meter, self.case.quantizers(self.fixes(wide=wide, left_out=places)), places)
         return meter.loss()
+
+    def rare(self, fixes: Fixes) -> Array:
+        """Energy of errors that a sample has to expect by being rarer than those at hand, by part of the outputs.
+
+        How far one sample in thousands reaches is extrapolated at each range. It loses about what one that reaches
+        half as far loses in ranges of half the width, four times over; so those that reach furthest are run in
+        ranges that are drawn in.
+
+        Args:
+            fixes: The ranges of the network.
+
+        Raises:
+            ModelFailed: The network cannot be run.
+        """
+        runner, quantizers = self.case.runner, {each.name: each for each in self.case.quantizers(fixes)}
+        reaches = [each for suspect in self.case.facts.suspects for each in self._reaches(suspect, quantizers)]
+        found = np.zeros(len(runner.parts))
+        if not reaches:
+            return found
+        furthest = np.max([each.seen / each.end for each in reaches], axis=0)
+        places = np.argsort(furthest)[-_EXTREME:].tolist()
+        here = runner.loss(tuple(quantizers.values()), places=places).noise
+        for first, last in pairwise(len(self.all_places) * each for each in _RARER):
+            drawn, times = _drawn_in(reaches, quantizers, places, period=math.sqrt(first * last))
+            if drawn:
+                loss = runner.loss(tuple({**quantizers, **drawn}.values()), places=places)
+                clipped = np.maximum(np.minimum(loss.noise, ENDLESS * loss.signal) - here, 0.0)
+                found += (1 / first - 1 / last) * times**2 * clipped / len(places)
+        return found
+
+    def _reaches(self, suspect: Suspect, quantizers: Mapping[str, Quantizer]) -> Iterator[_Reach]:
+        """Both ends of a range, with how far each sample reaches there, where that differs."""
+        quantizer = quantizers.get(suspect.name)
+        single = quantizer is not None and quantizer.params.scale.size == 1
+        if quantizer is None or suspect.kind != "activation" or not single:
+            return
+        if suspect.tensor not in self.case.facts.observed:
+            return
+        limits, ends = range_limits(self.case, suspect), representable_range(quantizer.params, quantizer.spec)
+        for side, (end, limit) in enumerate(zip(ends, limits, strict=True)):
+            seen = self._far(suspect, side)
+            extremes = fit_extremes(seen)
+            if extremes is not None and abs(float(end)) > 0 and seen.max() > 0:
+                yield _Reach(suspect, side, abs(float(end)), seen, extremes, abs(float(limit)))
 
     def turns(self, most: int) -> list[tuple[int, ...]]:
         """Samples that were used, left out in turns; all at once where no range knows them."""

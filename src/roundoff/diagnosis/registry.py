@@ -191,8 +191,9 @@ def explain(  # noqa: PLR0913 - what is diagnosed, who is suspected of what, and
         control: Whether a proof stands.
 
     Returns:
-        A finding, with its number and share still open: proven by the first cause whose intervention is enough;
-        else suspected, by the one that came closest. None when no cause has anything to say.
+        A finding, with its number and share still open: proven by the first cause whose intervention is enough,
+        unless that leaves much and a later one far less; else suspected, by the one that came closest. None when
+        no cause has anything to say.
     """
     best: Finding | None = None
     most = -1.0
@@ -200,13 +201,24 @@ def explain(  # noqa: PLR0913 - what is diagnosed, who is suspected of what, and
         if out_of_time():
             break
         asked = ask(kind, case, suspect, nodes=nodes, tensors=tensors, control=control)
-        if asked is None:
+        if asked is None or (best is not None and best.proven and not _far_better(asked[0], best)):
             continue
-        if asked[0].proven:
-            return asked[0]
-        if asked[1] > most:
+        if asked[1] > most or asked[0].proven:
             best, most = asked
+        if best is not None and best.proven and most >= _WHOLE:
+            break
     return best
+
+
+# What takes away so much of a cost leaves nothing for another cause to explain.
+_WHOLE = 0.95
+# One that takes away less is not the cause where another one leaves outputs that are better by so many decibels.
+_FAR_DB = 6.0
+
+
+def _far_better(found: Finding, than: Finding) -> bool:
+    ours, theirs = (each.measures[0] for each in (found, than))
+    return found.proven and ours.unit == theirs.unit == "dB" and ours.after >= theirs.after + _FAR_DB
 
 
 def ask(

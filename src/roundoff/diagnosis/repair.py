@@ -18,7 +18,7 @@ from roundoff.diagnosis.error_profile import network_score
 from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, TaskMetric
 from roundoff.diagnosis.loss import Loss, LossMeter
-from roundoff.diagnosis.margins import UnseenSamples, decibel_interval
+from roundoff.diagnosis.margins import MOST_OBSERVED, UnseenSamples, decibel_interval
 from roundoff.diagnosis.repairable_model import EditedModel, RecipeModel
 from roundoff.diagnosis.result import (
     COSTS,
@@ -125,7 +125,7 @@ def _title(change: RemedyChange, name: str) -> Message | None:
 
 # A metric that is one number for all samples is asked for so many groups of them.
 _GROUPS = 8
-# Held out, so many samples are run at most where outputs are compared.
+# Held out, so many samples are run at most where outputs are compared; all that were given for it alone.
 _MOST_HELD_OUT = 64
 # As good as what was expected, within so many decibels; and a metric within this part of its value in float.
 _GOOD_DB, _GOOD_PART = 1.5, 0.01
@@ -331,10 +331,15 @@ class RepairJudge:
                 samples,
                 everything=values(mine, shapes),
                 threads=self._settings.threads,
-                most=_MOST_HELD_OUT if held_out else self._most,
+                most=self._most_held if held_out else self._most,
             )
             self._runners[key] = mine, runner
         return self._runners[key][1]
+
+    @property
+    def _most_held(self) -> int:
+        held = self.samples.held_out
+        return len(held.names) if self.samples.apart and held is not None else _MOST_HELD_OUT
 
     @property
     def _first(self) -> Model:
@@ -510,7 +515,8 @@ def fix_places(
             judge.samples.used,
             arithmetic=settings.arithmetic,
             threads=settings.threads,
-            most=max(1, found.samples),
+            # Ranges end where the samples do that a margin is looked for by.
+            most=max(found.samples, MOST_OBSERVED),
         )
         edited = EditedModel(case, threads=settings.threads)
         piece, steps = repair(edited, _with_levers(tries), judge, cost_of=cost, out_of_time=late)
@@ -555,6 +561,7 @@ def judge_repair(
     judge: RepairJudge,
     *,
     unseen: UnseenSamples | None = None,
+    rare: Array | None = None,
 ) -> Fixed:
     """What a repair came to, measured before and after it on samples that it was not made of.
 
@@ -568,6 +575,7 @@ def judge_repair(
         judge: Scores networks.
         unseen: The samples with networks that do not know them; None for those that were held out, with what came
             of the repair.
+        rare: Energy of errors that samples add which are rarer than these, by part of the outputs.
 
     Raises:
         BadInput: The user's metric fails.
@@ -589,7 +597,7 @@ def judge_repair(
         fixed = replace(fixed, quantized=source.quantized, plan=None, method="")
         after, told = before, replace(told, after=told.before)
     # Whether it is one is for the samples that were held out to say; how good it is, for all of them.
-    gain, judged, doubts = after.gain(before), told.samples, list(parts.doubts)
+    gain, judged, doubts = after.gain(before), told.samples, [*parts.doubts, *_left_out(count, parts.held_out)]
     if unseen is not None and not rejected and after.loss is not None:
         network = given if isinstance(given, Model) else switch_on(given.float_model, given.quantizers)
         before, after = _scored(unseen.before(network)), _scored(unseen.after())
@@ -601,7 +609,7 @@ def judge_repair(
         doubts.append(message("diagnosis.repair_gain_chance", count=judged))
     proven = held_out and told.improved and gain is not None and gain[0] > 0
     if after.loss is not None:
-        interval = decibel_interval(after.loss)
+        interval = decibel_interval(after.loss, None if rejected else rare)
         sure = replace(fixed.repair, measures=(told,), interval=interval).known
         if told.improved and not sure:
             doubts.append(message("diagnosis.repair_wide", count=told.samples))
@@ -632,6 +640,12 @@ def _counted(scores: SampleScores, samples: Samples | None) -> int:
     if samples is None:
         return 0
     return len(samples.names) if scores.loss is None else scores.loss.samples
+
+
+def _left_out(count: int, samples: Samples | None) -> Iterator[Message]:
+    """That not all samples were measured which were held out."""
+    if samples is not None and count < len(samples.names):
+        yield message("diagnosis.repair_left_out", count=count, all=len(samples.names))
 
 
 def _scores(found: Sequence[SampleScores], told: Measure, *, held_out: bool) -> tuple[NetworkScore, ...]:

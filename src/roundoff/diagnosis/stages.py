@@ -16,6 +16,7 @@ from roundoff.diagnosis.culprits import (
     find_needed,
     find_outstanding,
     grouped,
+    in_silence,
     merged,
     together,
     with_control,
@@ -177,7 +178,7 @@ class CulpritStages:
                 continue
             told = with_control(asked[0], beside, fixes, out_of_time=self.notebook.out_of_time)
             if told.proven:
-                self.record.add(told if beside is case else beside_cured(told), fixes)
+                self.record.add(told if beside is case else in_silence(told), fixes)
                 return case.mend(fixes)
         return case
 

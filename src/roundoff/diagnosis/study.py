@@ -48,7 +48,7 @@ from roundoff.diagnosis.subject import Case, Fixes, loss_measures, open_case
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.measure.verdicts import PairedChange, paired_change
+from roundoff.measure.verdicts import PairedChange
 from roundoff.messages.message import Argument, Message, as_message, english, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
 from roundoff.quantize.agreement import judge_outputs
@@ -677,9 +677,12 @@ class _QuantizationDiagnosis:
             return None
         model = self.quantized.float_model
         with self.notebook.check(metric.name) as check:
-            values = [metric.values(each) for each in (model, switch_on(model, self.quantized.quantizers))]
+            network = switch_on(model, self.quantized.quantizers)
+            values = metric.values(model), metric.values(network)
             ours, theirs = (float(each.mean()) for each in values)
-            change = paired_change(values[0], values[1], higher_is_better=metric.higher_is_better)
+            change = metric.change(model, network, values)
+            if change.chance is None and change.loss > 0:
+                self.notebook.notes.append(message("diagnosis.note_metric_whole", metric=metric.name))
             drop = metric.drop(ours, theirs)
             fine = drop <= TOLERATED_DROP * max(abs(ours), abs(theirs))
             before, after = (score_text(str(metric.name), each) for each in (ours, theirs))

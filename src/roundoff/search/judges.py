@@ -8,7 +8,9 @@ import numpy as np
 from roundoff.core.coverage import Doubt
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.graph.interface import OutputPart, output_parts, outputs
 from roundoff.graph.load import Model
+from roundoff.graph.shapes import values
 from roundoff.measure.classes import class_count, class_places, class_predictions, is_index
 from roundoff.measure.metrics import get_metric
 from roundoff.measure.rows import RowMeter, sample_scores
@@ -179,7 +181,10 @@ _KEPT_BYTES = 256 << 20
 
 
 class SignalJudge:
-    """Signal to noise of the outputs in decibels, mean over outputs and samples.
+    """Signal to noise in decibels, mean over samples, each at the part of the outputs that is worst off.
+
+    A part is an output, or a slice of one that an own branch computes: what is lost of scores between 0 and 1 does
+    not show beside boxes in hundreds of pixels.
 
     Args:
         bench: Runs networks on the samples.
@@ -206,6 +211,15 @@ class SignalJudge:
         if not self._places:
             what = english("No output of {path} holds float numbers to compare.", path=bench.model.path)
             raise BadInput(what, fix=english("give a function that measures accuracy with --evaluator"))
+        self._parts = [(at, part) for at in self._places for part in self._told_apart(at, first[at].shape)]
+
+    def _told_apart(self, place: int, shape: tuple[int, ...]) -> list[OutputPart]:
+        """What to tell apart of an output; nothing along the axis of samples."""
+        model, name = self._bench.model, outputs(self._bench.model)[place]
+        feed = {key: array.shape for key, array in self._bench.feed(0).items()}
+        shapes = {each.name: each.shape for each in values(model, feed) if each.shape is not None}
+        parts = output_parts(model, {name: shape}, shapes)
+        return parts if all(part.axis != 0 for part in parts) else [OutputPart(name)]
 
     def float_values(self) -> Array:
         """As many decibels as count."""
@@ -216,11 +230,10 @@ class SignalJudge:
         found = []
         pairs = zip(self._in_float(indices), self.bench.run_together(model, indices), strict=True)
         for (chunk, ours), (_, theirs) in pairs:
-            table = self._meter.measure(
-                [ours[at] for at in self._places], [theirs[at] for at in self._places], len(chunk)
-            )
-            values = sample_scores(table, [get_metric(self.name)])[:, :, 0]
-            found.append(np.clip(np.nan_to_num(values, nan=_MOST_DB), -_MOST_DB, _MOST_DB).mean(axis=1))
+            mine, other = ([_cut(part, each[at]) for at, part in self._parts] for each in (ours, theirs))
+            table = self._meter.measure(mine, other, len(chunk))
+            scores = sample_scores(table, [get_metric(self.name)])[:, :, 0]
+            found.append(np.clip(np.nan_to_num(scores, nan=_MOST_DB), -_MOST_DB, _MOST_DB).min(axis=1))
         return np.concatenate(found)
 
     def _in_float(self, indices: Sequence[int]) -> Iterator[tuple[tuple[int, ...], list[Array]]]:
@@ -242,3 +255,7 @@ class SignalJudge:
     def satisfied(self, float_score: float, score: float) -> None:
         """Nothing: a threshold decides."""
         return
+
+
+def _cut(part: OutputPart, array: Array) -> Array:
+    return np.ascontiguousarray(part.of(array)) if part.axis is not None else array

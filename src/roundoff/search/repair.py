@@ -10,6 +10,7 @@ from functools import partial
 
 from roundoff.core.progress import SILENT
 from roundoff.core.target import Target
+from roundoff.core.tensors import Array
 from roundoff.diagnosis.error_profile import repaired_profile
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.margins import MOST_OBSERVED, RangeMargins, UnseenSamples
@@ -89,8 +90,8 @@ def repair_diagnosis(
         parts = split_for_repair(source.samples, settings.metric, model, labels=source.labels, test=source.test)
         judge = RepairJudge(found, parts, settings)
         fixed = _repaired(found, source, settings, search, judge=judge)
-        fixed, unseen = _with_margin_or_not(fixed, settings, judge)
-        judged = judge_repair(fixed, source, settings, judge, unseen=unseen)
+        fixed, unseen, rare = _with_margin_or_not(fixed, settings, judge)
+        judged = judge_repair(fixed, source, settings, judge, unseen=unseen, rare=rare)
         done = _diagnosed_again(judged, settings, judge)
         return _with_profile(done, found, source, settings)
     except Exception as error:  # noqa: BLE001 - what was diagnosed is worth telling all the same
@@ -116,7 +117,7 @@ def _repaired(
 
 def _with_margin_or_not(
     fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge
-) -> tuple[Fixed, UnseenSamples | None]:
+) -> tuple[Fixed, UnseenSamples | None, Array | None]:
     """A margin; where that fails, what was repaired is kept without it, and a row says so."""
     try:
         return _with_margin(fixed, settings, judge)
@@ -124,16 +125,19 @@ def _with_margin_or_not(
         why, score = message("diagnosis.repair_failed", reason=reason(error)), judge.score(fixed.quantized).value
         told = replace(judge.measure, before=score, after=score)
         step = RepairStep(message("diagnosis.repair_margins"), "free", 0, told, kept=False, why=why)
-        return replace(fixed, repair=replace(fixed.repair, steps=(*fixed.repair.steps, step))), None
+        return replace(fixed, repair=replace(fixed.repair, steps=(*fixed.repair.steps, step))), None, None
 
 
 def _with_margin(
     fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudge
-) -> tuple[Fixed, UnseenSamples | None]:
-    """A margin for ranges that end where the samples do, and the samples with ranges that do not know them."""
+) -> tuple[Fixed, UnseenSamples | None, Array | None]:
+    """A margin for ranges that end where the samples do, the samples with ranges that do not know them, and more.
+
+    That is what samples lose that are rarer than all of these.
+    """
     parts, kept = judge.samples, any(step.kept for step in fixed.repair.steps)
     if not kept or parts.held_out is None or settings.deadline.left <= 2 * settings.opened_s:
-        return fixed, None
+        return fixed, None, None
     samples = parts.used if parts.apart else JoinedSamples(parts.used, parts.held_out)
     case = open_case(
         fixed.quantized,
@@ -152,10 +156,12 @@ def _with_margin(
         if _worse(judge.score(fixed.quantized), judge.score(plain.quantized), judge):
             fixed, wide = plain, False
     if parts.apart:
-        return fixed, None
+        # Samples that are given to judge it say themselves what they lose.
+        return fixed, None, None
+    rare = margins.rare(margins.fixes(wide=wide))
     corrected_anew = partial(corrected, threads=settings.threads) if fixed.corrections else None
     whole = not fixed.searched and not set(fixed.corrections) - {BIAS_CORRECTION}
-    return fixed, UnseenSamples(margins, wide, corrected_anew, whole)
+    return fixed, UnseenSamples(margins, wide, corrected_anew, whole), rare
 
 
 def _widened(fixed: Fixed, margins: RangeMargins, *, samples: int) -> Fixed:

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+import roundoff
 from roundoff.measure.verdicts import load_profile
 from roundoff.messages.message import verbatim
 from roundoff.studies.layers.attribution import ChannelLoss, Contribution, OwnError, judge, judge_outputs
 from roundoff.studies.layers.experiments import ExperimentOutcome, Proof, Role, UnitQuantizers
 from roundoff.studies.layers.result import Experiment, LayerRow, LayerScore, LayerVerdict
+from tests.diagnosis.planting import detector
 
 DEFAULT = load_profile("default")
 
@@ -157,3 +159,12 @@ def test_outputs_are_listed_worst_first() -> None:
 
 def test_nothing_accumulated_means_nothing_is_known_of_the_outputs() -> None:
     assert judge_outputs([], DEFAULT) == ((), None)
+
+
+def test_scores_that_vanish_beside_boxes_are_told_and_blamed() -> None:
+    """By the energy of the whole output nothing is lost, and those are accused who round the boxes."""
+    model, arrays = detector(640.0)
+    found = roundoff.layers(model.proto, data=arrays, target="generic-int8").result.verdict
+    assert found.before is not None
+    assert found.before.sqnr_db < 1
+    assert (found.kind, [each.tensor for each in found.culprits]) == ("local", ["joined"])

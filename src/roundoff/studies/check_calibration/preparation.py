@@ -191,6 +191,8 @@ _NARROWEST = 0.05
 _AT_ITS_ENDS = 0.1
 # What resizing and the grid of a quantizer go beyond black and white.
 _SLACK = 0.02
+# Ends that differ by one factor, within this part of it, and by less than this, are of one way to make inputs.
+_SAME_FACTOR, _LITTLE = 0.05, 1.3
 # Values that reach beyond a range by this part of it, or nowhere near this part of its ends, are lost or coarse:
 # a grid that is the same on both sides of zero, or a power of two, is up to four times as wide as what it is for.
 _LOST, _COARSE = 0.1, 0.1
@@ -280,10 +282,27 @@ def _told_apart(ours: InputObservation, theirs: InputObservation) -> tuple[Hypot
     ranked = rank(ours, theirs)
     if not ranked or any(each.same for each in leading(ranked, _LIKELIER)):
         return ()
+    if _is_scaled(ours, theirs):
+        return ()
     told = leading(ranked)
     wanted = told[0].wanted
     chance = wanted.slip or _off(theirs, wanted)[1] > _AT_ITS_ENDS
     return () if chance and _is_narrow(ours, theirs) else told
+
+
+def _is_scaled(ours: InputObservation, theirs: InputObservation) -> bool:
+    """Whether the range of calibration is that of the samples, a little narrower or wider by one factor.
+
+    A method that cuts off a little, or a margin, makes such ranges of samples that were made alike.
+    """
+    pairs = ((float(ours.low.min()), float(theirs.low.min())), (float(ours.high.max()), float(theirs.high.max())))
+    span = max(abs(end) for pair in pairs for end in pair)
+    ends = [pair for pair in pairs if max(map(abs, pair)) > _SLACK * span]
+    if any(mine * other <= 0 for mine, other in ends):
+        return False
+    factors = [other / mine for mine, other in ends]
+    alike = max(factors) - min(factors) <= _SAME_FACTOR * max(factors)
+    return alike and all(1 / _LITTLE <= each <= _LITTLE for each in factors)
 
 
 def _one_of(formulas: Sequence[Message]) -> Message:

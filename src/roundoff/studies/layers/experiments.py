@@ -12,8 +12,9 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.graph.insertion import Edges
-from roundoff.graph.interface import outputs
+from roundoff.graph.interface import OutputPart, output_parts, outputs
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants, units
 from roundoff.measure.classes import index_pair
 from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob
@@ -21,6 +22,7 @@ from roundoff.measure.metrics import cosine, relative_euclidean, sqnr_db
 from roundoff.measure.verdicts import ThresholdSet
 from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Runnable, spread_over
 from roundoff.run.block_chain import Chunk
+from roundoff.run.capture import read_feed
 from roundoff.run.variants import without_unread, written_quantizers
 from roundoff.studies.layers.measurement import Arrays, LayerBench, code_meaning
 from roundoff.studies.layers.result import Experiment
@@ -243,6 +245,7 @@ class Experiments:
         self._indices, self._workers = indices, workers
         self._known: dict[tuple[int, frozenset[str]], ExperimentOutcome] = {}
         self._exact: dict[int, list[Arrays]] = {}
+        self._told_apart: list[OutputPart] | None = None
         self.samples = 0
 
     def run(self, off: Collection[str]) -> ExperimentOutcome:
@@ -290,21 +293,46 @@ class Experiments:
         chosen = spread_over(self._indices, most)[: len(expected)]
         on = switched_on(quantizers, off)
         meter = LightMeter()
-        totals: dict[str, ErrorTotals | None] = {name: ErrorTotals() for name in expected[0]}
+        totals: dict[OutputPart, ErrorTotals | None] = {part: ErrorTotals() for part in self._parts(expected[0])}
         with contextlib.closing(self._computed(on, chosen)) as computed:
             for exact, (_, arrays) in zip(expected, computed, strict=True):
-                for name, total in totals.items():
-                    if total is not None and not _measure(meter, exact[name], arrays[name], total):
-                        totals[name] = None
+                for part, total in totals.items():
+                    ours, theirs = (_cut(part, each[part.output]) for each in (exact, arrays))
+                    if total is not None and not _measure(meter, ours, theirs, total):
+                        totals[part] = None
                 self._layers.progress.advance()
         left = {each.name for each in on}
         switched_off = [each.name for each in quantizers if each.name not in left]
         return _outcome(list(totals.values()), switched_off, self._thresholds)
 
+    def _parts(self, exact: Arrays) -> list[OutputPart]:
+        """What to tell apart at the outputs: scores that vanish do not show beside boxes in hundreds of pixels."""
+        model, samples = self._layers.quantized.float_model, self._layers.samples
+        if self._told_apart is None:
+            numbers = {name: each.shape for name, each in exact.items() if _has_numbers(each)}
+            feed = {name: array.shape for name, array in read_feed(model, samples, self._indices[0]).items()}
+            shapes = {each.name: each.shape for each in values(model, feed) if each.shape is not None}
+            others = [OutputPart(name) for name in exact if name not in numbers]
+            self._told_apart = [*output_parts(model, numbers, shapes), *others]
+        return self._told_apart
+
+
+def _has_numbers(array: Any) -> bool:
+    return getattr(array, "shape", None) is not None and array.dtype.kind in "fiub"
+
+
+def _cut(part: OutputPart, array: Any) -> Any:
+    """A part of an output; codes of one are cut with it."""
+    if part.axis is None:
+        return array
+    if isinstance(array, CodedValues):
+        return replace(array, codes=np.ascontiguousarray(part.of(array.codes)))
+    return np.ascontiguousarray(part.of(array)) if array.ndim > part.axis else array
+
 
 def _measure(meter: LightMeter, reference: Any, candidate: Any, totals: ErrorTotals) -> bool:
     """Take in one output of one sample; False when both cannot be compared."""
-    if getattr(reference, "shape", None) is None or reference.dtype.kind not in "fiub":
+    if not _has_numbers(reference):
         return True  # no numbers: nothing is lost, and nothing gained
     if (candidate.codes if isinstance(candidate, CodedValues) else candidate).shape != reference.shape:
         return False

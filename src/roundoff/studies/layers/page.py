@@ -21,7 +21,7 @@ from roundoff.messages.catalogue import (
     translate,
 )
 from roundoff.messages.message import phrase_of, shown
-from roundoff.messages.numbers import percentage, score_text, shape_text
+from roundoff.messages.numbers import decibels_with_unit, percentage, score_text, shape_text
 from roundoff.pages.cards import USUAL_LIMIT_DB, ErrorChart, ErrorPoint
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.layers.result import WEIGHTS_UNKNOWN, Culprit, LayerReport, LayerRow, LayerScore
@@ -157,6 +157,10 @@ def _gain(report: LayerReport) -> str:
     )
 
 
+# A part of an output that is worse than the whole by so much is told with it.
+_FAR_WORSE_DB = 6.0
+
+
 def _outputs(report: LayerReport) -> Iterator[_Line]:
     rows = {row.tensor: row for row in report.rows}
     outputs = report.verdict.outputs
@@ -170,6 +174,10 @@ def _outputs(report: LayerReport) -> Iterator[_Line]:
         known = [rows[name] for name in outputs if name in rows]
         mute = [row.tensor for row in known if row.accumulated is not None and row.accumulated.sqnr_db is None]
         text = commas(text, translate("layers.mute", names=_listed(mute)) if mute else "")
+    before, known_db = report.verdict.before, None if score is None else score.sqnr_db
+    if before is not None and known_db is not None and before.sqnr_db < known_db - _FAR_WORSE_DB:
+        part = translate("layers.worst_part", db=decibels_with_unit(before.sqnr_db))
+        text = commas(text, part)
     if report.verdict.agrees is False:
         text = semicolons(text, translate("layers.misses", limits=report.verdict.thresholds))
     yield translate("layers.output") if len(outputs) == 1 else translate("layers.outputs"), text
