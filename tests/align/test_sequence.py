@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -154,3 +155,29 @@ def test_a_tensor_that_lies_as_it_should_keeps_its_layout_in_a_dump_of_another()
     ours = {f"layer{i}": random.standard_normal(shape).astype(np.float32) for i, shape in enumerate(shapes)}
     theirs = {k: v.transpose(0, 2, 3, 1) if k != "layer1" else v for k, v in ours.items()}
     assert axes(align(MemorySource(ours), MemorySource(theirs)))["layer1"] is None
+
+
+class _Typed(MemorySource):
+    """Tensors called after the operation that gives them."""
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        return tuple(replace(info, op_type=info.name.rstrip("0123456789")) for info in super().tensors)
+
+
+def test_what_a_right_activation_contradicts_is_not_its_input() -> None:
+    """A wrong tensor whose number puts it in front of an activation that agrees belongs elsewhere."""
+    random = np.random.default_rng(4)
+    ours: dict[str, Array] = {}
+    for index in range(6):
+        shape = (1, 16, 6, 6) if index in (2, 4) else (1, 8 + index, 5, 5)
+        ours[f"Conv{index}"] = random.standard_normal(shape)
+        ours[f"Relu{index}"] = np.maximum(ours[f"Conv{index}"], 0)
+    for index in range(6, 9):
+        ours[f"Conv{index}"] = random.standard_normal((1, index, 4, 4))
+    right = [name for name in ours if name[:4] == "Relu" or int(name[4:]) > 5]
+    theirs = {f"blob{10 * at}": ours[name] for at, name in enumerate(right) if name != "Relu4"}
+    theirs["blob15"] = np.abs(random.standard_normal((1, 16, 6, 6)))
+    found = partners(align(_Typed(ours), MemorySource(theirs, ordered=False)), sure=0.5)
+    assert found["Relu2"] == "blob20"
+    assert "Conv2" not in found

@@ -95,8 +95,9 @@ def _fitted(case: DeviceReplay, suspect: DeviceSuspect, fit: KernelFit, tried: i
             right=decibels_of(fit.right_db),
         )
     )
-    # With a single sample there is no other one that the way could have been chosen on.
-    alone = "_alone" if len(suspect.pairs) == 1 else ""
+    # With a single sample, or one that shows it, there is no other one that the way could have been chosen on.
+    shown = sum(bool(pair.off.any()) for pair in suspect.pairs)
+    alone = "_alone" if len(suspect.pairs) == 1 or shown == 1 else ""
     changed: Message = message(f"diagnosis.kernel_fault_fitted_changed{alone}", count=tried)
     if fit.next_db is not None:
         changed = joined([changed, message("diagnosis.kernel_fault_next", db=fit.next_db)])

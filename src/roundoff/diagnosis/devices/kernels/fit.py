@@ -108,6 +108,11 @@ class _Trials:
         # What is chosen or fitted on some samples is judged on the others; one sample has no others.
         self._chosen_by = tuple(range(max(1, count // 2)))
         self._judged_on = tuple(range(len(self._chosen_by), count)) or self._chosen_by
+        wrong = [at for at, pair in enumerate(self._pairs) if pair.off.any()]
+        if wrong and set(wrong).isdisjoint(self._judged_on):
+            # Samples in which nothing is wrong say nothing: the last that is wrong judges, where there are two.
+            self._chosen_by = tuple(at for at in self._chosen_by if len(wrong) < 2 or at != wrong[-1])
+            self._judged_on = tuple(sorted({*self._judged_on, wrong[-1]}))
         self._until = time.monotonic() + _LONGEST_S
         self._feeds: list[Mapping[str, Array]] = [case.view(place) for place in suspect.places]
 
