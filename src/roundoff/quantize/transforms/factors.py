@@ -15,7 +15,7 @@ from roundoff.graph.nodes import set_attribute
 from roundoff.messages.message import Message, english, message
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import StepContext
-from roundoff.quantize.transforms.scaling_map import Adjustment, Limit, ScaledLayer, ScalingMap
+from roundoff.quantize.transforms.scaling_map import FIXED, Adjustment, Limit, ScaledLayer, ScalingMap
 from roundoff.run.capture import LiveSource
 
 
@@ -141,25 +141,32 @@ def group_layers(found: ScalingMap) -> tuple[Group, ...]:
     """Layers with common channels; those that read fixed ones only are in no group."""
     owner: dict[int, int] = {}
     for layer in found.layers:
-        roots = _free(found, layer.inputs)
-        ties = {_leader(owner, root) for root in roots}
-        for root in (*roots, *ties):
+        free = _free(found, layer.inputs)
+        ties = {_leader(owner, root) for root in free}
+        for root in (*free, *ties):
             owner[root] = min(ties)
-    groups: dict[int, set[int]] = {}
-    for root in owner:
-        groups.setdefault(_leader(owner, root), set()).add(root)
+    leaders = {root: _leader(owner, root) for root in owner}
+    roots: dict[int, list[int]] = defaultdict(list)
+    for root in sorted(leaders):
+        roots[leaders[root]].append(root)
+    readers: dict[int, list[ScaledLayer]] = defaultdict(list)
+    writers: dict[int, list[ScaledLayer]] = defaultdict(list)
+    for layer in found.layers:
+        for side, channels in ((readers, layer.inputs), (writers, layer.writes)):
+            for leader in {leaders[root] for root in _free(found, channels) if root in leaders}:
+                side[leader].append(layer)
     return tuple(
-        Group(
-            tuple(sorted(roots)),
-            tuple(layer for layer in found.layers if roots & _free(found, layer.inputs)),
-            tuple(layer for layer in found.layers if roots & _free(found, layer.writes)),
-        )
-        for _, roots in sorted(groups.items())
+        Group(tuple(members), tuple(readers[leader]), tuple(writers[leader]))
+        for leader, members in sorted(roots.items())
     )
 
 
-def _free(found: ScalingMap, channels: Array) -> set[int]:
-    return set(found.roots(channels).ravel().tolist()) - {0}
+def _free(found: ScalingMap, channels: Array) -> list[int]:
+    """The numbers that stand for channels which can be scaled, in rising order."""
+    there = np.zeros(found.size, bool)
+    there[found.roots(channels)] = True
+    there[FIXED] = False
+    return [int(root) for root in np.flatnonzero(there)]
 
 
 def _leader(owner: dict[int, int], root: int) -> int:
