@@ -94,20 +94,23 @@ class _ChannelTally:
         """Take in the values of one sample, channels first; False when these are not as many as before."""
         rows = values.reshape(values.shape[0], -1)
         fine = np.isfinite(rows)
-        if not fine.all():
+        whole = bool(fine.all())
+        if not whole:
             rows = np.where(fine, rows, 0)
         if not self._count.size:
             self._low, self._high = np.full(len(rows), np.inf), np.full(len(rows), -np.inf)
             self._squares, self._count, self._still, self._at_high = (np.zeros(len(rows)) for _ in range(4))
         if len(rows) != self._count.size:
             return False
-        self._low = np.minimum(self._low, rows.min(axis=1, initial=np.inf, where=fine))
-        high = np.maximum(self._high, rows.max(axis=1, initial=-np.inf, where=fine))
-        self._at_high = np.where(high > self._high, 0, self._at_high) + (rows == high[:, None]).sum(axis=1)
+        seen: Any = True if whole else fine
+        self._low = np.minimum(self._low, rows.min(axis=1, initial=np.inf, where=seen))
+        high = np.maximum(self._high, rows.max(axis=1, initial=-np.inf, where=seen))
+        equal = np.count_nonzero(rows == high[:, None].astype(rows.dtype), axis=1)
+        self._at_high = np.where(high > self._high, 0, self._at_high) + equal
         self._high = high
-        self._still += ((rows == 0) & fine).sum(axis=1)
+        self._still += np.count_nonzero((rows == 0) & fine, axis=1)
         self._squares += np.einsum("cn,cn->c", rows, rows, dtype=np.float64)
-        self._count += fine.sum(axis=1)
+        self._count += np.count_nonzero(fine, axis=1)
         return True
 
     def result(self) -> ChannelStatistics:
