@@ -248,9 +248,7 @@ def observe(  # noqa: PLR0913 - what to run, what to look at, and how much it ma
     return found
 
 
-def _look(
-    array: Array, quantizers: Sequence[Quantizer], axis: int | None, tried: Sequence[Quantizer]
-) -> Observed:
+def _look(array: Array, quantizers: Sequence[Quantizer], axis: int | None, tried: Sequence[Quantizer]) -> Observed:
     axis = axis if axis is not None and axis < array.ndim else None
     if any(each.params.scale.ndim for each in quantizers) and quantizers[0].spec.axis is not None:
         axis = quantizers[0].spec.axis % max(1, array.ndim)
