@@ -168,6 +168,7 @@ def test_networks_run_in_blocks_give_the_bits_of_the_whole(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench_module, "_NODES_IN_BLOCKS", 1)
+    monkeypatch.setattr(bench_module, "_ASKED_BEFORE", 0)
     target = load_target("generic-int8" if seed % 2 else "generic-int8-per-tensor")
     quantized = quantize_model(loaded(grown(seed), tmp_path), samples(), QuantizeSettings(target)).quantized
     bench, every = Bench(quantized.float_model, samples(), keep=True), list(quantized.quantizers)
@@ -190,6 +191,7 @@ def test_networks_run_in_blocks_give_the_bits_of_the_whole(
 
 def test_what_networks_have_in_common_is_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_module, "_NODES_IN_BLOCKS", 1)
+    monkeypatch.setattr(bench_module, "_ASKED_BEFORE", 0)
     settings = QuantizeSettings(load_target("generic-int8"))
     quantized = quantize_model(loaded(grown(1), tmp_path), samples(), settings).quantized
     bench, every = Bench(quantized.float_model, samples(), keep=True), list(quantized.quantizers)
